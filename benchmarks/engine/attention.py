@@ -20,8 +20,8 @@ from rich.table import Table
 
 from paternoster_kernels import RaggedBatch, reference
 from paternoster_kernels.cpu import attention
-from paternoster_kernels.cpu.library import library
-from paternoster_kernels.scaled_cache import is_scaled, scales, token_width
+from paternoster_kernels.cpu.library import load_library
+from paternoster_kernels.scaled_cache import is_scaled, token_width, view_scales
 
 BF16 = torch.bfloat16
 BLOCK_SIZE = 32
@@ -61,7 +61,7 @@ def layers(shape: Shape, batch: RaggedBatch, way: str) -> Callable[[], None]:
     for _ in range(count_of(shape, blocks)):
         cache = torch.empty(blocks, shape.kv_heads, BLOCK_SIZE, width, dtype=stored)
         if is_scaled(cache):
-            scales(cache.random_(-127, 128)).fill_(0.01)
+            view_scales(cache.random_(-127, 128)).fill_(0.01)
         else:
             cache.normal_()
         caches.append(cache)
@@ -117,7 +117,7 @@ def main() -> int:
     for name in ("batch", "context", "prompt", "rounds"):
         if getattr(options, name) < 1:
             parser.error(f"{name} is {getattr(options, name)}: must be at least 1")
-    found = library()
+    found = load_library()
     if found is None:
         parser.error("there are no native operations here to compare plain torch with")
     torch.set_num_threads(1)

@@ -32,7 +32,7 @@ class DefaultParameters(BaseModel):
     @classmethod
     def common(cls, reported: Iterable["DefaultParameters | None"]) -> "DefaultParameters | None":
         """The values on which all engines agree that report any; None where none does."""
-        known = [each.values() for each in reported if each is not None]
-        if not known:
+        values = [each.values() for each in reported if each is not None]
+        if not values:
             return None
-        return cls(**{name: value for name, value in known[0].items() if all(e.get(name) == value for e in known)})
+        return cls(**{name: value for name, value in values[0].items() if all(e.get(name) == value for e in values)})

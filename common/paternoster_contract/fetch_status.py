@@ -34,7 +34,7 @@ class FetchStatus(BaseModel):
     """Whether another try may succeed with nothing changed."""
 
     def line(self) -> str:
-        """What was said of it, on one line."""
+        """The reported fields as JSON on one line."""
         return self.model_dump_json(exclude_unset=True)
 
     @classmethod

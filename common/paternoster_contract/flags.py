@@ -73,7 +73,7 @@ class Settings(BaseModel):
 
 
 class _Removed(argparse.Action):
-    """A flag that was: not in the help, and whoever gives it is told what to do instead."""
+    """A removed flag: absent from the help; its use is an error that names the successor."""
 
     def __init__(self, *, instead: str, **kwargs: Any) -> None:
         super().__init__(nargs="?", default=argparse.SUPPRESS, help=argparse.SUPPRESS, **kwargs)

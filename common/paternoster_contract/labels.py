@@ -20,7 +20,7 @@ ENGINE_CONTAINER = "engine"
 MODEL_CONTAINER = "model"
 """The init container that fetches a model before its engine starts."""
 TEMPLATE_HASH = "pod-template-hash"
-"""By which a Deployment tells the ReplicaSets of its templates apart, and their pods."""
+"""The label by which a Deployment distinguishes the ReplicaSets of its templates, and their pods."""
 ENGINE_PORT_NAME = "http"
 ENGINE_PORT = 8000
 ADMIN_PORT_NAME = "admin"

@@ -55,8 +55,8 @@ class ModelRoute(BaseModel):
         """Who sends ``key``, one of those that clients may send; None where they need none."""
         if self.key_digests is None:
             return None
-        known = digest(key)
-        return self.identities.get(known) or of_plain_key(known)
+        key_digest = digest(key)
+        return self.identities.get(key_digest) or of_plain_key(key_digest)
 
 
 class RoutingTable(BaseModel):
@@ -70,8 +70,10 @@ class RoutingTable(BaseModel):
 
     def completed_from(self, before: "RoutingTable") -> "RoutingTable":
         """With the rows of ``before`` for the names that are :attr:`unread`."""
-        kept = {name: before.models[name] for name in self.unread if name in before.models}
-        return RoutingTable.model_construct(models={**kept, **self.models}, unread=self.unread) if kept else self
+        kept_rows = {name: before.models[name] for name in self.unread if name in before.models}
+        if not kept_rows:
+            return self
+        return RoutingTable.model_construct(models={**kept_rows, **self.models}, unread=self.unread)
 
     @cached_property
     def first_names(self) -> dict[str, str]:

@@ -142,7 +142,7 @@ class EngineStats(BaseModel):
 
 
 class GatewayModelStats(BaseModel):
-    """What the gateway knows of one served model."""
+    """What the gateway reports of one served model."""
 
     model_config = _BOUNDED
 

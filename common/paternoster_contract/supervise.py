@@ -1,6 +1,6 @@
-"""Background tasks that do not end unseen: a failure is logged, counted and, unless told otherwise, tried again.
+"""Background tasks that do not end unseen: a failure is logged, counted and, by default, tried again.
 
-asyncio keeps the exception of a task that nobody awaits to itself: what the task did is simply not done any more.
+asyncio does not report the exception of a task that no other awaits: the work of the task just stops.
 """
 
 import asyncio

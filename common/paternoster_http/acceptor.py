@@ -1,7 +1,7 @@
 """Accepts the connections of one listening socket for as long as there is room for them.
 
 asyncio's own loop accepts without an end, and at the limit of file descriptors logs each attempt; uvloop's accepts
-again at once. Here nothing is asked of the kernel while there is no room: who comes then waits in its backlog.
+again at once. This one does not call the kernel while there is no room: new connections wait in its backlog.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ PAUSE_SECONDS = 1.0
 """Where the system has no file descriptors or memory left."""
 LOOK_AGAIN_SECONDS = 0.25
 """Where there is no room: somebody may have waited long enough to give way."""
-SAY_AGAIN_SECONDS = 60.0
+WARN_AGAIN_SECONDS = 60.0
 UNSENT_BYTES = 128 * 1024
 """What the kernel takes beyond what the client's window admits, so that a client that does not read is soon noticed."""
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -53,7 +53,7 @@ class Acceptor:
         self._reading = False
         self._again: asyncio.TimerHandle | None = None
         self._exhausted = False
-        self._said = -SAY_AGAIN_SECONDS
+        self._warned_at = -WARN_AGAIN_SECONDS
         connections.on_room = self._resume
         listener.setblocking(False)
         listener.listen(backlog)
@@ -114,8 +114,8 @@ class Acceptor:
 
     def _log(self, error: OSError) -> None:
         now = time.monotonic()
-        if now - self._said >= SAY_AGAIN_SECONDS:
-            self._said = now
+        if now - self._warned_at >= WARN_AGAIN_SECONDS:
+            self._warned_at = now
             advice = "; raise the limit of open files or lower --max-connections" if error.errno in EXHAUSTED else ""
             log.warning("cannot accept connections: %s; trying again every second%s", error.strerror, advice)
 

@@ -71,7 +71,7 @@ class Connections:
 
 
 class Place:
-    """One connection, of which must be said when it waits for its client and when it does not."""
+    """One connection; the server reports when it waits for its client and when it does not."""
 
     __slots__ = ("_address", "_connections", "_left", "close")
 

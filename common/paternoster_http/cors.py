@@ -16,7 +16,7 @@ METHODS = ("GET", "HEAD", "POST")
 def allow_origins(app: Starlette, origins: Sequence[str]) -> None:
     """Let pages of ``origins`` call ``app``; after all other middleware, as browsers ask beforehand without a key.
 
-    Cookies are not for these APIs: whoever calls has a key, or needs none.
+    These APIs use no cookies: a caller has a key, or needs none.
     """
     if origins:
         app.add_middleware(

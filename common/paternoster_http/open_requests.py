@@ -1,8 +1,8 @@
 """Requests in progress at a port, counted for the parties that send them: which are admitted, and which give way.
 
 A port has places for requests, and bytes for their bodies and for answers that clients do not read. Both are shared out
-by party (:mod:`paternoster_http.shares`): at first by the client's address, and by what the application knows better as
-soon as it does (:func:`charge`).
+by party (:mod:`paternoster_http.shares`): at first by the client's address, then by the party that the
+application names (:func:`charge`).
 """
 
 from collections import Counter
@@ -65,13 +65,13 @@ class Resource:
             other.give_up(Refusal(503, f"The server has too many {self.what}: this one gave way to a client that has "
                                        "fewer. Send it again."))  # fmt: skip
 
-    def note(self, request: "OpenRequest", before: tuple[Party, State | None] | None) -> None:
+    def count_request(self, request: "OpenRequest", before: tuple[Party, State | None] | None) -> None:
         """The request holds something, in another state or for another party than ``before``; None: or held nothing."""
-        self.forget(request, before)
+        self.uncount_request(request, before)
         if request.state is not None:
             self._holders.setdefault((request.party, request.state), {})[request] = None
 
-    def forget(self, request: "OpenRequest", place: tuple[Party, State | None] | None) -> None:
+    def uncount_request(self, request: "OpenRequest", place: tuple[Party, State | None] | None) -> None:
         """The request is not in ``place`` any more."""
         if place is None or place[1] is None:
             return
@@ -170,7 +170,7 @@ class OpenRequest:
         before, self.state = (self.party, self.state), state
         for resource, held in self.held.items():
             if held and not self._ended:
-                resource.note(self, before)
+                resource.count_request(self, before)
 
     def charge(self, party: Party) -> None:
         """It is counted for ``party`` from now on; raises :class:`Refusal` where that has no room, and changes nothing.
@@ -193,7 +193,7 @@ class OpenRequest:
             self.party = party
             for resource, held in holdings.items():
                 resource.shares.add(party, held)
-                resource.note(self, (before, self.state))
+                resource.count_request(self, (before, self.state))
 
     def give_up(self, refusal: Refusal) -> None:
         """End it for another one."""
@@ -218,9 +218,9 @@ class OpenRequest:
         resource.shares.add(self.party, amount)
         before, self.held[resource] = self.held[resource], self.held[resource] + amount
         if not before:
-            resource.note(self, None)
+            resource.count_request(self, None)
         elif not self.held[resource]:
-            resource.forget(self, (self.party, self.state))
+            resource.uncount_request(self, (self.party, self.state))
 
 
 def charge(scope: Mapping[str, Any], party: Party) -> None:

@@ -73,8 +73,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._untaken: list[OpenRequest] = []
         """Those whose answer is whole, and not taken by the client."""
         self._parsed = False
-        """Whether the parser has given out something, so that it keeps no more than the last bytes it was fed."""
-        self._kept = 0
+        """Whether the parser has given out something, so that it buffers no more than the last bytes it was fed."""
+        self._buffered = 0
         """Bytes fed since then."""
         self._header_bytes = 0
         self._in_body = False
@@ -126,7 +126,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         if self._waiting_since is None and not self._in_body:
             self._waiting_since = self.loop.time()
         try:
-            room = self._limits.max_header_bytes - self._kept
+            room = self._limits.max_header_bytes - self._buffered
             if len(data) <= room:
                 self._feed(data)
             else:
@@ -147,7 +147,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             if isinstance(error.__context__, Refusal):
                 raise error.__context__ from None
             raise Refusal(400, "Invalid HTTP request received.") from None
-        self._kept = 0 if self._parsed else self._kept + len(data)
+        self._buffered = 0 if self._parsed else self._buffered + len(data)
         self._pass_body_on()
 
     def _pass_body_on(self) -> None:
@@ -328,7 +328,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def _untaken_for(self, now: float) -> float:
         if not (self._blocked or self.transport.is_closing()):
             return 0.0
-        # While it is blocked, or closing, nobody writes: what is less was taken.
+        # While it is blocked, or closing, no task writes: a smaller buffer means that the client has read.
         size = self.transport.get_write_buffer_size()
         if self._unsent is None or size <= self._unsent[1] - PIECE:
             self._unsent = now, size
@@ -338,7 +338,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         if self._in_body:
             self._refuse(Refusal(408, f"The body came too slowly: less than {PIECE} bytes "
                                       f"in {self._limits.body_timeout:g} s."))  # fmt: skip
-        elif self._kept or self._header_bytes:
+        elif self._buffered or self._header_bytes:
             self._refuse(Refusal(408, f"The headers were not whole within {self._limits.header_timeout:g} s."))
         else:
             self.transport.close()

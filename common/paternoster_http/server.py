@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 CHECK_SECONDS = 1.0
 """Between two looks at the times of all connections."""
 KEPT_FREE = 16
-"""One of so many places is for requests that are answered at once."""
+"""One place in this number is reserved for requests that are answered at once."""
 
 
 class LimitedServer(uvicorn.Server):

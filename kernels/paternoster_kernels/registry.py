@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from paternoster_kernels import reference
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import load_library
 
 Op = Callable[..., Any]
 
@@ -82,7 +82,7 @@ def pick(op: str, device: torch.device) -> Op:
 
     Raises ``KeyError`` for an unknown operation.
     """
-    if device.type == "cpu" and op in CPU_MODULES and library() is not None:
+    if device.type == "cpu" and op in CPU_MODULES and load_library() is not None:
         return cpu_op(op)
     if device.type == "cuda" and op in TRITON_MODULES and find_spec("triton"):
         return triton_op(op)

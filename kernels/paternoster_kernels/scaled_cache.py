@@ -30,7 +30,7 @@ def head_dim_of(cache: torch.Tensor) -> int:
     return (cache.shape[-1] - (SCALE_BYTES if is_scaled(cache) else 0)) // 2
 
 
-def numbers(cache: torch.Tensor) -> torch.Tensor:
+def view_numbers(cache: torch.Tensor) -> torch.Tensor:
     """View ``[blocks, kv_heads, block_size, 2 * head_dim]``: each token's key, then its value."""
     if not is_scaled(cache):
         return cache
@@ -39,34 +39,34 @@ def numbers(cache: torch.Tensor) -> torch.Tensor:
     return view
 
 
-def scales(cache: torch.Tensor) -> torch.Tensor:
+def view_scales(cache: torch.Tensor) -> torch.Tensor:
     """View ``[blocks, kv_heads, 2, block_size]`` bfloat16 of a scaled cache: of keys, and of values."""
     block_size, width = cache.shape[2], 2 * head_dim_of(cache)
     view: torch.Tensor = cache.flatten(2)[..., block_size * width :].view(torch.bfloat16).unflatten(-1, (2, block_size))
     return view
 
 
-def gather(cache: torch.Tensor, blocks: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def gather_tokens(cache: torch.Tensor, blocks: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """What tokens of ``blocks [...]`` hold, ``[..., kv_heads, block_size, 2 * head_dim]`` in ``dtype``."""
-    stored = numbers(cache)[blocks].to(dtype)
+    stored = view_numbers(cache)[blocks].to(dtype)
     if not is_scaled(cache):
         return stored
-    by_token = scales(cache)[blocks].to(dtype).transpose(-1, -2)
+    by_token = view_scales(cache)[blocks].to(dtype).transpose(-1, -2)
     scaled: torch.Tensor = (stored.unflatten(-1, (2, -1)) * by_token.unsqueeze(-1)).flatten(-2)
     return scaled
 
 
-def quantized(plain: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def quantize_cache(plain: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """A cache that all of ``plain [blocks, kv_heads, block_size, 2 * head_dim]`` was written to."""
     width = token_width(plain.shape[3] // 2, dtype)
     cache = torch.zeros(*plain.shape[:3], width, device=plain.device).to(dtype)
     tokens = plain.transpose(1, 2).flatten(0, 1)
     keys, values = tokens.chunk(2, -1)
-    store(keys, values, cache, torch.arange(len(tokens), device=plain.device))
+    store_tokens(keys, values, cache, torch.arange(len(tokens), device=plain.device))
     return cache
 
 
-def store(keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
+def store_tokens(keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
     """Write ``keys`` and ``values`` ``[tokens, kv_heads, head_dim]`` at ``slots [tokens]``, none of them below 0.
 
     Where a head's key or value is not finite, the key is stored as NaN and the value as 0: attention that sees the
@@ -81,10 +81,10 @@ def store(keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, slots: 
     if is_scaled(cache):
         limit = LIMITS[cache.dtype]
         scale = (stored.abs().amax(-1) / limit).to(torch.bfloat16)
-        scales(cache)[block, :, :, offset] = scale
+        view_scales(cache)[block, :, :, offset] = scale
         divisor = torch.where(scale == 0, 1, scale).to(stored.dtype)
         # A scale that was rounded down leads beyond the limit.
         stored = (stored / divisor.unsqueeze(-1)).clamp(-limit, limit)
         if cache.dtype == torch.int8:
             stored = (stored + 0.5).floor()
-    numbers(cache)[block, :, offset] = stored.flatten(2).to(cache.dtype)
+    view_numbers(cache)[block, :, offset] = stored.flatten(2).to(cache.dtype)

@@ -17,7 +17,7 @@ class TokenMasks:
     """
 
     packed: torch.Tensor
-    """``[masks, bytes]`` uint8: bit ``t % 8`` of byte ``t // 8`` tells whether token ``t`` may come."""
+    """``[masks, bytes]`` uint8: bit ``t % 8`` of byte ``t // 8`` is set where token ``t`` may come."""
     rows: torch.Tensor
     """``[masks]`` int64: the row that each is of, each row once."""
 
@@ -37,9 +37,9 @@ class TokenMasks:
         vocab = logits.shape[1]
         penalties = _penalties(logits.device).index_select(0, self.packed.view(-1).int())
         penalties = penalties.view(len(self.rows), -1)[:, :vocab]
-        known = penalties.shape[1]
-        logits[:, :known].index_add_(0, self.rows, penalties.to(logits.dtype))
-        logits[:, known:].index_fill_(0, self.rows, float("-inf"))
+        num_tokens = penalties.shape[1]
+        logits[:, :num_tokens].index_add_(0, self.rows, penalties.to(logits.dtype))
+        logits[:, num_tokens:].index_fill_(0, self.rows, float("-inf"))
         return logits
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from paternoster_kernels import OPS, pick
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import load_library
 from paternoster_kernels.registry import CPU_MODULES, TRITON_MODULES, cpu_op, triton_op
 
 
@@ -28,7 +28,7 @@ def test_cuda_runs_triton_called_like_the_reference(op: str) -> None:
 @pytest.mark.parametrize("op", sorted(CPU_MODULES))
 def test_cpp_runs_where_it_can_called_like_the_reference(op: str) -> None:
     assert list(inspect.signature(cpu_op(op)).parameters) == list(inspect.signature(OPS[op]).parameters)
-    assert pick(op, torch.device("cpu")) is (OPS[op] if library() is None else cpu_op(op))
+    assert pick(op, torch.device("cpu")) is (OPS[op] if load_library() is None else cpu_op(op))
 
 
 def test_an_operation_without_a_kernel_runs_its_reference() -> None:

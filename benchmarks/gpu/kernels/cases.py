@@ -12,7 +12,7 @@ from paternoster_kernels import OPS, DeviceBatch, RaggedBatch
 from paternoster_kernels.device_batch import plan_attention
 from paternoster_kernels.reference.quantized_matmul import quantize_int4, quantize_weight
 from paternoster_kernels.registry import triton_op
-from paternoster_kernels.scaled_cache import LIMITS, quantized, token_width
+from paternoster_kernels.scaled_cache import LIMITS, quantize_cache, token_width
 
 BF16, FP32, FP8, INT8 = torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.int8
 FEW_OF_GPT_OSS = replace(GPT_OSS_20B, experts=5)
@@ -91,7 +91,7 @@ def _attention(
         tables = [[ids.pop() for _ in range(count)] for count in counts]
         shape = (sum(counts) + 1, kv_heads, block_size, 2 * head_dim)
         numbers = torch.randn(shape, generator=generator)
-        cache = numbers.to(dtype) if stored is None else quantized(numbers, stored)
+        cache = numbers.to(dtype) if stored is None else quantize_cache(numbers, stored)
         batch = plan_attention(RaggedBatch(query_lens, seq_lens, tables), cache)
         queries = _normal(generator, sum(query_lens), heads, head_dim, dtype=dtype)
         own = {"sinks": _normal(generator, heads)} if sinks else {}

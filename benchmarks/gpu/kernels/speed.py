@@ -13,7 +13,7 @@ from gpu.kernels.expert_products import GPT_OSS_20B, QWEN3_30B, products
 from paternoster_kernels import RaggedBatch, pick
 from paternoster_kernels.device_batch import plan_attention
 from paternoster_kernels.reference.quantized_matmul import quantize_int4, quantize_weight
-from paternoster_kernels.scaled_cache import is_scaled, scales, token_width
+from paternoster_kernels.scaled_cache import is_scaled, token_width, view_scales
 
 CUDA = torch.device("cuda")
 BF16 = torch.bfloat16
@@ -90,7 +90,7 @@ def _decode_speeds(limits: Ceilings) -> Iterator[Speed]:
             width = token_width(head_dim, stored)
             cache = torch.zeros(rows * count + 1, kv_heads, block_size, width, device=CUDA).normal_().to(stored)
             if is_scaled(cache):
-                scales(cache).uniform_()
+                view_scales(cache).uniform_()
             batch = plan_attention(RaggedBatch([1] * rows, [length] * rows, tables), cache)
             queries = torch.randn(rows, heads, head_dim, dtype=BF16, device=CUDA)
             moved = rows * length * kv_heads * width * cache.itemsize

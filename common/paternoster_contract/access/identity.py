@@ -1,4 +1,4 @@
-"""Who a client is, as its API key says: what the gateway tells an engine of whoever sent a request. Pure."""
+"""The identity of a client, by its API key: what the gateway reports to an engine about each request. Pure."""
 
 import base64
 import binascii

@@ -26,7 +26,7 @@ class KeyFiles:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """At most :data:`REREAD_SECONDS` old; empty while there is no file, when nobody is let in."""
+        """At most :data:`REREAD_SECONDS` old; empty while there is no file, so that no key is valid."""
         now = self._clock()
         if now - self._read_at >= REREAD_SECONDS:
             self._read_at = now

@@ -1,7 +1,7 @@
 """Bearer keys: how they are written, compared and derived from one another. Pure.
 
-A text of keys has one a line, so that two are valid while one takes the other's place: whoever checks takes any of
-them, whoever sends takes the first.
+A text of keys has one a line, so that two are valid while one replaces the other: a server accepts any of them, a
+client sends the first.
 """
 
 import hmac
@@ -22,14 +22,14 @@ def derive(root: str, purpose: str, subject: str = "") -> str:
 
 
 def digest(key: str) -> str:
-    """What is told and compared in place of a key: SHA-256 in hex."""
+    """The form in which keys are reported and compared: SHA-256 in hex."""
     return sha256(key.encode()).hexdigest()
 
 
 def matches(key: str, digests: Collection[str]) -> bool:
     """Whether ``key`` is one of those whose digests these are."""
     given = digest(key)
-    return any(hmac.compare_digest(given, known) for known in digests)
+    return any(hmac.compare_digest(given, valid) for valid in digests)
 
 
 def bearer(authorization: str) -> str:
@@ -41,7 +41,7 @@ def bearer(authorization: str) -> str:
 def client_key(headers: Mapping[str, str]) -> str:
     """A client's: ``X-Api-Key``, which Anthropic's clients send, where there is no bearer key.
 
-    Names of ``headers`` are compared as whoever made it does; all HTTP servers ignore case.
+    ``headers`` decides how names are compared; those of all HTTP servers ignore case.
     """
     return bearer(headers.get("authorization", "")) or headers.get("x-api-key", "").strip()
 

@@ -1,8 +1,8 @@
 """The ``paternoster`` command: from its first instruction on it ends on SIGTERM, wherever it runs.
 
 The kernel gives the first process of a PID namespace, which a container's is, no default action for signals: one that
-comes before there is a handler is lost, and whoever sent it waits until it kills. So the handler comes before all that
-takes time to import; a subcommand that ends in an orderly way puts its own in its place.
+comes before there is a handler is lost, and its sender waits until it kills the process. So the handler comes before
+all that takes time to import; a subcommand that ends in an orderly way puts its own in its place.
 """
 
 import os

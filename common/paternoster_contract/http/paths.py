@@ -23,7 +23,7 @@ ADMIN_CONFIG = "/admin/config"
 """GET and PATCH the live settings (:class:`paternoster_contract.admin.LiveConfig`)."""
 
 ADMIN_DRAIN = "/admin/drain"
-"""POST: stop admitting, finish what runs; DELETE: admit again. The process stays up until it is told to end."""
+"""POST: stop admitting, finish what runs; DELETE: admit again. The process stays up until it is terminated."""
 
 ADMIN_RESET_PREFIX_CACHE = "/admin/reset-prefix-cache"
 """POST: forget every cached block that no request holds."""

@@ -10,13 +10,13 @@ class Kind(StrEnum):
     """What a route is for, and so who may call it."""
 
     API = "api"
-    """Clients: whoever has one of the keys, where there are any."""
+    """For clients: those with one of the keys, where there are any."""
     NUMBERS = "numbers"
-    """Whoever measures. On an engine's API port as :attr:`API`; on its admin port and the gateway, everybody."""
+    """For monitoring. On an engine's API port as :attr:`API`; on its admin port and the gateway without a key."""
     PROBE = "probe"
-    """Everybody: kubelets and load balancers have no keys."""
+    """Without a key: kubelets and load balancers have none."""
     ADMIN = "admin"
-    """The operator, with a key of the admin API."""
+    """For the operator, with a key of the admin API."""
 
 
 class AtGateway(StrEnum):

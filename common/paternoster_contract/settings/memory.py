@@ -32,7 +32,7 @@ Bytes = Annotated[int, BeforeValidator(_bytes)]
 
 
 class KVCacheSettings(Settings):
-    """What the scheduler takes over as it is said."""
+    """Settings that the scheduler uses without changes."""
 
     block_size: int = Field(default=32, ge=1, le=1024, description="tokens per KV block")
     prefix_cache: bool = Field(default=True, description="serve repeated prompt prefixes from the KV pool")

@@ -15,7 +15,7 @@ SpeculativeName = Literal["auto", "off", "grammar", "ngram", "draft"]
 
 
 class SchedulingSettings(Settings):
-    """What the scheduler takes over as it is said."""
+    """Settings that the scheduler uses without changes."""
 
     max_num_seqs: int = Field(
         default=64, ge=1, le=4096, description="capacity: most sequences that can ever run at once"
@@ -79,7 +79,7 @@ class SchedulingSettings(Settings):
 
 
 class CapacitySettings(SchedulingSettings):
-    """With the sizes that follow from model and device where nothing is said, and what may run at first."""
+    """With the sizes that follow from model and device where they are not set, and with what may run at first."""
 
     max_model_len: int | None = Field(
         default=None, ge=16, description="longest prompt plus output, in tokens (default: the model's context)"

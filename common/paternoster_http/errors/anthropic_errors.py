@@ -65,9 +65,9 @@ class _Rewriting:
     async def _flush(self, more: bool) -> None:
         start, body, self._start = self._start, self._body, None
         assert start is not None
-        said = None if more else _message(body)
-        if said is not None:
-            body = json.dumps(error_body(start["status"], said)).encode()
+        message = None if more else _message(body)
+        if message is not None:
+            body = json.dumps(error_body(start["status"], message)).encode()
             MutableHeaders(scope=start)["content-length"] = str(len(body))
         await self._send(start)
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
@@ -82,8 +82,8 @@ def _may_be_error(start: Message) -> bool:
 def _message(body: bytes) -> str | None:
     """What an error in OpenAI's form says; None for anything else."""
     try:
-        told = json.loads(body)
-        message = None if told.get("type") == "error" else told["error"]["message"]
+        document = json.loads(body)
+        message = None if document.get("type") == "error" else document["error"]["message"]
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
     return message if isinstance(message, str) else None

@@ -1,4 +1,4 @@
-"""Answers to requests that never become any: written before an application is asked."""
+"""Answers to malformed requests, which the server writes without calling the application."""
 
 import json
 from collections.abc import Iterable

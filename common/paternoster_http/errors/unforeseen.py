@@ -1,4 +1,4 @@
-"""Answers to errors that nobody foresaw, made within all other middleware: they have its headers and its form."""
+"""Answers to unhandled errors, made inside all other middleware: they have its headers and its form."""
 
 import logging
 
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 class UnforeseenErrors:
-    """ASGI middleware, the innermost: what routes raise and no handler knows is logged and answered with 500.
+    """ASGI middleware, the innermost: it logs what routes raise and no handler handles, and answers with 500.
 
     Where the answer has begun, the error goes on, and the server breaks the connection off.
     """

@@ -18,7 +18,7 @@ BASE_PYTHON = "3.11"
 BASE_PACKAGES = "python3,python3-venv,ca-certificates,libstdc++6"
 BASE_IMAGE = "localhost/paternoster-base:e2e"
 BORROWING = Path(__file__).with_name("engine.Dockerfile")
-LIBRARY = "from paternoster_kernels.cpu.library import library; print(getattr(library(), '_name', ''))"
+LIBRARY = "from paternoster_kernels.cpu.library import load_library; print(getattr(load_library(), '_name', ''))"
 """Prints where this machine's native CPU kernels are, made if need be; nothing where there are none."""
 KEPT = 8
 """Archives of one image, the newest: checkouts share the cache, and none takes away what another's is to load."""

@@ -7,7 +7,7 @@ import torch
 
 from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_kernels.cpu import instruction_sets
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import load_library
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 KV_DTYPES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
@@ -71,7 +71,7 @@ def _has_fp8(device: torch.device) -> bool:
 
 
 def _cpu_has_bfloat16() -> bool:
-    if library() is not None:
+    if load_library() is not None:
         return True
     capabilities = torch.cpu.get_capabilities()
     return bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
@@ -79,7 +79,7 @@ def _cpu_has_bfloat16() -> bool:
 
 def multiplies_bfloat16() -> bool:
     """Whether this processor has instructions for it that are faster than those for float32."""
-    chosen = instruction_sets.chosen()
+    chosen = instruction_sets.choose_instructions()
     return chosen is not None and chosen.name in ("amx", "avx512_bf16")
 
 

@@ -166,7 +166,7 @@ class DecoderLayers:
         self._room = torch.empty(0, dtype=BF16)
 
     @staticmethod
-    def takes(layers: Sequence[LayerWeights], activation: str) -> bool:
+    def supports(layers: Sequence[LayerWeights], activation: str) -> bool:
         """Whether one call can run layers of these sizes and numbers."""
         norms = [norm for layer in layers for norm in (layer.query_norm, layer.key_norm) if norm is not None]
         native = all(getattr(layer, name).native for layer in layers for name in MATRICES)

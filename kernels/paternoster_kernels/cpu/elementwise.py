@@ -19,31 +19,31 @@ class Gate(IntEnum):
     GELU = 2
 
 
-def _takes(x: torch.Tensor, width: int) -> bool:
+def _is_supported(x: torch.Tensor, width: int) -> bool:
     return x.dtype == torch.bfloat16 and width % WIDTH == 0 and x.is_contiguous()
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.Tensor | None = None) -> torch.Tensor:
     """As the reference: norm of ``x [rows, n]``, or of ``residual + x``, which is then also left in ``residual``."""
     rows, n = x.shape
-    if not _takes(x, n) or weight.dtype != x.dtype or not (residual is None or _takes(residual, n)):
+    if not _is_supported(x, n) or weight.dtype != x.dtype or not (residual is None or _is_supported(residual, n)):
         return reference.rms_norm(x, weight, eps, residual)
     out = torch.empty_like(x)
-    kept = None if residual is None else residual.data_ptr()
+    residual_address = None if residual is None else residual.data_ptr()
     require_library().rms_norm(
-        out.data_ptr(), x.data_ptr(), kept, weight.data_ptr(), rows, n, eps, torch.get_num_threads()
+        out.data_ptr(), x.data_ptr(), residual_address, weight.data_ptr(), rows, n, eps, torch.get_num_threads()
     )
     return out
 
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     """As the reference: ``silu(gate) * up`` for ``gate_up [rows, 2 * n]``, gate first; returns ``[rows, n]``."""
-    return _gated(gate_up, Gate.SILU) if _takes(gate_up, gate_up.shape[1] // 2) else reference.silu_mul(gate_up)
+    return _gated(gate_up, Gate.SILU) if _is_supported(gate_up, gate_up.shape[1] // 2) else reference.silu_mul(gate_up)
 
 
 def gelu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     """As the reference: ``gelu(gate) * up``, in its tanh form."""
-    return _gated(gate_up, Gate.GELU) if _takes(gate_up, gate_up.shape[1] // 2) else reference.gelu_mul(gate_up)
+    return _gated(gate_up, Gate.GELU) if _is_supported(gate_up, gate_up.shape[1] // 2) else reference.gelu_mul(gate_up)
 
 
 def _gated(gate_up: torch.Tensor, gate: Gate) -> torch.Tensor:
@@ -59,7 +59,7 @@ def head_norm(
     """As the reference, in place."""
     rows, width = qkv.shape
     head_dim = len(query_weight)
-    if not _takes(qkv, head_dim) or query_weight.dtype != qkv.dtype or key_weight.dtype != qkv.dtype:
+    if not _is_supported(qkv, head_dim) or query_weight.dtype != qkv.dtype or key_weight.dtype != qkv.dtype:
         reference.head_norm(qkv, query_weight, key_weight, kv_heads, eps)
         return
     heads = width // head_dim - 2 * kv_heads
@@ -73,7 +73,7 @@ def head_norm(
 def argmax(logits: torch.Tensor) -> torch.Tensor:
     """As the reference: ``[rows]`` int64 for ``logits [rows, vocab]``, the first of equals."""
     rows, vocab = logits.shape
-    if not _takes(logits, vocab):
+    if not _is_supported(logits, vocab):
         return reference.argmax(logits)
     out = torch.empty(rows, dtype=torch.int64)
     require_library().argmax(out.data_ptr(), logits.data_ptr(), rows, vocab, torch.get_num_threads())

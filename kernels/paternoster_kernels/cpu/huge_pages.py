@@ -10,7 +10,7 @@ import torch
 
 PAGE_BYTES = 2**21
 MADV_POPULATE_WRITE = 23
-"""Of Linux from 5.14 on; the module ``mmap`` neither knows it nor lets other threads run."""
+"""Of Linux from 5.14 on; the module ``mmap`` neither has it nor lets other threads run."""
 PRESENT_BYTES = 2 * PAGE_BYTES
 """What is made present at once."""
 CHUNK_BYTES = 2**26
@@ -58,7 +58,7 @@ class Arena:
         return place
 
 
-# A tensor made under inference mode could not be written outside it, and an arena outlives whoever asked first.
+# A tensor made under inference mode could not be written outside it, and an arena outlives its first user.
 @torch.inference_mode(False)
 def _pages(size: int) -> torch.Tensor:
     """At least ``size`` bytes, from the beginning of a huge page on; the tensor keeps them alive."""

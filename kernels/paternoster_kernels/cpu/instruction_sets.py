@@ -52,7 +52,7 @@ def of_machine(machine: str) -> list[InstructionSet]:
 
 
 @cache
-def available() -> tuple[InstructionSet, ...]:
+def find_available() -> tuple[InstructionSet, ...]:
     """Those that this process may use, the best first."""
     if sys.platform != "linux":
         return ()
@@ -77,12 +77,12 @@ def first_processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def chosen() -> InstructionSet | None:
+def choose_instructions() -> InstructionSet | None:
     """The one to run: the best, or what the environment names; None for plain torch.
 
     Raises ``ValueError`` where the environment names one that this processor has not.
     """
-    able = available()
+    able = find_available()
     name = os.environ.get(ENV)
     if not name:
         return able[0] if able else None

@@ -48,24 +48,24 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
 
 
 @cache
-def library() -> ctypes.CDLL | None:
+def load_library() -> ctypes.CDLL | None:
     """The library, or None where its operations cannot run; which it is, or why there is none, is logged once.
 
     Raises ``ValueError`` where the environment names an instruction set that the processor has not.
     """
-    chosen = instruction_sets.chosen()
+    chosen = instruction_sets.choose_instructions()
     if chosen is None:
         log.info("no native CPU operations here: they run in plain torch, which is slower")
         return None
     name = library_name(chosen)
     carried, folder = Path(__file__).parent / name, cache_folder()
     try:
-        path = carried if carried.exists() else once(folder / name, lambda: compile_library(folder, chosen))
+        path = carried if carried.exists() else build_once(folder / name, lambda: compile_library(folder, chosen))
         found = ctypes.CDLL(str(path))
     except (OSError, subprocess.SubprocessError) as error:
         log.warning("native CPU operations are not to be had, so plain torch runs instead, which is slower: %s", error)
         return None
-    has = ", ".join(able.name for able in instruction_sets.available())
+    has = ", ".join(able.name for able in instruction_sets.find_available())
     log.info("native CPU operations for %s; this processor has %s", chosen.name, has)
     for name, arguments in SIGNATURES.items():
         getattr(found, name).argtypes = arguments
@@ -75,7 +75,7 @@ def library() -> ctypes.CDLL | None:
 
 def require_library() -> ctypes.CDLL:
     """The library, for operations that the registry picks only where it can run; raises ``RuntimeError`` elsewhere."""
-    found = library()
+    found = load_library()
     if found is None:
         raise RuntimeError("native CPU operations cannot run here: see paternoster_kernels.registry.pick")
     return found
@@ -112,7 +112,7 @@ def library_name(instructions: InstructionSet) -> str:
     return f"paternoster_{instructions.name}_{digest.hexdigest()[:16]}.so"
 
 
-def once(path: Path, make: Callable[[], object]) -> Path:
+def build_once(path: Path, make: Callable[[], object]) -> Path:
     """``path``, which ``make`` writes where it is not there; of processes that start together one makes it."""
     if path.exists():
         return path

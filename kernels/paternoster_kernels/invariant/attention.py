@@ -8,7 +8,7 @@ import torch
 from paternoster_kernels import scaled_cache
 from paternoster_kernels.cpu import attention as cpu_attention
 from paternoster_kernels.cpu.kv_cache import is_tiled
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import load_library
 from paternoster_kernels.device_batch import DeviceBatch
 from paternoster_kernels.device_batch import plan_attention as device_plan
 from paternoster_kernels.ragged_batch import RaggedBatch
@@ -37,7 +37,7 @@ class TilePlan:
 
 def plan_attention(batch: RaggedBatch, cache: torch.Tensor) -> DeviceBatch | TilePlan:
     """As the reference; where the C++ reads this cache its own plan, for it takes every row by itself anyway."""
-    if library() is not None and is_tiled(cache):
+    if load_library() is not None and is_tiled(cache):
         return device_plan(batch, cache)
     block_size = cache.shape[2]
     step = max(1, CHUNK // block_size)
@@ -84,16 +84,16 @@ def paged_attention(
     group = heads // kv_heads
     # Rows of a tile and key head: TILE tokens, then the query heads that share the key head.
     grouped = queries[plan.rows].unflatten(2, (kv_heads, group)).permute(0, 2, 1, 3, 4)
-    asked = grouped.reshape(-1, TILE * group, head_dim).float() * scale
+    scaled = grouped.reshape(-1, TILE * group, head_dim).float() * scale
     limits = plan.limits.expand(-1, -1, group).reshape(-1, 1, TILE * group, 1)
     chunks = [
         _chunk(cache, plan.pages[:tiles, number * step : (number + 1) * step])
         for number, tiles in enumerate(plan.tiles_with_chunk)
     ]
-    scores = asked.new_full((len(asked), TILE * group, len(chunks) * step * block_size), float("-inf"))
+    scores = scaled.new_full((len(scaled), TILE * group, len(chunks) * step * block_size), float("-inf"))
     for number, (keys, _) in enumerate(chunks):
         first, stop = (chunk * step * block_size for chunk in (number, number + 1))
-        part = torch.bmm(asked[: len(keys)], keys.transpose(1, 2)).unflatten(0, (-1, kv_heads))
+        part = torch.bmm(scaled[: len(keys)], keys.transpose(1, 2)).unflatten(0, (-1, kv_heads))
         if softcap is not None:
             part = softcap * torch.tanh(part / softcap)
         keys_at, limit = torch.arange(first, stop, device=cache.device), limits[: len(part)]
@@ -106,9 +106,9 @@ def paged_attention(
         weights = torch.softmax(scores, -1)
     else:
         # As rows are: the tokens of a tile, each with the query heads that share the key head.
-        own = sinks.float().view(1, kv_heads, 1, group).expand(len(plan.rows), -1, TILE, -1).reshape(len(asked), -1, 1)
+        own = sinks.float().view(1, kv_heads, 1, group).expand(len(plan.rows), -1, TILE, -1).reshape(len(scaled), -1, 1)
         weights = torch.softmax(torch.cat((own, scores), -1), -1)[..., 1:]
-    mixed = torch.zeros_like(asked)
+    mixed = torch.zeros_like(scaled)
     for number, (_, values) in enumerate(chunks):
         part = weights[: len(values), :, number * step * block_size : (number + 1) * step * block_size]
         mixed[: len(values)] += torch.bmm(part.contiguous(), values)
@@ -121,6 +121,6 @@ def paged_attention(
 
 def _chunk(cache: torch.Tensor, pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Keys and values ``[tiles * kv_heads, tokens, head_dim]`` float32 of ``pages [tiles, blocks]``."""
-    gathered = scaled_cache.gather(cache, pages, torch.float32).transpose(1, 2)
+    gathered = scaled_cache.gather_tokens(cache, pages, torch.float32).transpose(1, 2)
     keys, values = gathered.reshape(len(pages) * cache.shape[1], -1, gathered.shape[-1]).chunk(2, -1)
     return keys.contiguous(), values.contiguous()

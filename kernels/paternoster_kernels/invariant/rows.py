@@ -1,4 +1,4 @@
-"""Norm and gate, so many rows at a time that torch neither shares them out among threads nor leaves a remainder."""
+"""Norm and gate, on blocks of rows of a size that torch neither divides among threads nor leaves a remainder of."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import torch
 
 from paternoster_kernels import reference
 from paternoster_kernels.cpu import elementwise
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import load_library
 
 UNSHARED = 32_768
 """Elements up to which torch runs an element-wise operation in one thread (its grain size)."""
@@ -30,7 +30,7 @@ def in_groups(operation: Callable[[slice], torch.Tensor], rows: int, width: int)
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.Tensor | None = None) -> torch.Tensor:
     """As the reference."""
 
-    operation = reference.rms_norm if library() is None else elementwise.rms_norm
+    operation = reference.rms_norm if load_library() is None else elementwise.rms_norm
 
     def norm(rows: slice) -> torch.Tensor:
         return operation(x[rows], weight, eps, None if residual is None else residual[rows])
@@ -42,7 +42,7 @@ def head_norm(
     qkv: torch.Tensor, query_weight: torch.Tensor, key_weight: torch.Tensor, kv_heads: int, eps: float
 ) -> None:
     """As the reference, in place."""
-    operation = reference.head_norm if library() is None else elementwise.head_norm
+    operation = reference.head_norm if load_library() is None else elementwise.head_norm
     step = rows_at_once(qkv.shape[1])
     for start in range(0, len(qkv), step):
         operation(qkv[start : start + step], query_weight, key_weight, kv_heads, eps)
@@ -50,5 +50,5 @@ def head_norm(
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     """As the reference."""
-    operation = reference.silu_mul if library() is None else elementwise.silu_mul
+    operation = reference.silu_mul if load_library() is None else elementwise.silu_mul
     return in_groups(lambda rows: operation(gate_up[rows]), len(gate_up), gate_up.shape[1] // 2)

@@ -1,4 +1,4 @@
-"""Repetition, presence and frequency penalties from tables of what each request has said, with vLLM's meanings."""
+"""Repetition, presence and frequency penalties from tables of each request's tokens, with vLLM's meanings."""
 
 import torch
 

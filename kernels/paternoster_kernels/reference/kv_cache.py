@@ -12,7 +12,7 @@ def kv_write(keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, slot
     2 * head_dim]``, or one of 8 bits as in :mod:`paternoster_kernels.scaled_cache`.
     """
     real = (slots >= 0).nonzero().squeeze(-1)
-    scaled_cache.store(keys[real], values[real], cache, slots[real])
+    scaled_cache.store_tokens(keys[real], values[real], cache, slots[real])
 
 
 def rope_kv_write(
@@ -41,7 +41,7 @@ def rope_kv_write(
     rotated[..., half : 2 * half] = high * cos + low * sin
     num_heads = heads.shape[1] - 2 * kv_heads
     qkv[real, : num_heads * head_dim] = heads[:, :num_heads].flatten(1).to(qkv.dtype)
-    scaled_cache.store(heads[:, num_heads:-kv_heads], heads[:, -kv_heads:], cache, slots[real])
+    scaled_cache.store_tokens(heads[:, num_heads:-kv_heads], heads[:, -kv_heads:], cache, slots[real])
 
 
 def copy_blocks(source: torch.Tensor, target: torch.Tensor, pairs: torch.Tensor) -> None:

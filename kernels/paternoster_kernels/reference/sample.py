@@ -52,9 +52,9 @@ def threshold(scores: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, mi
     by_k = ranked.gather(1, k - 1)
     left = ranked.masked_fill(ranked < by_k, float("-inf"))
     mass = left.softmax(-1)
-    kept = ((mass.cumsum(-1) - mass < top_p[:, None]) | (top_p >= 1)[:, None]).sum(-1, keepdim=True).clamp(min=1)
+    num_left = ((mass.cumsum(-1) - mass < top_p[:, None]) | (top_p >= 1)[:, None]).sum(-1, keepdim=True).clamp(min=1)
     # Rows with -inf in them are kept whole when no filter is on.
-    by_p = torch.where((top_p < 1)[:, None], left.gather(1, kept - 1), float("-inf"))
+    by_p = torch.where((top_p < 1)[:, None], left.gather(1, num_left - 1), float("-inf"))
     by_k = torch.where(k < vocab, by_k, float("-inf"))
     return torch.maximum(torch.maximum(by_k, by_p), ranked[:, :1] + min_p.log()[:, None]).squeeze(1)
 

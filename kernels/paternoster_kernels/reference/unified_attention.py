@@ -33,7 +33,7 @@ def unified_attention(
             continue
         table = batch.block_tables[row, : -(-length // block_size)].long()
         # [kv_heads, length, 2 * head_dim]
-        stored = scaled_cache.gather(cache, table, wide).transpose(0, 1).flatten(1, 2)[:, :length]
+        stored = scaled_cache.gather_tokens(cache, table, wide).transpose(0, 1).flatten(1, 2)[:, :length]
         keys, values = stored.chunk(2, -1)
         new = queries[start:stop].to(wide).unflatten(1, (kv_heads, -1))
         scores = torch.einsum("tkgd,knd->kgtn", new, keys) * scale

@@ -122,8 +122,8 @@ def sample_kernel(
         for start in range(0, vocab, BLOCK):
             token = start + tl.arange(0, BLOCK)
             scores = _scores(logits, token, vocab, temperature)
-            kept = (_ordered(scores).to(tl.int64) >= low) & (scores >= floor)
-            noisy = tl.where(kept, scores + gumbel_noise(key, token), float("-inf"))
+            candidate = (_ordered(scores).to(tl.int64) >= low) & (scores >= floor)
+            noisy = tl.where(candidate, scores + gumbel_noise(key, token), float("-inf"))
             best, best_token = _better(best, best_token, noisy, token)
     tl.store(out + row, _chosen(best, best_token))
 

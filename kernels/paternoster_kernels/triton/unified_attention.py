@@ -204,7 +204,7 @@ def unified_attention(
     part_lse = torch.empty(parts, dtype=torch.float32, device=queries.device)
     grid = (sequences if only_short else tile_count(tokens, sequences, long // group), kv_heads, splits)
     unified_attention_kernel[grid](
-        queries, cache, scaled_cache.scales(cache) if is_scaled(cache) else cache,
+        queries, cache, scaled_cache.view_scales(cache) if is_scaled(cache) else cache,
         cache if sinks is None else sinks, out, part_out, part_lse,
         batch.query_starts, batch.seq_lens, batch.block_tables, sequences, splits, part_rows,
         scale * LOG2_E if softcap is None else scale / softcap, 1.0 if softcap is None else softcap * LOG2_E,

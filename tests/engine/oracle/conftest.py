@@ -23,7 +23,7 @@ from paternoster_engine.runner.draft_model import DraftModel
 from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.sampling.sampler import Sampler
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import load_library
 
 BLOCK_SIZE = 32
 MAX_TOKENS = 20
@@ -138,7 +138,7 @@ def whole_engine(model: Decoder) -> OracleEngine:
 @pytest.fixture(scope="session")
 def narrow_model(checkpoint: Checkpoint) -> Decoder:
     """In bfloat16 where sums in it do not depend on the batch, else as :func:`model`."""
-    dtype = torch.float32 if library() is None else torch.bfloat16
+    dtype = torch.float32 if load_library() is None else torch.bfloat16
     return Decoder(checkpoint.config, checkpoint.tensor, dtype, torch.device("cpu"))
 
 

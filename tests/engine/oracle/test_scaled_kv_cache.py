@@ -15,7 +15,7 @@ from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.step_input import host_step
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import load_library
 
 CHOSEN = (2, 6, 9, 18)
 """Prompts of 5, 32, 63 and 129 tokens."""
@@ -65,6 +65,6 @@ def test_perplexity(narrow_model: Decoder, tokenizer: Tokenizer) -> None:
             losses.append(cross_entropy(logits.float(), torch.tensor(window[1:])))
         return float(torch.stack(losses).mean().exp())
 
-    plain = perplexity(torch.float32 if library() is None else torch.bfloat16)
+    plain = perplexity(torch.float32 if load_library() is None else torch.bfloat16)
     assert 10 < plain < 25
     assert perplexity(torch.int8) == pytest.approx(plain, rel=0.005)

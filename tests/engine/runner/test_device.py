@@ -58,7 +58,7 @@ def test_without_a_cgroup(tmp_path: Path) -> None:
 def test_auto_dtype_on_a_cpu(
     monkeypatch: pytest.MonkeyPatch, native: bool, capabilities: dict, expected: torch.dtype
 ) -> None:
-    monkeypatch.setattr(device, "library", lambda: object() if native else None)
+    monkeypatch.setattr(device, "load_library", lambda: object() if native else None)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     assert resolve_dtype("auto", CPU) == expected
     assert resolve_dtype("float32", CPU) == torch.float32

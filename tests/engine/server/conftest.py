@@ -19,14 +19,14 @@ from tests.engine.server.reused_processes import Idle, idle_processes, reusing
 from tests.engine.server.scripted_server import Serve, scripted_server
 
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import load_library
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 RECORDER = Path(recorded_answers.__file__)
 POOL = ("--kv-cache-memory", "160000000")
 """3,400 tokens in float32; filling the default pool of 512 MiB with zeros takes a second."""
 
-EXACT = () if library() else ("--dtype", "float32")
+EXACT = () if load_library() else ("--dtype", "float32")
 """Numbers of a row that do not depend on the rows beside it: torch's products in bfloat16 have others in a batch."""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from paternoster_kernels.cpu.instruction_sets import InstructionSet
-from paternoster_kernels.cpu.library import FLAGS, SOURCES, cache_folder, library_name, once
+from paternoster_kernels.cpu.library import FLAGS, SOURCES, build_once, cache_folder, library_name
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64-static"
 PROGRAM = Path(__file__).with_name("serve_operations.cpp")
@@ -27,7 +27,7 @@ def program_of(instructions: InstructionSet) -> Path:
     """Kept in the user's cache, by all that it is made of: compiling takes 20 seconds."""
     digest = hashlib.sha256(library_name(instructions).encode() + PROGRAM.read_bytes()).hexdigest()[:16]
     target = cache_folder() / f"operations_{instructions.name}_{digest}"
-    return once(target, lambda: _compile(target, instructions))
+    return build_once(target, lambda: _compile(target, instructions))
 
 
 def _compile(target: Path, instructions: InstructionSet) -> None:

@@ -18,7 +18,7 @@ from tests.kernels.cpu import another_machine
 from paternoster_kernels.cpu import instruction_sets
 from paternoster_kernels.cpu import library as module
 from paternoster_kernels.cpu.instruction_sets import SETS, InstructionSet
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import load_library
 
 TILES = Path(__file__).with_name("emulated_tiles.h")
 EMULATED = "amx_emulated"
@@ -30,29 +30,29 @@ def instructions(request: pytest.FixtureRequest) -> Iterator[str]:
     other = next((found for found in SETS if found.name == request.param and found.machine != platform.machine()), None)
     with pytest.MonkeyPatch.context() as patch:
         if request.param == EMULATED:
-            if "amx" in [found.name for found in instruction_sets.available()]:
+            if "amx" in [found.name for found in instruction_sets.find_available()]:
                 pytest.skip("this processor has the tiles that are emulated")
             tiles = ("-include", str(TILES), f"-DEMULATED_TILES_{zlib.crc32(TILES.read_bytes())}")
             made = tuple(
                 InstructionSet(EMULATED, found.machine, found.needs, (*found.flags, *tiles))
-                for found in instruction_sets.available()[:1]
+                for found in instruction_sets.find_available()[:1]
                 if found.machine == "x86_64"
             )
-            patch.setattr(instruction_sets, "available", lambda: made)
+            patch.setattr(instruction_sets, "find_available", lambda: made)
         if other is not None:
             _become(other, patch)
-        if request.param not in [found.name for found in instruction_sets.available()]:
+        if request.param not in [found.name for found in instruction_sets.find_available()]:
             pytest.skip(f"this processor has no {request.param}")
         patch.setitem(os.environ, instruction_sets.ENV, request.param)
-        library.cache_clear()
-        found = library()
+        load_library.cache_clear()
+        found = load_library()
         if found is None and not any(map(shutil.which, module.COMPILERS)):
             pytest.skip(f"no library and no C++ compiler of {', '.join(module.COMPILERS)}")
         assert found is not None, "the library does not compile"
         yield request.param
         if other is not None:
             found.close()
-    library.cache_clear()
+    load_library.cache_clear()
 
 
 def _become(other: InstructionSet, patch: pytest.MonkeyPatch) -> None:
@@ -64,6 +64,6 @@ def _become(other: InstructionSet, patch: pytest.MonkeyPatch) -> None:
         pytest.skip(f"{other.name} is another machine's, and there is no {tool or 'emulator'} here")
     path, sizes = another_machine.program_of(other), another_machine.Sizes()
     patch.setattr(torch.Tensor, "data_ptr", lambda tensor: sizes.data_ptr(tensor))
-    patch.setattr(instruction_sets, "available", lambda: (other,))
+    patch.setattr(instruction_sets, "find_available", lambda: (other,))
     patch.setattr(module, "once", lambda target, make: path)
     patch.setattr(module, "ctypes", SimpleNamespace(CDLL=lambda path: another_machine.Program(path, sizes)))

@@ -89,13 +89,13 @@ def test_argmax_of_a_row_with_nan_or_infinity_anywhere_is_no_token(broken: float
 
 def _rows(cache: torch.Tensor) -> torch.Tensor:
     """A cache of tiles as the reference has it."""
-    numbers = scaled_cache.numbers(cache)
+    numbers = scaled_cache.view_numbers(cache)
     width = numbers.shape[3]
     keys, values = numbers.reshape(-1, 2, 32 * width // 2).unbind(1)
     keys = keys.view(-1, 2, width // 4, 16, 2).transpose(2, 3).reshape(-1, 32, width // 2)
     values = values.view(-1, width // 32, 16, 16, 2).permute(0, 2, 4, 1, 3).reshape(-1, 32, width // 2)
     rows = cache.clone()
-    scaled_cache.numbers(rows).copy_(torch.cat((keys, values), -1).view(numbers.shape))
+    scaled_cache.view_numbers(rows).copy_(torch.cat((keys, values), -1).view(numbers.shape))
     return rows
 
 
@@ -166,7 +166,7 @@ def test_attention_and_the_write_before_it(step: Step, seed: int) -> None:
     rotated = heads * head_dim
     torch.testing.assert_close(qkv[:, :rotated].double(), exact_qkv[:, :rotated], rtol=ROUNDING, atol=1e-5)
     rows = _rows(cache)
-    held = scaled_cache.gather(rows, torch.arange(blocks), torch.float64)
+    held = scaled_cache.gather_tokens(rows, torch.arange(blocks), torch.float64)
     if step.stored == BF16:
         torch.testing.assert_close(held, exact_cache, rtol=ROUNDING, atol=1e-5)
     else:
@@ -228,7 +228,7 @@ def test_what_was_never_written_does_not_count(stored: torch.dtype) -> None:
     if stored == BF16:
         cache.fill_(float("nan"))
     else:
-        scaled_cache.scales(cache.fill_(-128)).fill_(float("nan"))
+        scaled_cache.view_scales(cache.fill_(-128)).fill_(float("nan"))
     for length, table in zip(lengths, tables, strict=True):
         kept = rows[table].transpose(1, 2).flatten(0, 1)[:length]
         slots = torch.tensor([32 * table[i // 32] + i % 32 for i in range(length)])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paternoster_kernels.cpu import instruction_sets
-from paternoster_kernels.cpu.instruction_sets import SETS, available, chosen, first_processor
+from paternoster_kernels.cpu.instruction_sets import SETS, choose_instructions, find_available, first_processor
 
 AVX2 = "avx2 fma f16c"
 AVX512 = f"{AVX2} avx512f avx512bw avx512cd avx512dq avx512vl"
@@ -22,7 +22,7 @@ def processor(monkeypatch: pytest.MonkeyPatch) -> object:
         fields = {"vendor_id": vendor, "flags": flags} if machine == "x86_64" else {"Features": flags}
         monkeypatch.setattr(instruction_sets, "first_processor", lambda: fields)
         monkeypatch.setattr(instruction_sets, "_tiles_allowed", lambda: tiles)
-        monkeypatch.setattr(instruction_sets, "available", available.__wrapped__)
+        monkeypatch.setattr(instruction_sets, "find_available", find_available.__wrapped__)
         monkeypatch.delenv(instruction_sets.ENV, raising=False)
 
     return become
@@ -44,24 +44,24 @@ def processor(monkeypatch: pytest.MonkeyPatch) -> object:
 )
 def test_the_best_come_first(processor, machine: str, flags: str, tiles: bool, expected: list[str]) -> None:
     processor(machine, flags, tiles)
-    assert [found.name for found in available.__wrapped__()] == expected
-    best = chosen()
+    assert [found.name for found in find_available.__wrapped__()] == expected
+    best = choose_instructions()
     assert (None if best is None else best.name) == (expected[0] if expected else None)
 
 
 def test_pairs_of_bfloat16_are_intels_last_choice(processor) -> None:
     processor("x86_64", BF16, vendor="GenuineIntel")
-    assert [found.name for found in available.__wrapped__()] == ["avx512_vnni", "avx512", "avx2", "avx512_bf16"]
+    assert [found.name for found in find_available.__wrapped__()] == ["avx512_vnni", "avx512", "avx2", "avx512_bf16"]
 
 
 def test_the_environment_chooses_a_lesser_one_or_none(processor, monkeypatch: pytest.MonkeyPatch) -> None:
     processor("x86_64", AVX512)
     monkeypatch.setenv(instruction_sets.ENV, "avx2")
-    found = chosen()
+    found = choose_instructions()
     assert found is not None
     assert found.name == "avx2"
     monkeypatch.setenv(instruction_sets.ENV, "none")
-    assert chosen() is None
+    assert choose_instructions() is None
 
 
 @pytest.mark.parametrize("name", ["amx", "neon", "AVX2"])
@@ -69,7 +69,7 @@ def test_one_that_the_processor_has_not_is_refused(processor, monkeypatch: pytes
     processor("x86_64", AVX512)
     monkeypatch.setenv(instruction_sets.ENV, name)
     with pytest.raises(ValueError, match=rf"PATERNOSTER_CPU_ISA is '{name}': must be one of avx512, avx2, none"):
-        chosen()
+        choose_instructions()
 
 
 def test_the_first_of_several_processors(tmp_path: Path) -> None:

@@ -15,21 +15,21 @@ import pytest
 
 from paternoster_kernels.cpu import instruction_sets
 from paternoster_kernels.cpu import library as module
-from paternoster_kernels.cpu.library import COMPILERS, SIGNATURES, compile_library, library, once
+from paternoster_kernels.cpu.library import COMPILERS, SIGNATURES, build_once, compile_library, load_library
 
 compiles = pytest.mark.skipif(not any(map(shutil.which, COMPILERS)), reason="no C++ compiler")
 
 
 @pytest.fixture(autouse=True)
 def _looked_for_anew() -> Iterator[None]:
-    library.cache_clear()
+    load_library.cache_clear()
     yield
-    library.cache_clear()
+    load_library.cache_clear()
 
 
 @pytest.fixture
 def able() -> None:
-    if not instruction_sets.available():
+    if not instruction_sets.find_available():
         pytest.skip("none of the instruction sets that there are operations for")
 
 
@@ -47,12 +47,12 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @compiles
 @pytest.mark.usefixtures("able", "small")
 def test_compiles_once_into_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = library()
+    found = load_library()
     assert found is not None
     [made] = (tmp_path / "paternoster" / "kernels").iterdir()
-    library.cache_clear()
+    load_library.cache_clear()
     monkeypatch.setenv("PATH", "")
-    again = library()
+    again = load_library()
     assert again is not None
     assert again._name == str(made)
 
@@ -61,7 +61,7 @@ def test_compiles_once_into_the_cache(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.usefixtures("able", "small")
 def test_it_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a loss of power leaves a name with half a library, which is never compiled again."""
-    folder, instructions = tmp_path / "out", instruction_sets.available()[0]
+    folder, instructions = tmp_path / "out", instruction_sets.find_available()[0]
     target, seen = folder / module.library_name(instructions), []
     synced = os.fsync
     monkeypatch.setattr(
@@ -81,7 +81,7 @@ def test_of_those_that_start_together_one_compiles(tmp_path: Path) -> None:
         target.touch()
 
     with ThreadPoolExecutor(4) as pool:
-        asked = [pool.submit(once, target, compile_it) for _ in range(4)]
+        asked = [pool.submit(build_once, target, compile_it) for _ in range(4)]
     assert {each.result() for each in asked} == {target}
     assert made == [target]
 
@@ -91,10 +91,10 @@ def test_of_those_that_start_together_one_compiles(tmp_path: Path) -> None:
 def test_says_which_it_runs_and_which_there_are(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    able = [found.name for found in instruction_sets.available()]
+    able = [found.name for found in instruction_sets.find_available()]
     monkeypatch.setenv(instruction_sets.ENV, able[-1])
     caplog.set_level("INFO", module.__name__)
-    assert library() is not None
+    assert load_library() is not None
     assert caplog.messages == [f"native CPU operations for {able[-1]}; this processor has {', '.join(able)}"]
 
 
@@ -109,8 +109,8 @@ def test_an_image_carries_all(tmp_path: Path) -> None:
     built = _python(tmp_path, "-m", module.__name__).splitlines()
     assert len(built) == len(instruction_sets.of_machine(platform.machine()))
     assert {Path(path).parent for path in built} == {tmp_path / package.name / "cpu"}
-    asks = f"from {module.__name__} import library; print(library()._name)"
-    able = instruction_sets.available()[-1].name
+    asks = f"from {module.__name__} import load_library; print(load_library()._name)"
+    able = instruction_sets.find_available()[-1].name
     environment = {instruction_sets.ENV: able, "PATH": "", "XDG_CACHE_HOME": "/dev/null"}
     [carried] = [path for path in built if re.search(rf"paternoster_{able}_[0-9a-f]{{16}}\.so", path)]
     assert _python(tmp_path, "-c", asks, **environment) == carried
@@ -129,7 +129,7 @@ def test_without_a_compiler_torch_runs(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(module, "library_name", lambda instructions: "missing.so")
     monkeypatch.setenv("PATH", "")
-    assert library() is None
+    assert load_library() is None
     assert "which is slower: no C++ compiler: looked for g++, clang++" in caplog.text
 
 
@@ -143,7 +143,7 @@ def test_with_a_compiler_that_ends_half_way_torch_runs(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(module, "library_name", lambda instructions: "missing.so")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert library() is None
+    assert load_library() is None
     assert f"which is slower: {compiler} exited with 1" in caplog.text
     assert not any((tmp_path / "paternoster" / "kernels").iterdir())
 
@@ -161,14 +161,14 @@ def test_a_compiler_that_is_killed_leaves_nothing(
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setattr(module, "library_name", lambda instructions: "missing.so")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert library() is None
+    assert load_library() is None
     assert f"which is slower: {compiler} exited with -9" in caplog.text
     assert not any((*temporary.iterdir(), *(tmp_path / "paternoster" / "kernels").iterdir()))
 
 
 def test_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(instruction_sets.ENV, instruction_sets.NONE)
-    assert library() is None
+    assert load_library() is None
 
 
 @compiles
@@ -179,5 +179,5 @@ def test_a_source_that_does_not_compile_is_told(tmp_path: Path, monkeypatch: pyt
     (sources / "broken.cpp").write_text("int f( {")
     monkeypatch.setattr(module, "SOURCES", sources)
     with pytest.raises(OSError, match=r"broken\.cpp"):
-        compile_library(tmp_path / "out", instruction_sets.available()[0])
+        compile_library(tmp_path / "out", instruction_sets.find_available()[0])
     assert not any((tmp_path / "out").iterdir())

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from paternoster_kernels import reference
 from paternoster_kernels.cpu import elementwise
 from paternoster_kernels.cpu import matmul as cpu
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import load_library
 
 native = pytest.mark.usefixtures("instructions")
 BF16 = torch.bfloat16
@@ -71,7 +71,7 @@ def test_nothing_is_read_or_written_beyond_the_rows() -> None:
         cpu.packed_matmul(surrounded, cpu.pack_weight(weight)), cpu.packed_matmul(x, cpu.pack_weight(weight))
     )
     guarded = torch.full((32, 32), 7.0, dtype=BF16)
-    library().packed_matmul(
+    load_library().packed_matmul(
         guarded.data_ptr(), x.data_ptr(), cpu.pack_weight(weight).data_ptr(), None, None, 5, 32, 64, 0, 2
     )
     _near(guarded[:5], x, weight)

@@ -15,7 +15,7 @@ from paternoster_kernels import reference
 from paternoster_kernels.blocks import FORMATS, GGUF_FORMATS, BlockFormat, Blocks, Rows, fits
 from paternoster_kernels.cpu import matmul, strips
 from paternoster_kernels.cpu.instruction_sets import SETS
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import load_library
 from paternoster_kernels.reference import blocks as oracle
 
 native = pytest.mark.usefixtures("instructions")
@@ -124,7 +124,7 @@ def test_nothing_is_written_beyond_the_rows() -> None:
     packed, x = strips.pack_strips([random_blocks("Q4_1", 32, 64, seed=6)]), _normal(5, 64)
     guarded = torch.full((32, 32), 7.0, dtype=BF16)
     pointers = (guarded.data_ptr(), x.data_ptr(), packed.data.data_ptr(), packed.table.data_ptr(), None)
-    library().packed_matmul(*pointers, 5, 32, 64, 0, 2)
+    load_library().packed_matmul(*pointers, 5, 32, 64, 0, 2)
     assert torch.equal(guarded[:5], strips.strip_matmul(x, packed))
     assert bool((guarded[5:] == 7.0).all())
 

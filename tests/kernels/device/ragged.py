@@ -44,7 +44,7 @@ def paged(
     tables = [[ids.pop() for _ in range(count)] for count in counts]
     shape = (sum(counts) + 3, kv_heads, block_size, scaled_cache.token_width(head_dim, dtype))
     cache = poison(shape, dtype, device)
-    scales = scaled_cache.scales(cache).fill_(float("nan")) if scaled_cache.is_scaled(cache) else None
+    scales = scaled_cache.view_scales(cache).fill_(float("nan")) if scaled_cache.is_scaled(cache) else None
     for table, length in zip(tables, seq_lens, strict=True):
         for index, block in enumerate(table):
             stop = min(block_size, length - index * block_size)
@@ -54,7 +54,7 @@ def paged(
                 scales[block, :, :, :stop] = (
                     0.01 + torch.rand(kv_heads, 2, stop, generator=generator, device=device) / 20
                 ).bfloat16()
-            scaled_cache.numbers(cache)[block, :, :stop] = numbers.to(dtype)
+            scaled_cache.view_numbers(cache)[block, :, :stop] = numbers.to(dtype)
     host = RaggedBatch(query_lens, seq_lens, tables)
     batch = plan_attention(host, cache)
     # Entries past a sequence's end name block 1, which is poisoned and belongs to nobody.

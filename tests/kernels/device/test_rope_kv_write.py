@@ -69,7 +69,7 @@ def test_quantized_cache(stored: torch.dtype, generator: torch.Generator) -> Non
 
     cache = torch.zeros(*plain.shape[:3], scaled_cache.token_width(head_dim, stored), device=device).to(stored)
     other = cache.clone()
-    scales = scaled_cache.scales(cache).fill_(float("nan"))
+    scales = scaled_cache.view_scales(cache).fill_(float("nan"))
     rope_kv_write(qkv, positions, rotary_table, cache, slots)
     written = ~scales.isnan()
     assert written.sum() == 2 * kv_heads * (tokens - 1)
@@ -77,7 +77,7 @@ def test_quantized_cache(stored: torch.dtype, generator: torch.Generator) -> Non
     limit = scaled_cache.LIMITS[stored]
     torch.testing.assert_close(scales[written].double(), largest[written] / limit, rtol=2.0**-8, atol=0)
     scales.nan_to_num_(0.0)
-    got = scaled_cache.gather(cache, torch.arange(4, device=device), torch.float64)
+    got = scaled_cache.gather_tokens(cache, torch.arange(4, device=device), torch.float64)
     # int8: half a step of 1/127, of which there are as many; e4m3: three bits of mantissa, half of its smallest step.
     most = largest.transpose(2, 3)[..., None]
     step = most * (0.5 / 127) if stored == torch.int8 else plain.abs().unflatten(-1, (2, -1)) * 2.0**-4
@@ -121,7 +121,7 @@ def test_a_head_that_is_not_finite_gets_a_key_of_nan_and_a_value_of_zero(
     for write in (kv_write, plain_reference):
         cache = torch.zeros(1, 2, 32, scaled_cache.token_width(64, stored), device=generator.device).to(stored)
         write(keys, values, cache, slots)
-        got = scaled_cache.gather(cache, slots[:1], torch.float32)[0, :, :6].transpose(0, 1)
+        got = scaled_cache.gather_tokens(cache, slots[:1], torch.float32)[0, :, :6].transpose(0, 1)
         for told, written, filling in zip(got.chunk(2, -1), (keys, values), (float("nan"), 0.0), strict=True):
             assert torch.equal(told[broken].isnan(), torch.full_like(told[broken], filling).isnan())
             assert torch.equal(told[broken].nan_to_num(1.0), torch.full_like(told[broken], filling).nan_to_num(1.0))

@@ -8,16 +8,16 @@ from paternoster_engine.model.layers.linear import Linear
 from paternoster_engine.model.layers.mlp import Mlp
 from paternoster_engine.process_group import Ranks
 from paternoster_kernels.cpu.decoder_layers import DecoderLayers, LayerShape, LayerWeights, Matrix
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import load_library
 
 
 def in_one_call(config: ModelConfig, layers: Sequence[DecoderLayer], ranks: Ranks) -> DecoderLayers | None:
     """None where a layer has what the call has not: experts, or sizes and numbers without native products."""
-    if library() is None or ranks.size > 1:
+    if load_library() is None or ranks.size > 1:
         return None
     weights = [found for layer in layers if (found := _weights(layer)) is not None]
     block = config.block
-    if len(weights) < len(layers) or not DecoderLayers.takes(weights, block.activation):
+    if len(weights) < len(layers) or not DecoderLayers.supports(weights, block.activation):
         return None
     shape = LayerShape(
         heads=config.num_heads,

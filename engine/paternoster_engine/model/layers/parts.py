@@ -16,7 +16,7 @@ from paternoster_engine.model.weights.stored import Below, Stored, StoredRows, b
 from paternoster_engine.process_group import Ranks
 from paternoster_kernels import pick, pick_invariant
 from paternoster_kernels.blocks import Strips, fits
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import load_library
 from paternoster_kernels.registry import Op
 
 Quantization = Literal["auto", "none", "int8"]
@@ -45,7 +45,7 @@ class Parts:
         # Sums of int8 are exact, and so invariant by themselves.
         self._exact_linear = InvariantLinear if invariant else Linear
         self._int8 = quantization == "int8"
-        native = device.type == "cpu" and dtype == torch.bfloat16 and library() is not None
+        native = device.type == "cpu" and dtype == torch.bfloat16 and load_library() is not None
         self._in_blocks = quantization == "auto" and native
         # Their tiles depend on the number of rows.
         self._apart = quantization == "auto" and device.type == "cuda" and not invariant

@@ -32,7 +32,7 @@ def kv_write_kernel(
 def kv_write(keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
     """As the reference; any strides but the last are welcome."""
     tokens, kv_heads, head_dim = keys.shape
-    scales = scaled_cache.scales(cache) if is_scaled(cache) else cache
+    scales = scaled_cache.view_scales(cache) if is_scaled(cache) else cache
     kv_write_kernel[(tokens, kv_heads)](
         keys, values, cache, scales, slots, keys.stride(0), values.stride(0), keys.stride(1), values.stride(1),
         KV_HEADS=kv_heads, HEAD_DIM=head_dim, HEAD_PAD=triton.next_power_of_2(head_dim), BLOCK_SIZE=cache.shape[2],

@@ -61,7 +61,7 @@ def rope_kv_write(
     _, kv_heads, block_size, width = cache.shape
     head_dim, half = head_dim_of(cache), rotary_table.shape[1] // 2
     group = qkv.shape[1] // head_dim // kv_heads - 2
-    scales = scaled_cache.scales(cache) if is_scaled(cache) else cache
+    scales = scaled_cache.view_scales(cache) if is_scaled(cache) else cache
     rope_kv_write_kernel[(len(qkv), kv_heads)](
         qkv, positions, rotary_table, cache, scales, slots, qkv.stride(0),
         KV_HEADS=kv_heads, GROUP=group, GROUP_PAD=triton.next_power_of_2(group), HEAD_DIM=head_dim,

@@ -14,10 +14,10 @@ from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.step import StepInput
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_kernels import RaggedBatch
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import load_library
 
 CPU = torch.device("cpu")
-native = pytest.mark.skipif(library() is None, reason="no native operations here")
+native = pytest.mark.skipif(load_library() is None, reason="no native operations here")
 BATCHES = [
     RaggedBatch([100, 40], [100, 40], [[1, 2, 3, 4], [5, 6]]),
     RaggedBatch([1, 1, 30], [101, 41, 30], [[1, 2, 3, 4], [5, 6], [7]]),

@@ -14,7 +14,7 @@ import torch
 from gguf import MODEL_ARCH, GGMLQuantizationType, GGUFWriter, get_tensor_name_map
 from safetensors.torch import save_file
 
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import load_library
 
 MOST = 1.2
 """Of the weights."""
@@ -163,7 +163,7 @@ def test_a_rank_holds_its_part_alone(form: str, request: pytest.FixtureRequest, 
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_blocks_take_what_the_file_does(ranks: int, gguf: Addresses, measured: Measure) -> None:
-    if library() is None:
+    if load_library() is None:
         pytest.skip("no native operations here")
     found = measured(gguf, "bfloat16", rank=ranks - 1, ranks=ranks, quantization="auto")
     assert found["peak"] <= MOST, found

@@ -21,7 +21,7 @@ from paternoster_engine.model.weights.safetensors_file import read_safetensors
 from paternoster_engine.model.weights.stored import InBlocks, Part, StoredRows
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_kernels import RaggedBatch
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import load_library
 from paternoster_kernels.reference.blocks import dequantize
 
 OUT, IN, GROUP = 48, 256, 64
@@ -223,7 +223,7 @@ def _write_model(folder: Path) -> None:
 
 @torch.inference_mode()
 def test_a_model_that_is_half_in_blocks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    if library() is None:
+    if load_library() is None:
         pytest.skip("no native operations here")
     _write_model(tmp_path)
     checkpoint = open_checkpoint(resolve(tmp_path.as_uri()))

@@ -20,11 +20,11 @@ from paternoster_engine.model.weights.mapped_file import MappedFile
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_kernels import RaggedBatch
 from paternoster_kernels.blocks import Strips
-from paternoster_kernels.cpu.library import library
+from paternoster_kernels.cpu.library import load_library
 
 CPU = torch.device("cpu")
 PROMPTS, DECODE = RaggedBatch([70, 3], [70, 3], [[1, 2, 3], [4]]), RaggedBatch([1, 1], [71, 4], [[1, 2, 3], [4]])
-native = pytest.mark.skipif(library() is None, reason="no native operations here")
+native = pytest.mark.skipif(load_library() is None, reason="no native operations here")
 
 
 def _load(checkpoint: Checkpoint, quantization: Quantization, dtype: torch.dtype = torch.bfloat16) -> Decoder:
