@@ -11,9 +11,9 @@ from scheduling.virtual_engine import Machine
 REQUESTS = 400
 LOAD = 0.8
 """Share of what the machine can do with all the memory it wants."""
-ADMISSIONS = ("greedy", "no-evict", "full-reserve")
+ADMISSIONS = ("greedy", "no-evict")
 PREEMPTIONS = ("recompute", "swap")
-VICTIMS = ("least-computed", "last-in", "priority")
+VICTIMS = ("least-computed", "priority")
 SWAP_ROOM = 4
 """Host blocks for each block of the pool, as memory of a host is to that of a device."""
 

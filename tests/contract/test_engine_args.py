@@ -51,11 +51,11 @@ settings = st.builds(
             "tensor_parallel_size": st.integers(1, 64),
             "batch_invariant": st.booleans(),
             "await_prefix": st.booleans(),
-            "admission": st.sampled_from(["greedy", "no-evict", "full-reserve"]),
+            "admission": st.sampled_from(["greedy", "no-evict"]),
             "order": st.sampled_from(["fcfs", "priority", "fair-share"]),
             "speculative": st.sampled_from(["off", "grammar", "ngram"]),
             "priority_aging": st.floats(0, 100),
-            "victim": st.sampled_from(["least-computed", "last-in", "priority"]),
+            "victim": st.sampled_from(["least-computed", "priority"]),
             "preemption": st.sampled_from(["recompute", "swap"]),
             "tenant_tokens_per_second": st.floats(0, 1e6),
             "tenant_weights": st.sampled_from(["", "alice=2", "alice=2,b c=0.5"])

@@ -17,6 +17,10 @@ REMOVED_FLAGS: Mapping[str, str] = {
 
 REMOVED_ORDERS: Mapping[str, str] = {"deadline": "fcfs"}
 """By the value of ``order``; a request's ``deadline_ms`` holds in every order."""
+REMOVED_ADMISSIONS: Mapping[str, str] = {"full-reserve": "no-evict"}
+"""By the value of ``admission``; both never preempt, and ``no-evict`` admits more at once."""
+REMOVED_VICTIMS: Mapping[str, str] = {"last-in": "least-computed"}
+"""By the value of ``victim``."""
 REMOVED_PREEMPTIONS: Mapping[str, str] = {"auto": "swap"}
 """By the value of ``preemption``."""
 

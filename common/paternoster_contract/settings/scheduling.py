@@ -5,12 +5,12 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from paternoster_contract.flags import Settings
-from paternoster_contract.settings.removed import REMOVED_ORDERS, refuse
+from paternoster_contract.settings.removed import REMOVED_ADMISSIONS, REMOVED_ORDERS, REMOVED_VICTIMS, refuse
 
 ModeName = Literal["continuous", "dynamic", "static"]
-AdmissionName = Literal["greedy", "no-evict", "full-reserve"]
+AdmissionName = Literal["greedy", "no-evict"]
 OrderName = Literal["fcfs", "priority", "fair-share"]
-VictimName = Literal["least-computed", "last-in", "priority"]
+VictimName = Literal["least-computed", "priority"]
 SpeculativeName = Literal["auto", "off", "grammar", "ngram", "draft"]
 
 
@@ -36,10 +36,10 @@ class SchedulingSettings(Settings):
     await_prefix: bool = Field(
         default=True, description="let a prompt wait while another one computes the block that it would compute next"
     )
-    admission: AdmissionName = Field(
+    admission: Annotated[AdmissionName, refuse(REMOVED_ADMISSIONS)] = Field(
         default="greedy",
         description="memory an admission must leave. greedy: the watermark; no-evict: the largest future need of all "
-        "that run; full-reserve: everyone's full length at once",
+        "that run",
     )
     order: Annotated[OrderName | None, refuse(REMOVED_ORDERS)] = Field(
         default=None,
@@ -56,7 +56,9 @@ class SchedulingSettings(Settings):
     reserved_slots: int = Field(
         default=0, ge=0, description="slots under the live cap that only requests with a priority below 0 get"
     )
-    victim: VictimName = Field(default="least-computed", description="who is preempted when the KV pool runs dry")
+    victim: Annotated[VictimName, refuse(REMOVED_VICTIMS)] = Field(
+        default="least-computed", description="who is preempted when the KV pool runs dry"
+    )
 
     speculative: SpeculativeName = Field(
         default="auto",

@@ -36,8 +36,6 @@ class Speculation:
         # The no-evict reservation counts on one token a step.
         asked = config.speculative not in ("off", "auto")
         self._on = asked and not config.whole_prompts and config.admission != "no-evict"
-        # And a full one on what windows hold of single tokens.
-        self._grows = config.admission == "greedy" or not kv.groups.with_window
         self._looks_up = config.speculative in ("ngram", "draft")
         self._model = None
         if drafter is not None and config.speculative == "draft":
@@ -158,7 +156,7 @@ class Speculation:
     def _room(self, request: Request, count: int) -> int:
         """How many of ``count`` tokens after those known have room, without taking any from others."""
         known = request.num_tokens
-        if known + count <= request.room or (self._grows and self._kv.grow(request, known + count)):
+        if known + count <= request.room or self._kv.grow(request, known + count):
             return count
         return request.room - known
 

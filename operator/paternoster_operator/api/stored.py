@@ -3,9 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from paternoster_contract.settings.removed import REMOVED_ORDERS
+from paternoster_contract.settings.removed import REMOVED_ADMISSIONS, REMOVED_ORDERS, REMOVED_VICTIMS
 
-REMOVED_VALUES: Mapping[tuple[str, ...], Mapping[str, str]] = {("spec", "engine", "order"): REMOVED_ORDERS}
+REMOVED_VALUES: Mapping[tuple[str, ...], Mapping[str, str]] = {
+    ("spec", "engine", "order"): REMOVED_ORDERS,
+    ("spec", "engine", "scheduling", "admission"): REMOVED_ADMISSIONS,
+    ("spec", "engine", "scheduling", "victim"): REMOVED_VICTIMS,
+}
 """By path: the values that a schema of this version once allowed, and what takes the place of each."""
 
 

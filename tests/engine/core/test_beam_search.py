@@ -265,11 +265,10 @@ def test_a_step_that_failed_ends_the_whole_search_once() -> None:
     assert engine.scheduler.pool.num_used == 0
 
 
-@pytest.mark.parametrize("admission", ["no-evict", "full-reserve"])
 @pytest.mark.parametrize("prefill_first", [False, True])
-def test_reserving_admissions_preempt_no_search(admission: str, prefill_first: bool) -> None:
+def test_reserving_admissions_preempt_no_search(prefill_first: bool) -> None:
     for spare in range(0, 12, 3):
-        engine = CheckedEngine(config(num_blocks=26 + spare, admission=admission, prefill_first=prefill_first))
+        engine = CheckedEngine(config(num_blocks=26 + spare, admission="no-evict", prefill_first=prefill_first))
         requests = [add(engine, [i] * (4 + 3 * i), params(width=2 + i % 3, max_tokens=16)) for i in range(5)]
         requests += [engine.add([9] * (i + 1), 20) for i in range(4)]
         engine.run()

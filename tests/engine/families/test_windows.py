@@ -46,7 +46,7 @@ SCHEDULES: dict[str, dict[str, Any]] = {
     "chunks of more than a window": {"max_batched_tokens": 21},
     "swapped every third step": {"force_preempt_every": 3, "preemption": "swap", "host_blocks": 200},
     "recomputed every third step": {"force_preempt_every": 3, "prefix_cache": True},
-    "reserved in full": {"admission": "full-reserve", "prefix_cache": True},
+    "reserved in full": {"admission": "no-evict", "prefix_cache": True},
     "a pool for two": {"admission": "no-evict", "blocks": 0},
 }
 

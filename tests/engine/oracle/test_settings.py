@@ -20,8 +20,8 @@ pytestmark = pytest.mark.timeout(900)
 
 POLICIES = {
     "mode": ("continuous", "dynamic", "static"),
-    "admission": ("greedy", "no-evict", "full-reserve"),
-    "victim": ("least-computed", "last-in", "priority"),
+    "admission": ("greedy", "no-evict"),
+    "victim": ("least-computed", "priority"),
     "order": ("fcfs", "priority", "fair-share"),
     "preemption": ("recompute", "swap"),
     "prefix_cache": (False, True),

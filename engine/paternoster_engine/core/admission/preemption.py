@@ -24,11 +24,6 @@ def least_computed(running: Sequence[Request]) -> Request:
     return min(running, key=lambda request: (request.num_computed, -request.arrival))
 
 
-def last_in(running: Sequence[Request]) -> Request:
-    """The request admitted last, as vLLM's default does."""
-    return running[-1]
-
-
 def least_important(running: Sequence[Request]) -> Request:
     """The least important class, and in it the request with the fewest computed tokens."""
     return min(running, key=lambda request: (-request.priority, request.num_computed, -request.arrival))
@@ -36,7 +31,6 @@ def least_important(running: Sequence[Request]) -> Request:
 
 VICTIMS: Mapping[VictimName, ChooseVictim] = {
     "least-computed": least_computed,
-    "last-in": last_in,
     "priority": least_important,
 }
 

@@ -82,22 +82,6 @@ class Greedy:
         return new + (self._watermark if running else 0) <= available
 
 
-class FullReserve:
-    """Everybody who runs can grow to full length at once: TensorRT-LLM's guaranteed no evict."""
-
-    def __init__(self, config: SchedulerConfig) -> None:
-        self._groups = KVGroups(config)
-
-    def admits(self, request: Request, running: Sequence[Request], new: int, available: int) -> bool:
-        later = self._full(request) - self._groups.known_blocks(request)
-        # What a window is to let go is not there yet.
-        promised = sum(max(0, self._full(other) - _held(other)) for other in _leaders(running))
-        return new + later + promised <= available
-
-    def _full(self, request: Request) -> int:
-        return self._groups.most_blocks(request, request.most_computed)
-
-
 class NoEvict:
     """The largest number of blocks held at any later step fits, since the short ones leave before the long ones peak.
 
@@ -178,8 +162,6 @@ def make_reservation(config: SchedulerConfig) -> Reservation:
             return Greedy(config.watermark_blocks)
         case "no-evict":
             return NoEvict(config)
-        case "full-reserve":
-            return FullReserve(config)
 
 
 def projected_peak_tokens(running: Sequence[Request], max_model_len: int, groups: KVGroups) -> int:
@@ -208,12 +190,6 @@ def projected_peak_tokens(running: Sequence[Request], max_model_len: int, groups
 def _leaders(running: Sequence[Request]) -> list[Request]:
     """Each request once, whether it runs as one sequence or as several."""
     return [request for request in running if request.leader is request]
-
-
-def _held(request: Request) -> int:
-    if request.group is None:
-        return len(request.block_ids) - request.block_ids.count(0)
-    return len({block_id for sequence in request.sequences for block_id in sequence.block_ids} - {0})
 
 
 def _known(request: Request) -> int:

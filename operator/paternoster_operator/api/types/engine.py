@@ -6,7 +6,13 @@ from pydantic import Field, field_validator
 
 from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
 from paternoster_contract.settings.memory import KVCacheDtypeName, PreemptionName
-from paternoster_contract.settings.removed import REMOVED_ORDERS, REMOVED_PREEMPTIONS, refuse
+from paternoster_contract.settings.removed import (
+    REMOVED_ADMISSIONS,
+    REMOVED_ORDERS,
+    REMOVED_PREEMPTIONS,
+    REMOVED_VICTIMS,
+    refuse,
+)
 from paternoster_contract.settings.scheduling import (
     AdmissionName,
     ModeName,
@@ -47,10 +53,10 @@ class Scheduling(Document):
     """Compute prompts alone before single tokens, instead of mixing them in a step."""
     await_prefix: bool = True
     """Let a prompt wait while another one computes the block that it would compute next."""
-    admission: AdmissionName = "greedy"
-    """Memory that an admission must leave: greedy, the watermark; no-evict, the largest future need of all that run;
-    full-reserve, everyone's full length at once."""
-    victim: VictimName = "least-computed"
+    admission: Annotated[AdmissionName, refuse(REMOVED_ADMISSIONS)] = "greedy"
+    """Memory that an admission must leave: greedy, the watermark; no-evict, the largest future need of all that
+    run."""
+    victim: Annotated[VictimName, refuse(REMOVED_VICTIMS)] = "least-computed"
     """Who is preempted when the KV pool runs dry."""
     speculative: SpeculativeName = "auto"
     """Tokens proposed before they are sampled, and verified several in a step: grammar, those that a request's grammar

@@ -3,7 +3,6 @@
 from itertools import count
 from random import Random
 
-import pytest
 from tests.engine.core.fake_model import CheckedEngine
 from tests.engine.core.traces import NUM_TRACES
 
@@ -26,8 +25,7 @@ def _run_through(config: SchedulerConfig, traffic: list[tuple[int, int, int]]) -
     raise AssertionError("unreachable")
 
 
-@pytest.mark.parametrize("admission", ["no-evict", "full-reserve"])
-def test_i18_nobody_is_ever_preempted(admission: str) -> None:
+def test_i18_nobody_is_ever_preempted() -> None:
     """Pools for one and a bit, budgets that keep prompts back for many steps or do not reach everybody."""
     for seed in range(NUM_TRACES):
         rng = Random(seed)
@@ -38,7 +36,7 @@ def test_i18_nobody_is_ever_preempted(admission: str) -> None:
             max_model_len=MAX_LEN,
             block_size=size,
             num_blocks=-(-MAX_LEN // size) + rng.randint(0, 24 // size),
-            admission=admission,
+            admission="no-evict",
             order=rng.choice(["fcfs", "fair-share"]),
             mode=rng.choice(["continuous", "continuous", "continuous", "static"]),
             prefill_first=rng.random() < 0.3,
@@ -51,7 +49,7 @@ def test_i18_nobody_is_ever_preempted(admission: str) -> None:
         assert _run_through(config, traffic).scheduler.counters.preemptions == 0, f"seed {seed}"
 
 
-def _admitted_at_once(admission: str, outputs: list[int], num_blocks: int) -> int:
+def _admitted_at_once(outputs: list[int], num_blocks: int) -> int:
     engine = CheckedEngine(
         SchedulerConfig(
             max_num_seqs=8,
@@ -59,7 +57,7 @@ def _admitted_at_once(admission: str, outputs: list[int], num_blocks: int) -> in
             max_model_len=64,
             block_size=1,
             num_blocks=num_blocks,
-            admission=admission,
+            admission="no-evict",
             prefix_cache=False,
         )
     )
@@ -68,17 +66,11 @@ def _admitted_at_once(admission: str, outputs: list[int], num_blocks: int) -> in
     return len(engine.step().scheduled)
 
 
-def test_no_evict_admits_where_a_full_reserve_waits() -> None:
-    """Lengths 1+39 and 1+9 tokens: the short one is gone before the long one needs its blocks."""
-    assert _admitted_at_once("full-reserve", [39, 9], 44) == 1
-    assert _admitted_at_once("no-evict", [39, 9], 44) == 2
-
-
 def test_no_evict_is_exact_to_the_block() -> None:
     """When the short one takes its last step both hold 9 blocks, and the long one ends with 39."""
-    assert _admitted_at_once("no-evict", [39, 9], 39) == 2
-    assert _admitted_at_once("no-evict", [20, 20], 40) == 2
-    assert _admitted_at_once("no-evict", [20, 20], 39) == 1
+    assert _admitted_at_once([39, 9], 39) == 2
+    assert _admitted_at_once([20, 20], 40) == 2
+    assert _admitted_at_once([20, 20], 39) == 1
 
 
 def test_no_evict_counts_on_nobody_whom_the_budget_does_not_reach() -> None:

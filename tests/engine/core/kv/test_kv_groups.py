@@ -98,7 +98,7 @@ def test_of_long_sequences_three_times_as_many_run_in_the_same_pool() -> None:
     ran = []
     for seen in (16, None):
         windows = (None, *(seen,) * 5)
-        engine = CheckedEngine(config(windows, num_blocks=6 * 2 * 50, max_num_seqs=16, admission="full-reserve"))
+        engine = CheckedEngine(config(windows, num_blocks=6 * 2 * 50, max_num_seqs=16, admission="no-evict"))
         for number in range(12):
             engine.add([number] * 30, 160)
         most = 0
