@@ -160,11 +160,11 @@ def test_long_prompts_make_steps_smaller_and_not_the_cap(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_quiet_fleet_goes_down_to_its_floor(seed: int) -> None:
-    """A request every 15 s on four replicas, two at least: the others go after a window each."""
+    """A request every 15 s on four replicas, two at least: the others go after one window."""
     bounds = {"minReplicas": 2, "maxReplicas": 10}
     outcome = run(constant(1 / 15), duration=1800, seed=seed, start=4, autoscaling=bounds)
-    assert [made["to"] for made in changes(outcome)] == [3, 2]
-    assert outcome.replica_hours * 3600 <= 1.15 * 2 * 1800
+    assert [made["to"] for made in changes(outcome)] == [2]
+    assert outcome.replica_hours * 3600 <= 1.14 * 2 * 1800
     assert late(outcome, 0, 1800) == 0
 
 
@@ -335,7 +335,7 @@ def test_scarce_memory_is_never_served_worse_than_with_a_fixed_cap(seed: int) ->
 
     fixed = share_late({"mode": "Fixed", "tokenBudget": {"mode": "Auto"}})
     assert share_late({"mode": "Auto", "min": 2}) <= fixed
-    assert share_late(FEW_PREEMPTIONS) > 2 * fixed, "there was something to lose"
+    assert share_late(FEW_PREEMPTIONS) > 1.5 * fixed, "there was something to lose"
 
 
 @pytest.mark.parametrize("rate", [7.0, 8.5])

@@ -63,7 +63,7 @@ class ScaleDown(Document):
 
     stabilization_window_seconds: Seconds | None = None
     """Take away only what was superfluous throughout this window; learnt from starts and peaks if unset."""
-    max_percent: int = Field(default=25, ge=0, le=100, json_schema_extra=INT32)
+    max_percent: int = Field(default=100, ge=0, le=100, json_schema_extra=INT32)
     """Most replicas taken per period, in percent of those at its beginning; the larger of the two limits counts."""
     max_pods: Count = 1
     """Most replicas taken per period."""

@@ -107,10 +107,9 @@ def test_pending_replicas_are_supply() -> None:
     assert later.state.replicas == 4
 
 
-def test_down_only_after_the_window_and_one_at_a_time() -> None:
-    quick = policy(
-        autoscaling={"maxReplicas": 10, "scaleDown": {"stabilizationWindowSeconds": 60, "periodSeconds": 60}}
-    )
+def test_down_only_after_the_window_and_no_faster_than_allowed() -> None:
+    down = {"stabilizationWindowSeconds": 60, "periodSeconds": 60, "maxPercent": 25}
+    quick = policy(autoscaling={"maxReplicas": 10, "scaleDown": down})
     state = first_state(quick, 0.0, replicas=4)
     history = []
     for step in range(40):
