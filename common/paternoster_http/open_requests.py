@@ -223,6 +223,12 @@ class OpenRequest:
             resource.uncount_request(self, (self.party, self.state))
 
 
+def party_of(scope: Mapping[str, Any]) -> Party:
+    """The party that the request of an ASGI ``scope`` is counted for."""
+    request = (scope.get("extensions") or {}).get(EXTENSION)
+    return () if request is None else request.party  # no server of ours: a test's client
+
+
 def charge(scope: Mapping[str, Any], party: Party) -> None:
     """Count the request of an ASGI ``scope`` for ``party``; raises :class:`Refusal` (503) where that has too much."""
     request = (scope.get("extensions") or {}).get(EXTENSION)

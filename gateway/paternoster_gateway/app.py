@@ -41,8 +41,9 @@ from paternoster_http.errors.anthropic_errors import AnthropicErrors
 from paternoster_http.errors.refusal import RETRY_AFTER_SECONDS, Refusal
 from paternoster_http.errors.request_id import RequestId, current_request_id
 from paternoster_http.errors.unforeseen import UnforeseenErrors
-from paternoster_http.open_requests import charge
+from paternoster_http.open_requests import charge, party_of
 from paternoster_http.request_line import CanonicalRequestLine
+from paternoster_http.start_turns import StartTurns
 
 STARTED = int(time.time())
 """``created`` of a model whose table does not say when its LLMDeployment was made."""
@@ -88,7 +89,7 @@ def create_app(
     metrics.table_from_copy.set_function(lambda: source.origin is Origin.COPY)
     proxy = Proxy(balancer, metrics, SentKeys(roots, GATEWAY_TO_ENGINE), liveness, quarantine)
 
-    known = KnownParties()
+    known, turns = KnownParties(), StartTurns()
 
     def table_changed() -> None:
         balancer.release_held()
@@ -130,6 +131,7 @@ def create_app(
         try:
             if (party := known.party_of(client_key(request.headers), source.table)) is not None:
                 charge(request.scope, party)
+            await turns.begin(party_of(request.scope))
             call = await _read(request, source.table)
             # The first of its names, so that a model has one series of each metric.
             details.model = model = source.table.first_names.get(call.model, "")

@@ -60,7 +60,7 @@ class Scheduler:
         self._running: list[Request] = []
         self._queue = make_queue(config, self._running)
         self._shares = PromptShares(self._queue)
-        self._validation = RequestValidation(config)
+        self._validation = RequestValidation(config, self._queue)
         self._deadlines = Deadlines()
         self.queue_wait = QueueWait(ticks_per_second)
         self._requests: dict[str, Request] = {}
@@ -155,7 +155,7 @@ class Scheduler:
             if request.request_id in self._requests:
                 raise ValueError(f"request_id {request.request_id!r} is already in use")
         try:
-            self._validation.check(requests, self.waiting, self.queue_wait.pace(requests[0].arrival))
+            self._validation.check(requests, self.queue_wait.pace(requests[0].arrival))
         except AdmissionError as error:
             self.counters.rejected[error.reason] += 1
             raise

@@ -22,6 +22,7 @@ from paternoster_engine.core.errors import (
     TooManyBeams,
 )
 from paternoster_engine.sampling.grammars.errors import GrammarProcessLost, GrammarQueueFull
+from paternoster_engine.server.access.identity import tenant_of
 from paternoster_engine.server.bodies.invalid_fields import describe_errors
 from paternoster_engine.server.errors import (
     MAX_SHOWN,
@@ -98,6 +99,10 @@ TABLE: Mapping[type[Exception], ErrorResponse] = {
 }
 
 
+PACED = (QueueFull, QueueTooSlow, TenantQueueFull, TenantRateExceeded)
+"""Refusals that cost more than a client's next try."""
+
+
 class ErrorObject(BaseModel):
     message: str
     type: str
@@ -153,7 +158,9 @@ def error_response(error: Exception) -> JSONResponse:
 def install(app: FastAPI) -> None:
     """Make every error of ``app`` an OpenAI error body."""
 
-    async def known(_: Request, error: Exception) -> JSONResponse:
+    async def known(request: Request, error: Exception) -> JSONResponse:
+        if isinstance(error, PACED):
+            await app.state.reading_shares.pace_refusal(tenant_of(request))
         return error_response(error)
 
     async def invalid(request: Request, error: Exception) -> JSONResponse:

@@ -134,14 +134,14 @@ async def test_texts_that_nobody_waits_for_are_not_tokenized(serve, monkeypatch)
         stays = asyncio.create_task(client.post("/v1/embeddings", json={"input": "stays"}))
         await until(lambda: read)
         lane = server.state.served.text_work._short
-        alone = lane._taken
+        alone = lane.held_bytes
         for path, body in (
             ("/v1/embeddings", {"input": ["leaves"]}),
             ("/v1/rerank", {"query": "leaves", "documents": ["too"]}),
             ("/v1/score", {"text_1": "leaves", "text_2": "too"}),
         ):
-            await leaves(url, path, body, lambda: lane._taken > alone)
-            await until(lambda: lane._taken == alone)
+            await leaves(url, path, body, lambda: lane.held_bytes > alone)
+            await until(lambda: lane.held_bytes == alone)
         gate.set()
         assert (await stays).status_code == 200
         assert len(read) == 1

@@ -84,9 +84,11 @@ def test_tokenizing_lets_other_threads_run(tokenizer: Tokenizer) -> None:
 
 async def test_short_texts_overtake_long_ones() -> None:
     work, order, gate = TextWork(1000 * SHORT), [], threading.Event()
-    long = [asyncio.create_task(work.run(10 * SHORT, lambda i=i: (gate.wait(30), order.append(i)))) for i in range(4)]
+    long = [
+        asyncio.create_task(work.run("a", 10 * SHORT, lambda i=i: (gate.wait(30), order.append(i)))) for i in range(4)
+    ]
     await asyncio.sleep(0)
-    await asyncio.wait_for(work.run(10, lambda: order.append("short")), 30)
+    await asyncio.wait_for(work.run("a", 10, lambda: order.append("short")), 30)
     gate.set()
     await asyncio.gather(*long)
     assert order == ["short", 0, 1, 2, 3]
@@ -98,11 +100,11 @@ async def test_a_shorter_text_overtakes_but_not_for_ever(monkeypatch: pytest.Mon
     now = 0.0
     monkeypatch.setattr(text_work.time, "monotonic", lambda: now)
     work, order, gate = TextWork(1000 * SHORT), [], threading.Event()
-    tasks = [asyncio.create_task(work.run(SHORT, lambda: gate.wait(30)))]
+    tasks = [asyncio.create_task(work.run("a", SHORT, lambda: gate.wait(30)))]
     for name, size, arrival in (("first", 60_000, 0.0), ("soon", 100, 0.5), ("late", 100, 0.7)):
         await asyncio.sleep(0)
         now = arrival
-        tasks.append(asyncio.create_task(work.run(size, lambda name=name: order.append(name))))
+        tasks.append(asyncio.create_task(work.run("a", size, lambda name=name: order.append(name))))
     await asyncio.sleep(0)
     gate.set()
     await asyncio.gather(*tasks)
@@ -112,20 +114,52 @@ async def test_a_shorter_text_overtakes_but_not_for_ever(monkeypatch: pytest.Mon
 
 async def test_what_waits_is_bounded_in_bytes_and_long_texts_leave_room_for_short_ones() -> None:
     work, gate = TextWork(1), threading.Event()
-    tasks = [asyncio.create_task(work.run(work.most // 2, lambda: gate.wait(30))) for _ in range(2)]
+    tasks = [asyncio.create_task(work.run("a", work.most // 2, lambda: gate.wait(30))) for _ in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(TextQueueFull):
-        await work.run(SHORT + 1, lambda: None)
-    assert await work.run(SHORT, lambda: "short") == "short"
+        await work.run("a", SHORT + 1, lambda: None)
+    assert await work.run("a", SHORT, lambda: "short") == "short"
     gate.set()
     await asyncio.gather(*tasks)
-    assert await work.run(SHORT + 1, lambda: "again") == "again"
+    assert await work.run("a", SHORT + 1, lambda: "again") == "again"
+    work.close()
+
+
+async def test_tenants_take_turns_whatever_the_others_queue() -> None:
+    work, order, gate = TextWork(1), [], threading.Event()
+    tasks = [asyncio.create_task(work.run("a", 1, lambda: gate.wait(30)))]
+    for tenant, count in (("a", 20), ("b", 2)):
+        for number in range(count):
+            name = f"{tenant}{number}"
+            tasks.append(asyncio.create_task(work.run(tenant, 1, lambda name=name: order.append(name))))
+    await asyncio.sleep(0)
+    gate.set()
+    await asyncio.gather(*tasks)
+    assert order[:5] == ["a0", "b0", "a1", "b1", "a2"]
+    work.close()
+
+
+async def test_a_tenant_that_fills_the_queue_of_texts_leaves_room_for_another() -> None:
+    work, gate = TextWork(1), threading.Event()
+    tasks = [asyncio.create_task(work.run("a", SHORT, lambda: gate.wait(30)))]
+    with pytest.raises(TextQueueFull):
+        while True:
+            tasks.append(asyncio.create_task(work.run("a", SHORT, lambda: None)))
+            await asyncio.sleep(0)
+            if tasks[-1].done():
+                await tasks.pop()
+    other = asyncio.create_task(work.run("b", SHORT // 2, lambda: "b"))
+    await asyncio.sleep(0)
+    assert not other.done()
+    gate.set()
+    await asyncio.gather(*tasks)
+    assert await other == "b"
     work.close()
 
 
 async def test_one_who_stops_waiting_leaves_the_turn_to_the_next() -> None:
     work, gate = TextWork(1), threading.Event()
-    first, second, third = (asyncio.create_task(work.run(1, lambda: gate.wait(30))) for _ in range(3))
+    first, second, third = (asyncio.create_task(work.run("a", 1, lambda: gate.wait(30))) for _ in range(3))
     await asyncio.sleep(0)
     second.cancel()
     gate.set()
@@ -145,7 +179,7 @@ async def test_a_full_queue_of_texts_is_503_and_a_bounded_list_of_prompts_400(
         response = await server.client.post("/v1/completions", json={"prompt": ["a " * 300, "b " * 300]})
         assert (response.status_code, response.json()["error"]["param"]) == (400, "prompt")
         gate = threading.Event()
-        held = asyncio.create_task(served.text_work.run(990, lambda: gate.wait(30)))
+        held = asyncio.create_task(served.text_work.run("", 990, lambda: gate.wait(30)))
         await asyncio.sleep(0)
         response = await server.client.post("/v1/completions", json={"prompt": "a " * 100})
         assert (response.status_code, response.headers["retry-after"]) == (503, "1")

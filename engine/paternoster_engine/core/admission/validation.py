@@ -1,7 +1,6 @@
 """Which requests may join the queue: those that can ever be served, and that a tenant has quota for."""
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,30 +17,34 @@ from paternoster_engine.core.errors import (
 from paternoster_engine.core.kv.kv_groups import KVGroups
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.waiting.queue_wait import QueuePace
+from paternoster_engine.core.waiting.waiting_queue import WaitingQueue
 
 
 class RequestValidation:
     """Refuses what can never be served and what there is no room for now."""
 
-    def __init__(self, config: SchedulerConfig) -> None:
+    def __init__(self, config: SchedulerConfig, queue: WaitingQueue) -> None:
+        """``queue``: the scheduler's own."""
         self._config = config
+        self._queue = queue
         self._groups = KVGroups(config)
         self.quota = TenantQuota(config)
 
-    def check(self, requests: Sequence[Request], waiting: Sequence[Request], pace: QueuePace | None = None) -> None:
+    def check(self, requests: Sequence[Request], pace: QueuePace | None = None) -> None:
         """All of one call or none of them, none charged then. ``pace`` bounds what they may wait.
 
         Raises :class:`AdmissionError`, and ``ValueError`` for a request that no caller should make.
         """
         for ahead, request in enumerate(requests):
-            self._check_one(request, [*waiting, *requests[:ahead]] if ahead else waiting)
-        if pace is not None and waiting:
+            self._check_one(request)
+            self._check_room(request, ahead)
+        if pace is not None and self._queue.count_waiting():
             # By the first of a call: a large one that meets a short queue would be refused for ever.
-            self._check_wait(requests[0], waiting, pace)
+            self._check_wait(requests[0], pace)
         for request in requests:
             self.quota.charge(request, request.num_prompt, request.arrival)
 
-    def _check_one(self, request: Request, waiting: Sequence[Request]) -> None:
+    def _check_one(self, request: Request) -> None:
         config = self._config
         if request.num_prompt == 0 or request.params.max_tokens < 0:
             raise ValueError("a request needs at least one prompt token, and no negative number of output tokens")
@@ -54,19 +57,22 @@ class RequestValidation:
             raise NeverFits(blocks, config.num_blocks, config.block_size)
         if request.width > config.max_num_seqs:
             raise TooManyBeams(request.width, config.max_num_seqs)
-        if len(waiting) >= config.max_queued_requests and not self._has_room_of_its_own(
-            request, waiting, config.max_queued_requests
-        ):
-            raise QueueFull(len(waiting))
-        self.quota.check(request, waiting)
 
-    def _check_wait(self, request: Request, waiting: Sequence[Request], pace: QueuePace) -> None:
-        seconds = (len(waiting) + 1) * pace.seconds_between
-        places = int(pace.most_seconds / pace.seconds_between) if pace.seconds_between else len(waiting) + 1
-        if seconds > pace.most_seconds and not self._has_room_of_its_own(request, waiting, places):
-            raise QueueTooSlow(len(waiting), seconds, pace.most_seconds)
+    def _check_room(self, request: Request, ahead: int) -> None:
+        """``ahead``: requests of the same call before this one."""
+        total, places = self._queue.count_waiting() + ahead, self._config.max_queued_requests
+        if total >= places and not self._has_own_room(request, ahead, places):
+            raise QueueFull(total)
+        self.quota.check(request, self._queue.count_waiting(request.tenant) + ahead)
 
-    def _has_room_of_its_own(self, request: Request, waiting: Sequence[Request], places: int) -> bool:
+    def _check_wait(self, request: Request, pace: QueuePace) -> None:
+        waiting = self._queue.count_waiting()
+        seconds = (waiting + 1) * pace.seconds_between
+        places = int(pace.most_seconds / pace.seconds_between) if pace.seconds_between else waiting + 1
+        if seconds > pace.most_seconds and not self._has_own_room(request, 0, places):
+            raise QueueTooSlow(waiting, seconds, pace.most_seconds)
+
+    def _has_own_room(self, request: Request, ahead: int, places: int) -> bool:
         """Whether the request's tenant has less than an equal part of the queue's ``places``, which others have filled.
 
         That part comes on top: with ``n`` tenants there are never more than 1 + 1/2 + ... + 1/n times as many as one
@@ -74,9 +80,9 @@ class RequestValidation:
         """
         if self._config.order != "fair-share" and request.limits is None:
             return False
-        queued = Counter(other.tenant for other in waiting)
-        own = queued.pop(request.tenant, 0)
-        return own < places // (len(queued) + 1)
+        own = self._queue.count_waiting(request.tenant)
+        others = self._queue.count_tenants() - (own > 0)
+        return own + ahead < places // (others + 1)
 
 
 DEFAULT_BURST_SECONDS = 10.0
@@ -115,10 +121,10 @@ class TenantQuota:
         )
         self._buckets: dict[str, _Bucket] = {}
 
-    def check(self, request: Request, waiting: Sequence[Request]) -> None:
-        """Raises :class:`TenantQueueFull` or :class:`TenantRateExceeded`."""
+    def check(self, request: Request, num_waiting: int) -> None:
+        """``num_waiting``: of the tenant. Raises :class:`TenantQueueFull` or :class:`TenantRateExceeded`."""
         tenant, limits = request.tenant, request.limits or self._limits
-        if limits.max_queued and sum(other.tenant == tenant for other in waiting) >= limits.max_queued:
+        if limits.max_queued and num_waiting >= limits.max_queued:
             raise TenantQueueFull(tenant, limits.max_queued)
         if limits.tokens_per_second:
             bucket = self._bucket(tenant, limits, request.arrival)

@@ -46,6 +46,14 @@ class FairShare:
         queues = sorted(self._queues.items(), key=lambda item: self.counters.get(item[0], 0.0))
         return [request for _, queue in queues for request in tuple(queue)]
 
+    def count_waiting(self, tenant: str | None = None) -> int:
+        if tenant is None:
+            return sum(map(len, self._queues.values()))
+        return len(self._queues.get(tenant, ()))
+
+    def count_tenants(self) -> int:
+        return len(self._queues)
+
     def insert(self, request: Request) -> None:
         tenant = request.tenant
         if tenant not in self._queues:

@@ -26,6 +26,14 @@ class WaitingQueue(Protocol):
         """Next to be admitted first."""
         ...
 
+    def count_waiting(self, tenant: str | None = None) -> int:
+        """Number of waiting requests, or of those of ``tenant``."""
+        ...
+
+    def count_tenants(self) -> int:
+        """Number of tenants with a waiting request."""
+        ...
+
     def insert(self, request: Request) -> None:
         """Queue a request that is new or was preempted."""
         ...
@@ -72,6 +80,14 @@ class RankedQueue(ABC):
 
     def __init__(self) -> None:
         self.waiting: deque[Request] = deque()
+        self._waiting_of: dict[str, int] = {}
+        """Number of waiting requests by tenant, none of them 0."""
+
+    def count_waiting(self, tenant: str | None = None) -> int:
+        return len(self.waiting) if tenant is None else self._waiting_of.get(tenant, 0)
+
+    def count_tenants(self) -> int:
+        return len(self._waiting_of)
 
     @abstractmethod
     def rank(self, request: Request) -> Rank:
@@ -83,9 +99,15 @@ class RankedQueue(ABC):
             queue.append(request)
         else:
             insort_right(queue, request, key=rank)
+        self._waiting_of[request.tenant] = self._waiting_of.get(request.tenant, 0) + 1
 
     def remove(self, request: Request) -> None:
         self.waiting.remove(request)
+        left = self._waiting_of[request.tenant] - 1
+        if left:
+            self._waiting_of[request.tenant] = left
+        else:
+            del self._waiting_of[request.tenant]
 
     def candidates(self) -> Iterator[Request]:
         queue, index = self.waiting, 0

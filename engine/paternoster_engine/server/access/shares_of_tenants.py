@@ -1,4 +1,4 @@
-"""What the API's port shares out, requests and bytes, is counted by tenant where the gateway says which it is."""
+"""What the API's port shares out (places, bytes, turns) is counted by tenant where the gateway names it."""
 
 from functools import lru_cache
 
@@ -10,7 +10,8 @@ from paternoster_contract.access.identity import HEADER, Identity
 from paternoster_engine.server.access.identity import TenantRules
 from paternoster_http.errors.openai_errors import error_body
 from paternoster_http.errors.refusal import RETRY_AFTER_SECONDS, TYPES, Refusal
-from paternoster_http.open_requests import charge
+from paternoster_http.open_requests import charge, party_of
+from paternoster_http.start_turns import StartTurns
 
 
 class SharesOfTenants:
@@ -22,6 +23,7 @@ class SharesOfTenants:
     def __init__(self, app: ASGIApp, rules: TenantRules) -> None:
         self._app = app
         self._rules = rules
+        self._turns = StartTurns()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         identity = Headers(scope=scope).get(HEADER) if scope["type"] == "http" and self._rules.believes_header else None
@@ -34,6 +36,8 @@ class SharesOfTenants:
             response = JSONResponse(body, refusal.status, {"Retry-After": str(RETRY_AFTER_SECONDS)})
             await response(scope, receive, send)
             return
+        if scope["type"] == "http":
+            await self._turns.begin(party_of(scope))
         await self._app(scope, receive, send)
 
 

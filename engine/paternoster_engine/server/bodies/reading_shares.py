@@ -13,6 +13,8 @@ BURST_SECONDS = 0.1
 """Of the event loop's time that a tenant may take at once; one body of the largest size may take more."""
 LEAST_SECONDS = 1e-4
 """Of the event loop's time: no body waits for less."""
+REFUSAL_SECONDS = 1e-3
+"""Of the event loop's time, for a call that is refused for want of room or quota: its head, body, prompt and answer."""
 MAX_TENANTS = 4096
 """Remembered; those are forgotten whose bodies took the least."""
 
@@ -48,6 +50,12 @@ class ReadingShares:
             entry.turn.release()
             raise
         return entry.turn.release
+
+    async def pace_refusal(self, tenant: str) -> None:
+        """Wait until a call of ``tenant`` may be refused: clients that repeat such calls get a share, too."""
+        end = await self.begin(tenant)
+        self.charge(tenant, REFUSAL_SECONDS)
+        end()
 
     def charge(self, tenant: str, seconds: float) -> None:
         """Add ``seconds`` of the event loop's time to what bodies of ``tenant`` took."""

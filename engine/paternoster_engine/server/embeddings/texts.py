@@ -74,7 +74,7 @@ async def text_requests(
     sender.check_priority(body.priority)
     most = _cut_to(served, body)
     written = [given for given in texts if not isinstance(given.text, list)]
-    encodings = iter(await _encode(served, field, written, most) if written else [])
+    encodings = iter(await _encode(served, sender.tenant, field, written, most) if written else [])
     prompts: list[_Tokens] = []
     for text, _ in texts:
         if isinstance(text, list):
@@ -110,7 +110,9 @@ def _cut_to(served: ServedModel, body: VectorRequest) -> int | None:
     return most if asked == -1 else asked
 
 
-async def _encode(served: ServedModel, field: str, texts: Sequence[Given], most: int | None) -> list[Encoding]:
+async def _encode(
+    served: ServedModel, tenant: str, field: str, texts: Sequence[Given], most: int | None
+) -> list[Encoding]:
     """``most``: tokens to which the body asks for each to be cut."""
     size = sum(len(part.encode()) for given in texts for part in _parts(given))
     if size > served.text_work.most:
@@ -129,7 +131,7 @@ async def _encode(served: ServedModel, field: str, texts: Sequence[Given], most:
     def work() -> list[Encoding]:
         return [encode(given) for given in texts]
 
-    return await served.text_work.run(size, work)
+    return await served.text_work.run(tenant, size, work)
 
 
 def _parts(given: Given) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Where texts are rendered and tokenized: outside of the event loop, a bounded amount, short ones before long ones."""
+"""Where texts are rendered and tokenized: outside of the event loop, a bounded amount, for each tenant in turn."""
 
 import asyncio
 import heapq
@@ -6,11 +6,13 @@ import itertools
 import os
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from paternoster_engine.server.errors import TextQueueFull
+from paternoster_http.shares import RESERVE, Shares
 
 T = TypeVar("T")
 
@@ -34,9 +36,9 @@ class TextWork:
         self._short = _Lane("short-texts", IN_FLIGHT)
         self._long = _Lane("long-texts", self.most, NICE)
 
-    async def run(self, size: int, function: Callable[[], T]) -> T:
-        """What ``function`` makes of ``size`` bytes of text; raises :class:`TextQueueFull`."""
-        return await (self._short if size <= SHORT else self._long).run(size, function)
+    async def run(self, tenant: str, size: int, function: Callable[[], T]) -> T:
+        """What ``function`` makes of ``size`` bytes of text of ``tenant``; raises :class:`TextQueueFull`."""
+        return await (self._short if size <= SHORT else self._long).run(tenant, size, function)
 
     def close(self) -> None:
         """Take no more; what runs ends by itself."""
@@ -45,38 +47,44 @@ class TextWork:
 
 
 class _Lane:
-    """One thread and those who wait for it."""
+    """One thread and the texts that wait for it: tenants take turns, and each has a share of the bytes."""
 
     def __init__(self, name: str, most: int, nice: int = 0) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name, initializer=_be_nice, initargs=(nice,))
-        self._most = most
-        self._taken = 0
+        # One tenant alone may have all of ``most``: what is reserved comes on top.
+        self._bytes = Shares(most + most // RESERVE, most // RESERVE)
         self._busy = False
-        self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._waiting: OrderedDict[str, list[tuple[float, int, asyncio.Future[None]]]] = OrderedDict()
+        """Heaps by tenant, none of them empty; the first tenant is next."""
         self._arrivals = itertools.count()
 
-    async def run(self, size: int, function: Callable[[], T]) -> T:
-        if self._taken + size > self._most:
+    @property
+    def held_bytes(self) -> int:
+        return self._bytes.held()
+
+    async def run(self, tenant: str, size: int, function: Callable[[], T]) -> T:
+        if not self._bytes.admits((tenant,), size):
             raise TextQueueFull(size)
-        self._taken += size
+        self._bytes.add((tenant,), size)
         try:
-            await self._turn(size)
+            await self._turn(tenant, size)
             try:
                 return await asyncio.get_running_loop().run_in_executor(self._thread, function)
             finally:
                 self._next()
         finally:
-            self._taken -= size
+            self._bytes.remove((tenant,), size)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _turn(self, size: int) -> None:
+    async def _turn(self, tenant: str, size: int) -> None:
         if not self._busy:
             self._busy = True
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (time.monotonic() + size / PATIENCE, next(self._arrivals), turn))
+        entry = (time.monotonic() + size / PATIENCE, next(self._arrivals), turn)
+        heapq.heappush(self._waiting.setdefault(tenant, []), entry)
         try:
             await turn
         except asyncio.CancelledError:
@@ -86,7 +94,10 @@ class _Lane:
 
     def _next(self) -> None:
         while self._waiting:
-            turn = heapq.heappop(self._waiting)[2]
+            tenant, texts = self._waiting.popitem(last=False)
+            turn = heapq.heappop(texts)[2]
+            if texts:
+                self._waiting[tenant] = texts
             if not turn.done():
                 turn.set_result(None)
                 return

@@ -37,11 +37,11 @@ async def messages(request: Request, body: MessagesRequest, state: State, sender
 
 
 @router.post("/v1/messages/count_tokens", responses=REFUSED)
-async def count_tokens(request: Request, body: CountTokensRequest, state: State) -> TokenCount:
+async def count_tokens(request: Request, body: CountTokensRequest, state: State, sender: From) -> TokenCount:
     """As many as ``usage.input_tokens`` and ``usage.cache_read_input_tokens`` of the message would tell together."""
     served = state.named(body.model)
     with reading():
         chat, names = prompt_of(body).request(NAMES)
     with named(names):
-        encoding, _ = await unless_gone(request, chat_prompt(served, chat))
+        encoding, _ = await unless_gone(request, chat_prompt(served, sender.tenant, chat))
     return TokenCount(input_tokens=len(encoding))

@@ -34,6 +34,7 @@ class _Prompt(NamedTuple):
 
 async def encode_chat(
     served: ServedModel,
+    tenant: str,
     messages: Sequence[ChatMessage],
     fields: TemplateFields,
     variables: Mapping[str, Any],
@@ -103,7 +104,7 @@ async def encode_chat(
             ending = served.tokenizer.decode(encoding.ids[-ENDING:], skip_special_tokens=False)[-ENDING:]
         return _Prompt(encoding, ending, _unread(skeleton, found, prepared, text))
 
-    prompt = await served.text_work.run(size, work)
+    prompt = await served.text_work.run(tenant, size, work)
     report_ignored(*prompt.unread)
     return prompt.encoding, prompt.ending
 

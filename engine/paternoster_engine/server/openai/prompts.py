@@ -26,6 +26,7 @@ from paternoster_engine.server.state import ServedModel
 
 async def encode(
     served: ServedModel,
+    tenant: str,
     field: str,
     texts: Sequence[str],
     add_special_tokens: bool,
@@ -40,17 +41,17 @@ async def encode(
     def work() -> list[Encoding]:
         return [served.tokenizer.encoding(text, add_special_tokens, truncation) for text in texts]
 
-    return await served.text_work.run(size, work)
+    return await served.text_work.run(tenant, size, work)
 
 
 async def chat_prompt(
-    served: ServedModel, body: ChatCompletionRequest, truncation: Truncation | None = None
+    served: ServedModel, tenant: str, body: ChatCompletionRequest, truncation: Truncation | None = None
 ) -> tuple[Encoding, str]:
     """The prompt of a chat call, as :func:`encode_chat`."""
     others = body.variables()
     template = served.tokenizer.tool_use_template if "tools" in others else None
     variables = body.reasoning_variables(template or served.tokenizer.chat_template or "") | others
-    return await encode_chat(served, body.messages, body, variables, truncation=truncation)
+    return await encode_chat(served, tenant, body.messages, body, variables, truncation=truncation)
 
 
 async def chat_requests(
@@ -62,7 +63,7 @@ async def chat_requests(
     context leaves counts as none: agents send one number for every model and cannot compute the length of the prompt.
     Raises :class:`PromptTooLong` where not even ``min_tokens`` are left.
     """
-    encoding, ending = await chat_prompt(served, body, _truncation(served, body, body.limit or 1))
+    encoding, ending = await chat_prompt(served, sender.tenant, body, _truncation(served, body, body.limit or 1))
     prompt = await token_ids(served, encoding, max(1, body.min_tokens))
     room = max(1, served.longest_request - len(prompt))
     if body.limit is None:
@@ -81,7 +82,9 @@ async def completion_requests(served: ServedModel, body: CompletionRequest, name
     texts = [prompt for prompt in body.prompt if isinstance(prompt, str)]
     around = served.tokenizer.num_special_tokens if texts and body.add_special_tokens else 0
     truncation = _truncation(served, body, most, around)
-    encodings = iter(await encode(served, "prompt", texts, body.add_special_tokens, truncation) if texts else [])
+    encodings = iter(
+        await encode(served, sender.tenant, "prompt", texts, body.add_special_tokens, truncation) if texts else []
+    )
     prompts = []
     for prompt in body.prompt:
         if isinstance(prompt, str):

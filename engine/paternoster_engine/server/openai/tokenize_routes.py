@@ -2,6 +2,7 @@
 
 from fastapi import Request
 
+from paternoster_engine.server.access.identity import From
 from paternoster_engine.server.bodies.body_route import new_router
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.errors import InvalidValue
@@ -19,16 +20,16 @@ router = new_router()
 
 
 @router.post("/tokenize")
-async def tokenize(request: Request, body: TokenizeRequest, state: State) -> Tokens:
+async def tokenize(request: Request, body: TokenizeRequest, state: State, sender: From) -> Tokens:
     served = state.named(body.model)
     if body.messages is not None:
         special = bool(body.add_special_tokens)
-        work = encode_chat(served, body.messages, body, body.variables(), special)
+        work = encode_chat(served, sender.tenant, body.messages, body, body.variables(), special)
         encoding, _ = await unless_gone(request, work)
         _check_count(served, "messages", len(encoding))
     else:
         assert body.prompt is not None
-        texts = encode(served, "prompt", [body.prompt], body.add_special_tokens is not False)
+        texts = encode(served, sender.tenant, "prompt", [body.prompt], body.add_special_tokens is not False)
         (encoding,) = await unless_gone(request, texts)
         _check_count(served, "prompt", len(encoding))
     tokens: list[int] = encoding.ids

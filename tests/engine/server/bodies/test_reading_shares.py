@@ -9,6 +9,7 @@ from paternoster_engine.server.bodies import reading_shares
 from paternoster_engine.server.bodies.reading_shares import (
     BURST_SECONDS,
     MAX_TENANTS,
+    REFUSAL_SECONDS,
     SHARE,
     ReadingShares,
     charge_reading_to,
@@ -53,6 +54,15 @@ async def test_another_tenant_waits_for_nothing(clock: _Clock, shares: ReadingSh
     await _read(shares, "noisy", 60)
     await _read(shares, "quiet", 0.001)
     assert clock.now == 0
+
+
+async def test_refusals_of_a_tenant_take_no_more_than_its_share(clock: _Clock, shares: ReadingShares) -> None:
+    for _ in range(1000):
+        await shares.pace_refusal("noisy")
+    assert SHARE * clock.now + BURST_SECONDS + 2e-3 >= 1000 * REFUSAL_SECONDS
+    before = clock.now
+    await shares.pace_refusal("quiet")
+    assert clock.now == before
 
 
 async def test_small_costs_within_the_share_wait_for_nothing(clock: _Clock, shares: ReadingShares) -> None:

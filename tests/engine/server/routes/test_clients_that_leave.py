@@ -64,10 +64,10 @@ async def test_texts_that_nobody_waits_for_are_not_tokenized(serve: Any, monkeyp
         stays = asyncio.create_task(client.post("/v1/completions", json={"prompt": "stays", "max_tokens": 1}))
         await until(lambda: bool(read))
         lane = server.state.served.text_work._short
-        alone = lane._taken
+        alone = lane.held_bytes
         for path, body in TEXTS.items():
-            await leaves(url, path, body, lambda: lane._taken > alone)
-            await until(lambda: lane._taken == alone)
+            await leaves(url, path, body, lambda: lane.held_bytes > alone)
+            await until(lambda: lane.held_bytes == alone)
         gate.set()
         assert (await stays).status_code == 200
         assert read == ["stays"]

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from paternoster_contract.http.headers import NOT_SERVING
+from paternoster_engine.server.bodies.reading_shares import ReadingShares
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0}
 
@@ -137,7 +138,13 @@ async def test_wrong_model_and_wrong_path(serve: Any) -> None:
             assert (refused.status_code, refused.json()["error"]["code"]) == (status, None)
 
 
-async def test_a_full_queue_answers_503(serve: Any) -> None:
+async def test_a_full_queue_answers_503_at_the_pace_of_its_tenant(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    paced: list[str] = []
+
+    async def pace_refusal(_: ReadingShares, tenant: str) -> None:
+        paced.append(tenant)
+
+    monkeypatch.setattr(ReadingShares, "pace_refusal", pace_refusal)
     async with serve(max_queued_requests=2, max_num_seqs=1) as server:
         body = {"prompt": ["Hi"] * 2, "max_tokens": 1}
         calls = (server.client.post("/v1/completions", json=body) for _ in range(2))
@@ -145,6 +152,7 @@ async def test_a_full_queue_answers_503(serve: Any) -> None:
         assert (response.status_code, response.headers["retry-after"]) == (503, "1")
         assert NOT_SERVING not in response.headers, "others it would take"
         assert response.json()["error"]["type"] == "Service Unavailable"
+        assert paced == [""]
 
 
 async def test_a_queue_that_is_too_slow_answers_503_with_the_time_to_come_again(serve: Any) -> None:
