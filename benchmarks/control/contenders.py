@@ -13,11 +13,12 @@ from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policies.law import LawPolicy
-from paternoster_simulator.policies.peers.bounds import Bounds
-from paternoster_simulator.policies.peers.peer import Peer
 from paternoster_simulator.policies.policy import Policy
-from paternoster_simulator.policies.registry import OURS, PEERS
+from paternoster_simulator.policies.registry import OURS
 from paternoster_simulator.profile import Profile
+from peer_policies.all_peers import PEERS
+from peer_policies.bounds import Bounds
+from peer_policies.peer import Peer
 
 Document = Mapping[str, Any]
 """An ``LLMDeployment`` spec as in a manifest."""
@@ -115,4 +116,4 @@ def _peer(peer: Peer[Any]) -> Contender:
     def policy(document: Document, profile: Profile, choice: Choice) -> Policy:
         return peer(LLMDeploymentSpec.model_validate(document), profile, **choice)
 
-    return Contender(peer.name, lambda d, p: peer.search_space, policy, ("paternoster_simulator.policies.peers",))
+    return Contender(peer.name, lambda d, p: peer.search_space, policy, ("peer_policies",))

@@ -24,8 +24,8 @@ from control.hindsight import searched
 from control.scenarios import SCENARIOS
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.autoscaling.observation import Observation
-from paternoster_simulator.policies.peers.bounds import Bounds
 from paternoster_simulator.policies.policy import Action
+from peer_policies.bounds import Bounds
 
 SLOT_SECONDS = 60.0
 """How long a number of replicas holds at least: less than most take to start."""

@@ -1,1 +1,1 @@
-"""What decides in a simulation: the operator's law, a fixed fleet, and the scaling of other systems."""
+"""What decides in a simulation: the operator's law or a fixed fleet."""

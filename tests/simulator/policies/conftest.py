@@ -7,8 +7,8 @@ import pytest
 
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_operator.autoscaling.observation import Observation
-from paternoster_simulator.policies.peers.engine_facts import EngineFacts
 from paternoster_simulator.policies.policy import Policy
+from peer_policies.engine_facts import EngineFacts
 
 MakeStats = Callable[..., EngineStats]
 MakeObservation = Callable[..., Observation]

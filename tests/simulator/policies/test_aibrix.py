@@ -1,9 +1,9 @@
 """AIBrix by hand: APA's ratio, KPA's two windows, the guard for pending pods, the cooldown as its source has it."""
 
-from paternoster_simulator.policies.peers.aibrix import Observed, PodAutoscaler, PodAutoscalerSettings
-from paternoster_simulator.policies.peers.aibrix_apa import apa
-from paternoster_simulator.policies.peers.aibrix_kpa import KpaSettings, kpa
-from paternoster_simulator.policies.peers.bounds import Bounds
+from peer_policies.aibrix import Observed, PodAutoscaler, PodAutoscalerSettings
+from peer_policies.aibrix_apa import apa
+from peer_policies.aibrix_kpa import KpaSettings, kpa
+from peer_policies.bounds import Bounds
 
 APA = PodAutoscalerSettings()
 KPA = KpaSettings()

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from paternoster_simulator.policies.peers.bounds import Bounds
-from paternoster_simulator.policies.peers.dynamo import DynamoPlanner, DynamoSettings, StepModel
-from paternoster_simulator.policies.peers.lengths import Lengths
+from peer_policies.bounds import Bounds
+from peer_policies.dynamo import DynamoPlanner, DynamoSettings, StepModel
+from peer_policies.lengths import Lengths
 
 TEN = Bounds(1, 10)
 

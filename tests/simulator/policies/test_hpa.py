@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_simulator.policies.peers.bounds import Bounds
-from paternoster_simulator.policies.peers.hpa import Behavior, HorizontalPodAutoscaler, Rate, ScalingRules
+from peer_policies.bounds import Bounds
+from peer_policies.hpa import Behavior, HorizontalPodAutoscaler, Rate, ScalingRules
 
 TEN = Bounds(1, 10)
 

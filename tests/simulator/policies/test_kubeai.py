@@ -1,7 +1,7 @@
 """KubeAI by hand: the mean of a window that begins full of zeros, delays as numbers of observations."""
 
-from paternoster_simulator.policies.peers.bounds import Bounds
-from paternoster_simulator.policies.peers.kubeai import KubeAI, KubeAISettings
+from peer_policies.bounds import Bounds
+from peer_policies.kubeai import KubeAI, KubeAISettings
 
 
 def test_a_step_to_four_times_the_target_needs_150_seconds_for_the_second_replica(play) -> None:

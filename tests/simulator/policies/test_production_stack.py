@@ -1,7 +1,7 @@
 """production-stack by hand: sum of the last scrape over the threshold, by the HPA's rules."""
 
-from paternoster_simulator.policies.peers.bounds import Bounds
-from paternoster_simulator.policies.peers.production_stack import ProductionStack, ProductionStackSettings
+from peer_policies.bounds import Bounds
+from peer_policies.production_stack import ProductionStack, ProductionStackSettings
 
 
 def test_waiting_requests_over_the_threshold(play, stats) -> None:

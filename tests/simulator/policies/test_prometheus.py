@@ -2,8 +2,8 @@
 
 import pytest
 
-from paternoster_simulator.policies.peers.lengths import Lengths, mean_lengths
-from paternoster_simulator.policies.peers.prometheus import Prometheus
+from peer_policies.lengths import Lengths, mean_lengths
+from peer_policies.prometheus import Prometheus
 
 
 def test_between_scrapes_the_last_one_answers(observe, stats) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from paternoster_simulator.policies.peers.bounds import Bounds
-from paternoster_simulator.policies.peers.ray_serve import RayServe, RayServeSettings
+from peer_policies.bounds import Bounds
+from peer_policies.ray_serve import RayServe, RayServeSettings
 
 
 def test_up_when_it_was_wished_throughout_the_delay(play) -> None:

@@ -9,9 +9,10 @@ from tests.simulator.small_profile import SMALL
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policies.law import LawPolicy
-from paternoster_simulator.policies.peers.peer import Peer
 from paternoster_simulator.policies.policy import Policy
-from paternoster_simulator.policies.registry import PEERS, make_policy, policy_names
+from paternoster_simulator.policies.registry import make_policy, policy_names
+from peer_policies.all_peers import PEERS
+from peer_policies.peer import Peer
 
 
 def spec(**autoscaling: int) -> LLMDeploymentSpec:
@@ -48,6 +49,16 @@ def test_another_package_adds_a_policy_and_replaces_none(tmp_path: Path, monkeyp
     assert "steady" in policy_names()
     assert isinstance(make_policy("steady", whole, SMALL), FixedPolicy)
     assert isinstance(make_policy("paternoster", whole, SMALL), LawPolicy)
+
+
+def test_a_policy_whose_package_is_not_installed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = tmp_path / "bare_install-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: bare-install\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[paternoster.policies]\nabsent = absent_policies.absent:ABSENT\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ValueError, match=r"policy is 'absent': the package 'absent_policies' is not installed"):
+        make_policy("absent", spec(), SMALL)
 
 
 def test_a_fixed_fleet_has_the_fewest_replicas_of_its_manifest(observe) -> None:

@@ -1,8 +1,8 @@
 """WVA V2 by hand: capacity from memory and from compute, supply against demand, and the HPA behind it."""
 
-from paternoster_simulator.policies.peers.bounds import Bounds
-from paternoster_simulator.policies.peers.lengths import Lengths
-from paternoster_simulator.policies.peers.wva import SaturationAnalyzer, Wva, WvaSettings
+from peer_policies.bounds import Bounds
+from peer_policies.lengths import Lengths
+from peer_policies.wva import SaturationAnalyzer, Wva, WvaSettings
 
 # 16,000 tokens an engine: k1 = 12,800. B O / (I + O) = 512 * 100 / 500 = 102 > S = 64, so k2 = 64 * 450 = 28,800.
 SHORT = Lengths(prompt=400.0, output=100.0)

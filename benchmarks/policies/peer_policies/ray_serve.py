@@ -16,10 +16,10 @@ from collections import deque
 from dataclasses import dataclass
 
 from paternoster_operator.autoscaling.observation import Observation
-from paternoster_simulator.policies.peers.bounds import Bounds
-from paternoster_simulator.policies.peers.engine_facts import EngineFacts
-from paternoster_simulator.policies.peers.peer import Peer
 from paternoster_simulator.policies.policy import Action
+from peer_policies.bounds import Bounds
+from peer_policies.engine_facts import EngineFacts
+from peer_policies.peer import Peer
 
 PERIOD_SECONDS = 5.0
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar
 
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
-from paternoster_simulator.policies.peers.bounds import Bounds
-from paternoster_simulator.policies.peers.engine_facts import EngineFacts
 from paternoster_simulator.policies.policy import Policy
 from paternoster_simulator.profile import Profile
+from peer_policies.bounds import Bounds
+from peer_policies.engine_facts import EngineFacts
 
 Settings = TypeVar("Settings")
 

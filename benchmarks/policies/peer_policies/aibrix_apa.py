@@ -13,10 +13,10 @@ reads ``scale-up-tolerance``, so a user of the sample gets the default, and so d
 
 import math
 
-from paternoster_simulator.policies.peers.aibrix import Observed, PodAutoscaler, PodAutoscalerSettings
-from paternoster_simulator.policies.peers.bounds import Bounds
-from paternoster_simulator.policies.peers.engine_facts import EngineFacts
-from paternoster_simulator.policies.peers.peer import Peer
+from peer_policies.aibrix import Observed, PodAutoscaler, PodAutoscalerSettings
+from peer_policies.bounds import Bounds
+from peer_policies.engine_facts import EngineFacts
+from peer_policies.peer import Peer
 
 
 def apa(settings: PodAutoscalerSettings, observed: Observed, replicas: int) -> tuple[int, float]:

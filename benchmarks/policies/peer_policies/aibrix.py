@@ -19,8 +19,8 @@ from typing import Literal
 
 from paternoster_contract.stats import EngineStats
 from paternoster_operator.autoscaling.observation import Observation
-from paternoster_simulator.policies.peers.bounds import Bounds
 from paternoster_simulator.policies.policy import Action
+from peer_policies.bounds import Bounds
 
 RESYNC_SECONDS = 10.0
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from paternoster_simulator.policies.peers.prometheus import Prometheus
+from peer_policies.prometheus import Prometheus
 
 
 @dataclass(frozen=True, slots=True)

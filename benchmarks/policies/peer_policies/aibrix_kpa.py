@@ -16,10 +16,10 @@ off, as in the source, and the search may switch it on.
 import math
 from dataclasses import dataclass
 
-from paternoster_simulator.policies.peers.aibrix import Observed, PodAutoscaler, PodAutoscalerSettings
-from paternoster_simulator.policies.peers.bounds import Bounds
-from paternoster_simulator.policies.peers.engine_facts import EngineFacts
-from paternoster_simulator.policies.peers.peer import Peer
+from peer_policies.aibrix import Observed, PodAutoscaler, PodAutoscalerSettings
+from peer_policies.bounds import Bounds
+from peer_policies.engine_facts import EngineFacts
+from peer_policies.peer import Peer
 
 
 @dataclass(frozen=True, slots=True)

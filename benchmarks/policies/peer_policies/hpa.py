@@ -16,7 +16,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
-from paternoster_simulator.policies.peers.bounds import Bounds
+from peer_policies.bounds import Bounds
 
 DOWNSCALE_STABILIZATION_SECONDS = 300.0
 SYNC_PERIOD_SECONDS = 15.0

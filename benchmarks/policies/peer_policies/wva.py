@@ -24,19 +24,19 @@ from dataclasses import dataclass
 
 from paternoster_contract.stats import EngineStats
 from paternoster_operator.autoscaling.observation import Observation
-from paternoster_simulator.policies.peers.bounds import Bounds
-from paternoster_simulator.policies.peers.engine_facts import EngineFacts
-from paternoster_simulator.policies.peers.hpa import (
+from paternoster_simulator.policies.policy import Action
+from peer_policies.bounds import Bounds
+from peer_policies.engine_facts import EngineFacts
+from peer_policies.hpa import (
     SYNC_PERIOD_SECONDS,
     Behavior,
     HorizontalPodAutoscaler,
     Rate,
     ScalingRules,
 )
-from paternoster_simulator.policies.peers.lengths import Lengths, mean_lengths
-from paternoster_simulator.policies.peers.peer import Peer
-from paternoster_simulator.policies.peers.prometheus import Prometheus
-from paternoster_simulator.policies.policy import Action
+from peer_policies.lengths import Lengths, mean_lengths
+from peer_policies.peer import Peer
+from peer_policies.prometheus import Prometheus
 
 PEAK_WINDOW_SECONDS = 60.0
 LENGTH_WINDOW_SECONDS = 300.0
