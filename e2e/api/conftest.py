@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import good_and_bad_manifests
 import pytest
+from tests.operator.api import good_and_bad_manifests
 
 from paternoster_e2e.kubectl import Document, Kubectl
 from paternoster_e2e.objects import apply_crd, scratch_namespace

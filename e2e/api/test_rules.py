@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from rule_lines import rule_of
+from tests.operator.api.rule_lines import rule_of
 
 from paternoster_e2e.kubectl import Document, Kubectl
 from paternoster_e2e.objects import CRD

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from file_server import Answer
-from loopback_hub import LoopbackHub
+from tests.sources.file_server import Answer
+from tests.sources.loopback_hub import LoopbackHub
 
 from paternoster_e2e.artifacts.images import version
 from paternoster_e2e.cluster.network import NODE_ADDRESS, isolated

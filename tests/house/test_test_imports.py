@@ -24,8 +24,9 @@ def test_tests_import_by_full_names() -> None:
     own = {path.stem for path in TESTS.rglob("*.py")}
     faults = {
         str(path.relative_to(ROOT)): names
-        for path in TESTS.rglob("*.py")
-        if (names := {name for name in imported_packages(path.read_text()) if name == "." or _is_own(name, own)})
+        for folder in (TESTS, ROOT / "e2e", ROOT / "benchmarks")
+        for path in folder.rglob("*.py")
+        if (names := {each for each in imported_packages(path.read_text()) if each == "." or _is_own(each, own)})
     }
     assert faults == {}
 
