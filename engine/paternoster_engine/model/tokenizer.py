@@ -17,6 +17,8 @@ from paternoster_engine.model.vocabulary.spelling import ByteLevel, Spelling
 
 DEFAULT, TOOL_USE = "default", "tool_use"
 """Names of chat templates where a model has several; the second is of conversations with tools, as in transformers."""
+PIECE = 2**17
+"""Characters of a long text that are tokenized at once to find out how much of it is needed."""
 COMPOSED = 3
 """Most bytes that NFC makes into one: three letters of Hangul, three bytes each, are one syllable of three."""
 
@@ -148,6 +150,22 @@ class Tokenizer:
         pair = None if second is None else encodings[1]
         whole: tokenizers.Encoding = self._backend.post_process(encodings[0], pair)
         return whole
+
+    def find_prefix(self, text: str, num_tokens: int) -> str:
+        """A beginning of ``text`` with more than ``num_tokens`` tokens, or the whole text where it has fewer.
+
+        It is found piece by piece, so that the tokens of megabytes never exist at once: 150 bytes each, which the
+        library frees while it holds the interpreter's lock.
+        """
+        if len(text) <= PIECE:
+            return text
+        end = found = 0
+        while end < len(text) and found <= num_tokens:
+            start, end = end, end + PIECE
+            (encoding,) = self._backend.encode_batch_fast([text[start:end]], add_special_tokens=False)
+            # A token that spans two pieces is counted in both.
+            found += max(0, len(encoding) - 1)
+        return text[:end]
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text of ``ids``; bytes that are no UTF-8 become U+FFFD."""

@@ -123,7 +123,9 @@ async def _encode(
     lower = served.pooling is not None and served.pooling.lower_case
 
     def encode(given: Given) -> Encoding:
-        first, *second = (part.lower() for part in _parts(given)) if lower else _parts(given)
+        parts = [part.lower() for part in _parts(given)] if lower else _parts(given)
+        # What comes after it is cut, or the text is refused.
+        first, *second = (served.tokenizer.find_prefix(part, served.max_model_len) for part in parts)
         cut = given.cut if most is None else given.cut._replace(most=most, keep_first=False)
         other = second[0] if second else None
         return served.tokenizer.text_encoding(first, other, cut.most, each=cut.each, keep_first=cut.keep_first)

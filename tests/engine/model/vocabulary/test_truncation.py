@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tokenizers.processors import TemplateProcessing
 
 from paternoster_engine.chat.marks import MARK
+from paternoster_engine.model import tokenizer as tokenizer_module
 from paternoster_engine.model.tokenizer import Tokenizer, Truncation
 
 SIDES = st.sampled_from(["left", "right"])
@@ -51,3 +52,34 @@ def test_little_is_kept_of_what_is_cut_off(tokenizer: Tokenizer, side: str) -> N
     assert len(cut.overflowing) <= 2
     assert len(pair) == 2
     assert len(pair.overflowing) <= 8
+
+
+WORDS = st.lists(st.sampled_from(["lift", "a", " ", "\n\n", "paternoster", "3.14", "é", "<|im_end|>"]), max_size=200)
+
+
+@given(WORDS.map("".join), st.integers(1, 40))
+def test_a_prefix_has_the_first_tokens_of_the_text(tokenizer: Tokenizer, text: str, num_tokens: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenizer_module, "PIECE", 50)
+        prefix = tokenizer.find_prefix(text, num_tokens)
+    assert text.startswith(prefix)
+    whole, found = tokenizer.encode(text), tokenizer.encode(prefix)
+    if len(prefix) < len(text):
+        assert len(found) > num_tokens
+    # A word that the prefix ends within may be other tokens.
+    assert found[:-4] == whole[: max(0, len(found) - 4)]
+
+
+def test_the_tokens_of_megabytes_never_exist_at_once(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    encode = tokenizer._backend.encode_batch_fast
+
+    class Backend:
+        def encode_batch_fast(self, texts: list[str], add_special_tokens: bool) -> list[tokenizers.Encoding]:
+            read.append(sum(map(len, texts)))
+            return encode(texts, add_special_tokens=add_special_tokens)
+
+    monkeypatch.setattr(tokenizer, "_backend", Backend())
+    prefix = tokenizer.find_prefix("a " * 2**21, 1000)
+    assert max(read) <= tokenizer_module.PIECE
+    assert len(prefix) <= 2 * tokenizer_module.PIECE
