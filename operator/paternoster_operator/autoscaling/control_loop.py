@@ -44,9 +44,10 @@ class Outcome:
     recommended: int | None = None
     """Before limits; None where none applied."""
 
-    def decide(self, loop: str, moves: str, current: int, **more: Any) -> LoopDecision:
+    def decide(self, loop: str, moves: str, current: int, *, unit: str = "", **more: Any) -> LoopDecision:
         """The decision of ``loop``, which moves ``moves``, such as the live cap, from ``current``."""
-        message = self.message if self.target == current else f"{moves} {current}->{self.target}: {self.message}"
+        change = f"{moves} {current}->{self.target}{unit}: "
+        message = self.message if self.target == current else change + self.message
         recommended = self.target if self.recommended is None else self.recommended
         return LoopDecision(loop, current, self.target, recommended, self.reason, message, self.limited_by, **more)
 

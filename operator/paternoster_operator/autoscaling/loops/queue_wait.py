@@ -8,7 +8,7 @@ the limit for first tokens, by the pace at which they admit requests, and what t
 from dataclasses import dataclass
 
 from paternoster_operator.api.v1alpha1 import AutoscalingMode
-from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates
+from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates, Outcome, hold_without_numbers
 from paternoster_operator.autoscaling.decision import QUEUE_WAIT, REPLICAS, LoopDecision, Reason
 from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.observation import Observation
@@ -40,32 +40,35 @@ class QueueWaitLoop:
         state = states[self.name]
         if state.is_early(now, self.period):
             return None, state
-        target, reason, message = self._judge(signals, state, states[REPLICAS].target)
-        if target == state.target == 0:
+        found = self._judge(signals, state.target, states[REPLICAS].target)
+        if found.target == state.target == 0:
             return None, state
         loop = self.policy.replicas
-        decision = LoopDecision(
-            loop=self.name,
-            current=state.target,
-            target=target,
-            recommended=target,
-            reason=reason,
-            message=f"queue wait {state.target}->{target} ms: {message}" if target != state.target else message,
-            inputs={"waiting": str(signals.waiting), "refused": str(signals.refused), "ready": str(signals.ready)},
+        inputs = {
+            "serving": signals.ready,
+            "waiting": signals.waiting,
+            "held": signals.held,
+            "refused": signals.refused,
+        }
+        decision = found.decide(
+            self.name,
+            "queue wait",
+            state.target,
+            unit=" ms",
+            inputs={name: str(value) for name, value in inputs.items()},
             applied=loop is None or loop.mode is AutoscalingMode.AUTO,
         )
         return decision, state.after(decision, now, self.period)
 
-    def _judge(self, signals: Signals, state: LoopState, replicas: int) -> tuple[int, Reason, str]:
-        """Target, reason and explanation."""
+    def _judge(self, signals: Signals, current: int, replicas: int) -> Outcome:
         loop, slo = self.policy.replicas, self.policy.slo
         if loop is None or slo is None or slo.ttft is None:
-            return 0, Reason.WITHIN_TOLERANCE, "no limit for first tokens, or replicas that are not scaled"
-        if signals.ready > 0 and not signals.fresh:
-            return state.target, Reason.METRICS_STALE, f"no recent numbers from {', '.join(signals.stale_pods)}"
+            return Outcome(0, Reason.WITHIN_TOLERANCE, "no limit for first tokens, or replicas that are not scaled")
+        if signals.ready > 0 and (silence := hold_without_numbers(signals, current)) is not None:
+            return silence
         if replicas < loop.highest:
-            return 0, Reason.WITHIN_TOLERANCE, f"{replicas} replicas, and {loop.highest} are allowed"
+            return Outcome(0, Reason.WITHIN_TOLERANCE, f"{replicas} replicas, and {loop.highest} are allowed")
         if signals.ready < replicas:
-            return state.target, Reason.PENDING_REPLICAS, f"{signals.ready} of {replicas} replicas serve"
+            return Outcome(current, Reason.PENDING_REPLICAS, f"{signals.ready} of {replicas} replicas serve")
         target = round(self.tuning.queue_wait_share * slo.ttft * 1000)
-        return target, loop.highest_reason, f"{replicas} replicas are the most allowed"
+        return Outcome(target, loop.highest_reason, f"{replicas} replicas are the most allowed")
