@@ -78,8 +78,8 @@ class Tuning:
     """Preemption rate above which only another replica helps, once the cap is at its minimum: above it tail latency can
     be worse than that of static batching."""
 
-    budget_tolerance: float = 0.1
-    """Share of the token budget that is left alone: a little more or less than the limit allows is noise."""
+    budget_grain: int = 32
+    """Token budgets are multiples of this many tokens, or the capacity: a smaller change is noise."""
     min_token_budget: int = 128
     """Tokens of a step below which the step itself takes most of the time, on GPUs as on CPUs; where none is set."""
 

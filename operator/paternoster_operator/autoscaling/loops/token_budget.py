@@ -87,9 +87,9 @@ class TokenBudgetLoop:
             return Outcome(current, Reason.INSUFFICIENT_DATA, "the time of a step is not known yet")
         room = self._within(capacity, fits)
         duration = f"a step of {current} tokens takes {takes * 1000:.0f} ms"
-        if room > current * (1 + self.tuning.budget_tolerance):
+        if room > current:
             return Outcome(room, Reason.HEADROOM_AVAILABLE, f"{duration} < {limit * 1000:.0f} ms")
-        if room >= current * (1 - self.tuning.budget_tolerance):
+        if room == current:
             return Outcome(current, Reason.WITHIN_TOLERANCE, f"{duration}, aimed at {limit * 1000:.0f} ms")
         return Outcome(room, Reason.LATENCY_ABOVE_TARGET, f"{duration} > {limit * 1000:.0f} ms")
 
@@ -97,4 +97,5 @@ class TokenBudgetLoop:
         """The largest allowed budget of at most ``tokens``, and no less than the lowest."""
         if tokens >= capacity:
             return capacity
-        return max(int(tokens), self.policy.budget.lowest(capacity))
+        grain = self.tuning.budget_grain
+        return max(int(tokens) // grain * grain, self.policy.budget.lowest(capacity))
