@@ -20,14 +20,13 @@ def parse(flags: list[str]) -> EngineArgs:
 
 
 settings = st.builds(
-    lambda cap, live, budget, length, prefix, mode, name, pause, rest: {
+    lambda cap, live, budget, length, prefix, name, pause, rest: {
         "max_num_seqs": cap,
         "live_cap": None if live is None else min(live, cap),
         "max_batched_tokens": None if budget is None else cap + budget,
         "token_budget": None if budget is None else cap + budget // 2,
         "max_model_len": length,
         "prefix_cache": prefix,
-        "mode": mode,
         "served_model_name": name,
         "pause_lower_classes": pause and rest.get("order") == "priority" and not rest.get("prefill_first"),
         **rest,
@@ -37,14 +36,11 @@ settings = st.builds(
     st.none() | st.integers(0, 10_000),
     st.none() | st.integers(16, 100_000),
     st.booleans(),
-    st.sampled_from(["continuous", "dynamic", "static"]),
     st.lists(st.from_regex(r"[a-z0-9/:.-]{1,20}", fullmatch=True), max_size=4, unique=True).map(tuple),
     st.booleans(),
     st.fixed_dictionaries(
         {},
         optional={
-            "batch_size": st.none() | st.integers(1, 100),
-            "batch_wait": st.floats(0, 10),
             "kv_cache_memory": st.none() | st.integers(0, 2**40),
             "gpu_memory_utilization": st.floats(0.01, 1.0),
             "prefill_first": st.booleans(),
@@ -162,7 +158,7 @@ def test_flags_that_pods_have_already_keep_their_order() -> None:
         "batch_invariant": True, "tensor_parallel_size": 2, "threads": 1, "device": "cpu", "dtype": "float32",
         "identity_header": True, "admin_keys": "b", "api_keys": "a", "admin_port": 2, "port": 1, "host": "::",
         "served_model_name": "m", "model": "file:///m", "max_connections": 20, "max_headers": 20,
-        "max_header_bytes": 2000, "mode": "static", "swap_memory": 5, "tenant_weights": "a=1",
+        "max_header_bytes": 2000, "admission": "no-evict", "swap_memory": 5, "tenant_weights": "a=1",
     }  # fmt: skip
     names = [
         word[2:].removeprefix("no-").replace("-", "_")

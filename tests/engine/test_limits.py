@@ -59,8 +59,8 @@ def test_the_context_bounds_a_sequence() -> None:
 def test_every_setting_of_scheduling_reaches_the_scheduler() -> None:
     """Each of a value that is not its default, but for those that exclude each other."""
     args = EngineArgs(
-        max_num_seqs=9, block_size=8, max_queued_requests=7, prefix_cache=False, await_prefix=False, mode="dynamic",
-        batch_size=3, batch_wait=2.5, pause_lower_classes=True, admission="no-evict", order="priority",
+        max_num_seqs=9, block_size=8, max_queued_requests=7, prefix_cache=False, await_prefix=False,
+        pause_lower_classes=True, admission="no-evict", order="priority",
         priority_aging=4.0, reserved_slots=2, victim="priority", preemption="swap", max_queued_per_tenant=5,
         max_running_per_tenant=6, tenant_tokens_per_second=11.0, tenant_token_burst=12.0, tenant_weights={"a": 2.0},
         speculative="ngram",
@@ -68,6 +68,7 @@ def test_every_setting_of_scheduling_reaches_the_scheduler() -> None:
     sizes = {
         "max_batched_tokens": 64, "max_model_len": 99, "num_blocks": 50, "watermark_blocks": 1, "host_blocks": 4,
         "overlap": True, "force_preempt_every": 13, "whole_prompts": False, "windows": (None, 64),
+        "mode": "dynamic", "batch_size": 3, "batch_wait": 2.5,
     }  # fmt: skip
     config = scheduler_config(args, **sizes)
     assert {name: getattr(config, name) for name in sizes} == sizes

@@ -6,6 +6,9 @@ from pydantic import BeforeValidator
 
 REMOVED_FLAGS: Mapping[str, str] = {
     "overlap": "was removed: steps are planned ahead on one CUDA device without swap, and nowhere else",
+    "mode": "was removed: an engine admits requests at every step",
+    "batch_size": "was removed: an engine admits requests at every step",
+    "batch_wait": "was removed: an engine admits requests at every step",
     "max_queued_per_user": "was renamed: use --max-queued-per-tenant",
     "max_running_per_user": "was renamed: use --max-running-per-tenant",
     "user_tokens_per_second": "was renamed: use --tenant-tokens-per-second",

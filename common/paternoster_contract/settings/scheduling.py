@@ -7,7 +7,6 @@ from pydantic import Field, model_validator
 from paternoster_contract.flags import Settings
 from paternoster_contract.settings.removed import REMOVED_ADMISSIONS, REMOVED_ORDERS, REMOVED_VICTIMS, refuse
 
-ModeName = Literal["continuous", "dynamic", "static"]
 AdmissionName = Literal["greedy", "no-evict"]
 OrderName = Literal["fcfs", "priority", "fair-share"]
 VictimName = Literal["least-computed", "priority"]
@@ -21,15 +20,6 @@ class SchedulingSettings(Settings):
         default=64, ge=1, le=4096, description="capacity: most sequences that can ever run at once"
     )
     max_queued_requests: int = Field(default=1024, ge=1, description="queue length above which requests are refused")
-    mode: ModeName = Field(
-        default="continuous",
-        description="continuous: admit at every step; static: a batch drains whole before the next; dynamic: static, "
-        "and a batch is put off until batch-size requests wait or the oldest has waited batch-wait",
-    )
-    batch_size: int | None = Field(
-        default=None, ge=1, description="mode dynamic: requests that make a batch (default: max-num-seqs)"
-    )
-    batch_wait: float = Field(default=0.05, ge=0, description="mode dynamic: longest wait for a batch, seconds")
     prefill_first: bool = Field(
         default=False, description="compute prompts alone before single tokens, instead of mixing them in a step"
     )

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_contract.settings.scheduling import ModeName
 from paternoster_engine.bench.offline import Offline
 from paternoster_engine.bench.reports.spread import Spread
 from paternoster_engine.bench.requests.traffic import Traffic
 from paternoster_engine.bench.session import LoadSession, Pace, check_percentiles
+from paternoster_engine.core.config import ModeName
 
 Report = dict[str, Any]
 Visit = Callable[[str, str, int], Report]

@@ -26,7 +26,6 @@ _OF_SPEC: Mapping[str, str] = {
     "drain_timeout": "drain.timeoutSeconds",
     "live_cap": "concurrency.initial",
     "token_budget": "concurrency.tokenBudget",
-    "batch_wait": "engine.scheduling.batchWaitMilliseconds",
     "gpu_memory_utilization": "engine.memory.gpuUtilizationPercent",
     "max_queued_per_tenant": "engine.tenants.maxQueued",
     "max_running_per_tenant": "engine.tenants.maxRunning",

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from paternoster_operator.api.pod.fields import faults_of
 from paternoster_operator.api.rule import Rule
 from paternoster_operator.api.rules import OBJECT_RULES, SPEC_RULES
+from paternoster_operator.api.stored import REMOVED_FIELDS
 from paternoster_operator.api.types.fields import shown
 from paternoster_operator.api.types.secret import Secret
 from paternoster_operator.api.v1alpha1 import LLMDeployment
@@ -155,6 +156,8 @@ def _line(fault: Mapping[str, Any]) -> str:
     kind, context = fault["type"], fault.get("ctx", {})
     if kind == "missing":
         return f"{field}: is missing: it is required"
+    if kind == "extra_forbidden" and (instead := REMOVED_FIELDS.get(tuple(map(str, location)))):
+        return f"{field}: was removed: {instead}; leave it out"
     if kind == "extra_forbidden":
         allowed = ", ".join(_fields_at(location[:-1]))
         return f"{field}: unknown field: allowed here: {allowed}"

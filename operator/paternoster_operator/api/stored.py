@@ -1,4 +1,4 @@
-"""A stored resource whose values were removed from the schema since: it is served with what takes their place."""
+"""A stored resource with fields or values that the schema no longer has is served with what takes their place."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,12 +12,35 @@ REMOVED_VALUES: Mapping[tuple[str, ...], Mapping[str, str]] = {
 }
 """By path: the values that a schema of this version once allowed, and what takes the place of each."""
 
+_EVERY_STEP = "an engine admits requests at every step"
+REMOVED_FIELDS: Mapping[tuple[str, ...], str] = {
+    ("spec", "engine", "scheduling", "mode"): _EVERY_STEP,
+    ("spec", "engine", "scheduling", "batchSize"): _EVERY_STEP,
+    ("spec", "engine", "scheduling", "batchWaitMilliseconds"): _EVERY_STEP,
+}
+"""By path: what takes the place of a field that a schema of this version once had."""
+
 
 def with_successors(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``document``, each value of :data:`REMOVED_VALUES` replaced; itself where there is none."""
+    """``document`` with removed values replaced and removed fields left out; itself where there is none."""
     for path, successors in REMOVED_VALUES.items():
         document = _replaced(document, path, successors)
+    for path in REMOVED_FIELDS:
+        document = _without(document, path)
     return document
+
+
+def _without(node: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
+    name, *rest = path
+    if name not in node:
+        return node
+    if not rest:
+        return {other: value for other, value in node.items() if other != name}
+    value = node[name]
+    if not isinstance(value, Mapping):
+        return node
+    changed = _without(value, tuple(rest))
+    return node if changed is value else {**node, name: changed}
 
 
 def _replaced(node: Mapping[str, Any], path: tuple[str, ...], successors: Mapping[str, str]) -> Mapping[str, Any]:

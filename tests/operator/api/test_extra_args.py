@@ -43,7 +43,7 @@ def test_every_setting_is_said_by_a_field_or_open_to_flags() -> None:
     [
         (["--max-num-seqs", "5"], "--max-num-seqs must not be here: use spec.engine.maxNumSeqs"),
         (["--no-prefix-cache"], "--prefix-cache must not be here: use spec.engine.prefixCache"),
-        (["--batch-wait=1"], "--batch-wait must not be here: use spec.engine.scheduling.batchWaitMilliseconds"),
+        (["--prefill-first"], "--prefill-first must not be here: use spec.engine.scheduling.prefillFirst"),
         (["--header-timeout", "9"], "--header-timeout must not be here: use spec.engine.http.headerTimeoutSeconds"),
         (["--live-cap", "5"], "--live-cap must not be here: use spec.concurrency.initial"),
         (["--device", "cpu"], "--device must not be here: use spec.resources.gpu.count"),

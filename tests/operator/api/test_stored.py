@@ -7,7 +7,7 @@ import pytest
 
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_operator.api.manifest import InvalidManifest, parse
-from paternoster_operator.api.stored import REMOVED_VALUES, with_successors
+from paternoster_operator.api.stored import REMOVED_FIELDS, REMOVED_VALUES, with_successors
 
 Document = Callable[..., dict[str, Any]]
 REMOVED = [(path, old, new) for path, values in REMOVED_VALUES.items() for old, new in values.items()]
@@ -30,6 +30,17 @@ def test_a_stored_value_that_was_removed_is_its_successor(
     stored = document(**spec)
     assert parse(with_successors(stored)) == parse(document(**at(path[1:], new)))
     assert stored == document(**spec), "what the cluster's cache holds is left alone"
+
+
+@pytest.mark.parametrize(("path", "instead"), REMOVED_FIELDS.items())
+def test_a_removed_field_is_refused_and_a_stored_one_is_left_out(
+    document: Document, path: tuple[str, ...], instead: str
+) -> None:
+    stored = document(**at(path[1:], 3))
+    with pytest.raises(InvalidManifest, match=rf"{'.'.join(path)}: was removed: {instead}"):
+        parse(stored)
+    assert parse(with_successors(stored)) == parse(document())
+    assert stored == document(**at(path[1:], 3)), "what the cluster's cache holds is left alone"
 
 
 @pytest.mark.parametrize("spec", [{}, {"engine": {}}, {"engine": {"order": "priority"}}, {"engine": {"order": 3}}])

@@ -15,7 +15,6 @@ from paternoster_contract.settings.removed import (
 )
 from paternoster_contract.settings.scheduling import (
     AdmissionName,
-    ModeName,
     OrderName,
     SpeculativeName,
     VictimName,
@@ -42,13 +41,6 @@ DRAFT_SOURCES = r"^(package://[A-Za-z_][A-Za-z0-9_.]*|file:///.+)$"
 class Scheduling(Document):
     """Who runs when, in each engine."""
 
-    mode: ModeName = "continuous"
-    """When requests are admitted: continuous, at every step; static, as a batch that drains whole before the next;
-    dynamic, as such a batch, put off until batchSize requests wait or the oldest has waited batchWaitMilliseconds."""
-    batch_size: Positive | None = None
-    """Requests that make a batch with mode dynamic; engine.maxNumSeqs when unset."""
-    batch_wait_milliseconds: int = Field(default=50, ge=0, le=600_000, json_schema_extra=INT32)
-    """Longest wait for a batch with mode dynamic."""
     prefill_first: bool = False
     """Compute prompts alone before single tokens, instead of mixing them in a step."""
     await_prefix: bool = True

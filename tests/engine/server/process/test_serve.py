@@ -34,9 +34,9 @@ def _refused(*flags: str, status: int = 2) -> list[str]:
 
 
 def test_bad_flags_are_named_one_a_line() -> None:
-    assert _refused("--port", "99999", "--max-num-seqs", "0", "--mode", "eager") == [
+    assert _refused("--port", "99999", "--max-num-seqs", "0", "--admission", "eager") == [
         "paternoster serve: --max-num-seqs is '0': input should be greater than or equal to 1",
-        "paternoster serve: --mode is 'eager': input should be 'continuous', 'dynamic' or 'static'",
+        "paternoster serve: --admission is 'eager': input should be 'greedy' or 'no-evict'",
         "paternoster serve: --port is '99999': input should be less than or equal to 65535",
     ]
 
