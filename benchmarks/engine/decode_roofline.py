@@ -25,6 +25,7 @@ from tqdm import tqdm
 
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
@@ -69,7 +70,7 @@ class Decode:
         cache = allocate_kv_cache(shape, model.config, DTYPE, CPU)
         self.engine = Engine(Scheduler(config), ModelRunner(model, cache, Sampler(model.config.vocab_size, CPU)))
         self.requests = [
-            Request(f"r{i}", prompt, SamplingParams(max_tokens=most, temperature=0.0, ignore_eos=True))
+            Request(RequestSpec(f"r{i}", prompt, SamplingParams(max_tokens=most, temperature=0.0, ignore_eos=True)))
             for i, prompt in enumerate(prompts)
         ]
         for request in self.requests:

@@ -27,6 +27,7 @@ from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.bench.requests.prompts import read_text
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.source import resolve
 from paternoster_engine.runner.device import available_cpus
@@ -54,7 +55,7 @@ def ours(model: str, threads: int, budget: int, dtype: str) -> Embed:
 
     def embed(texts: Sequence[str]) -> Vectors:
         prompts = [tokenizer.text_encoding(text, None, most).ids for text in texts]
-        requests = [Request(str(index), prompt, NOTHING) for index, prompt in enumerate(prompts)]
+        requests = [Request(RequestSpec(str(index), prompt, NOTHING)) for index, prompt in enumerate(prompts)]
         engine.scheduler.add(*requests)
         while engine.scheduler.has_work:
             engine.step()

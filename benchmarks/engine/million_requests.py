@@ -21,6 +21,7 @@ from tqdm import tqdm
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
@@ -127,12 +128,14 @@ def soak(
 def _request(index: int, now: float, draw: random.Random) -> Request:
     prompt = [7] * draw.choice([0, 0, 4, 8, 12]) + [draw.randrange(3) for _ in range(draw.randint(1, 6))]
     return Request(
-        f"r{index}",
-        prompt,
-        SamplingParams(max_tokens=draw.randint(1, 12), temperature=0.0, stop_token_ids=(0, 1)),
-        arrival=now,
-        seed=index,
-        deadline=now + draw.uniform(2, 60) if index % 8 == 0 else None,
+        RequestSpec(
+            f"r{index}",
+            prompt,
+            SamplingParams(max_tokens=draw.randint(1, 12), temperature=0.0, stop_token_ids=(0, 1)),
+            arrival=now,
+            seed=index,
+            deadline=now + draw.uniform(2, 60) if index % 8 == 0 else None,
+        )
     )
 
 

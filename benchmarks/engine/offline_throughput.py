@@ -12,7 +12,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tqdm import tqdm
@@ -24,6 +24,7 @@ from paternoster_engine.bench.requests.synthetic import generate
 from paternoster_engine.bench.requests.trace import TraceRow, read_trace
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.engine import Engine
 
@@ -50,9 +51,11 @@ def requests(rows: Sequence[TraceRow], prompts: PromptSource, turn: str) -> list
     """Fresh greedy requests that generate exactly their row's output length."""
     return [
         Request(
-            request_id=f"{turn}-{i}",
-            prompt=prompts.prompt(i, row.prompt_tokens),
-            params=SamplingParams(max_tokens=row.output_tokens, temperature=0.0, ignore_eos=True),
+            RequestSpec(
+                request_id=f"{turn}-{i}",
+                prompt=prompts.prompt(i, row.prompt_tokens),
+                params=SamplingParams(max_tokens=row.output_tokens, temperature=0.0, ignore_eos=True),
+            )
         )
         for i, row in enumerate(rows)
     ]
@@ -63,7 +66,7 @@ def run(engine: Engine, work: Sequence[Request], progress: Callable[[int], objec
     preempted = engine.scheduler.counters.preemptions
     begin = time.perf_counter()
     for request in work:
-        request.arrival = time.monotonic()
+        request.spec = replace(request.spec, arrival=time.monotonic())
         engine.scheduler.add(request)
     steps = 0
     ends = []

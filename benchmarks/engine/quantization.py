@@ -23,6 +23,7 @@ from engine.decode_roofline import Decode, linears_alone, timed
 from paternoster_engine.bench.requests.prompts import read_text
 from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.decoder import Decoder
@@ -63,8 +64,8 @@ def next_tokens(model: Decoder, window: list[int], dtype: torch.dtype) -> torch.
     """Log probabilities ``[tokens, vocab]`` of what follows each token of ``window``, float32."""
     shape = KVPoolShape(-(-len(window) // BLOCK_SIZE), BLOCK_SIZE, 0)
     cache = allocate_kv_cache(shape, model.config, dtype, CPU)
-    request = Request("window", window, SamplingParams(max_tokens=1))
-    request.block_ids = list(range(1, shape.num_blocks + 1))
+    request = Request(RequestSpec("window", window, SamplingParams(max_tokens=1)))
+    request.block_table.block_ids = list(range(1, shape.num_blocks + 1))
     step = host_step([ScheduledRequest(request, 0, len(window), False)])
     step = replace(step, sample_rows=list(range(len(window))))
     return model.forward(step.on_device(cache[0], model.plan_attention), cache).float().log_softmax(-1)

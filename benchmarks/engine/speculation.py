@@ -21,6 +21,7 @@ from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.bench.requests.prompts import PromptSource, read_text
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
@@ -46,7 +47,7 @@ def turn(
 ) -> tuple[float, list[list[int]]]:
     """Output tokens per second, and the outputs; ``at_once`` requests run until the last prompt is served."""
     params = SamplingParams(max_tokens=tokens, temperature=0.0, ignore_eos=True)
-    work = [Request(f"r{i}", prompt, params) for i, prompt in enumerate(prompts)]
+    work = [Request(RequestSpec(f"r{i}", prompt, params)) for i, prompt in enumerate(prompts)]
     started, left = clock(), iter(work)
     for request, _ in zip(left, range(at_once), strict=False):
         engine.scheduler.add(request)

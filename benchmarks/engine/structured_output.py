@@ -18,6 +18,7 @@ from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.bench.requests.prompts import PromptSource, read_text
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.engine import Engine
 from paternoster_engine.sampling.grammars.free_text import FreeText
@@ -91,9 +92,10 @@ def main() -> int:
         for i in range(options.concurrency):
             tools = kind == "tools"
             params = SamplingParams(max_tokens=options.tokens, temperature=0.8, ignore_eos=not tools)
-            request = Request(f"{kind}-{repeat}-{i}", prompts.prompt(i, 16), params, seed=i)
             # Without an end no answer is shorter; that none may end would be a mask of its own.
-            request.eos_token_ids = () if tools else tokenizer.eos_token_ids
+            ends = () if tools else tokenizer.eos_token_ids
+            spec = RequestSpec(f"{kind}-{repeat}-{i}", prompts.prompt(i, 16), params, seed=i, eos_token_ids=ends)
+            request = Request(spec)
             if kind == "all" or (kind == "half" and i % 2):
                 request.matcher = grammar.matcher()
             elif tools:

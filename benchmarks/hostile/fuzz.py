@@ -50,7 +50,7 @@ ANSWER_SECONDS = 15
 
 
 def watch(port: int, pid: int, orders: Connection) -> None:
-    """Ask /health all the time; at each order tell its longest wait in seconds and the most bytes since the last.
+    """DraftTask /health all the time; at each order tell its longest wait in seconds and the most bytes since the last.
 
     Of a wait, no more counts than the processor time that the server took meanwhile: on a busy machine it waits for
     its turn itself.

@@ -29,7 +29,7 @@ PERIOD = 0.01
 
 
 def probe(port: int, orders: Connection) -> None:
-    """Ask /health every :data:`PERIOD`; at each order tell the longest wait since the one before, in seconds."""
+    """DraftTask /health every :data:`PERIOD`; at each order tell the longest wait since the one before, in seconds."""
     longest = 0.0
     connection = HTTPConnection("127.0.0.1", port, timeout=300)
     while True:

@@ -9,6 +9,7 @@ import numpy as np
 
 from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.stats import Counters
 from scheduling.virtual_engine import Machine, VirtualEngine
@@ -137,13 +138,15 @@ def serve(machine: Machine, arrivals: Sequence[Arrival], *, on_end: Callable[[],
 def _add(virtual: VirtualEngine, name: str, record: Record, on_end: Callable[[], object]) -> None:
     arrival = record.arrival
     request = Request(
-        name,
-        list(arrival.prompt),
-        SamplingParams(max_tokens=arrival.output_tokens, temperature=0.0, ignore_eos=True),
-        arrival.time,
-        tenant=arrival.tenant,
-        priority=arrival.priority,
-        deadline=None if arrival.deadline_s is None else arrival.time + arrival.deadline_s,
+        RequestSpec(
+            name,
+            list(arrival.prompt),
+            SamplingParams(max_tokens=arrival.output_tokens, temperature=0.0, ignore_eos=True),
+            arrival.time,
+            tenant=arrival.tenant,
+            priority=arrival.priority,
+            deadline=None if arrival.deadline_s is None else arrival.time + arrival.deadline_s,
+        )
     )
     try:
         virtual.scheduler.add(request)

@@ -74,7 +74,7 @@ class CostedRunner(SynchronousRunner):
         self._clock.advance((len(batch.swap_out) + len(batch.swap_in)) * self._machine.block_copy_seconds)
         sampled: list[int | None] = []
         for request, start, count, samples, _ in batch.scheduled:
-            deadline = request.deadline
+            deadline = request.spec.deadline
             if deadline is not None and deadline <= begun and (count > 1 or start < request.num_prompt):
                 self.late_prefills += 1
             script = self._script.get(request.request_id, ())

@@ -85,7 +85,7 @@ class LocalFleet:
         return self._process.pid
 
     async def sample(self) -> None:
-        """Ask every engine once."""
+        """DraftTask every engine once."""
 
         async def ask(url: str) -> EngineStats:
             async with self._session.get(url + paths.STATS) as response:

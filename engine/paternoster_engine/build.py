@@ -121,7 +121,7 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
     log.info(
         "KV pool = %d tokens = %.1f concurrent at max_model_len %d (%d blocks of %d tokens in %s, %d groups of layers)",
         shape.num_tokens,
-        shape.num_blocks / scheduler.kv.groups.blocks_of(limits.max_model_len),
+        shape.num_blocks / scheduler.kv.groups.count_sequence_blocks(limits.max_model_len),
         limits.max_model_len,
         shape.num_blocks,
         shape.block_size,

@@ -69,12 +69,12 @@ class Engine:
         """Plan a step and begin it; end the one before it as late as the runner and the requests allow."""
         before, self._under_way = self._under_way, None
         outputs: list[StepOutput] = []
-        if before is not None and not self.scheduler.foreseeable(before[0]):
+        if before is not None and not self.scheduler.can_plan_ahead(before[0]):
             outputs += self._collect(before[0], before[2], before[1].result)
             before = None
         planned = self._schedule()
         outputs += _ended(planned.expired)
-        if before is not None and not (planned and self.runner.chains(planned)):
+        if before is not None and not (planned and self.runner.supports_async_scheduling(planned)):
             outputs += self._collect(before[0], before[2], before[1].result, planned)
             planned, before = self.scheduler.without_finished(planned), None
         if planned:
@@ -118,7 +118,7 @@ class Engine:
         ended = self._clock()
         self.seconds.update += ended - executed
         # A step that was begun ahead ran only from when the one before it had ended.
-        work, seconds = StepWork.of(batch), ended - max(started, self._ended)
+        work, seconds = StepWork.from_batch(batch), ended - max(started, self._ended)
         self.scheduler.counters.steps.add(work, seconds)
         self._pace.add(batch.num_tokens, work.prefill_tokens, seconds)
         self.scheduler.bound_shared_steps(self._pace.tokens_in(SHARED_STEP_SECONDS))
@@ -127,7 +127,7 @@ class Engine:
 
     def _fail(self, batch: Batch, planned: Batch | None = None) -> list[StepOutput]:
         log.exception("step %d failed; its %d requests end with an error", batch.step, len(batch.scheduled))
-        return _ended(self.scheduler.fail(batch, planned))
+        return _ended(self.scheduler.fail_step(batch, planned))
 
 
 def _ended(requests: Sequence[Request]) -> list[StepOutput]:

@@ -64,7 +64,7 @@ class StepCost:
 
     def step(self, batch: Batch) -> int:
         """Picoseconds of one step of ``batch``."""
-        return self.of(StepWork.of(batch))
+        return self.of(StepWork.from_batch(batch))
 
     def of(self, work: StepWork) -> int:
         """Picoseconds of one step of so much work."""

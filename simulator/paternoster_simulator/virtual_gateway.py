@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_engine.core.errors import AdmissionError, QueueFull
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_gateway.routing import LeastLoaded
 from paternoster_simulator.cost import TICKS_PER_SECOND, ticks
@@ -220,4 +221,4 @@ class VirtualGateway:
             params = self._params[row.output_tokens] = SamplingParams(
                 max_tokens=row.output_tokens, temperature=0.0, ignore_eos=True
             )
-        return Request(str(number), tokens, params, arrival=now, seed=own_token(number))
+        return Request(RequestSpec(str(number), tokens, params, arrival=now, seed=own_token(number)))

@@ -12,6 +12,7 @@ from paternoster_engine import build
 from paternoster_engine.build import build_engine
 from paternoster_engine.chat.template import ChatTemplate
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.runner.kv_pool import kv_block_bytes
@@ -31,7 +32,7 @@ def test_the_default_model_answers(caplog: pytest.LogCaptureFixture, monkeypatch
     messages = [{"role": "user", "content": "What is the capital of Japan?"}]
     prompt = template.render(messages, 10_000, add_generation_prompt=True)
     params = SamplingParams(max_tokens=30, temperature=0.0)
-    request = Request("q", tokenizer.encode(prompt), params, eos_token_ids=tokenizer.eos_token_ids)
+    request = Request(RequestSpec("q", tokenizer.encode(prompt), params, eos_token_ids=tokenizer.eos_token_ids))
     engine.scheduler.add(request)
     while engine.scheduler.has_work:
         engine.step()

@@ -15,6 +15,7 @@ from paternoster_engine import build_draft
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.model_drafts import DRAFT
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.checkpoints.shapes import expected_shapes
@@ -71,7 +72,7 @@ def test_one_that_fits_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         of_both += kv_block_bytes(beside, 32, build_draft.resolve_dtype("auto", torch.device("cpu")))
         assert engine.scheduler.config.num_blocks == MEMORY // of_both
         params = SamplingParams(max_tokens=40, temperature=0.8, ignore_eos=True)
-        request = Request("r", [1, 2, 3], params, eos_token_ids=(0,), seed=4)
+        request = Request(RequestSpec("r", [1, 2, 3], params, eos_token_ids=(0,), seed=4))
         engine.scheduler.add(request)
         while engine.scheduler.has_work:
             engine.step()

@@ -7,6 +7,7 @@ import pytest
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
@@ -34,7 +35,7 @@ def _scheduler(*, overlap: bool = False) -> Scheduler:
 
 
 def _request(name: str, num_prompt: int = 3, max_tokens: int = 4) -> Request:
-    return Request(name, [1] * num_prompt, SamplingParams(max_tokens=max_tokens))
+    return Request(RequestSpec(name, [1] * num_prompt, SamplingParams(max_tokens=max_tokens)))
 
 
 def test_steps_until_all_is_done() -> None:

@@ -3,6 +3,7 @@
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 
 
@@ -12,7 +13,7 @@ def test_from_8_to_2_and_back_without_a_preemption() -> None:
     scheduler = engine.scheduler
     for i in range(16):
         params = SamplingParams(max_tokens=3 + i % 4, temperature=0.0, ignore_eos=True)
-        scheduler.add(Request(f"r{i}", [100 + i, 7, 9, 11], params, arrival=i))
+        scheduler.add(Request(RequestSpec(f"r{i}", [100 + i, 7, 9, 11], params, arrival=i)))
     engine.step()
     assert len(scheduler.running) == 8
     scheduler.live_cap = 2

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paternoster_engine.sampling.filters import Filters, thresholds
+from paternoster_engine.sampling.filters import Filters, find_thresholds
 from paternoster_engine.sampling.random import gumbel_noise as engine_noise
 from paternoster_engine.sampling.random import row_keys
 from paternoster_kernels import RaggedBatch, reference
@@ -103,7 +103,7 @@ def test_thresholds_are_the_engine_s(seed: int, rows: list[tuple[int, float, flo
     scores = 3 * torch.randn(len(rows), 50, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     scores[0, :7] = float("-inf")
     top_k, top_p, min_p = (torch.tensor(column) for column in zip(*rows, strict=True))
-    expected = thresholds(scores, Filters(top_k[:, None], top_p[:, None], min_p[:, None]))
+    expected = find_thresholds(scores, Filters(top_k[:, None], top_p[:, None], min_p[:, None]))
     got = threshold(scores, top_k, top_p, min_p)
     assert torch.equal(scores >= got[:, None], scores >= expected)
 

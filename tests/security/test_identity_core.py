@@ -8,16 +8,17 @@ from paternoster_engine.core.config import SchedulerConfig, TenantLimits
 from paternoster_engine.core.errors import TenantQueueFull, TenantRateExceeded
 from paternoster_engine.core.kv.block_keys import cache_scope
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
-from paternoster_engine.core.waiting.fair_share import MAX_COUNTERS, FairShare
+from paternoster_engine.core.waiting.fair_share import MAX_COUNTERS, FairShareQueue
 
 CONFIG = SchedulerConfig(max_num_seqs=1, max_batched_tokens=64, max_model_len=64, block_size=4, num_blocks=60)
 
 
 def request(name: str, tenant: str = "", arrival: float = 0.0, **fields: object) -> Request:
     prompt = list(range(1, 17))
-    return Request(name, prompt, SamplingParams(max_tokens=2), arrival=arrival, tenant=tenant, **fields)  # type: ignore[arg-type]
+    return Request(RequestSpec(name, prompt, SamplingParams(max_tokens=2), arrival=arrival, tenant=tenant, **fields))  # type: ignore[arg-type]
 
 
 def test_quotas_come_with_the_request_where_the_engine_has_none() -> None:
@@ -33,9 +34,9 @@ def test_quotas_come_with_the_request_where_the_engine_has_none() -> None:
 
 
 def test_a_weight_comes_with_the_request() -> None:
-    share = FairShare({"named": 4.0})
+    share = FairShareQueue({"named": 4.0})
     for tenant, limits in (("heavy", TenantLimits(weight=8)), ("named", None), ("plain", None)):
-        share.computed(request(tenant, tenant, limits=limits), 16)
+        share.count_computed(request(tenant, tenant, limits=limits), 16)
     assert share.counters == {"heavy": 2.0, "named": 4.0, "plain": 16.0}
 
 
@@ -44,20 +45,20 @@ def test_names_do_not_fill_the_memory_though_each_is_overdrawn() -> None:
     for i in range(3 * MAX_BUCKETS):
         each = request(str(i), f"name-{i}", limits=limits)
         quota.check(each, 0)
-        quota.charge(each, 16 + (i == 0), 0.0)
+        quota.charge_tokens(each, 16 + (i == 0), 0.0)
         assert len(quota._buckets) <= MAX_BUCKETS
     with pytest.raises(TenantRateExceeded):
         quota.check(request("again", "name-0", 1.0, limits=limits), 0)
 
 
 def test_names_do_not_fill_the_memory_of_fair_shares() -> None:
-    share = FairShare({})
+    share = FairShareQueue({})
     share.insert(request("waits", "waits"))
     for i in range(3 * MAX_COUNTERS):
         each = request(str(i), f"name-{i}")
         share.insert(each)
         share.remove(each)
-        share.computed(each, each.num_prompt)
+        share.count_computed(each, each.num_prompt)
         assert len(share.counters) <= MAX_COUNTERS + 2
     assert "waits" in share.counters
 

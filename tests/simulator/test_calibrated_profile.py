@@ -11,6 +11,7 @@ from paternoster_engine.bench.calibration.step_cost import StepCostFit
 from paternoster_engine.core.batch import Batch, ScheduledRequest
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.step_work import StepWork
 from paternoster_simulator.cost import StepCost, seconds
@@ -44,12 +45,12 @@ def test_both_sides_count_the_same_work(fit: StepCostFit, items: list[tuple[int,
     batch = Batch(
         step=1,
         scheduled=tuple(
-            ScheduledRequest(Request(str(i), [1], SamplingParams(max_tokens=1)), start, count, samples)
+            ScheduledRequest(Request(RequestSpec(str(i), [1], SamplingParams(max_tokens=1))), start, count, samples)
             for i, (start, count, samples) in enumerate(items)
         ),
     )
     simulated = seconds(StepCost.from_seconds(**asdict(fit)).step(batch))
     # The simulator rounds each price to a picosecond.
-    work = StepWork.of(batch)
+    work = StepWork.from_batch(batch)
     rounding = 1e-12 * (1 + work.prefill_tokens + work.decode_sequences + work.kv_tokens + work.prefill_pairs)
     assert simulated == pytest.approx(fit.seconds(work), abs=rounding, rel=1e-9)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.step_work import StepSums, StepWork
 from paternoster_simulator.cost import StepCost, seconds, ticks
@@ -21,7 +22,7 @@ costs = st.builds(
 
 
 def item(start: int, count: int, *, samples: bool) -> ScheduledRequest:
-    return ScheduledRequest(Request("r", [0] * 8, SamplingParams(max_tokens=1)), start, count, samples)
+    return ScheduledRequest(Request(RequestSpec("r", [0] * 8, SamplingParams(max_tokens=1))), start, count, samples)
 
 
 @given(costs, st.lists(st.integers(1, 5000), min_size=1, max_size=20), st.integers(1, 40))
@@ -37,7 +38,7 @@ def test_sums_over_many_decode_steps_are_those_of_one_by_one(cost: StepCost, con
     single, run = StepSums(), StepSums()
     for i in range(steps):
         batch = Batch(0, tuple(item(context + i - 1, 1, samples=True) for context in contexts))
-        single.add(StepWork.of(batch), cost.step(batch))
+        single.add(StepWork.from_batch(batch), cost.step(batch))
     cost.add_decodes(run, len(contexts), sum(contexts), steps)
     assert run == single
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_simulator.cost import StepCost
 from paternoster_simulator.prompts import filler, own_token
@@ -122,11 +123,13 @@ def drive(config: SchedulerConfig, cost: StepCost, happenings: list[Any], *, fas
                 own = max(0, event.prompt - event.common)
                 tokens = [7] * (event.prompt - own) + [own_token(number)] * own
                 request = Request(
-                    str(number),
-                    tokens if config.prefix_cache else filler(event.prompt),
-                    SamplingParams(max_tokens=event.output, ignore_eos=True),
-                    arrival=event.at,
-                    seed=own_token(number),
+                    RequestSpec(
+                        str(number),
+                        tokens if config.prefix_cache else filler(event.prompt),
+                        SamplingParams(max_tokens=event.output, ignore_eos=True),
+                        arrival=event.at,
+                        seed=own_token(number),
+                    )
                 )
                 try:
                     replica.add(request, event.at)
@@ -152,7 +155,7 @@ def states(requests: list[Request]) -> list[tuple[Any, ...]]:
     return [
         (
             r.request_id, r.status, r.finish_reason, r.num_computed, r.num_cached, r.max_computed, r.num_preemptions,
-            r.output.copy(), len(r.block_ids), r.first_scheduled, r.first_token, r.last_token,
+            r.output.copy(), len(r.block_table.block_ids), r.first_scheduled, r.first_token, r.last_token,
         )
         for r in requests
     ]  # fmt: skip
@@ -187,7 +190,7 @@ def test_a_short_pool_preempts_and_steps_are_fast_forwarded() -> None:
     happenings = [Arrival(0, 5, 0, 40) for _ in range(8)]
     assert drive(config, StepCost(10), happenings, fast_forward=True)["counters"].preemptions > 0
     replica = Replica("engine", config, StepCost(10))
-    replica.add(Request("a", filler(5), SamplingParams(max_tokens=40)), 0)
+    replica.add(Request(RequestSpec("a", filler(5), SamplingParams(max_tokens=40))), 0)
     ends = []
     while replica.end is not None:
         ends.append(replica.end)

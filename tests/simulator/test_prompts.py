@@ -19,7 +19,7 @@ def test_a_prompt_is_as_long_as_asked_and_shares_its_blocks(length: int, blocks:
 
 def test_a_pool_that_counts() -> None:
     pool = BlockCount(10)
-    table = pool.take_new(4)
+    table = pool.allocate(4)
     assert (len(table), pool.num_used, pool.num_free) == (4, 4, 6)
     pool.release(reversed(table))
     assert pool.num_available == 10

@@ -8,6 +8,7 @@ import torch
 from gpu.engines.random_weights import random_weights
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
@@ -77,7 +78,7 @@ class Setting:
 def forced(name: str, prompt: list[int], tokens: int, **params: Any) -> Request:
     """A request for just so many tokens; greedy unless ``params`` say otherwise."""
     chosen = SamplingParams(max_tokens=tokens, ignore_eos=True, **{"temperature": 0.0, **params})
-    return Request(name, prompt, chosen, seed=len(prompt))
+    return Request(RequestSpec(name, prompt, chosen, seed=len(prompt)))
 
 
 def run(engine: Engine, requests: list[Request]) -> None:

@@ -7,6 +7,7 @@ from paternoster_engine.bench.client import BenchRequest, Outcome, RequestResult
 from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.engine import Engine
 
@@ -80,7 +81,9 @@ class InProcess:
         )
         result = RequestResult(wanted.index, self._clock(), wanted.prompt_tokens)
         request = Request(
-            str(wanted.index), wanted.prompt, params, result.start, eos_token_ids=self._eos, seed=abs(wanted.index)
+            RequestSpec(
+                str(wanted.index), wanted.prompt, params, result.start, eos_token_ids=self._eos, seed=abs(wanted.index)
+            )
         )
         try:
             self.engine.scheduler.add(request)

@@ -1,4 +1,4 @@
-"""One step: how its token budget is shared out, what the runner is given, and what comes back."""
+"""One step: its token budget, the batch that the runner computes, and the result."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -82,16 +82,16 @@ class StepResult:
     logprobs: Mapping[Request, Sequence[TokenLogprobs]] = field(default_factory=dict)
     """Of each of its sampled tokens, for requests that ask."""
     prompt_logprobs: Mapping[Request, Sequence[TokenLogprobs]] = field(default_factory=dict)
-    """For requests that ask: of the prompt tokens after those whose log probabilities they have."""
+    """For requests that ask: of the prompt tokens that the step computed."""
     continuations: Mapping[Request, Continuations] = field(default_factory=dict)
-    """For sequences that fork: as many most likely next tokens as their group asks for."""
+    """For sequences that fork: as many most likely next tokens as their branch selector needs."""
 
     vectors: Mapping[Request, Sequence[float]] = field(default_factory=dict)
     """For requests for no tokens whose prompt's end was computed."""
     corrupted: Collection[Request] = ()
     """Sequences for which the model gave NaN, or infinite logits or vectors, so that they have no result."""
 
-    def deliver(self) -> None:
+    def store_results(self) -> None:
         """Add logprobs and other results besides tokens to the requests of this step that have not ended since."""
         for request, of_prompt in self.prompt_logprobs.items():
             if not request.leader.finished:
@@ -102,7 +102,7 @@ class StepResult:
             if not request.finished:
                 request.vector = vector
 
-    def verified(self, item: ScheduledRequest, token: int) -> list[int]:
+    def accepted_tokens(self, item: ScheduledRequest, token: int) -> list[int]:
         """The new tokens of ``item``, for which ``token`` was sampled first.
 
         More follow as long as each proposed token equals the sampled one.
@@ -117,7 +117,7 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """What a step gave to a request: a token, its end, or both; no token when it failed, branched or asked for none."""
+    """Result of a step for a request: a token, its end, or both; no token when it failed, branched or wants none."""
 
     request: Request
     token: int | None
@@ -126,7 +126,7 @@ class StepOutput:
 
 @dataclass(slots=True)
 class BatchBuilder:
-    """A batch in the making: the step's token budget and who got how much of it."""
+    """Builds a batch: the step's token budget, and how much of it each request got."""
 
     budget: int
     """Tokens left."""
@@ -148,8 +148,8 @@ class BatchBuilder:
     recomputed: int = 0
     """Of those, tokens that had been computed before a preemption took them."""
 
-    def allows(self, request: Request) -> bool:
-        return request.priority <= self.lowest_class
+    def serves_class(self, request: Request) -> bool:
+        return request.spec.priority <= self.lowest_class
 
     def has_room(self, request: Request) -> bool:
         """Whether the step can begin the request. One that is whole, and longer than any budget, has a step alone."""
@@ -164,14 +164,14 @@ class BatchBuilder:
         """
         count = request.num_uncomputed if self.whole else min(request.num_uncomputed, self.budget)
         waits = self.passing is not None and request not in self.passing
-        if count <= 0 or waits or not self.allows(request):
+        if count <= 0 or waits or not self.serves_class(request):
             return 0
         self.chunks[request] = count
         self.budget = max(0, self.budget - count)
         return count
 
-    def propose(self, request: Request, tokens: Sequence[int]) -> None:
-        """Let the request's chunk, which reaches its last known token, go on with ``tokens``."""
+    def add_proposal(self, request: Request, tokens: Sequence[int]) -> None:
+        """Append proposed ``tokens`` to the request's chunk, which reaches its last known token."""
         self.proposed[request] = tokens
         self.budget -= len(tokens)
 
@@ -197,7 +197,7 @@ class BatchBuilder:
             start = request.num_computed
             stop = start + count
             # Lengths instead of properties, here and in the scheduler: this is done for each request in each step.
-            known = len(request.prompt) + len(request.output) + request.num_pending
+            known = request.num_prompt + len(request.output) + request.num_pending
             # As ScheduledRequest(...) does it, without the call in between that takes twice as long.
             proposed = self.proposed.get(request, ())
             size = count + len(proposed)

@@ -31,7 +31,7 @@ class TenantLimits:
 class SchedulerConfig(SchedulingSettings, KVCacheSettings, TenantSettings):
     """The settings of an engine that the scheduler goes by, and what is resolved when the engine starts.
 
-    Fixed for the life of a scheduler; only the live cap and the token budget move, below what is said here.
+    Fixed for the life of a scheduler; only the live cap and the token budget move, below the capacity set here.
     """
 
     order: OrderName = Field(default="fcfs", description="who is next")

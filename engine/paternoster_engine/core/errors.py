@@ -4,7 +4,7 @@ import math
 
 
 class AdmissionError(Exception):
-    """A request that was not taken; nothing was changed. ``reason`` is a metric label."""
+    """A request that was refused; nothing was changed. ``reason`` is a metric label."""
 
     reason = "refused"
 
@@ -29,24 +29,24 @@ class NeverFits(AdmissionError):
     def __init__(self, blocks_needed: int, num_blocks: int, block_size: int) -> None:
         super().__init__(
             f"The request can grow to {blocks_needed} KV blocks of {block_size} tokens, but this engine has "
-            f"{num_blocks}: shorten the prompt, ask for less output, or search with fewer beams."
+            f"{num_blocks}: shorten the prompt, or ask for less output or fewer sequences."
         )
 
 
-class TooManyBeams(AdmissionError):
-    """A search is wider than the sequences that can ever run at once."""
+class TooManySequences(AdmissionError):
+    """A request needs more sequences at once than can ever run."""
 
-    reason = "too_many_beams"
+    reason = "too_many_sequences"
 
     def __init__(self, width: int, max_num_seqs: int) -> None:
         super().__init__(
-            f"The request searches with {width} beams, but this engine runs at most {max_num_seqs} sequences at once: "
+            f"The request needs {width} sequences at once, but this engine runs at most {max_num_seqs} sequences: "
             "ask for fewer with n or best_of."
         )
 
 
 class QueueFull(AdmissionError):
-    """As many requests wait as may; try again later or elsewhere."""
+    """The waiting queue is full; try again later or elsewhere."""
 
     reason = "queue_full"
 
@@ -72,14 +72,14 @@ class QueueTooSlow(AdmissionError):
 
 
 class TenantQueueFull(AdmissionError):
-    """As many requests of this tenant wait as may; others' are taken."""
+    """The tenant has its limit of waiting requests; other tenants' are accepted."""
 
     reason = "tenant_queue_full"
 
     def __init__(self, tenant: str, limit: int) -> None:
         super().__init__(
-            f"Too many requests: {limit} requests of {_clients(tenant)} are waiting, which is as many as are queued "
-            "for one tenant. Please try again later."
+            f"Too many requests: {limit} requests of {_describe_tenant(tenant)} are waiting, which is as many as are "
+            "queued for one tenant. Please try again later."
         )
 
 
@@ -90,11 +90,11 @@ class TenantRateExceeded(AdmissionError):
 
     def __init__(self, tenant: str, rate: float, retry_after: int) -> None:
         super().__init__(
-            f"Rate limit reached: {_clients(tenant)} may use {rate:g} tokens per second. "
+            f"Rate limit reached: {_describe_tenant(tenant)} may use {rate:g} tokens per second. "
             f"Please try again in {retry_after} s."
         )
         self.retry_after = retry_after
 
 
-def _clients(tenant: str) -> str:
+def _describe_tenant(tenant: str) -> str:
     return f"tenant {tenant!r}" if tenant else "all clients together, who need no keys,"

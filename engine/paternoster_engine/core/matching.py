@@ -1,4 +1,4 @@
-"""What a token is chosen for, and what may forbid some of them there."""
+"""The interfaces of samplers: the row that a token is sampled for, and the matcher that forbids some tokens."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -7,7 +7,7 @@ from paternoster_engine.core.sampling_params import SamplingParams
 
 
 class Row(Protocol):
-    """What samplers read of whoever gets a token: a request, or a :class:`ProposedRow` of one."""
+    """What samplers read of a row: a request, or a :class:`ProposedRow` of one."""
 
     @property
     def prompt(self) -> list[int]: ...
@@ -37,7 +37,7 @@ class Row(Protocol):
 
 
 class Matcher(Protocol):
-    """Says of a request which tokens may come next, as a function of its output alone."""
+    """Decides which tokens may come next in a request, as a function of its output alone."""
 
     @property
     def fault(self) -> str | None:
@@ -50,36 +50,37 @@ class Matcher(Protocol):
         ...
 
     @property
-    def most_proposed(self) -> int:
-        """Tokens that may be proposed in a step, by the time that their masks take from everybody's."""
+    def max_proposed(self) -> int:
+        """Most tokens that may be proposed in a step: computing their masks delays the whole batch."""
         ...
 
-    def allowed(self, row: Row) -> bytes | None:
-        """Bit ``t % 8`` of byte ``t // 8`` tells whether token ``t`` may come next; empty if any may, None if none can.
+    def allowed_mask(self, row: Row) -> bytes | None:
+        """Bit ``t % 8`` of byte ``t // 8`` is 1 if token ``t`` may come next; empty if any may, None if none can.
 
-        That none can is a fault, unless it is only so if proposed tokens are right. A request is asked for first, then
-        its rows in order. Tokens that end a request are allowed only where the output can end.
+        That none can is a fault, unless it depends on proposed tokens. The request's own row comes first, then its
+        proposed rows in order. Tokens that end a request are allowed only where the output can end.
         """
         ...
 
-    def rests(self, row: Row) -> bool:
-        """Whether any token may come next, without :meth:`allowed`."""
+    def is_unconstrained(self, row: Row) -> bool:
+        """Whether any token may come next, without :meth:`allowed_mask`."""
         ...
 
-    def forced(self, row: Row) -> Sequence[int]:
+    def forced_tokens(self, row: Row) -> Sequence[int]:
         """Tokens that spell what must come next as the model was taught to spell it; none where that is open."""
         ...
 
-    def accepts(self, row: Row, tokens: Sequence[int]) -> int:
+    def count_accepted(self, row: Row, tokens: Sequence[int]) -> int:
         """How many of ``tokens`` may come next, one after another."""
         ...
 
 
 class ProposedRow:
-    """A request as it is if the first tokens that are proposed for it prove right."""
+    """A request with the first proposed tokens, as if they were accepted."""
 
     __slots__ = (
         "eos_token_ids",
+        "is_unsatisfiable",
         "matcher",
         "num_proposed",
         "num_tokens",
@@ -87,7 +88,6 @@ class ProposedRow:
         "params",
         "prompt",
         "seed",
-        "stuck",
     )
 
     def __init__(self, request: Row, proposed: Sequence[int]) -> None:
@@ -99,5 +99,5 @@ class ProposedRow:
         self.seed = request.seed
         self.eos_token_ids = request.eos_token_ids
         self.matcher = request.matcher
-        self.stuck = False
-        """No token can be chosen here: whoever asks for one finds out when the proposals are known to be right."""
+        self.is_unsatisfiable = False
+        """No fault is reported here: the request reports it once the proposed tokens are accepted."""

@@ -33,7 +33,7 @@ class SamplingParams:
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     logprobs: int | None = None
-    """Tell each output token's log probability, and so many of the best tokens in its place; None for neither."""
+    """Report each output token's log probability, and those of as many of the best tokens; None for neither."""
     prompt_logprobs: int | None = None
     """The same of each prompt token but the first, which follows nothing."""
 

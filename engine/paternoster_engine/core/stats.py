@@ -1,4 +1,4 @@
-"""What a scheduler has done so far, and what of that it reports in ``/stats``."""
+"""Counters of a scheduler, and the part of them in ``/stats``."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Counters:
     preemptions: int = 0
     """Preemption events."""
     requests_preempted: int = 0
-    """Distinct requests preempted at least once, but not those whose first one was for another tenant's share."""
+    """Distinct requests preempted at least once, except those first preempted for another tenant's share."""
     priority_preemptions: int = 0
     """Preemptions that made way for a more important request, or for one of a tenant that held less."""
     prefix_waits: int = 0
@@ -48,7 +48,7 @@ class Counters:
     recomputed_tokens: int = 0
     """Of those, tokens that had been computed before a preemption took them."""
     proposals: Counter[str] = field(default_factory=Counter)
-    """Times that tokens were proposed, by who proposed them."""
+    """Proposals, by proposer."""
     proposed_tokens: Counter[str] = field(default_factory=Counter)
     accepted_tokens: Counter[str] = field(default_factory=Counter)
     """Of those, tokens that were sampled then."""
@@ -62,7 +62,7 @@ class Counters:
     steps: StepSums = field(default_factory=StepSums)
     """Of those that were computed."""
 
-    def propose(self, proposer: str, proposed: int, accepted: int) -> None:
+    def count_proposal(self, proposer: str, proposed: int, accepted: int) -> None:
         """Count a proposal that was verified; both numbers are of tokens."""
         self.proposals[proposer] += 1
         self.proposed_tokens[proposer] += proposed
@@ -71,7 +71,7 @@ class Counters:
             self.accepted_at[place] += 1
 
     def totals(self, ticks_per_second: int = 1) -> dict[str, Any]:
-        """What ``/stats`` has of them, by the names in ``paternoster_contract.stats.EngineStats``.
+        """Return them by the names in ``paternoster_contract.stats.EngineStats``.
 
         ``ticks_per_second`` is the unit of the times that the scheduler was given.
         """

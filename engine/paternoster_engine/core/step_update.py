@@ -1,4 +1,4 @@
-"""What came of a step, brought into its requests: tokens that were sampled or verified, ends, and where beams go on."""
+"""Results of a step applied to its requests: tokens that were sampled or accepted, branches, and ends."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,9 +6,8 @@ from paternoster_engine.core.admission.reservation import Slots
 from paternoster_engine.core.admission.validation import TenantQuota
 from paternoster_engine.core.batch import Batch, ScheduledRequest, StepOutput, StepResult
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.kv.forking import advance_group
 from paternoster_engine.core.kv.kv_cache import KVCache
-from paternoster_engine.core.request import FinishReason, Request, RequestStatus, SequenceGroup
+from paternoster_engine.core.request import Branches, FinishReason, Request, RequestStatus
 from paternoster_engine.core.speculation import Speculation
 from paternoster_engine.core.stats import Counters
 from paternoster_engine.core.waiting.waiting_queue import WaitingQueue
@@ -17,7 +16,7 @@ Finish = Callable[[Request, FinishReason], None]
 
 
 class StepUpdate:
-    """Gives requests their tokens and ends those that are done."""
+    """Appends sampled tokens to requests and ends those that are complete."""
 
     def __init__(
         self,
@@ -43,62 +42,64 @@ class StepUpdate:
         self._counters = counters
         self._finish = finish
 
-    def apply(self, batch: Batch, result: StepResult, now: float) -> list[StepOutput]:
-        """Take in what came of the step; requests ended since are skipped."""
-        result.deliver()
+    def apply_result(self, batch: Batch, result: StepResult, now: float) -> list[StepOutput]:
+        """Apply the result of a step; requests that ended since are skipped."""
+        result.store_results()
         outputs: list[StepOutput] = []
-        groups: dict[SequenceGroup | None, None] = {}
+        branched: dict[Branches | None, None] = {}
         for item, token in zip(batch.scheduled, result.tokens, strict=True):
             request = item.request
             if request.leader.finished:
                 continue
             if request in result.corrupted:
-                groups.pop(request.group, None)
+                branched.pop(request.branches, None)
                 outputs.append(self._end_corrupted(request.leader))
                 continue
             # The plan of the next step may have taken its blocks meanwhile.
             if request.status is RequestStatus.RUNNING:
-                self._kv.keep(request, item.known_stop)
+                self._kv.cache_full_blocks(request, item.known_stop)
             if not item.samples:
                 continue
             if request.num_pending:
                 request.num_pending -= 1
-            if request.group is not None:
-                groups[request.group] = None
+            if request.branches is not None:
+                branched[request.branches] = None
                 continue
-            if token is None and request.stuck:
+            if token is None and request.is_unsatisfiable:
                 self._finish(request, FinishReason.ERROR)
                 outputs.append(StepOutput(request, None, FinishReason.ERROR))
                 continue
             request.first_token = now if request.first_token is None else request.first_token
             request.last_token = now
-            if request.params.max_tokens == 0:
+            if request.spec.params.max_tokens == 0:
                 self._finish(request, FinishReason.STOP)
                 outputs.append(StepOutput(request, None, FinishReason.STOP))
                 continue
             assert token is not None, f"request {request.request_id} was to be sampled and was not"
-            self._give(item, token, result, now, outputs)
-        return outputs + [output for group in groups if group for output in self._advance(group, now)]
+            self._append_tokens(item, token, result, now, outputs)
+        return outputs + [
+            output for branches in branched if branches for output in self._advance_branches(branches, now)
+        ]
 
     def _end_corrupted(self, request: Request) -> StepOutput:
         """End the request with an error, and remove its blocks from the prefix cache, so that no other reuses them."""
         request.corrupted = True
         self._counters.corrupted_requests += 1
         for sequence in request.sequences:
-            self._kv.forget(sequence)
+            self._kv.uncache_blocks(sequence)
         self._finish(request, FinishReason.ERROR)
         return StepOutput(request, None, FinishReason.ERROR)
 
-    def _give(
+    def _append_tokens(
         self, item: ScheduledRequest, token: int, result: StepResult, now: float, outputs: list[StepOutput]
     ) -> None:
-        """Append what ``item`` was given, of which ``token`` is the first, up to the token that ends it."""
+        """Append the tokens of ``item``, of which ``token`` is the first, up to the token that ends it."""
         request, reason = item.request, None
-        tokens = result.verified(item, token) if item.proposed else (token,)
+        tokens = result.accepted_tokens(item, token) if item.proposed else (token,)
         before = len(request.output)
         for each in tokens:
             request.output.append(each)
-            if self._meters_output or request.limits is not None:
+            if self._meters_output or request.spec.limits is not None:
                 self._meter_output(request, now)
             reason = request.ends_with(each, self._max_model_len)
             outputs.append(StepOutput(request, each, reason))
@@ -106,47 +107,47 @@ class StepUpdate:
                 break
         count = len(request.output) - before
         self._counters.generation_tokens += count
-        if request.params.logprobs is not None and request in result.logprobs:
+        if request.spec.params.logprobs is not None and request in result.logprobs:
             request.logprobs += result.logprobs[request][:count]
         if item.proposed:
-            self._verify(item, count - 1)
+            self._accept_proposed(item, count - 1)
         if reason is not None:
             self._finish(request, reason)
 
-    def _verify(self, item: ScheduledRequest, accepted: int) -> None:
-        """The first ``accepted`` of the proposed tokens are known now, so they are computed; the others never were."""
+    def _accept_proposed(self, item: ScheduledRequest, accepted: int) -> None:
+        """Count the first ``accepted`` proposed tokens as computed, and the others as never computed."""
         request = item.request
-        self._speculation.learn(item, accepted)
+        self._speculation.record_accepted(item, accepted)
         if self._meters_output and accepted < len(item.proposed):
-            self._queue.wasted(request, len(item.proposed) - accepted)
+            self._queue.count_rejected(request, len(item.proposed) - accepted)
         if request.status is RequestStatus.RUNNING:
             # Also where nothing could be sampled after the last one accepted: that one is computed again.
             request.num_computed = request.num_tokens - 1
             request.max_computed = max(request.max_computed, request.num_computed)
-            self._kv.keep(request, request.num_computed)
+            self._kv.cache_full_blocks(request, request.num_computed)
 
-    def _advance(self, group: SequenceGroup, now: float) -> Iterator[StepOutput]:
-        """Some sequences of a group were computed: when all are, it goes on; its end is an output."""
-        request, folded = group.leader, group.folded
-        count = advance_group(group, self._kv)
-        if folded and not group.folded:
+    def _advance_branches(self, branches: Branches, now: float) -> Iterator[StepOutput]:
+        """Some sequences of a request were computed: when all are, they go on; the end is an output."""
+        request, was_folded = branches.leader, branches.folded
+        count = branches.advance()
+        if was_folded and not branches.folded:
             index = self._running.index(request) + 1
-            self._running[index:index] = group.sequences[1:]
-            self._slots.promised.discard(group)
+            self._running[index:index] = branches.sequences[1:]
+            self._slots.promised.discard(request)
         if count == 0:
             return
         request.first_token = now if request.first_token is None else request.first_token
         request.last_token = now
         self._counters.generation_tokens += count
-        if self._meters_output or request.limits is not None:
+        if self._meters_output or request.spec.limits is not None:
             for _ in range(count):
                 self._meter_output(request, now)
-        if group.ended:
-            output, reason = group.branching.outcome
+        if branches.ended:
+            output, reason = branches.outcome
             self._finish(request, reason)
             request.output = list(output)
             yield StepOutput(request, None, reason)
 
     def _meter_output(self, request: Request, now: float) -> None:
-        self._queue.sampled(request)
-        self._quota.charge(request, 1, now)
+        self._queue.count_sampled(request)
+        self._quota.charge_tokens(request, 1, now)

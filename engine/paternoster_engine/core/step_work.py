@@ -24,7 +24,7 @@ class StepWork:
     """Pairs of prefilled token and token of its context."""
 
     @classmethod
-    def of(cls, batch: Batch) -> "StepWork":
+    def from_batch(cls, batch: Batch) -> "StepWork":
         prefill = decode = context = pairs = 0
         for _, start, count, samples, proposed in batch.scheduled:
             stop = start + count

@@ -45,7 +45,7 @@ def collect_logprobs(
     with_logprobs = [
         (i, k)
         for i, request in enumerate(requests)
-        if (k := request.params.logprobs) is not None and request.branching is None
+        if (k := request.params.logprobs) is not None and request.branch_selector is None
     ]
     if not with_logprobs:
         return {}

@@ -9,9 +9,11 @@ from typing import NamedTuple
 import torch
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest
+from paternoster_engine.core.block_table import BlockTable
 from paternoster_engine.core.matching import ProposedRow
-from paternoster_engine.core.model_drafts import Ask
+from paternoster_engine.core.model_drafts import DraftTask
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.runner.protocol import SynchronousRunner
@@ -49,28 +51,28 @@ class DraftModel:
         self._sampler = sampler
         self.cost = cost
 
-    def propose(self, asks: Sequence[Ask]) -> Sequence[Sequence[int]]:
+    def propose(self, tasks: Sequence[DraftTask]) -> Sequence[Sequence[int]]:
         """See :class:`paternoster_engine.core.model_drafts.Drafter`; nothing more once a step could not be computed."""
         try:
-            return self.compute(asks)
+            return self.compute(tasks)
         except Exception:
             log.exception("the draft model failed: from here on nothing is proposed by it")
             self.cost = math.inf
-            return [()] * len(asks)
+            return [()] * len(tasks)
 
     @torch.inference_mode()
-    def compute(self, asks: Sequence[Ask]) -> Sequence[Sequence[int]]:
+    def compute(self, tasks: Sequence[DraftTask]) -> Sequence[Sequence[int]]:
         """As :meth:`propose`; raises what goes wrong."""
-        proposed: list[list[int]] = [[] for _ in asks]
+        proposed: list[list[int]] = [[] for _ in tasks]
         chunks = [
-            _Chunk(ask, tokens, ask.start, ask.request.tokens(ask.start, ask.stop))
-            for ask, tokens in zip(asks, proposed, strict=True)
+            _Chunk(task, tokens, task.start, task.request.tokens(task.start, task.stop))
+            for task, tokens in zip(tasks, proposed, strict=True)
         ]
         while chunks:
             # Single tokens first, longest first, as attention takes them best.
             chunks.sort(key=lambda chunk: (len(chunk.tokens) > 1, -chunk.stop))
             logits = self._forward(chunks)
-            chunks = self._choose(logits, [chunk for chunk in chunks if chunk.ask.depth])
+            chunks = self._choose(logits, [chunk for chunk in chunks if chunk.task.depth])
         return proposed
 
     def _forward(self, chunks: Sequence["_Chunk"]) -> torch.Tensor:
@@ -81,12 +83,12 @@ class DraftModel:
         for chunk in chunks:
             token_ids += chunk.tokens
             positions += range(chunk.start, chunk.stop)
-            if chunk.ask.depth:
+            if chunk.task.depth:
                 lasts.append(len(token_ids) - 1)
         ragged = RaggedBatch(
             [len(chunk.tokens) for chunk in chunks],
             [chunk.stop for chunk in chunks],
-            [chunk.ask.request.block_ids for chunk in chunks],
+            [chunk.task.request.block_table.block_ids for chunk in chunks],
         )
         step = HostStep(token_ids, positions, lasts, [ragged])
         return self._model.forward(step.on_device(self._kv_cache[0], self._model.plan_attention), self._kv_cache)
@@ -98,18 +100,18 @@ class DraftModel:
         rows = [chunk.row for chunk in chunks]
         following = []
         for chunk, row, token in zip(chunks, rows, self._sampler.sample(logits, rows), strict=True):
-            if row.stuck or token == NO_TOKEN:
+            if row.is_unsatisfiable or token == NO_TOKEN:
                 continue
             chunk.proposed.append(token)
-            if len(chunk.proposed) < chunk.ask.depth:
-                following.append(_Chunk(chunk.ask, chunk.proposed, chunk.stop, [token]))
+            if len(chunk.proposed) < chunk.task.depth:
+                following.append(_Chunk(chunk.task, chunk.proposed, chunk.stop, [token]))
         return following
 
 
 class _Chunk(NamedTuple):
     """Tokens that the draft model has yet to read."""
 
-    ask: Ask
+    task: DraftTask
     proposed: list[int]
     """So far."""
     start: int
@@ -122,15 +124,17 @@ class _Chunk(NamedTuple):
     @property
     def row(self) -> Request | ProposedRow:
         """For whom the next token is chosen."""
-        return ProposedRow(self.ask.request, self.proposed) if self.proposed else self.ask.request
+        return ProposedRow(self.task.request, self.proposed) if self.proposed else self.task.request
 
 
 def relative_cost(drafter: DraftModel, runner: SynchronousRunner) -> float:
     """Time of a step of one token of the draft model over that of the model's; the pools of both are empty."""
-    request = Request("timed", [0], SamplingParams(max_tokens=2, temperature=0.0), block_ids=[BLOCK])
+    request = Request(
+        RequestSpec("timed", [0], SamplingParams(max_tokens=2, temperature=0.0)), block_table=BlockTable([BLOCK])
+    )
     batch = Batch(0, (ScheduledRequest(request, 0, 1, samples=True),))
-    ask = Ask(request, 0, 1, 1)
-    steps: tuple[Callable[[], object], ...] = (lambda: drafter.compute([ask]), lambda: runner.execute(batch))
+    task = DraftTask(request, 0, 1, 1)
+    steps: tuple[Callable[[], object], ...] = (lambda: drafter.compute([task]), lambda: runner.execute(batch))
     fastest = [math.inf, math.inf]
     # In turns, so that whatever else the machine does falls on both alike.
     for _ in range(REPEATS):

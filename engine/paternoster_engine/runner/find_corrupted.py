@@ -18,7 +18,7 @@ def without_token(rows: Sequence[Row], owners: Sequence[Request], sampled: Seque
     return {
         owner
         for row, owner, token in zip(rows, owners, sampled, strict=True)
-        if token == NO_TOKEN and row.num_proposed == 0 and not owner.stuck
+        if token == NO_TOKEN and row.num_proposed == 0 and not owner.is_unsatisfiable
     }
 
 

@@ -78,7 +78,7 @@ class ModelRunner(SynchronousRunner):
         corrupted = without_token(rows, owners, sampled) | with_infinite_logprobs(prompt_logprobs)
         tokens: dict[Request, list[int | None]] = {}
         for row, owner, token in zip(rows, owners, sampled, strict=True):
-            tokens.setdefault(owner, []).append(None if row.stuck or token == NO_TOKEN else token)
+            tokens.setdefault(owner, []).append(None if row.is_unsatisfiable or token == NO_TOKEN else token)
         return StepResult(
             [tokens[item.request][0] if item.samples else None for item in batch.scheduled],
             further={request: more[1:] for request, more in tokens.items() if len(more) > 1},

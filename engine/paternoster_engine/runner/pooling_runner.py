@@ -53,7 +53,7 @@ class EncoderRunner(SynchronousRunner):
             length = request.num_prompt
             token_ids += request.prompt
             positions += range(length)
-            first = length if request.second_text is None else request.second_text
+            first = length if request.spec.second_text is None else request.spec.second_text
             token_types += [0] * first + [1] * (length - first)
         device = self._model.device
         return TextBatch(

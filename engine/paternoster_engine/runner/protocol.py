@@ -28,7 +28,7 @@ class Runner(Protocol):
         """Begin a step. Block tables are read now, for they may change while it is under way."""
         ...
 
-    def chains(self, batch: Batch) -> bool:
+    def supports_async_scheduling(self, batch: Batch) -> bool:
         """Whether ``batch`` may be submitted while the step before it still samples tokens that it begins with.
 
         Items with such a token start beyond what their requests know; the runner fills the token in.
@@ -58,5 +58,5 @@ class SynchronousRunner(ABC):
     def submit(self, batch: Batch) -> DeferredStep:
         return DeferredStep(partial(self.execute, batch))
 
-    def chains(self, batch: Batch) -> bool:
+    def supports_async_scheduling(self, batch: Batch) -> bool:
         return False

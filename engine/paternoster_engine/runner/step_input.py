@@ -72,7 +72,7 @@ def host_step(scheduled: Sequence[ScheduledRequest], num_groups: int = 1) -> Hos
             logprob_rows += [first + position for position in prompt_rows(item)]
     query_lens, seq_lens = [item.num_tokens for item in scheduled], [item.stop for item in scheduled]
     ragged = [
-        RaggedBatch(query_lens, seq_lens, [item.request.block_ids[group::num_groups] for item in scheduled])
+        RaggedBatch(query_lens, seq_lens, [item.request.block_table.block_ids[group::num_groups] for item in scheduled])
         for group in range(num_groups)
     ]
     return HostStep(token_ids, positions, sample_rows + logprob_rows, ragged)

@@ -14,10 +14,10 @@ def mask_of(token_ids: Iterable[int], vocab_size: int) -> bytes:
 
 
 def words_as_tokens(words: Sequence[str], encode: Callable[[str], Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    """Tokenize each word as vLLM does: as the beginning of a text, and behind a space.
+    """Tokenize each word as vLLM does: as the beginning of a text, and after a space.
 
     The second is left out where its first token is the same or it has another length. ``encode``: tokenizes a text
-    without marks around it.
+    without control tokens around it.
     """
     tokens: list[tuple[int, ...]] = []
     for word in words:

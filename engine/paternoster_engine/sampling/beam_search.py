@@ -1,4 +1,4 @@
-"""Beam search as a function of what the model says: what lives on, what is an answer, and when to stop.
+"""Beam search as a function of the model's log probabilities: which beams continue, which are answers, when it stops.
 
 The rules are those of transformers' ``generate(num_beams=width)``, so that one can be checked against the other.
 """
@@ -54,7 +54,7 @@ class _Continuation(NamedTuple):
 
 
 class BeamSearch:
-    """One search, which says how its request branches (:class:`Branching`).
+    """One search, which selects how its request branches (:class:`BranchSelector`).
 
     ``live`` beams are of one length; ``finished`` are the best answers so far, best first.
     """
@@ -93,23 +93,24 @@ class BeamSearch:
         best = self.finished[0]
         return best.tokens, best.finish_reason
 
-    def advance(self, continuations: Sequence[Continuations]) -> list[tuple[int, int]]:
+    def select_branches(self, continuations: Sequence[Continuations]) -> list[tuple[int, int]]:
         """Make every beam a token longer; entry ``i`` of ``continuations`` is of ``live[i]``.
 
-        Returns which of the beams so far each of the new ones continues, and its new token. Nothing, once the search
-        is done.
+        Returns for each new beam which one it continues and its new token; nothing once the search is done.
         """
         length = self.num_tokens + 1
         last = length >= self._params.max_tokens
         going_on: list[_Continuation] = []
-        for rank, best in enumerate(self._best(continuations)):
+        for rank, best in enumerate(self._best_continuations(continuations)):
             ends = best.token in self._ends
             if not ends and not last:
                 going_on.append(best)
             elif rank < self._beam.width:
                 reason = FinishReason.STOP if ends else FinishReason.LENGTH
-                beam = self._longer(best, continuations)
-                self.finished.append(Hypothesis(beam.tokens, self._ranked(beam.score, length), beam.logprobs, reason))
+                beam = self._extend_beam(best, continuations)
+                self.finished.append(
+                    Hypothesis(beam.tokens, self._penalize_length(beam.score, length), beam.logprobs, reason)
+                )
         # Of equals the first one found stays ahead.
         self.finished.sort(key=lambda hypothesis: -hypothesis.score)
         del self.finished[self._beam.width :]
@@ -117,14 +118,14 @@ class BeamSearch:
         self.done = last or self._cannot_improve(going_on[0].score, length)
         if self.done:
             return []
-        self.live = [self._longer(best, continuations) for best in going_on]
+        self.live = [self._extend_beam(best, continuations) for best in going_on]
         return [(best.parent, best.token) for best in going_on]
 
     @property
     def _num_kept(self) -> int:
         return max(2, 1 + len(self._ends)) * self._beam.width
 
-    def _best(self, continuations: Sequence[Continuations]) -> list[_Continuation]:
+    def _best_continuations(self, continuations: Sequence[Continuations]) -> list[_Continuation]:
         """The best over all beams, best first."""
         short = self.num_tokens < self._params.min_tokens
         every = [
@@ -136,11 +137,11 @@ class BeamSearch:
         every.sort(key=lambda best: -best.score)
         return every[: self._num_kept]
 
-    def _longer(self, best: _Continuation, continuations: Sequence[Continuations]) -> Beam:
+    def _extend_beam(self, best: _Continuation, continuations: Sequence[Continuations]) -> Beam:
         beam = self.live[best.parent]
         logprobs = beam.logprobs
         if self._params.logprobs is not None:
-            logprobs = (*logprobs, _told(continuations[best.parent], best.place, self._params.logprobs))
+            logprobs = (*logprobs, _token_logprobs(continuations[best.parent], best.place, self._params.logprobs))
         return Beam((*beam.tokens, best.token), best.score, logprobs)
 
     def _cannot_improve(self, best: float, length: int) -> bool:
@@ -151,14 +152,14 @@ class BeamSearch:
             return True
         if self._beam.early_stopping == "never" and self._beam.length_penalty > 0:
             length = self._params.max_tokens
-        return self._ranked(best, length) <= self.finished[-1].score
+        return self._penalize_length(best, length) <= self.finished[-1].score
 
-    def _ranked(self, score: float, length: int) -> float:
+    def _penalize_length(self, score: float, length: int) -> float:
         penalty: float = length**self._beam.length_penalty
         return score / penalty
 
 
-def _told(following: Continuations, place: int, num_top: int) -> TokenLogprobs:
+def _token_logprobs(following: Continuations, place: int, num_top: int) -> TokenLogprobs:
     token, logprob = following[place]
     rank = 1 + sum(other > logprob for _, other in following[:place])
     return TokenLogprobs(token, logprob, rank, tuple(following[:num_top]))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-WIDTHS = (256, 4096)
+TOPK_WIDTHS = (256, 4096)
 """How many of the best tokens are sorted first, before the whole vocabulary is: most rows keep few."""
 
 
@@ -16,11 +16,11 @@ class Filters:
     top_p: torch.Tensor
     min_p: torch.Tensor
 
-    def rows(self, index: torch.Tensor) -> "Filters":
+    def select_rows(self, index: torch.Tensor) -> "Filters":
         return Filters(self.top_k[index], self.top_p[index], self.min_p[index])
 
 
-def thresholds(scores: torch.Tensor, filters: Filters, widths: tuple[int, ...] = WIDTHS) -> torch.Tensor:
+def find_thresholds(scores: torch.Tensor, filters: Filters, widths: tuple[int, ...] = TOPK_WIDTHS) -> torch.Tensor:
     """Lowest score ``[rows, 1]`` that each row of ``scores [rows, vocab]`` (logits over temperature) keeps.
 
     Top-k comes first; top-p (arXiv 1904.09751) then counts probability among what top-k left; min-p (arXiv
@@ -30,16 +30,16 @@ def thresholds(scores: torch.Tensor, filters: Filters, widths: tuple[int, ...] =
     vocab = scores.shape[-1]
     width = min(widths[0], vocab) if widths else vocab
     best = scores.topk(width, dim=-1).values
-    found = _thresholds(best, scores, filters)
+    found = _find_thresholds_among(best, scores, filters)
     if width < vocab:
         # Where the last token looked at is kept, there may be more; and top-k may reach beyond it.
         wide = ((best[:, -1:] >= found) | (filters.top_k > width)).squeeze(-1).nonzero().squeeze(-1)
         if len(wide):
-            found[wide] = thresholds(scores[wide], filters.rows(wide), widths[1:])
+            found[wide] = find_thresholds(scores[wide], filters.select_rows(wide), widths[1:])
     return found
 
 
-def _thresholds(best: torch.Tensor, scores: torch.Tensor, filters: Filters) -> torch.Tensor:
+def _find_thresholds_among(best: torch.Tensor, scores: torch.Tensor, filters: Filters) -> torch.Tensor:
     width = best.shape[-1]
     by_k = (filters.top_k > 0) & (filters.top_k <= width)
     kth = best.gather(-1, torch.where(by_k, filters.top_k, 1) - 1).masked_fill_(~by_k, float("-inf"))

@@ -14,6 +14,6 @@ def add_logit_bias(logits: torch.Tensor, requests: Sequence[Row]) -> None:
     if not biases:
         return
     rows, tokens, values = zip(*biases, strict=True)
-    # A request names a token once: no place is added to twice, so the order of sums is not asked for.
+    # A request names a token once: no element is added to twice, so the order of sums does not matter.
     place = tuple(upload(torch.tensor(column), logits.device) for column in (rows, tokens))
     logits.index_put_(place, upload(torch.tensor(values, dtype=torch.float32), logits.device), accumulate=True)

@@ -18,10 +18,10 @@ def token_logprobs(logits: torch.Tensor, tokens: Sequence[int], num_top: Sequenc
     """
     for start in range(0, len(tokens), ROWS_AT_ONCE):
         rows = slice(start, start + ROWS_AT_ONCE)
-        yield from _some(logits[rows].float(), tokens[rows], num_top[rows])
+        yield from _report_tokens(logits[rows].float(), tokens[rows], num_top[rows])
 
 
-def _some(scores: torch.Tensor, tokens: Sequence[int], num_top: Sequence[int]) -> Iterator[TokenLogprobs]:
+def _report_tokens(scores: torch.Tensor, tokens: Sequence[int], num_top: Sequence[int]) -> Iterator[TokenLogprobs]:
     total = scores.logsumexp(-1, keepdim=True)
     chosen = scores.gather(-1, torch.tensor(tokens, device=scores.device).unsqueeze(-1))
     ranks = (scores > chosen).sum(-1) + 1

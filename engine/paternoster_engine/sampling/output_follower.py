@@ -14,10 +14,10 @@ class OutputFollower:
         self._num_consumed = 0
         """Tokens of the output that the state includes."""
         self._ahead: Self | None = None
-        """The state behind proposed tokens, as if they were right."""
+        """The state after proposed tokens, as if they were accepted."""
 
     def _consume(self, tokens: Sequence[int]) -> None:
-        """Bring the state behind ``tokens``."""
+        """Advance the state by ``tokens``."""
         raise NotImplementedError
 
     def _copy(self) -> Self:
@@ -27,7 +27,7 @@ class OutputFollower:
         return made
 
     def _state_at(self, row: Row) -> Self:
-        """The state behind the row's output. Proposed rows share a copy of the request's state, in their order."""
+        """Return the state after the row's output. Proposed rows share a copy of the request's state, in order."""
         state = self
         if row.num_proposed:
             if row.num_proposed == 1:

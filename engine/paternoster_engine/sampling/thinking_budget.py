@@ -1,8 +1,8 @@
-"""vLLM's ``thinking_token_budget``: behind that many tokens of thinking the mark that ends the thinking is forced."""
+"""vLLM's ``thinking_token_budget``: after that many tokens of thinking its end delimiter is forced."""
 
 from collections.abc import Sequence
 
-from paternoster_engine.core.drafting import MOST
+from paternoster_engine.core.drafting.draft_state import MAX_PROPOSED
 from paternoster_engine.core.matching import Matcher, Row
 from paternoster_engine.sampling.allowed_tokens import without_ends
 from paternoster_engine.sampling.grammars.free_text import Thought
@@ -16,7 +16,7 @@ class ThinkingBudget(OutputFollower):
     def __init__(
         self, limit: int, thought: Thought, end: Sequence[int], seen: SeenTokens, inner: Matcher | None = None
     ) -> None:
-        """``limit``: tokens between the marks. ``end``: those that spell the mark at the thought's end, one or more."""
+        """``limit``: tokens between the delimiters. ``end``: tokens that spell the delimiter at the thought's end."""
         super().__init__()
         self._limit = limit
         self._marks = thought.begin.encode(), thought.end.encode()
@@ -24,7 +24,7 @@ class ThinkingBudget(OutputFollower):
         self._seen = seen
         self._inner = inner
         self._tail = b""
-        """The last bytes of the output, as many as a mark may begin in."""
+        """The last bytes of the output, in which a delimiter may begin."""
         self._thinks: bool | None = True if thought.begun else None
         """None until the output shows whether it begins with a thought."""
         self._count = 0
@@ -39,13 +39,13 @@ class ThinkingBudget(OutputFollower):
         return 0.0 if self._inner is None else self._inner.seconds
 
     @property
-    def most_proposed(self) -> int:
+    def max_proposed(self) -> int:
         """See :class:`Matcher`."""
-        return MOST if self._inner is None else self._inner.most_proposed
+        return MAX_PROPOSED if self._inner is None else self._inner.max_proposed
 
-    def allowed(self, row: Row) -> bytes | None:
+    def allowed_mask(self, row: Row) -> bytes | None:
         """See :class:`Matcher`."""
-        mask: bytes | None = b"" if self._inner is None else self._inner.allowed(row)
+        mask: bytes | None = b"" if self._inner is None else self._inner.allowed_mask(row)
         state = self._state_at(row)
         if mask is None:
             return None
@@ -53,18 +53,18 @@ class ThinkingBudget(OutputFollower):
             return (1 << state._forced_end[0]).to_bytes(len(mask or self._seen.all), "little")
         return without_ends(self._seen.all, row) if self._inner is None and _may_not_end(row) else mask
 
-    def rests(self, row: Row) -> bool:
+    def is_unconstrained(self, row: Row) -> bool:
         """See :class:`Matcher`."""
         if self._state_at(row)._forced_end:
             return False
-        return not _may_not_end(row) if self._inner is None else self._inner.rests(row)
+        return not _may_not_end(row) if self._inner is None else self._inner.is_unconstrained(row)
 
-    def forced(self, row: Row) -> Sequence[int]:
+    def forced_tokens(self, row: Row) -> Sequence[int]:
         """See :class:`Matcher`."""
-        inner = () if self._inner is None else self._inner.forced(row)
+        inner = () if self._inner is None else self._inner.forced_tokens(row)
         return self._state_at(row)._forced_end or inner
 
-    def accepts(self, row: Row, tokens: Sequence[int]) -> int:
+    def count_accepted(self, row: Row, tokens: Sequence[int]) -> int:
         """See :class:`Matcher`."""
         ahead = self._state_at(row)._copy()
         count = 0
@@ -73,7 +73,7 @@ class ThinkingBudget(OutputFollower):
                 break
             ahead._consume([token])
             count += 1
-        return count if self._inner is None else min(count, self._inner.accepts(row, tokens[:count]))
+        return count if self._inner is None else min(count, self._inner.count_accepted(row, tokens[:count]))
 
     @property
     def _forced_end(self) -> Sequence[int]:

@@ -19,7 +19,7 @@ from paternoster_engine.core.errors import (
     QueueTooSlow,
     TenantQueueFull,
     TenantRateExceeded,
-    TooManyBeams,
+    TooManySequences,
 )
 from paternoster_engine.sampling.grammars.errors import GrammarProcessLost, GrammarQueueFull
 from paternoster_engine.server.access.identity import tenant_of
@@ -71,7 +71,7 @@ class ErrorResponse(NamedTuple):
 TABLE: Mapping[type[Exception], ErrorResponse] = {
     PromptTooLong: ErrorResponse(400, "BadRequestError", code=CONTEXT_LENGTH_EXCEEDED),
     NeverFits: ErrorResponse(400, "BadRequestError"),
-    TooManyBeams: ErrorResponse(400, "BadRequestError"),
+    TooManySequences: ErrorResponse(400, "BadRequestError"),
     ChatTemplateError: ErrorResponse(400, "BadRequestError", "messages"),
     InvalidValue: ErrorResponse(400, "BadRequestError"),
     WrongTask: ErrorResponse(400, "BadRequestError", "model"),

@@ -73,7 +73,7 @@ class ServedModel:
         """Prompt plus output of the longest request that is admitted; a small KV pool allows less than the model."""
         config, groups = self.scheduler.config, self.scheduler.kv.groups
         # The last token sampled is never computed and needs no place in the pool.
-        return min(config.max_model_len, groups.longest(config.num_blocks, config.max_model_len) + 1)
+        return min(config.max_model_len, groups.find_longest_sequence(config.num_blocks, config.max_model_len) + 1)
 
     @cached_property
     def longest_text(self) -> int:

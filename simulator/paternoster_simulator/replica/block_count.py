@@ -24,14 +24,14 @@ class BlockCount:
     def num_used(self) -> int:
         return self.num_blocks - self.num_available
 
-    def lookup(self, key: bytes) -> int | None:
+    def find_block(self, key: bytes) -> int | None:
         """Nothing is ever found."""
         return None
 
-    def num_unheld(self, block_ids: Sequence[int]) -> int:
+    def count_unheld(self, block_ids: Sequence[int]) -> int:
         return 0
 
-    def take_new(self, count: int) -> list[int]:
+    def allocate(self, count: int) -> list[int]:
         """``count`` nameless blocks; raises ``IndexError``, with nothing changed, when fewer are available."""
         if count > self.num_available:
             raise IndexError(f"{count} blocks were asked for, {self.num_available} are available")
@@ -45,8 +45,8 @@ class BlockCount:
         # A reversed list knows its length.
         self.num_available += length_hint(block_ids)
 
-    def remember(self, block_id: int, key: bytes) -> None:
+    def cache_block(self, block_id: int, key: bytes) -> None:
         """Nothing is kept."""
 
-    def forget_all(self) -> int:
+    def clear_cache(self) -> int:
         return 0

@@ -69,7 +69,7 @@ class FastForward:
         if scheduler.config.prefix_cache or not scheduler.running:
             return False
         # Steps not written yet hold blocks that still look free, so this errs to the safe side.
-        needed = scheduler.kv.groups.known_blocks(head) + scheduler.config.watermark_blocks
+        needed = scheduler.kv.groups.count_known_blocks(head) + scheduler.config.watermark_blocks
         return needed > scheduler.pool.num_available
 
     def settle(self) -> None:
@@ -205,15 +205,15 @@ class FastForward:
         kv = self._scheduler.kv
         pool, size, keeps, ahead = kv.pool, kv.block_size, kv.prefix_cache, computed - sampled - 1
         for request, end in ends:
-            output, blocks = request.output, request.block_ids
+            output, blocks = request.output, request.block_table.block_ids
             known = request.params.max_tokens - end + sampled
             request.num_computed = request.max_computed = count = len(request.prompt) + known + ahead
             held, new = len(blocks), known - len(output)
             if count > held * size:
-                blocks += pool.take_new(-(-count // size) - held)
-                request.room = len(blocks) * size
+                blocks += pool.allocate(-(-count // size) - held)
+                request.block_table.num_writable = len(blocks) * size
             if new > 0:
                 output += [request.seed] * new
                 request.last_token = last_token
                 if keeps:
-                    kv.keep(request, request.num_tokens - 1)
+                    kv.cache_full_blocks(request, request.num_tokens - 1)

@@ -69,7 +69,7 @@ class Replica:
         """The work under way has ended: take its tokens in and go on. Returns the requests that are finished."""
         assert now == self.end, f"{self.name} is to advance at {self.end} and not at {now}"
         if self._batch is not None:
-            self.scheduler.counters.steps.add(StepWork.of(self._batch), now - self._begin)
+            self.scheduler.counters.steps.add(StepWork.from_batch(self._batch), now - self._begin)
             done = self._end_step(self._batch, now)
         else:
             self._count_steps(self._steps)
@@ -114,7 +114,7 @@ class Replica:
         for request in self.unfinished():
             if request.first_token is not None and request.last_token is not None:
                 first += 1
-                first_time += round(request.first_token - request.arrival)
+                first_time += round(request.first_token - request.spec.arrival)
                 between += _gaps(request)
                 between_time += round(request.last_token - request.first_token)
         return EngineStats(
@@ -145,7 +145,7 @@ class Replica:
         if request.first_token is None or request.last_token is None:
             return
         self._first_tokens += 1
-        self._first_token_time += round(request.first_token - request.arrival)
+        self._first_token_time += round(request.first_token - request.spec.arrival)
         self._inter_tokens += _gaps(request)
         self._inter_token_time += round(request.last_token - request.first_token)
 

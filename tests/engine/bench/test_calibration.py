@@ -33,7 +33,7 @@ class TimedRunner(SynchronousRunner):
         self.works: list[StepWork] = []
 
     def execute(self, batch: Batch) -> StepResult:
-        self.works.append(StepWork.of(batch))
+        self.works.append(StepWork.from_batch(batch))
         self.now += TRUTH.seconds(self.works[-1])
         return StepResult([7 if item.samples else None for item in batch.scheduled])
 

@@ -14,6 +14,7 @@ from paternoster_engine.bench.calibration.step_cost import (
 )
 from paternoster_engine.core.batch import Batch, ScheduledRequest
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 
 works = st.builds(StepWork, st.integers(0, 512), st.integers(0, 64), st.integers(1, 20_000), st.integers(0, 100_000))
@@ -27,7 +28,7 @@ DESIGN = [
 
 
 def request(name: str) -> Request:
-    return Request(name, [1] * 100, SamplingParams(max_tokens=4))
+    return Request(RequestSpec(name, [1] * 100, SamplingParams(max_tokens=4)))
 
 
 def test_work_tells_prefill_from_decode() -> None:
@@ -40,7 +41,9 @@ def test_work_tells_prefill_from_decode() -> None:
         ),
     )
     # The chunk's tokens see 11, 12, 13 and 14 tokens; the last one sees itself.
-    assert StepWork.of(batch) == StepWork(prefill_tokens=5, decode_sequences=1, kv_tokens=41 + 14 + 1, prefill_pairs=51)
+    assert StepWork.from_batch(batch) == StepWork(
+        prefill_tokens=5, decode_sequences=1, kv_tokens=41 + 14 + 1, prefill_pairs=51
+    )
 
 
 @given(

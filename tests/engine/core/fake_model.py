@@ -14,6 +14,7 @@ from typing import NamedTuple
 from paternoster_engine.core.batch import Batch, ScheduledRequest, StepOutput, StepResult
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
 from paternoster_engine.core.request import Request, TokenLogprobs
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.runner.protocol import SynchronousRunner
@@ -63,7 +64,9 @@ def searched(prompt: list[int], asked: Search) -> Sequence[Hypothesis]:
     """What a beam search finds when nothing else runs."""
     search = BeamSearch(asked.beam, asked.params, ())
     while not search.done:
-        search.advance([continuations([*prompt, *beam.tokens], search.num_continuations) for beam in search.live])
+        search.select_branches(
+            [continuations([*prompt, *beam.tokens], search.num_continuations) for beam in search.live]
+        )
     return search.finished
 
 
@@ -104,9 +107,11 @@ class FakeModel(SynchronousRunner):
             },
             prompt_logprobs={item.request: self._prompt_logprobs(item) for item in batch.scheduled},
             continuations={
-                item.request: continuations(item.request.tokens(0, item.stop), item.request.branching.num_continuations)
+                item.request: continuations(
+                    item.request.tokens(0, item.stop), item.request.branch_selector.num_continuations
+                )
                 for item in batch.scheduled
-                if item.samples and item.request.branching is not None
+                if item.samples and item.request.branch_selector is not None
             },
         )
 
@@ -143,7 +148,7 @@ class FakeModel(SynchronousRunner):
 
     def _slots(self, request: Request, group: int, start: int, stop: int) -> list[tuple[int, int]]:
         """Where the tokens from ``start`` to before ``stop`` are."""
-        size, blocks = self._block_size, request.block_ids[group :: len(self._windows)]
+        size, blocks = self._block_size, request.block_table.block_ids[group :: len(self._windows)]
         used = blocks[start // size : -(-stop // size)]
         assert 0 not in used, "the null block was handed out, or a block is read or written that was let go"
         return [(blocks[position // size], position % size) for position in range(start, stop)]
@@ -174,7 +179,7 @@ class CheckedEngine:
         prompt_logprobs: int | None = None,
         beam: BeamParams | None = None,
         stop_token_ids: tuple[int, ...] = (),
-        twin: Request | None = None,
+        prefix_donor: Request | None = None,
     ) -> Request:
         """Queue a request; ``patience``: seconds until its deadline."""
         params = SamplingParams(
@@ -186,17 +191,19 @@ class CheckedEngine:
         )
         deadline = None if patience is None else self.now + patience
         request = Request(
-            f"r{next(self._names)}",
-            prompt,
-            params,
-            arrival=self.now,
-            priority=priority,
-            tenant=tenant,
-            limits=limits,
-            cache_scope=cache_scope,
-            deadline=deadline,
-            twin=twin,
-            branching=None if beam is None else BeamSearch(beam, params, ()),
+            RequestSpec(
+                f"r{next(self._names)}",
+                prompt,
+                params,
+                arrival=self.now,
+                priority=priority,
+                tenant=tenant,
+                limits=limits,
+                cache_scope=cache_scope,
+                deadline=deadline,
+            ),
+            prefix_donor=prefix_donor,
+            branch_selector=None if beam is None else BeamSearch(beam, params, ()),
         )
         self.now += 0.001
         self.scheduler.add(request)
@@ -243,7 +250,7 @@ class CheckedEngine:
         assert all(request.leader is request for request in batch.preempted), "a beam was preempted alone"
         # The last one preempted the others; those before it only stood ahead of it.
         if config.order == "priority":
-            assert all(admitted[-1].priority < victim.priority for victim in batch.preempted)
+            assert all(admitted[-1].spec.priority < victim.spec.priority for victim in batch.preempted)
         else:
             self._check_shares(batch, admitted[-1])
 
@@ -252,24 +259,25 @@ class CheckedEngine:
         running = self.scheduler.running
         slots, blocks = Counter[str](), Counter[str]()
         for request in running:
-            slots[request.tenant] += request.slots
-            blocks[request.tenant] += len(request.block_ids)
+            slots[request.spec.tenant] += request.slots
+            blocks[request.spec.tenant] += len(request.block_table.block_ids)
         # A group makes way whole for a tenant that runs nothing else.
         alone = any(victim.width > 1 for victim in batch.preempted) and [
-            request for request in running if request.tenant == admitted.tenant
+            request for request in running if request.spec.tenant == admitted.spec.tenant
         ] == [admitted]
         for victim in batch.preempted:
-            assert victim.tenant != admitted.tenant
-            weights = [self.scheduler.config.tenant_weights.get(each.tenant, 1.0) for each in (victim, admitted)]
+            assert victim.spec.tenant != admitted.spec.tenant
+            weights = [self.scheduler.config.tenant_weights.get(each.spec.tenant, 1.0) for each in (victim, admitted)]
             shares = [
-                [held[victim.tenant] / weights[0], held[admitted.tenant] / weights[1]] for held in (slots, blocks)
+                [held[victim.spec.tenant] / weights[0], held[admitted.spec.tenant] / weights[1]]
+                for held in (slots, blocks)
             ]
-            assert alone or victim.limits or any(left >= taken for left, taken in shares)
+            assert alone or victim.spec.limits or any(left >= taken for left, taken in shares)
 
     def _check_deadlines(self, batch: Batch) -> None:
         for item in batch.scheduled:
             request = item.request
-            late = request.deadline is not None and request.deadline <= self.now
+            late = request.spec.deadline is not None and request.spec.deadline <= self.now
             decode = item.known_stop - item.start == 1 and item.start >= request.num_prompt
             assert not late or decode, f"{request.request_id} is past its deadline and takes a prefill"
 
@@ -282,7 +290,7 @@ class CheckedEngine:
         content: dict[int, tuple[int, Request, list[int]]] = {}
         shared = {block for block, count in self._holders().items() if count > 1}
         for request in self.scheduler.running if shared else ():
-            for entry, block in enumerate(request.block_ids):
+            for entry, block in enumerate(request.block_table.block_ids):
                 index = entry // groups
                 if block in shared:
                     history = request.tokens(0, min(request.num_computed, (index + 1) * size))
@@ -299,12 +307,12 @@ class CheckedEngine:
         holders = self._holders()
         for item in batch.scheduled:
             first, last = item.start // size, (item.stop - 1) // size
-            written = item.request.block_ids[first * groups : (last + 1) * groups]
+            written = item.request.block_table.block_ids[first * groups : (last + 1) * groups]
             assert all(holders[block] == 1 for block in written), f"{item.request.request_id} writes to a shared block"
         assert all(holders[block] == 1 for _, block in batch.copies), "a copy is made for nobody, or for several"
 
     def _holders(self) -> Counter[int]:
-        holders = Counter(chain.from_iterable(request.block_ids for request in self.scheduler.running))
+        holders = Counter(chain.from_iterable(request.block_table.block_ids for request in self.scheduler.running))
         del holders[0]
         return holders
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 from tests.engine.core.fake_model import CheckedEngine, FakeModel
 
 from paternoster_engine.core.batch import Batch, StepResult
+from paternoster_engine.core.block_table import BlockTable
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv.kv_groups import KVGroups
 from paternoster_engine.core.request import Request
@@ -31,7 +32,7 @@ class LateModel:
         self._broken_steps = broken_steps
         self._sampled: dict[Request, int | None] = {}
 
-    def chains(self, batch: Batch) -> bool:
+    def supports_async_scheduling(self, batch: Batch) -> bool:
         return self._chaining
 
     def submit(self, batch: Batch) -> DeferredStep:
@@ -69,7 +70,8 @@ class LateModel:
 def _frozen(request: Request) -> Request:
     """The request with the block table and the tokens of this moment."""
     frozen = copy(request)
-    frozen.block_ids, frozen.output = request.block_ids.copy(), request.output.copy()
+    frozen.block_table = BlockTable(request.block_table.block_ids.copy())
+    frozen.output = request.output.copy()
     return frozen
 
 
@@ -93,7 +95,9 @@ class OverlappedEngine(CheckedEngine):
     def __init__(self, config: SchedulerConfig, *, chaining: bool = False, broken_steps: Collection[int] = ()) -> None:
         ahead = config.replace(overlap=True)
         # A window lets go of blocks a step later.
-        later = KVGroups(ahead).blocks_of(config.max_model_len) - KVGroups(config).blocks_of(config.max_model_len)
+        later = KVGroups(ahead).count_sequence_blocks(config.max_model_len) - KVGroups(config).count_sequence_blocks(
+            config.max_model_len
+        )
         super().__init__(ahead.replace(num_blocks=config.num_blocks + later))
         runner = LateModel(self.model, chaining=chaining, broken_steps=broken_steps)
         self._engine = Engine(cast(Scheduler, _Checked(self)), runner, clock=lambda: self.now)

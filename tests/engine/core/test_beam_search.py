@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.engine.core.fake_model import CheckedEngine, Search, continuations, searched, unbatched
 
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.errors import NeverFits, TooManyBeams
+from paternoster_engine.core.errors import NeverFits, TooManySequences
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.sampling.beam_search import BeamParams, BeamSearch, Hypothesis
@@ -100,7 +100,9 @@ def test_stopping_early_is_stopping_no_later() -> None:
             search = BeamSearch(asked.beam, asked.params, ())
             count = 0
             while not search.done:
-                search.advance([continuations([start, *b.tokens], search.num_continuations) for b in search.live])
+                search.select_branches(
+                    [continuations([start, *b.tokens], search.num_continuations) for b in search.live]
+                )
                 count += 1
             steps.append(count)
         assert steps == sorted(steps)
@@ -115,8 +117,8 @@ def test_no_end_before_min_tokens() -> None:
 
 
 def hypotheses(request: Request) -> list[Hypothesis]:
-    assert isinstance(request.branching, BeamSearch)
-    return request.branching.finished
+    assert isinstance(request.branch_selector, BeamSearch)
+    return request.branch_selector.finished
 
 
 def add(engine: CheckedEngine, prompt: list[int], asked: Search) -> Request:
@@ -146,7 +148,7 @@ def test_beams_share_full_blocks_and_copy_the_last_one() -> None:
     batch = engine.scheduler.schedule(engine.now)
     # Two full blocks of all, and of each the one it writes to: one beam keeps the block that the others copied.
     assert engine.scheduler.pool.num_used == 2 + 3
-    tables = [item.request.block_ids for item in batch.scheduled]
+    tables = [item.request.block_table.block_ids for item in batch.scheduled]
     assert len({tuple(table[:2]) for table in tables}) == 1
     assert batch.copies == tuple((tables[2][2], table[2]) for table in tables[:2])
     engine.scheduler.update(batch, engine.model.execute(batch), engine.now)
@@ -233,12 +235,12 @@ def test_a_search_wider_than_the_live_cap_runs_alone() -> None:
 
 def test_what_can_never_run_is_refused() -> None:
     engine = CheckedEngine(config(max_num_seqs=4, num_blocks=10))
-    with pytest.raises(TooManyBeams, match="searches with 5 beams, but this engine runs at most 4"):
+    with pytest.raises(TooManySequences, match="needs 5 sequences at once, but this engine runs at most 4"):
         add(engine, [1], params(width=5, max_tokens=2))
     # Two shared blocks of the prompt, and three more of each of three beams.
     with pytest.raises(NeverFits, match="can grow to 11 KV blocks"):
         add(engine, [1] * 9, params(width=3, max_tokens=12))
-    assert engine.scheduler.counters.rejected == {"too_many_beams": 1, "never_fits": 1}
+    assert engine.scheduler.counters.rejected == {"too_many_sequences": 1, "never_fits": 1}
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 5])
@@ -260,7 +262,7 @@ def test_a_step_that_failed_ends_the_whole_search_once() -> None:
         engine.step()
     batch = engine.scheduler.schedule(engine.now)
     assert len(batch.scheduled) == 3
-    assert engine.scheduler.fail(batch) == [search]
+    assert engine.scheduler.fail_step(batch) == [search]
     engine.scheduler.check_integrity()
     assert engine.scheduler.pool.num_used == 0
 

@@ -43,15 +43,15 @@ def check_trace(
     played = play(engine, traffic, caps)
     searches: list[BeamSearch] = []
     for arrival, request in played:
-        assert request.block_ids == []
+        assert request.block_table.block_ids == []
         if arrival.beam is None:
             alone = unbatched(arrival.prompt, arrival.max_tokens, config.max_model_len, arrival.stop_token_ids)
             assert request.output == alone[: len(request.output)]
             whole = request.output == alone
         else:
-            assert isinstance(request.branching, BeamSearch)
-            whole = request.branching.finished == searched(arrival.prompt, Search(request.params, arrival.beam))
-            searches.append(request.branching)
+            assert isinstance(request.branch_selector, BeamSearch)
+            whole = request.branch_selector.finished == searched(arrival.prompt, Search(request.params, arrival.beam))
+            searches.append(request.branch_selector)
         match request.finish_reason:
             case FinishReason.LENGTH | FinishReason.STOP:
                 assert whole

@@ -13,9 +13,9 @@ from tests.engine.core.traces import Arrival, arrivals, caps, configs, rush
 
 from paternoster_engine.core.batch import Batch
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.drafting import FREE_TOKENS, MOST, Drafting, best_depth
-from paternoster_engine.core.lookup import Lookup
-from paternoster_engine.core.model_drafts import DRAFT, Ask
+from paternoster_engine.core.drafting.draft_state import MAX_PROPOSED, OVERHEAD_TOKENS, DraftState, best_length
+from paternoster_engine.core.drafting.ngram_lookup import NgramLookup
+from paternoster_engine.core.model_drafts import DRAFT, DraftTask
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.core.speculation import LOOKUP
@@ -29,18 +29,18 @@ class FakeDrafter:
 
     def __init__(self, block_size: int, rate: float = 1.0, cost: float = 0.0) -> None:
         self.cost = cost
-        self.asks: list[Ask] = []
+        self.tasks: list[DraftTask] = []
         self.spent = 0.0
         """In tokens of a step of the model."""
         self._block_size, self.rate, self._dice = block_size, rate, Random(1)
         self._written: dict[tuple[int, int], tuple[int, int]] = {}
 
-    def propose(self, asks: Sequence[Ask]) -> list[list[int]]:
-        self.asks += asks
-        return [self._one(ask) for ask in asks]
+    def propose(self, tasks: Sequence[DraftTask]) -> list[list[int]]:
+        self.tasks += tasks
+        return [self._one(task) for task in tasks]
 
-    def _one(self, ask: Ask) -> list[int]:
-        request, start, stop, depth = ask
+    def _one(self, task: DraftTask) -> list[int]:
+        request, start, stop, depth = task
         assert 0 <= start < stop <= request.num_tokens
         assert depth == 0 or stop == request.num_tokens
         tokens = request.tokens(0, stop)
@@ -52,7 +52,7 @@ class FakeDrafter:
             right = next_token([*tokens, *proposed])
             proposed.append(right if self._dice.random() < self.rate else (right + 1) % VOCABULARY)
         self._write(request, stop, [*tokens, *proposed[:-1]])
-        self.spent += self.cost * (max(1, depth) * FREE_TOKENS + stop - start + max(0, depth - 1)) + depth
+        self.spent += self.cost * (max(1, depth) * OVERHEAD_TOKENS + stop - start + max(0, depth - 1)) + depth
         return proposed
 
     def _write(self, request: Request, start: int, tokens: list[int]) -> None:
@@ -60,7 +60,7 @@ class FakeDrafter:
             self._written[self._place(request, position)] = position, tokens[position]
 
     def _place(self, request: Request, position: int) -> tuple[int, int]:
-        block = request.block_ids[position // self._block_size]
+        block = request.block_table.block_ids[position // self._block_size]
         assert block, "the null block is written to"
         return block, position % self._block_size
 
@@ -129,7 +129,7 @@ def test_steps_are_saved_where_it_is_right(rate: float, most_steps: int) -> None
     assert counters.proposed_tokens[DRAFT] > 0
     assert counters.accepted_tokens[DRAFT] == rate * counters.proposed_tokens[DRAFT]
     # Each token is read once, but for the proposals that proved right, which it has read as it made them.
-    reads = [ask.stop - ask.start for ask in engine.drafter.asks]
+    reads = [task.stop - task.start for task in engine.drafter.tasks]
     assert reads[0] == 3
     assert all(read <= 2 for read in reads[1:3])
 
@@ -139,7 +139,7 @@ def test_what_a_preemption_took_is_read_again() -> None:
     request = engine.add([1] * 20, 100)
     engine.run()
     assert request.num_preemptions > 0
-    again = [ask for ask in engine.drafter.asks[1:] if ask.start == 0]
+    again = [task for task in engine.drafter.tasks[1:] if task.start == 0]
     assert again
 
 
@@ -150,8 +150,8 @@ def test_what_the_prefix_cache_holds_is_read_once() -> None:
     engine.run()
     again = engine.add([*first.prompt, *first.output, 5, 5, 5, 5, 5], 30)
     engine.run()
-    ask = next(ask for ask in engine.drafter.asks if ask.request is again)
-    assert ask.start == (first.num_tokens - 1) // 4 * 4
+    task = next(task for task in engine.drafter.tasks if task.request is again)
+    assert task.start == (first.num_tokens - 1) // 4 * 4
 
 
 def test_a_preemption_takes_nothing_that_the_prefix_cache_gives_back() -> None:
@@ -159,7 +159,7 @@ def test_a_preemption_takes_nothing_that_the_prefix_cache_gives_back() -> None:
     request = engine.add([1] * 20, 100)
     engine.run()
     assert request.num_preemptions > 0
-    read = sum(ask.stop - ask.start for ask in engine.drafter.asks)
+    read = sum(task.stop - task.start for task in engine.drafter.tasks)
     # Of each time no more than what is in no full block, and what was just sampled.
     assert read <= request.num_tokens + 2 * 4 * request.num_preemptions
 
@@ -168,10 +168,10 @@ def test_a_step_reads_no_more_than_its_budget_has_left() -> None:
     engine = DraftingEngine(config(max_batched_tokens=9, max_model_len=512), cost=0.01)
     engine.add([1] * 40, 200)
     engine.run()
-    asks = engine.drafter.asks
-    assert all(ask.stop - ask.start + ask.depth <= 8 for ask in asks)
-    assert [ask.depth for ask in asks][:2] == [0, 0]
-    assert [ask.start for ask in asks][:3] == [0, asks[0].stop, asks[1].stop]
+    tasks = engine.drafter.tasks
+    assert all(task.stop - task.start + task.depth <= 8 for task in tasks)
+    assert [task.depth for task in tasks][:2] == [0, 0]
+    assert [task.start for task in tasks][:3] == [0, tasks[0].stop, tasks[1].stop]
     assert engine.scheduler.counters.accepted_tokens[DRAFT] > 0
 
 
@@ -179,10 +179,10 @@ def test_a_long_text_is_not_read_for_few_tokens() -> None:
     engine = DraftingEngine(config(max_model_len=512), cost=0.3)
     engine.add([1] * 400, 6)
     engine.run()
-    assert not engine.drafter.asks
+    assert not engine.drafter.tasks
     engine.add([1] * 30, 90)
     engine.run()
-    assert engine.drafter.asks
+    assert engine.drafter.tasks
 
 
 def test_where_answers_end_early_a_long_text_is_not_read_for_what_it_may_be() -> None:
@@ -195,7 +195,7 @@ def test_where_answers_end_early_a_long_text_is_not_read_for_what_it_may_be() ->
     for _ in range(9):
         engine.step()
     assert len(long.output) > 2
-    assert not any(ask.request is long for ask in engine.drafter.asks)
+    assert not any(task.request is long for task in engine.drafter.tasks)
 
 
 @pytest.mark.parametrize(("rate", "cost"), [(0.0, 0.3), (0.0, 0.05), (0.3, 0.5), (1.0, 1.5)])
@@ -205,7 +205,7 @@ def test_what_does_not_pay_costs_little(rate: float, cost: float, at_once: int) 
     engine = DraftingEngine(config(max_model_len=512, num_blocks=1000, prefix_cache=False), rate=rate, cost=cost)
 
     def steps() -> float:
-        return sum(FREE_TOKENS + batch.num_tokens for batch in engine.batches)
+        return sum(OVERHEAD_TOKENS + batch.num_tokens for batch in engine.batches)
 
     before, spent = 0.0, 0.0
     for answer in range(5 * at_once):
@@ -216,7 +216,7 @@ def test_what_does_not_pay_costs_little(rate: float, cost: float, at_once: int) 
         if answer < at_once:
             before, spent = steps(), engine.drafter.spent
     gained = engine.scheduler.counters.accepted_tokens[DRAFT]
-    assert engine.drafter.spent - spent <= 0.03 * (steps() - before) + gained * FREE_TOKENS
+    assert engine.drafter.spent - spent <= 0.03 * (steps() - before) + gained * OVERHEAD_TOKENS
 
 
 def test_it_is_tried_again_when_it_gets_better() -> None:
@@ -236,7 +236,7 @@ def test_what_stood_there_before_is_proposed_once_it_is_known_to_be_right() -> N
     """Though the draft model is right as well, and was thought to be better: it costs more."""
     engine = DraftingEngine(config(max_model_len=512), cost=0.2)
     request = CheckedEngine.add(engine, [1, 2, 3], 100)
-    request.drafting = Drafting({LOOKUP: 0.3, DRAFT: 0.9}, 10**9, lookup=Knows())
+    request.drafting = DraftState({LOOKUP: 0.3, DRAFT: 0.9}, 10**9, lookup=Knows())
     engine.run()
     counters = engine.scheduler.counters
     assert counters.accepted_tokens[DRAFT] > 0
@@ -246,14 +246,14 @@ def test_what_stood_there_before_is_proposed_once_it_is_known_to_be_right() -> N
 def test_the_draft_model_is_asked_where_what_stood_there_before_is_wrong() -> None:
     engine = DraftingEngine(config(max_model_len=512), cost=0.2)
     request = CheckedEngine.add(engine, [1, 2, 3], 100)
-    request.drafting = Drafting({LOOKUP: 0.5, DRAFT: 0.8}, 10**9, lookup=Knows(wrong=1))
+    request.drafting = DraftState({LOOKUP: 0.5, DRAFT: 0.8}, 10**9, lookup=Knows(wrong=1))
     engine.run()
     counters = engine.scheduler.counters
     assert counters.proposed_tokens[LOOKUP] <= 3
     assert counters.accepted_tokens[DRAFT] > 80
 
 
-class Knows(Lookup):
+class Knows(NgramLookup):
     """What the model will say, or another token."""
 
     def __init__(self, wrong: int = 0) -> None:
@@ -272,18 +272,18 @@ class Refuses:
 
     fault = None
     seconds = 0.0
-    most_proposed = 16
+    max_proposed = 16
 
-    def allowed(self, row: Any) -> bytes:
+    def allowed_mask(self, row: Any) -> bytes:
         return b""
 
-    def rests(self, row: Any) -> bool:
+    def is_unconstrained(self, row: Any) -> bool:
         return True
 
-    def forced(self, row: Any) -> list[int]:
+    def forced_tokens(self, row: Any) -> list[int]:
         return []
 
-    def accepts(self, row: Any, tokens: Sequence[int]) -> int:
+    def count_accepted(self, row: Any, tokens: Sequence[int]) -> int:
         return 0
 
 
@@ -292,17 +292,17 @@ def test_what_may_never_be_proposed_is_soon_not_asked_for() -> None:
     request = engine.add([1, 2, 3], 60)
     request.matcher = Refuses()
     engine.run()
-    assert 0 < len(engine.drafter.asks) < 15
+    assert 0 < len(engine.drafter.tasks) < 15
     assert len(engine.batches) == 60
 
 
 class SlowMasks(Refuses):
     """A matcher that lets everything pass, and has masks for so many proposed tokens in a step."""
 
-    def __init__(self, most_proposed: int) -> None:
-        self.most_proposed = most_proposed
+    def __init__(self, max_proposed: int) -> None:
+        self.max_proposed = max_proposed
 
-    def accepts(self, row: Any, tokens: Sequence[int]) -> int:
+    def count_accepted(self, row: Any, tokens: Sequence[int]) -> int:
         return len(tokens)
 
 
@@ -320,8 +320,8 @@ def test_the_best_depth_takes_least_time_a_token(rate: float, price: float) -> N
     def time(depth: int) -> float:
         return (1 + depth * price) / sum(rate**place for place in range(depth + 1))
 
-    depth, saved = best_depth(rate, price)
+    depth, saved = best_length(rate, price)
     assert 1 - saved == pytest.approx(time(depth))
-    assert time(depth) <= min(map(time, range(MOST + 1))) + 1e-9
+    assert time(depth) <= min(map(time, range(MAX_PROPOSED + 1))) + 1e-9
     assert (depth > 0) == (saved > 0)
     assert depth == 0 or rate > price

@@ -71,7 +71,7 @@ def test_a_failed_step_leaves_nothing_wrong_behind(chaining: bool, seed: int, br
     engine = OverlappedEngine(config, chaining=chaining, broken_steps=broken)
     for arrival, request in play(engine, traffic, caps):
         assert request.finish_reason is not None
-        if request.branching is None:
+        if request.branch_selector is None:
             alone = unbatched(arrival.prompt, arrival.max_tokens, MAX_LEN, arrival.stop_token_ids)
             assert request.output == alone[: len(request.output)]
     scheduler = engine.scheduler
@@ -101,12 +101,12 @@ def test_who_was_to_come_back_from_a_save_that_failed_ends_with_it() -> None:
             engine.scheduler.abort(request.request_id)
     planned = engine.scheduler.schedule(engine.now)
     assert planned.swap_in
-    assert engine.scheduler.fail(batch, planned) == [victim]
+    assert engine.scheduler.fail_step(batch, planned) == [victim]
     engine.scheduler.check_integrity()
     assert engine.scheduler.pool.num_used == 0
 
 
-def test_who_was_to_go_on_from_a_twins_prompt_that_failed_ends_with_it() -> None:
+def test_a_fork_of_a_prompt_whose_step_failed_ends_with_its_donor() -> None:
     for prompt in (3, 4, 5):
         engine = CheckedEngine(
             SchedulerConfig(
@@ -119,12 +119,12 @@ def test_who_was_to_go_on_from_a_twins_prompt_that_failed_ends_with_it() -> None
                 overlap=True,
             )
         )
-        twin = engine.add([1] * prompt, 8)
+        donor = engine.add([1] * prompt, 8)
         batch = engine.scheduler.schedule(engine.now)
-        fork, other = engine.add([1] * prompt, 8, twin=twin), engine.add([1] * prompt, 8)
+        fork, other = engine.add([1] * prompt, 8, prefix_donor=donor), engine.add([1] * prompt, 8)
         planned = engine.scheduler.schedule(engine.now)
         assert fork.num_cached == prompt - 1
-        assert set(engine.scheduler.fail(batch, planned)) == {twin, fork}
+        assert set(engine.scheduler.fail_step(batch, planned)) == {donor, fork}
         engine.scheduler.check_integrity()
         assert not other.finished
         assert [item.request for item in engine.scheduler.without_finished(planned).scheduled] == [other]
@@ -170,4 +170,4 @@ def test_a_row_planned_past_a_stop_token_is_thrown_away_and_its_block_is_free(ch
 
 
 def _found(request: Request) -> list[Hypothesis]:
-    return request.branching.finished if isinstance(request.branching, BeamSearch) else []
+    return request.branch_selector.finished if isinstance(request.branch_selector, BeamSearch) else []

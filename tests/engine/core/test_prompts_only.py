@@ -10,6 +10,7 @@ from tests.engine.core.fake_model import FakeModel
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 
@@ -40,7 +41,7 @@ def vectors(batch: Batch) -> StepResult:
 
 def requests(lengths: list[int], generator: Random) -> list[Request]:
     return [
-        Request(f"r{i}", [generator.randrange(9) for _ in range(n)], NOTHING, tenant="ab"[i % 2])
+        Request(RequestSpec(f"r{i}", [generator.randrange(9) for _ in range(n)], NOTHING, tenant="ab"[i % 2]))
         for i, n in enumerate(lengths)
     ]
 
@@ -126,10 +127,10 @@ def test_a_longer_prompt_than_the_live_budget_has_a_step_of_its_own():
 @pytest.mark.parametrize("tenants", [("one", "one"), ("one", "two")])
 def test_a_short_text_does_not_wait_for_a_call_of_many(order, tenants):
     scheduler = Scheduler(whole(40, 8, order=order))
-    many = [Request(f"m{i}", [1] * 20, NOTHING, tenant=tenants[0], arrival=0.0) for i in range(50)]
+    many = [Request(RequestSpec(f"m{i}", [1] * 20, NOTHING, tenant=tenants[0], arrival=0.0)) for i in range(50)]
     scheduler.add(*many)
     batch = scheduler.schedule(1.0)
-    short = Request("short", [1] * 5, NOTHING, tenant=tenants[1], arrival=1.0)
+    short = Request(RequestSpec("short", [1] * 5, NOTHING, tenant=tenants[1], arrival=1.0))
     scheduler.add(short)
     scheduler.update(batch, vectors(batch), 2.0)
     assert short in [item.request for item in scheduler.schedule(2.0).scheduled]
@@ -138,11 +139,13 @@ def test_a_short_text_does_not_wait_for_a_call_of_many(order, tenants):
 @pytest.mark.parametrize("order", ["fcfs", "fair-share", "priority"])
 def test_short_texts_that_keep_coming_do_not_starve_a_call_of_many(order):
     scheduler = Scheduler(whole(40, 8, order=order))
-    many = [Request(f"m{i}", [1] * 20, NOTHING, arrival=0.0) for i in range(10)]
+    many = [Request(RequestSpec(f"m{i}", [1] * 20, NOTHING, arrival=0.0)) for i in range(10)]
     scheduler.add(*many)
     steps = 0
     while not all(request.finished for request in many):
-        scheduler.add(*(Request(f"s{steps}-{i}", [1] * 10, NOTHING, arrival=float(steps)) for i in range(4)))
+        scheduler.add(
+            *(Request(RequestSpec(f"s{steps}-{i}", [1] * 10, NOTHING, arrival=float(steps))) for i in range(4))
+        )
         batch = scheduler.schedule(float(steps))
         scheduler.update(batch, vectors(batch), float(steps))
         steps += 1
@@ -177,4 +180,4 @@ def test_settings_that_contradict_whole_prompts(changes, said):
 
 def test_a_request_for_tokens_is_refused_where_prompts_are_computed_whole():
     with pytest.raises(ValueError, match="nothing after them"):
-        Scheduler(whole(40, 4)).add(Request("r", [1], SamplingParams(max_tokens=1)))
+        Scheduler(whole(40, 4)).add(Request(RequestSpec("r", [1], SamplingParams(max_tokens=1))))

@@ -7,6 +7,7 @@ from paternoster_engine.core.batch import StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import PromptTooLong
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 
@@ -71,13 +72,13 @@ def test_the_victim_has_computed_least() -> None:
 def test_preempted_requests_come_before_new_ones_in_order_of_arrival() -> None:
     scheduler = Scheduler(config(num_blocks=4, max_model_len=16, force_preempt_every=2))
     params = SamplingParams(max_tokens=8, ignore_eos=True)
-    requests = [Request(f"r{i}", [i + 1, 9, 9], params, arrival=i) for i in range(4)]
+    requests = [Request(RequestSpec(f"r{i}", [i + 1, 9, 9], params, arrival=i)) for i in range(4)]
     for request in requests:
         scheduler.add(request)
     batch = scheduler.schedule(0)
     scheduler.update(batch, StepResult([5 if item.samples else None for item in batch.scheduled]), 0)
     scheduler.schedule(1)
-    arrivals = [r.arrival for r in scheduler.waiting if r.status is RequestStatus.PREEMPTED]
+    arrivals = [r.spec.arrival for r in scheduler.waiting if r.status is RequestStatus.PREEMPTED]
     assert arrivals
     assert arrivals == sorted(arrivals)
     assert scheduler.waiting[0].status is RequestStatus.PREEMPTED
@@ -147,7 +148,7 @@ def test_a_failed_step_ends_its_requests_only() -> None:
     engine = CheckedEngine(config(max_num_seqs=1))
     first, second = engine.add([1], 5), engine.add([2], 5)
     batch = engine.scheduler.schedule(0)
-    assert engine.scheduler.fail(batch) == [first]
+    assert engine.scheduler.fail_step(batch) == [first]
     assert first.finish_reason is FinishReason.ERROR
     engine.run()
     assert second.finish_reason is FinishReason.LENGTH
@@ -159,7 +160,7 @@ def test_ends() -> None:
 
     def end(tokens: list[int], **params: object) -> FinishReason | None:
         request = Request(
-            "r", [9], SamplingParams(max_tokens=3, stop_token_ids=(stop,), **params), eos_token_ids=(eos,)
+            RequestSpec("r", [9], SamplingParams(max_tokens=3, stop_token_ids=(stop,), **params), eos_token_ids=(eos,))
         )  # type: ignore[arg-type]
         scheduler.add(request)
         for token in tokens:
@@ -188,7 +189,7 @@ def test_projected_peak_is_exact() -> None:
 
 def test_a_name_in_use_is_refused() -> None:
     scheduler = Scheduler(config())
-    request = Request("same", [1], SamplingParams(max_tokens=2))
+    request = Request(RequestSpec("same", [1], SamplingParams(max_tokens=2)))
     scheduler.add(request)
     with pytest.raises(ValueError, match="'same' is already in use"):
-        scheduler.add(Request("same", [1], SamplingParams(max_tokens=2)))
+        scheduler.add(Request(RequestSpec("same", [1], SamplingParams(max_tokens=2))))

@@ -12,16 +12,17 @@ from tests.engine.core.traces import Arrival, arrivals, caps, configs, rush
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest, StepResult
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.drafting import MOST, Drafting, worthwhile
-from paternoster_engine.core.lookup import GRAM, Lookup
+from paternoster_engine.core.drafting.draft_state import MAX_PROPOSED, DraftState, worthwhile_length
+from paternoster_engine.core.drafting.ngram_lookup import NGRAM_LENGTH, NgramLookup
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.speculation import LOOKUP
 from paternoster_engine.core.step_work import StepWork
-from paternoster_engine.core.waiting.fair_share import FairShare
+from paternoster_engine.core.waiting.fair_share import FairShareQueue
 
 
-class Guesses(Lookup):
+class Guesses(NgramLookup):
     """What the model will say, but for each token that a die says is wrong."""
 
     def __init__(self, rate: float, seed: int) -> None:
@@ -47,7 +48,7 @@ def guessing(rate: float) -> type[CheckedEngine]:
         def add(self, prompt: list[int], *args: Any, **kwargs: Any) -> Request:
             request = super().add(prompt, *args, **kwargs)
             lookup = Guesses(rate, int(request.request_id[1:]))
-            request.drafting = Drafting({LOOKUP: 1.0}, 10**9, lookup=lookup)
+            request.drafting = DraftState({LOOKUP: 1.0}, 10**9, lookup=lookup)
             return request
 
         def step(self) -> Batch:
@@ -108,10 +109,12 @@ def test_a_rejected_token_is_never_in_the_prefix_cache() -> None:
     assert wrong
     for tokens in wrong:
         right = next(i for i, token in enumerate(tokens) if token != [*first.prompt, *first.output][i])
-        found = engine.scheduler.kv.find_prefix(Request("other", [*tokens, 0], SamplingParams(max_tokens=1)))
+        found = engine.scheduler.kv.find_prefix(
+            Request(RequestSpec("other", [*tokens, 0], SamplingParams(max_tokens=1)))
+        )
         assert len(found) * 4 <= right
     known = [*first.prompt, *first.output]
-    again = engine.scheduler.kv.find_prefix(Request("again", known, SamplingParams(max_tokens=1)))
+    again = engine.scheduler.kv.find_prefix(Request(RequestSpec("again", known, SamplingParams(max_tokens=1))))
     assert len(again) == (len(known) - 1) // 4
 
 
@@ -149,7 +152,7 @@ def test_tokens_after_one_that_ends_the_request_are_dropped() -> None:
     request = engine.add([1, 2, 3], 10, stop_token_ids=(9,))
     item = ScheduledRequest(request, 0, 6, True, (8, 9, 7))
     engine.scheduler.schedule(0)
-    request.drafting = Drafting({LOOKUP: 1.0}, 0, LOOKUP)
+    request.drafting = DraftState({LOOKUP: 1.0}, 0, LOOKUP)
     outputs = engine.scheduler.update(Batch(1, (item,)), StepResult([8], further={request: [9, 7, 6]}), 1.0)
     assert [output.token for output in outputs] == request.output == [8, 9]
     assert request.finished
@@ -157,34 +160,38 @@ def test_tokens_after_one_that_ends_the_request_are_dropped() -> None:
 
 def test_what_cannot_be_followed_is_asked_for_again() -> None:
     """Where nothing could be sampled after an accepted token, that token is computed once more."""
-    request = Request("r", [1], SamplingParams(max_tokens=9))
+    request = Request(RequestSpec("r", [1], SamplingParams(max_tokens=9)))
     item = ScheduledRequest(request, 0, 4, True, (5, 6, 7))
-    assert StepResult(further={request: [6, None, 8]}).verified(item, 5) == [5, 6]
-    assert StepResult(further={request: [6, 7, 8]}).verified(item, 5) == [5, 6, 7, 8]
-    assert StepResult(further={request: [6, 7, 8]}).verified(item, 4) == [4]
-    assert StepResult().verified(item, 5) == [5]
+    assert StepResult(further={request: [6, None, 8]}).accepted_tokens(item, 5) == [5, 6]
+    assert StepResult(further={request: [6, 7, 8]}).accepted_tokens(item, 5) == [5, 6, 7, 8]
+    assert StepResult(further={request: [6, 7, 8]}).accepted_tokens(item, 4) == [4]
+    assert StepResult().accepted_tokens(item, 5) == [5]
 
 
 def test_rejected_tokens_are_charged_to_the_tenant() -> None:
-    charged = FairShare({})
-    request = Request("r", [1], SamplingParams(max_tokens=9), tenant="a")
+    charged = FairShareQueue({})
+    request = Request(RequestSpec("r", [1], SamplingParams(max_tokens=9), tenant="a"))
     charged.wasted(request, 3)
     assert charged.counters == {"a": 3.0}
 
 
 def test_depth_falls_with_load_and_with_rate() -> None:
-    assert worthwhile(0.5, 1) >= 3
-    assert worthwhile(0.7, 64) == 0
-    assert worthwhile(0.5, 64) == 0
-    assert worthwhile(1.0, 10**6) == MOST
-    assert all(worthwhile(r / 10, load) >= worthwhile(r / 10, load + 1) for r in range(1, 10) for load in range(1, 80))
+    assert worthwhile_length(0.5, 1) >= 3
+    assert worthwhile_length(0.7, 64) == 0
+    assert worthwhile_length(0.5, 64) == 0
+    assert worthwhile_length(1.0, 10**6) == MAX_PROPOSED
+    assert all(
+        worthwhile_length(r / 10, load) >= worthwhile_length(r / 10, load + 1)
+        for r in range(1, 10)
+        for load in range(1, 80)
+    )
 
 
 def test_random_tokens_cost_few_proposals() -> None:
     """A text that seems to repeat itself and does not: proposals end, and are tried again now and then."""
     engine = guessing(0.0)(config(max_model_len=1024, num_blocks=400))
     request = CheckedEngine.add(engine, [1, 2, 3], 900)
-    request.drafting = Drafting({LOOKUP: 0.5}, 67, lookup=Guesses(0.0, 1))
+    request.drafting = DraftState({LOOKUP: 0.5}, 67, lookup=Guesses(0.0, 1))
     while engine.scheduler.has_work:
         CheckedEngine.step(engine)
     assert engine.scheduler.counters.proposed_tokens[LOOKUP] < 0.06 * 900
@@ -205,11 +212,15 @@ class Sequence:
 @given(st.lists(st.integers(0, 2), max_size=60), st.lists(st.integers(1, 5), max_size=30), st.integers(1, 8))
 def test_lookup_is_a_search_for_the_last_place(tokens: list[int], cuts: list[int], most: int) -> None:
     """However many tokens come between two questions; what ends the sequence goes on from its own beginning."""
-    lookup, end = Lookup(), 0
+    lookup, end = NgramLookup(), 0
     for cut in cuts:
         end = min(len(tokens), end + cut)
         known = tokens[:end]
-        places = [i for i in range(GRAM, end) if known[i - GRAM : i] == known[end - GRAM :]] if end > GRAM else []
+        places = (
+            [i for i in range(NGRAM_LENGTH, end) if known[i - NGRAM_LENGTH : i] == known[end - NGRAM_LENGTH :]]
+            if end > NGRAM_LENGTH
+            else []
+        )
         expected: list[int] = []
         if places:
             period = known[places[-1] :]
@@ -218,6 +229,6 @@ def test_lookup_is_a_search_for_the_last_place(tokens: list[int], cuts: list[int
 
 
 def test_a_verified_token_is_a_decode_and_its_proposals_are_prefill() -> None:
-    request = Request("r", [0] * 8, SamplingParams(max_tokens=9))
-    work = StepWork.of(Batch(1, (ScheduledRequest(request, 7, 4, True, (1, 2, 3)),)))
+    request = Request(RequestSpec("r", [0] * 8, SamplingParams(max_tokens=9)))
+    work = StepWork.from_batch(Batch(1, (ScheduledRequest(request, 7, 4, True, (1, 2, 3)),)))
     assert (work.decode_sequences, work.prefill_tokens, work.kv_tokens, work.prefill_pairs) == (1, 3, 11, 9 + 10 + 11)

@@ -4,6 +4,7 @@ from paternoster_contract.stats import EngineStats
 from paternoster_engine.core.batch import StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 
@@ -19,7 +20,7 @@ def test_one_request_on_its_way() -> None:
     scheduler = Scheduler(CONFIG)
     scheduler.live_cap = 1
     for name in ("first", "second"):
-        scheduler.add(Request(name, list(range(20)), SamplingParams(max_tokens=4), arrival=0.0))
+        scheduler.add(Request(RequestSpec(name, list(range(20)), SamplingParams(max_tokens=4), arrival=0.0)))
     batch = scheduler.schedule(3000.0)
     told = scheduler.stats(ticks_per_second=1000)
     assert told.keys() == EngineStats.model_fields.keys() - PROCESS

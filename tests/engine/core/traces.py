@@ -172,7 +172,7 @@ def play(engine: CheckedEngine, traffic: list[Arrival], caps: list[int]) -> list
         assert step < 20_000, "work is left"
         while pending and pending[0].step <= step:
             arrival = pending.pop(0)
-            twin: Request | None = None
+            donor: Request | None = None
             for _ in range(arrival.n if fits(scheduler.config, arrival) else 0):
                 request = engine.add(
                     arrival.prompt,
@@ -182,9 +182,9 @@ def play(engine: CheckedEngine, traffic: list[Arrival], caps: list[int]) -> list
                     patience=arrival.patience,
                     beam=arrival.beam,
                     stop_token_ids=arrival.stop_token_ids,
-                    twin=twin,
+                    prefix_donor=donor,
                 )
-                twin = twin or request
+                donor = donor or request
                 played.append((arrival, request))
                 if arrival.abort_after is not None:
                     aborts.append((step + arrival.abort_after, request.request_id))
@@ -214,4 +214,4 @@ def fits(config: SchedulerConfig, arrival: Arrival) -> bool:
 
 def tight(config: SchedulerConfig, spare: int) -> SchedulerConfig:
     """With room for the longest request and ``spare`` blocks."""
-    return config.replace(num_blocks=KVGroups(config).blocks_of(MAX_LEN) + spare)
+    return config.replace(num_blocks=KVGroups(config).count_sequence_blocks(MAX_LEN) + spare)

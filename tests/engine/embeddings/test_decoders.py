@@ -15,6 +15,7 @@ from torch.nn import functional
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.runner.pooling_runner import PoolingRunner
@@ -66,7 +67,7 @@ def embed(folder: Path, prompts: list[list[int]], poison: int | None = None, **a
     if poison is not None:
         assert isinstance(engine.runner, PoolingRunner)
         engine.runner._model._embedding.weight[poison] = float("nan")
-    requests = [Request(str(i), prompt, SamplingParams(max_tokens=0)) for i, prompt in enumerate(prompts)]
+    requests = [Request(RequestSpec(str(i), prompt, SamplingParams(max_tokens=0))) for i, prompt in enumerate(prompts)]
     engine.scheduler.add(*requests)
     while engine.scheduler.has_work:
         engine.step()
@@ -120,7 +121,7 @@ def test_a_model_that_embeds_generates_where_it_is_said(theirs: Any, tmp_path: P
     args = EngineArgs(model=tmp_path.as_uri(), threads=1, kv_cache_memory=2**22, task="generate", dtype="float32")
     engine, _, model = build_engine(args)
     assert model.pooling is None
-    request = Request("r", [5, 6, 7], SamplingParams(max_tokens=4, temperature=0.0))
+    request = Request(RequestSpec("r", [5, 6, 7], SamplingParams(max_tokens=4, temperature=0.0)))
     engine.scheduler.add(request)
     while engine.scheduler.has_work:
         engine.step()

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.encoders.checkpoint import EncoderCheckpoint
 from paternoster_engine.model.encoders.encoder import Encoder, TextBatch
@@ -119,7 +120,10 @@ def test_a_token_that_is_nan_corrupts_its_text_alone(tmp_path: Path) -> None:
     """Among texts of the same length, which attention takes together."""
     model = load(tiny.save(tiny.make("bert"), tmp_path))
     clean = [[9, 10, 11], [9, 12, 11]]
-    requests = [Request(str(i), prompt, SamplingParams(max_tokens=0)) for i, prompt in enumerate([[9, 50, 11], *clean])]
+    requests = [
+        Request(RequestSpec(str(i), prompt, SamplingParams(max_tokens=0)))
+        for i, prompt in enumerate([[9, 50, 11], *clean])
+    ]
     scheduled = tuple(ScheduledRequest(request, 0, 3, samples=True) for request in requests)
     expected = model.vectors(batch(clean))
     model._words[50] = float("nan")

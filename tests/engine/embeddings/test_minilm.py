@@ -8,6 +8,7 @@ import torch
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.source import resolve
 
@@ -30,7 +31,7 @@ def engine_vectors(texts: list[str], dtype: str) -> tuple[list[list[int]], torch
     engine, tokenizer, _ = build_engine(EngineArgs(model=MODEL, threads=1, max_batched_tokens=1024, dtype=dtype))
     assert engine.scheduler.config.max_model_len == LENGTH
     ids = [tokenizer.text_encoding(text, None, LENGTH).ids for text in texts]
-    requests = [Request(str(i), prompt, SamplingParams(max_tokens=0)) for i, prompt in enumerate(ids)]
+    requests = [Request(RequestSpec(str(i), prompt, SamplingParams(max_tokens=0))) for i, prompt in enumerate(ids)]
     engine.scheduler.add(*requests)
     while engine.scheduler.has_work:
         engine.step()

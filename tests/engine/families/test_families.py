@@ -8,7 +8,9 @@ import torch
 from tests.engine.families import tiny_families as tiny
 
 from paternoster_engine.core.batch import ScheduledRequest
+from paternoster_engine.core.block_table import BlockTable
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
@@ -31,7 +33,10 @@ def logits(model: Decoder, prompt: list[int], cuts: tuple[int, ...]) -> torch.Te
     num_groups = len(model.config.layer_groups)
     pool = KVPoolShape((-(-len(prompt) // tiny.BLOCK_SIZE) + 1) * num_groups, tiny.BLOCK_SIZE, 0)
     cache = allocate_kv_cache(pool, model.config, torch.float32, tiny.CPU)
-    request = Request("r", prompt, SamplingParams(max_tokens=1), block_ids=list(range(1, pool.num_blocks + 1)))
+    request = Request(
+        RequestSpec("r", prompt, SamplingParams(max_tokens=1)),
+        block_table=BlockTable(list(range(1, pool.num_blocks + 1))),
+    )
     rows = []
     for start, stop in zip((0, *cuts), (*cuts, len(prompt)), strict=True):
         scheduled = [ScheduledRequest(request, start, stop - start, samples=stop == len(prompt))]
@@ -59,7 +64,7 @@ def test_logits(
 
 def answer(engine: Engine, prompts: list[list[int]], max_tokens: int = 70) -> list[list[int]]:
     params = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
-    requests = [Request(f"r{i}", list(prompt), params) for i, prompt in enumerate(prompts)]
+    requests = [Request(RequestSpec(f"r{i}", list(prompt), params)) for i, prompt in enumerate(prompts)]
     for request in requests:
         engine.scheduler.add(request)
     while engine.scheduler.has_work:
@@ -120,7 +125,9 @@ def test_a_token_that_is_nan_corrupts_its_request_alone(name: str, checkpoint_of
             rows[0] = float("nan")
         model._embedding.weight = rows
         engine = tiny.engine(model, max_batched_tokens=17)
-        requests = [Request(f"r{i}", list(prompt), params) for i, prompt in enumerate([*poisoned, *prompts])]
+        requests = [
+            Request(RequestSpec(f"r{i}", list(prompt), params)) for i, prompt in enumerate([*poisoned, *prompts])
+        ]
         engine.scheduler.add(*requests)
         while engine.scheduler.has_work:
             engine.step()

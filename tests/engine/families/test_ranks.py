@@ -8,7 +8,9 @@ import torch
 from tests.engine.families import tiny_families as tiny
 
 from paternoster_engine.core.batch import ScheduledRequest
+from paternoster_engine.core.block_table import BlockTable
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
 from paternoster_engine.model.decoder import Decoder
@@ -63,7 +65,8 @@ def run(checkpoint: Checkpoint, ranks: Ranks) -> torch.Tensor:
     prompt = torch.randint(tiny.VOCAB, (70,), generator=torch.Generator().manual_seed(3)).tolist()
     first, second = (
         Request(
-            f"r{i}", prompt, SamplingParams(max_tokens=1), block_ids=list(range(1 + blocks * i, 1 + blocks * (i + 1)))
+            RequestSpec(f"r{i}", prompt, SamplingParams(max_tokens=1)),
+            block_table=BlockTable(list(range(1 + blocks * i, 1 + blocks * (i + 1)))),
         )
         for i in range(2)
     )

@@ -8,6 +8,7 @@ import torch
 from tests.engine.families import tiny_families as tiny
 
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
@@ -27,7 +28,7 @@ def windowed(request: pytest.FixtureRequest, checkpoint_of: CheckpointOf) -> tup
 
 def ask(engine: Engine, prompts: list[list[int]], max_tokens: int = POSITIONS - PROMPT) -> list[Request]:
     params = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
-    requests = [Request(f"r{i}", list(prompt), params) for i, prompt in enumerate(prompts)]
+    requests = [Request(RequestSpec(f"r{i}", list(prompt), params)) for i, prompt in enumerate(prompts)]
     for request in requests:
         engine.scheduler.add(request)
     return requests
@@ -59,7 +60,7 @@ def test_tokens(
     name, model = windowed
     settings = dict(SCHEDULES[schedule])
     if settings.get("blocks") == 0:
-        settings["blocks"] = 2 * tiny.engine(model).scheduler.kv.groups.blocks_of(POSITIONS)
+        settings["blocks"] = 2 * tiny.engine(model).scheduler.kv.groups.count_sequence_blocks(POSITIONS)
     engine = tiny.engine(model, **settings)
     asked = ask(engine, prompts[:3])
     run(engine)
@@ -112,7 +113,7 @@ def test_forks(
     for _ in range(delay):
         engine.step()
     params = first.params
-    others = [Request(f"other {i}", list(prompts[0]), params, twin=first) for i in range(3)]
+    others = [Request(RequestSpec(f"other {i}", list(prompts[0]), params), prefix_donor=first) for i in range(3)]
     engine.scheduler.add(*others)
     run(engine)
     assert [request.output for request in (first, *others)] == [greedy(name)] * 4
@@ -130,7 +131,7 @@ def test_a_long_sequence_holds_no_more_than_windows_and_a_chunk(
     while engine.scheduler.has_work:
         engine.step()
         for group, window in enumerate(windows):
-            held = sum(block != 0 for block in request.block_ids[group :: len(windows)])
+            held = sum(block != 0 for block in request.block_table.block_ids[group :: len(windows)])
             if window is not None:
                 size = tiny.BLOCK_SIZE
                 assert held <= -(-(window - 1) // size) + 1 + -(-chunk // size)

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_runner, load
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
@@ -88,7 +90,7 @@ def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def make(prompts: Sequence[Sequence[int]], temperature: float) -> list[Request]:
     params = SamplingParams(max_tokens=MAX_TOKENS, temperature=temperature, top_p=0.9, ignore_eos=True)
-    return [Request(f"r{i}", list(prompt), params, seed=i) for i, prompt in enumerate(prompts)]
+    return [Request(RequestSpec(f"r{i}", list(prompt), params, seed=i)) for i, prompt in enumerate(prompts)]
 
 
 def check_alone_and_together(
@@ -98,7 +100,7 @@ def check_alone_and_together(
     rows = run(together, settings)
     for number, expected in enumerate(together):
         (alone,) = make([prompts[number]], temperature)
-        alone.request_id, alone.seed = expected.request_id, expected.seed
+        alone.spec = replace(alone.spec, request_id=expected.request_id, seed=expected.seed)
         own = run([alone], config())
         assert alone.output == expected.output
         assert len(own) == MAX_TOKENS

@@ -143,7 +143,9 @@ def test_safetensors_folder_serves_as_transformers_does(tmp_path: Path) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from paternoster_engine.core.batch import Batch, ScheduledRequest
+    from paternoster_engine.core.block_table import BlockTable
     from paternoster_engine.core.request import Request
+    from paternoster_engine.core.request_spec import RequestSpec
     from paternoster_engine.core.sampling_params import SamplingParams
     from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
     from paternoster_engine.runner.step_input import build_step_input
@@ -158,7 +160,9 @@ def test_safetensors_folder_serves_as_transformers_does(tmp_path: Path) -> None:
     config, cpu = checkpoint.config, torch.device("cpu")
     model = Decoder(config, checkpoint.tensor, torch.float32, cpu)
     cache = allocate_kv_cache(KVPoolShape.fit(config, 4, torch.float32, 1_000_000), config, torch.float32, cpu)
-    request = Request("r", list(range(3, 20)), SamplingParams(max_tokens=1), block_ids=[3, 1, 2, 7, 5])
+    request = Request(
+        RequestSpec("r", list(range(3, 20)), SamplingParams(max_tokens=1)), block_table=BlockTable([3, 1, 2, 7, 5])
+    )
     batch = Batch(0, (ScheduledRequest(request, 0, 17, samples=True),))
     with torch.inference_mode():
         got = model.forward(build_step_input(batch.scheduled, cache[0]), cache)

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from tokenizers.pre_tokenizers import ByteLevel
 
 from paternoster_engine.core.batch import ScheduledRequest
+from paternoster_engine.core.block_table import BlockTable
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
@@ -100,7 +102,7 @@ def test_logits_are_those_of_transformers(checkpoint: Checkpoint, theirs: Any, i
     cache = allocate_kv_cache(shape, model.config, torch.float32, CPU)
     tables = [[9, 2], [4], [3, 1, 8, 7, 5]]
     requests = [
-        Request(f"r{i}", prompt, SamplingParams(max_tokens=1), block_ids=table)
+        Request(RequestSpec(f"r{i}", prompt, SamplingParams(max_tokens=1)), block_table=BlockTable(table))
         for i, (prompt, table) in enumerate(zip(PROMPTS, tables, strict=True))
     ]
     first = [ScheduledRequest(requests[2], 0, 9, samples=False)]
@@ -120,7 +122,7 @@ def test_tokens_are_those_of_transformers(checkpoint: Checkpoint, theirs: Any) -
     runner = ModelRunner(model, allocate_kv_cache(shape, model.config, torch.float32, CPU), Sampler(VOCAB, CPU))
     engine = Engine(Scheduler(config), runner)
     params = SamplingParams(max_tokens=20, temperature=0.0, ignore_eos=True)
-    requests = [Request(f"r{i}", list(prompt), params) for i, prompt in enumerate(PROMPTS)]
+    requests = [Request(RequestSpec(f"r{i}", list(prompt), params)) for i, prompt in enumerate(PROMPTS)]
     for request in requests:
         engine.scheduler.add(request)
     while engine.scheduler.has_work:

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_engine.core.batch import ScheduledRequest
+from paternoster_engine.core.block_table import BlockTable
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.config import LONGEST_CONTEXT, ModelConfig, Rope
@@ -115,7 +117,9 @@ def test_logits_are_those_of_transformers(model_type: str, kind: str | None, tmp
     pool = KVPoolShape.fit(model.config, 8, torch.float32, 2_000_000)
     cache = allocate_kv_cache(pool, model.config, torch.float32, CPU)
     prompt = torch.randint(320, (200,)).tolist()
-    request = Request("r", prompt, SamplingParams(max_tokens=1), block_ids=list(range(1, 26)))
+    request = Request(
+        RequestSpec("r", prompt, SamplingParams(max_tokens=1)), block_table=BlockTable(list(range(1, 26)))
+    )
     with torch.inference_mode():
         for begin, count in ((0, 130), (130, 70)):
             scheduled = [ScheduledRequest(request, begin, count, samples=begin > 0)]

@@ -12,6 +12,7 @@ from tests.engine.oracle.kept import Kept
 from paternoster_engine.bench.requests.prompts import default_text
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
@@ -111,7 +112,7 @@ class OracleEngine:
 
 def _request(index: int, prompt: list[int], params: dict[str, float]) -> Request:
     chosen = SamplingParams(max_tokens=MAX_TOKENS, ignore_eos=True, **params)
-    return Request(f"r{index}", list(prompt), chosen, seed=index)
+    return Request(RequestSpec(f"r{index}", list(prompt), chosen, seed=index))
 
 
 def _mixed(prompts: list[list[int]], sampled: int, chosen: Sequence[int] | None = None) -> list[Request]:

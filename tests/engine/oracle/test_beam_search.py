@@ -8,6 +8,7 @@ import torch
 from tests.engine.oracle.kept import Kept
 
 from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.beam_search import BeamParams, BeamSearch, Hypothesis
@@ -119,11 +120,8 @@ def requests(tokenizer: Tokenizer, beginnings: dict[int, list[list[int]]]) -> An
         beam, ends = BeamParams(search.width, search.length_penalty, search.early_stopping), tokenizer.eos_token_ids
         return [
             Request(
-                f"{search}-{i}",
-                list(prompt),
-                params,
-                eos_token_ids=tuple(ends),
-                branching=BeamSearch(beam, params, ends),
+                RequestSpec(f"{search}-{i}", list(prompt), params, eos_token_ids=tuple(ends)),
+                branch_selector=BeamSearch(beam, params, ends),
             )
             for i, prompt in enumerate(beginnings[search.length])
         ]
@@ -132,8 +130,8 @@ def requests(tokenizer: Tokenizer, beginnings: dict[int, list[list[int]]]) -> An
 
 
 def check(request: Request, search: Search, expected: list[Hypothesis]) -> None:
-    assert isinstance(request.branching, BeamSearch)
-    found = request.branching.finished
+    assert isinstance(request.branch_selector, BeamSearch)
+    found = request.branch_selector.finished
     assert [hypothesis.tokens for hypothesis in found] == [hypothesis.tokens for hypothesis in expected]
     assert [hypothesis.finish_reason for hypothesis in found] == [hypothesis.finish_reason for hypothesis in expected]
     for ours, theirs in zip(found, expected, strict=True):
@@ -186,7 +184,7 @@ def test_beside_others_and_preempted(
     count = 3 if preempts else 2
     searches = {search: requests(search)[:count] for search in SEARCHES[:3]}
     greedy = SamplingParams(max_tokens=20, temperature=0.0, ignore_eos=True)
-    others = [Request(f"o{i}", list(prompts[i]), greedy, seed=i) for i in (2, 5, 8)[:count]]
+    others = [Request(RequestSpec(f"o{i}", list(prompts[i]), greedy, seed=i)) for i in (2, 5, 8)[:count]]
     scheduler = engine.scheduler(**settings)
     mixed = [request for three in zip(*searches.values(), others, strict=True) for request in three]
     engine.play(scheduler, mixed)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.engine.oracle.kept import Kept
 from tests.engine.server.following import seen_tokens
 
 from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer
@@ -149,11 +151,13 @@ def _requests(
 ) -> list[Request]:
     return [
         Request(
-            f"r{i}",
-            list(prompt),
-            SamplingParams(**{"max_tokens": MAX_TOKENS, "temperature": 0.0, **params}),
-            eos_token_ids=tokenizer.eos_token_ids,
-            seed=i,
+            RequestSpec(
+                f"r{i}",
+                list(prompt),
+                SamplingParams(**{"max_tokens": MAX_TOKENS, "temperature": 0.0, **params}),
+                eos_token_ids=tokenizer.eos_token_ids,
+                seed=i,
+            ),
             matcher=grammar.matcher(),
         )
         for i, (grammar, prompt) in enumerate(zip(grammars, prompts, strict=True))
@@ -285,20 +289,23 @@ def test_beside_requests_without_a_grammar(
     """Neither kind changes the other; sampled ones are as they are alone, in any batch and four of a kind."""
     free = _requests(tokenizer, grammars, beginnings)[:3]
     for request in free:
-        request.request_id, request.matcher = f"free-{request.request_id}", None
-    alone = [Request(r.request_id, r.prompt, r.params, eos_token_ids=r.eos_token_ids, seed=r.seed) for r in free]
+        request.spec, request.matcher = replace(request.spec, request_id=f"free-{request.request_id}"), None
+    alone = [
+        Request(RequestSpec(r.request_id, r.prompt, r.params, eos_token_ids=r.eos_token_ids, seed=r.seed)) for r in free
+    ]
     for request in alone:
         engine_with_all_tokens.play(engine_with_all_tokens.scheduler(), [request])
     bound = _requests(tokenizer, grammars, beginnings)
     sampled = [_requests(tokenizer, grammars, beginnings, **SAMPLED)[i] for i in (5, 20, 33, 46) for _ in range(4)]
     for i, request in enumerate(sampled):
-        request.request_id, request.seed, request.twin = f"s{i}", i, sampled[i - i % 4] if i % 4 else None
+        request.spec = replace(request.spec, request_id=f"s{i}", seed=i)
+        request.prefix_donor = sampled[i - i % 4] if i % 4 else None
     engine_with_all_tokens.play(engine_with_all_tokens.scheduler(prefix_cache=True), [*free, *bound, *sampled])
     assert [request.output for request in free] == [request.output for request in alone]
     assert [request.output for request in bound] == reference
     again = [_requests(tokenizer, grammars, beginnings, **SAMPLED)[i] for i in (5, 20, 33, 46) for _ in range(4)]
     for i, request in enumerate(again):
-        request.request_id, request.seed = f"s{i}", i
+        request.spec = replace(request.spec, request_id=f"s{i}", seed=i)
     # One of each kind alone, the others in a batch of their own kind.
     for batch in (*([request] for request in again[::4]), [request for i, request in enumerate(again) if i % 4]):
         engine_with_all_tokens.play(engine_with_all_tokens.scheduler(force_preempt_every=2), batch)

@@ -9,7 +9,9 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from paternoster_engine.core.batch import ScheduledRequest
+from paternoster_engine.core.block_table import BlockTable
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.tokenizer import Tokenizer
@@ -59,7 +61,9 @@ def test_perplexity(narrow_model: Decoder, tokenizer: Tokenizer) -> None:
         cache = allocate_kv_cache(KVPoolShape(16, 32, 0), narrow_model.config, stored, cpu)
         losses = []
         for window in (text[:512], text[512:1024]):
-            request = Request("r", window, SamplingParams(max_tokens=1), block_ids=list(range(1, 17)))
+            request = Request(
+                RequestSpec("r", window, SamplingParams(max_tokens=1)), block_table=BlockTable(list(range(1, 17)))
+            )
             step = replace(host_step([ScheduledRequest(request, 0, 512, False)]), sample_rows=list(range(511)))
             logits = narrow_model.forward(step.on_device(cache[0], narrow_model.plan_attention), cache)
             losses.append(cross_entropy(logits.float(), torch.tensor(window[1:])))

@@ -14,6 +14,7 @@ import torch
 from tests.engine.oracle.covering import Combination, every, pairwise
 
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 
 pytestmark = pytest.mark.timeout(900)
@@ -82,16 +83,18 @@ def _choices(index: int, prompt: list[int], n: int) -> list[Request]:
     params = SamplingParams(max_tokens=MAX_TOKENS, temperature=0.0, ignore_eos=True, logprobs=2)
     requests = [
         Request(
-            f"r{index}-{choice}",
-            list(prompt),
-            params,
-            seed=index,
-            priority=index % 3 - 1,
-            tenant="ab"[index % 2],
-            deadline=None if index % 3 else float("inf"),
+            RequestSpec(
+                f"r{index}-{choice}",
+                list(prompt),
+                params,
+                seed=index,
+                priority=index % 3 - 1,
+                tenant="ab"[index % 2],
+                deadline=None if index % 3 else float("inf"),
+            )
         )
         for choice in range(n)
     ]
     for request in requests[1:]:
-        request.twin = requests[0]
+        request.prefix_donor = requests[0]
     return requests

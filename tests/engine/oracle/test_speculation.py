@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 
 pytestmark = pytest.mark.timeout(900)
@@ -28,7 +29,7 @@ def requests(prompts: list[list[int]]) -> list[Request]:
     made = []
     for i, text in enumerate(texts):
         params = SamplingParams(max_tokens=MAX_TOKENS, ignore_eos=True, **PARAMS[i % len(PARAMS)])
-        made.append(Request(f"r{i}", [*text, *text, *text[:5]], params, seed=i))
+        made.append(Request(RequestSpec(f"r{i}", [*text, *text, *text[:5]], params, seed=i)))
     return made
 
 
@@ -73,7 +74,7 @@ def test_alone_it_takes_fewer_steps(engine: Any, prompts: list[list[int]], plain
     taken = 0
     for request, expected in zip(requests(prompts), plain, strict=True):
         scheduler = engine.scheduler(speculative="ngram")
-        request.params = replace(request.params)
+        request.spec = replace(request.spec, params=replace(request.params))
         engine.play(scheduler, [request])
         assert request.output == expected.output
         taken += int(scheduler.counters.steps.total[0])

@@ -12,6 +12,7 @@ from torch import distributed
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
@@ -91,7 +92,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 
 def outcome(engine: Engine) -> FinishReason | None:
-    request = Request("r", [1, 2, 3], SamplingParams(max_tokens=3, temperature=0.0, ignore_eos=True))
+    request = Request(RequestSpec("r", [1, 2, 3], SamplingParams(max_tokens=3, temperature=0.0, ignore_eos=True)))
     engine.scheduler.add(request)
     while engine.scheduler.has_work:
         engine.step()

@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.engine.parallel.tiny import build, inner, save_tiny
 
 from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 
 
@@ -17,7 +18,7 @@ def test_requests_end_with_an_error_and_the_engine_tells_why(tmp_path: Path) -> 
         (process,) = inner(engine)._workers._processes
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        request = Request("r", [1, 2, 3], SamplingParams(max_tokens=3))
+        request = Request(RequestSpec("r", [1, 2, 3], SamplingParams(max_tokens=3)))
         engine.scheduler.add(request)
         while engine.scheduler.has_work:
             engine.step()

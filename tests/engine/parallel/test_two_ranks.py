@@ -9,7 +9,9 @@ import torch
 from tests.engine.parallel.tiny import VOCAB, build, inner, save_tiny
 
 from paternoster_engine.core.batch import ScheduledRequest
+from paternoster_engine.core.block_table import BlockTable
 from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.engine import Engine
 from paternoster_engine.runner.model_runner import ModelRunner
@@ -27,7 +29,7 @@ def logits(engine: Engine, scheduled: list[ScheduledRequest]) -> torch.Tensor:
 def answer(engine: Engine) -> list[list[int]]:
     """What each of PROMPTS is continued with, all submitted at once."""
     params = SamplingParams(max_tokens=14, temperature=0.0, ignore_eos=True)
-    requests = [Request(f"r{i}", list(prompt), params, seed=i) for i, prompt in enumerate(PROMPTS)]
+    requests = [Request(RequestSpec(f"r{i}", list(prompt), params, seed=i)) for i, prompt in enumerate(PROMPTS)]
     for request in requests:
         engine.scheduler.add(request)
     while engine.scheduler.has_work:
@@ -62,7 +64,7 @@ def test_a_token_that_is_nan_on_either_rank_corrupts_its_request_alone(tmp_path:
         params = SamplingParams(
             max_tokens=8, temperature=0.0, ignore_eos=True, logit_bias=tuple((i, -100.0) for i in poisoned)
         )
-        requests = [Request(f"r{i}", list(prompt), params) for i, prompt in enumerate(prompts)]
+        requests = [Request(RequestSpec(f"r{i}", list(prompt), params)) for i, prompt in enumerate(prompts)]
         engine.scheduler.add(*requests)
         while engine.scheduler.has_work:
             engine.step()
@@ -79,7 +81,7 @@ def test_logits_are_those_of_one_rank(pair: Pair) -> None:
     """Prompts whole and in chunks, and single tokens, in one step after the other."""
     tables = [[1], [2, 3], [4, 5, 6], [7, 8, 9, 10]]
     requests = [
-        Request(f"r{i}", list(prompt), SamplingParams(max_tokens=9), block_ids=table)
+        Request(RequestSpec(f"r{i}", list(prompt), SamplingParams(max_tokens=9)), block_table=BlockTable(table))
         for i, (prompt, table) in enumerate(zip(PROMPTS, tables, strict=True))
     ]
     whole = [ScheduledRequest(request, 0, request.num_prompt, samples=True) for request in requests]
@@ -95,14 +97,14 @@ def test_logits_are_those_of_one_rank(pair: Pair) -> None:
 
 
 def test_blocks_are_copied_on_every_rank(pair: Pair) -> None:
-    request = Request("r", PROMPTS[1], SamplingParams(max_tokens=9), block_ids=[1, 2])
+    request = Request(RequestSpec("r", PROMPTS[1], SamplingParams(max_tokens=9)), block_table=BlockTable([1, 2]))
     first = [ScheduledRequest(request, 0, 8, samples=False)]
     last = [ScheduledRequest(request, 8, 1, samples=True)]
     two = pair[1]
     logits(two, first)
     expected = logits(two, last)
     inner(two)._copy([(1, 5)])
-    request.block_ids = [5, 2]
+    request.block_table.block_ids = [5, 2]
     assert torch.equal(logits(two, last), expected)
 
 

@@ -10,6 +10,7 @@ import torch
 
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
@@ -114,10 +115,12 @@ def asked(prompts: Sequence[Sequence[int]], name: str = "r", **params: Any) -> l
     settings = [{"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.9}, {"temperature": 0.0, "logprobs": 2}]
     return [
         Request(
-            f"{name}{i}",
-            list(prompt),
-            SamplingParams(**{"max_tokens": MAX_TOKENS, "ignore_eos": True, **settings[i % 3], **params}),
-            seed=i,
+            RequestSpec(
+                f"{name}{i}",
+                list(prompt),
+                SamplingParams(**{"max_tokens": MAX_TOKENS, "ignore_eos": True, **settings[i % 3], **params}),
+                seed=i,
+            )
         )
         for i, prompt in enumerate(prompts)
     ]
@@ -181,7 +184,7 @@ def test_nothing_of_a_poisoned_prompt_is_found_again(bfloat16: Kind) -> None:
     engine.scheduler.add(first)
     for _ in range(3):
         engine.step()
-    assert first.num_kept_rows > 0
+    assert first.block_table.num_cached_rows > 0
     while engine.scheduler.has_work:
         engine.step()
     assert is_corrupted(first)
@@ -205,7 +208,7 @@ def test_beams_end_together(bfloat16: Kind) -> None:
     engine = bfloat16.engine()
     requests = asked([[*PREFIX, POISON, 3], [*PREFIX, 3, 4]])
     for request in requests:
-        request.branching = BeamSearch(BeamParams(width=3), request.params, ())
+        request.branch_selector = BeamSearch(BeamParams(width=3), request.params, ())
     play(engine, requests)
     assert [is_corrupted(request) for request in requests] == [True, False]
     assert len(requests[1].output) == MAX_TOKENS
@@ -220,13 +223,13 @@ def test_proposals_of_the_poisoned_token_do_no_harm(bfloat16: Kind, draft: bool)
     bad = asked([prompt], "bad")
     requests = asked([range(50, 58)] * 3)
     for request in requests:
-        request.params = replace(request.params, max_tokens=MAX_TOKENS)
+        request.spec = replace(request.spec, params=replace(request.params, max_tokens=MAX_TOKENS))
     proposed = engine.scheduler._speculation
 
     def tokens(*_: Any) -> list[int]:
         return [POISON, 3]
 
-    proposed._tokens = tokens  # type: ignore[method-assign, assignment]
+    proposed._find_proposal = tokens  # type: ignore[method-assign, assignment]
     play(engine, [*requests, *bad])
     assert [request.output for request in requests] == expected
     assert sum(engine.scheduler.counters.proposed_tokens.values()) > 0

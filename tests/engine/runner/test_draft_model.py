@@ -12,6 +12,7 @@ from gpu.engines.random_weights import random_weights
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.model_drafts import DRAFT
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.core.stats import Counters
@@ -84,7 +85,7 @@ def requests() -> list[Request]:
     for i, length in enumerate(lengths):
         prompt = torch.randint(CONFIG.vocab_size, (length,), generator=generator).tolist()
         params = SamplingParams(max_tokens=MAX_TOKENS, **PARAMS[i % len(PARAMS)])
-        made.append(Request(f"r{i}", prompt, params, seed=i))
+        made.append(Request(RequestSpec(f"r{i}", prompt, params, seed=i)))
     return made
 
 
@@ -132,7 +133,7 @@ def test_output_is_that_without_it(
     for _ in range(2 if settings.get("prefix_cache") else 1):
         asked = requests()
         for i, request in enumerate(asked):
-            request.tenant = "ab"[i % 2]
+            request.spec = replace(request.spec, tenant="ab"[i % 2])
         counters = play(runner, draft, asked, **settings)
         assert [request.output for request in asked] == [request.output for request in plain]
         for ours, theirs in zip(asked, plain, strict=True):
@@ -174,9 +175,9 @@ def test_the_cost_is_one_of_its_steps_in_steps_of_the_model(
     draft, now = drafter(model), [0.0]
     compute, execute = draft.compute, runner.execute
 
-    def draft_step(asks: Any) -> Any:
+    def draft_step(tasks: Any) -> Any:
         now[0] += 2
-        return compute(asks)
+        return compute(tasks)
 
     def step(batch: Any) -> Any:
         now[0] += 8

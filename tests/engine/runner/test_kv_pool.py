@@ -8,6 +8,7 @@ import torch
 from paternoster_engine.core.batch import StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.model.config import ModelConfig
@@ -78,7 +79,7 @@ def _running_when_the_pool_runs_dry(stored: torch.dtype) -> int:
     scheduler = Scheduler(SchedulerConfig(block_size=32, num_blocks=shape.num_blocks, **limits))
     for number in range(128):
         params = SamplingParams(max_tokens=500, temperature=0.0, ignore_eos=True)
-        scheduler.add(Request(f"r{number}", [1] * 250, params))
+        scheduler.add(Request(RequestSpec(f"r{number}", [1] * 250, params)))
     while True:
         running = len(scheduler.running)
         batch = scheduler.schedule(0.0)

@@ -5,6 +5,7 @@ import torch
 
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
@@ -30,15 +31,17 @@ def _requests() -> list[Request]:
     """Twelve of all kinds, with a common beginning; every other one has many tokens to stop at."""
     return [
         Request(
-            f"r{i}",
-            [1, 2, 3, 4, 5, 6, 7, 8, *range(50 + i, 52 + 3 * i)][: 4 + 3 * i],
-            SamplingParams(
-                max_tokens=6 + i % 5,
-                ignore_eos=True,
-                stop_token_ids=tuple(range(0, 8192, 6)) if i % 2 else (),
-                **SETTINGS[i % len(SETTINGS)],
-            ),
-            seed=i,
+            RequestSpec(
+                f"r{i}",
+                [1, 2, 3, 4, 5, 6, 7, 8, *range(50 + i, 52 + 3 * i)][: 4 + 3 * i],
+                SamplingParams(
+                    max_tokens=6 + i % 5,
+                    ignore_eos=True,
+                    stop_token_ids=tuple(range(0, 8192, 6)) if i % 2 else (),
+                    **SETTINGS[i % len(SETTINGS)],
+                ),
+                seed=i,
+            )
         )
         for i in range(12)
     ]

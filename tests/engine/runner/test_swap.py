@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest
+from paternoster_engine.core.block_table import BlockTable
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.step import StepInput
@@ -77,7 +79,7 @@ def runner(cache: tuple[torch.Tensor, ...]) -> ModelRunner:
 
 
 def request() -> Request:
-    return Request("r", [1], SamplingParams(max_tokens=2, temperature=0.0), block_ids=[1])
+    return Request(RequestSpec("r", [1], SamplingParams(max_tokens=2, temperature=0.0)), block_table=BlockTable([1]))
 
 
 def test_copies_are_made_before_the_step_out_before_in() -> None:

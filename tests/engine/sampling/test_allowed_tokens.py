@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from paternoster_engine.core.matching import ProposedRow
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.sampling.allowed_tokens import mask_of, words_as_tokens
 from paternoster_engine.sampling.device_sampler import DeviceSampler
@@ -21,7 +22,7 @@ CPU = torch.device("cpu")
 
 def request(output: Sequence[int] = (), allowed: Sequence[int] = range(VOCAB), **params: Any) -> Request:
     settled = SamplingParams(**{"max_tokens": 50, "temperature": 0.0, **params}, allowed_tokens=mask_of(allowed, VOCAB))
-    return Request("r", [1], settled, output=list(output), eos_token_ids=(END,), seed=3)
+    return Request(RequestSpec("r", [1], settled, eos_token_ids=(END,), seed=3), output=list(output))
 
 
 def sampled(rows: Sequence[Any], logits: torch.Tensor | None = None) -> list[int]:
@@ -48,14 +49,14 @@ def test_the_likeliest_of_what_is_left(
     row = request(output, sorted(allowed), bad_words=words, temperature=temperature)
     (token,) = sampled([row])
     left = allowed - forbidden
-    assert row.stuck == (not left)
+    assert row.is_unsatisfiable == (not left)
     if left:
         assert token in left
         assert temperature > 0 or token == max(left)
 
 
 def test_rows_beside_it_may_have_any_token() -> None:
-    free = Request("f", [1], SamplingParams(max_tokens=5, temperature=0.0))
+    free = Request(RequestSpec("f", [1], SamplingParams(max_tokens=5, temperature=0.0)))
     assert sampled([free, request(allowed=[3, 4]), free]) == [VOCAB - 1, 4, VOCAB - 1]
 
 
@@ -74,7 +75,7 @@ def test_a_row_that_nothing_is_left_for_is_no_fault_while_it_is_proposed() -> No
     base = request(allowed=[8], bad_words=((8, 8),))
     row = ProposedRow(base, [8])
     sampled([base, row])
-    assert (base.stuck, row.stuck) == (False, True)
+    assert (base.is_unsatisfiable, row.is_unsatisfiable) == (False, True)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.sampling.columns import signed64
+from paternoster_engine.sampling.columns import to_signed64
 from paternoster_engine.sampling.device_sampler import DeviceSampler
 from paternoster_engine.sampling.sampler import Sampler
 
@@ -29,24 +30,26 @@ def test_same_tokens_as_the_plain_sampler(device: str, seed: int, count: int, dt
     logits = (torch.randn(count, VOCAB, generator=torch.Generator().manual_seed(seed)) * 3).to(dtype)
     requests = [
         Request(
-            "r",
-            [pick.randrange(VOCAB) for _ in range(pick.randint(1, 6))],
-            SamplingParams(
-                max_tokens=50,
-                temperature=pick.choice([0.0, 0.5, 1.0, 1.8]),
-                top_k=pick.choice([0, 0, 1, 7]),
-                top_p=pick.choice([1.0, 1.0, 0.3, 0.9, 0.0]),
-                min_p=pick.choice([0.0, 0.0, 0.2]),
-                presence_penalty=pick.choice([0.0, 0.0, 1.3]),
-                frequency_penalty=pick.choice([0.0, 0.0, -0.4]),
-                repetition_penalty=pick.choice([1.0, 1.0, 1.4]),
-                logit_bias=pick.choice([(), (), ((0, -100.0), (69, 2.5), (3, 1.0))]),
-                min_tokens=pick.choice([0, 0, 4]),
-                stop_token_ids=(3, 4),
+            RequestSpec(
+                "r",
+                [pick.randrange(VOCAB) for _ in range(pick.randint(1, 6))],
+                SamplingParams(
+                    max_tokens=50,
+                    temperature=pick.choice([0.0, 0.5, 1.0, 1.8]),
+                    top_k=pick.choice([0, 0, 1, 7]),
+                    top_p=pick.choice([1.0, 1.0, 0.3, 0.9, 0.0]),
+                    min_p=pick.choice([0.0, 0.0, 0.2]),
+                    presence_penalty=pick.choice([0.0, 0.0, 1.3]),
+                    frequency_penalty=pick.choice([0.0, 0.0, -0.4]),
+                    repetition_penalty=pick.choice([1.0, 1.0, 1.4]),
+                    logit_bias=pick.choice([(), (), ((0, -100.0), (69, 2.5), (3, 1.0))]),
+                    min_tokens=pick.choice([0, 0, 4]),
+                    stop_token_ids=(3, 4),
+                ),
+                seed=pick.randrange(2**64),
+                eos_token_ids=(2,),
             ),
-            seed=pick.randrange(2**64),
             output=[pick.randrange(VOCAB) for _ in range(pick.randrange(6))],
-            eos_token_ids=(2,),
         )
         for _ in range(count)
     ]
@@ -69,7 +72,9 @@ def test_tables_of_what_requests_have_said(tokens: list[list[int]], beyond: int)
 
 def test_early_ends_are_ruled_out() -> None:
     logits = torch.tensor([[0.0, 0.0, 9.0, 8.0, 1.0]])
-    request = Request("r", [0], SamplingParams(max_tokens=5, temperature=0.0, min_tokens=1), eos_token_ids=(2, 3))
+    request = Request(
+        RequestSpec("r", [0], SamplingParams(max_tokens=5, temperature=0.0, min_tokens=1), eos_token_ids=(2, 3))
+    )
     sampler = DeviceSampler(torch.device("cpu"))
     assert sampler.sample(logits, [request]) == [4]
     request.output.append(4)
@@ -78,5 +83,5 @@ def test_early_ends_are_ruled_out() -> None:
 
 @given(st.integers(0, 2**64 - 1))
 def test_seeds_keep_their_bits(seed: int) -> None:
-    assert -(2**63) <= signed64(seed) < 2**63
-    assert signed64(seed) % 2**64 == seed
+    assert -(2**63) <= to_signed64(seed) < 2**63
+    assert to_signed64(seed) % 2**64 == seed

@@ -4,7 +4,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from paternoster_engine.sampling.filters import Filters, thresholds
+from paternoster_engine.sampling.filters import Filters, find_thresholds
 
 
 def _plain(scores: list[float], top_k: int, top_p: float, min_p: float) -> set[int]:
@@ -39,6 +39,6 @@ def test_equals_the_plain_filter(cases: list, widths: tuple[int, ...]) -> None:
     padded = [row + [-60.0] * (size - len(row)) for row, _ in cases]
     scores = torch.tensor(padded)
     settings = Filters(*(torch.tensor([[chosen[i]] for _, chosen in cases]) for i in range(3)))
-    kept = scores >= thresholds(scores, settings, widths)
+    kept = scores >= find_thresholds(scores, settings, widths)
     for i, (_, chosen) in enumerate(cases):
         assert set(kept[i].nonzero().flatten().tolist()) == _plain(padded[i], *chosen)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.sampling.sampler import Sampler
 
@@ -18,7 +19,9 @@ SAMPLER = Sampler(VOCAB, torch.device("cpu"))
 
 def _request(seed: int = 0, prompt: list[int] | None = None, output: list[int] | None = None, **params) -> Request:
     params = {"max_tokens": 100, **params}
-    return Request("r", prompt or [1], SamplingParams(**params), seed=seed, output=output or [], eos_token_ids=(2,))
+    return Request(
+        RequestSpec("r", prompt or [1], SamplingParams(**params), seed=seed, eos_token_ids=(2,)), output=output or []
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from paternoster_engine.core.matching import ProposedRow
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.sampling.grammars.free_text import Thought
 from paternoster_engine.sampling.grammars.lazy import SeenTokens
@@ -23,7 +24,7 @@ SEEN = SeenTokens(len(WORDS), WORDS.__getitem__)
 def request(limit: int, begun: bool, end: tuple[int, ...], **params: Any) -> Request:
     budget = ThinkingBudget(limit, Thought("<think>", "</think>", begun), end, SEEN)
     settled = SamplingParams(**{"max_tokens": 99, "temperature": 0.0, **params})
-    return Request("r", [A], settled, eos_token_ids=(END,), matcher=budget)
+    return Request(RequestSpec("r", [A], settled, eos_token_ids=(END,)), matcher=budget)
 
 
 def answer(asked: Request, wanted: list[int], proposals: list[list[int]]) -> list[int]:
@@ -31,8 +32,8 @@ def answer(asked: Request, wanted: list[int], proposals: list[list[int]]) -> lis
     sampler = Sampler(len(WORDS), torch.device("cpu"))
     while len(asked.output) < len(wanted):
         assert asked.matcher is not None
-        proposed = [*asked.matcher.forced(asked)] or (proposals.pop() if proposals else [])
-        proposed = proposed[: asked.matcher.accepts(asked, proposed)][: len(wanted) - len(asked.output) - 1]
+        proposed = [*asked.matcher.forced_tokens(asked)] or (proposals.pop() if proposals else [])
+        proposed = proposed[: asked.matcher.count_accepted(asked, proposed)][: len(wanted) - len(asked.output) - 1]
         rows = [asked, *(ProposedRow(asked, proposed[: i + 1]) for i in range(len(proposed)))]
         logits = torch.zeros(len(rows), len(WORDS))
         for i, row in enumerate(rows):

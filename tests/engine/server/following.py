@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from paternoster_engine.core.matching import ProposedRow
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.grammar import Grammar
@@ -35,10 +36,10 @@ def follower(
 
     def follow(text: str) -> str:
         matcher = LazyMatcher(grammar, outline.free, seen)
-        request = Request("r", [1], SamplingParams(max_tokens=9), eos_token_ids=ends, matcher=matcher)
+        request = Request(RequestSpec("r", [1], SamplingParams(max_tokens=9), eos_token_ids=ends), matcher=matcher)
         ids = tokenizer.encode(text)
         for place, token in enumerate([*ids, ends[0]]):
-            mask = matcher.allowed(request)
+            mask = matcher.allowed_mask(request)
             assert matcher.fault is None, matcher.fault
             assert mask is not None
             if mask and not mask[token // 8] >> token % 8 & 1:
@@ -58,7 +59,7 @@ def follow_proposals(fresh: Callable[[list[int]], Request], tokens: list[int]) -
     def allowed(end: int) -> bytes | None:
         request = fresh(tokens[:end])
         assert request.matcher is not None
-        return request.matcher.allowed(request)
+        return request.matcher.allowed_mask(request)
 
     masks = [allowed(end) for end in range(len(tokens))]
     right = [
@@ -70,9 +71,9 @@ def follow_proposals(fresh: Callable[[list[int]], Request], tokens: list[int]) -
         assert request.matcher is not None
         if masks[known] is None:
             continue
-        accepted = request.matcher.accepts(request, tokens[known:])
+        accepted = request.matcher.count_accepted(request, tokens[known:])
         assert accepted == [*right[known:], False].index(False), known
-        assert request.matcher.allowed(request) == masks[known]
+        assert request.matcher.allowed_mask(request) == masks[known]
         for count in range(1, min(accepted + 1, len(tokens) - known)):
             row = ProposedRow(request, tokens[known : known + count])
-            assert request.matcher.allowed(row) == masks[known + count], (known, count)
+            assert request.matcher.allowed_mask(row) == masks[known + count], (known, count)

@@ -79,9 +79,11 @@ class ScriptedRunner(SynchronousRunner):
         ]
         if token is None:
             return
-        if request.branching is not None:
+        if request.branch_selector is not None:
             # The token itself, and less likely ones with the numbers after it.
-            result.continuations[request] = [(token + i, -0.5 - i) for i in range(request.branching.num_continuations)]
+            result.continuations[request] = [
+                (token + i, -0.5 - i) for i in range(request.branch_selector.num_continuations)
+            ]
         elif request.params.logprobs is not None:
             result.logprobs[request] = [_told(request, token, request.params.logprobs)]
 

@@ -9,6 +9,7 @@ import torch
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.checkpoints.shapes import expected_shapes
 from paternoster_engine.model.config import Block, Experts, Layer, ModelConfig
@@ -74,12 +75,16 @@ def drive(config: ModelConfig, device: torch.device, captured: bool) -> list[lis
     graphs = GraphRunner(plain, model, cache, max_num_seqs=3, max_model_len=64) if captured else None
     kinds: list[dict[str, Any]] = [{"temperature": 0.0}, {"top_k": 20}, {"temperature": 0.7, "top_p": 0.9}, {}]
     requests = [
-        Request(f"r{i}", [(i + 1) * (j + 3) % 130 for j in range(length)], SamplingParams(max_tokens=9, **params))
+        Request(
+            RequestSpec(
+                f"r{i}", [(i + 1) * (j + 3) % 130 for j in range(length)], SamplingParams(max_tokens=9, **params)
+            )
+        )
         for i, (length, params) in enumerate(zip((15, 16, 2, 31), kinds, strict=True))
     ]
     for number, request in enumerate(requests):
-        request.seed = 2**63 + number
-        request.block_ids = list(range(1 + held * number, 1 + held * (number + 1)))
+        request.spec = replace(request.spec, seed=2**63 + number)
+        request.block_table.block_ids = list(range(1 + held * number, 1 + held * (number + 1)))
 
     def items(running: list[Request], ahead: int) -> Batch:
         chosen = (ScheduledRequest(r, r.num_tokens - 1 + ahead, 1, samples=True) for r in running)

@@ -14,6 +14,7 @@ from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv.kv_groups import KVGroups
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.core.step_work import StepWork
@@ -56,8 +57,8 @@ class Cell:
         if (self.decodes and self.context < 1) or self.chunk == 1:  # one token that samples is a decode
             return False
         longest, groups = self.context + DECODE_OUTPUT, KVGroups(config)
-        blocks = self.decodes * groups.blocks_of(longest)
-        blocks += groups.blocks_of(self.chunk_start + self.chunk + PREFILL_OUTPUT) if self.chunk else 0
+        blocks = self.decodes * groups.count_sequence_blocks(longest)
+        blocks += groups.count_sequence_blocks(self.chunk_start + self.chunk + PREFILL_OUTPUT) if self.chunk else 0
         return (
             self.decodes + (self.chunk > 0) <= config.max_num_seqs
             and self.decodes + self.chunk <= config.max_batched_tokens
@@ -95,7 +96,7 @@ def design(config: SchedulerConfig) -> list[Cell]:
 def _fullest(config: SchedulerConfig, decodes: int) -> int:
     """Tokens of context with which so many sequences fill the pool, or come to their longest."""
     blocks = (config.num_blocks - config.watermark_blocks) // decodes
-    return KVGroups(config).longest(blocks, config.max_model_len) - DECODE_OUTPUT
+    return KVGroups(config).find_longest_sequence(blocks, config.max_model_len) - DECODE_OUTPUT
 
 
 class Gauge(SynchronousRunner):
@@ -107,7 +108,7 @@ class Gauge(SynchronousRunner):
         self._runner = runner
 
     def execute(self, batch: Batch) -> StepResult:
-        self.work = StepWork.of(batch)
+        self.work = StepWork.from_batch(batch)
         if self.passing:
             return StepResult([0 if item.samples else None for item in batch.scheduled])
         return self._runner.submit(batch).result()
@@ -181,4 +182,4 @@ class Calibration:
 
 def _request(name: str, prompt: int, output: int) -> Request:
     params = SamplingParams(max_tokens=output, temperature=0.0, ignore_eos=True)
-    return Request(name, [1 + i % 97 for i in range(prompt)], params)
+    return Request(RequestSpec(name, [1 + i % 97 for i in range(prompt)], params))

@@ -52,9 +52,9 @@ class Admission:
         self.num_deferred = 0
         """Requests that the last step passed over for their tenant's limit, or for a prefix that another computes."""
 
-    def next_class(self) -> float:
-        """The ``priority`` of who would be admitted first; infinite when nobody waits."""
-        return next((request.priority for request in self._queue.candidates()), math.inf)
+    def next_priority(self) -> float:
+        """The ``priority`` of the request that would be admitted first; infinite when none waits."""
+        return next((request.spec.priority for request in self._queue.candidates()), math.inf)
 
     def admit_waiting(self, builder: BatchBuilder, now: float, *, whole_batch: bool = False) -> None:
         """Admit in the queue's order until one does not fit. A ``whole_batch`` may need several steps for its prompts.
@@ -78,61 +78,63 @@ class Admission:
             if not whole_batch:
                 if not builder.has_room(request) or builder.passing == set():
                     return
-                if not builder.allows(request):
+                if not builder.serves_class(request):
                     continue
-            # Nobody as ordinary passes one that needs more slots than there are for them.
+            # A request that waits for unreserved slots is not overtaken by others that need these.
             kept_back = kept_back or self._slots.only_reserved_left(request)
-            if kept_back and request.priority >= 0:
+            if kept_back and request.spec.priority >= 0:
                 continue
-            # Nor does anybody pass another one of its own tenant.
-            if request.tenant in full_tenants or self._slots.tenant_is_full(request):
-                full_tenants.add(request.tenant)
+            # Nor is one overtaken by a request of its own tenant.
+            if request.spec.tenant in full_tenants or self._slots.tenant_is_full(request):
+                full_tenants.add(request.spec.tenant)
                 self.num_deferred += 1
                 continue
-            missing = self._slots.missing(request)
+            missing = self._slots.count_missing(request)
             full = missing > 0
             if full and not self._queue.preempts:
                 return
             prefix = self._kv.find_prefix(request)
-            fork = Fork.of(request, self._kv.num_tokens(prefix), self._kv)
-            if await_prefix and self._awaits(request, prefix, fork):
+            fork = Fork.find(request, self._kv.num_tokens(prefix), self._kv)
+            if await_prefix and self._waits_for_prefix(request, prefix, fork):
                 self._counters.prefix_waits += 1
                 self.num_deferred += 1
                 waits += 1
                 if waits == MAX_PREFIX_WAITS:
                     return
                 continue
-            if fork is not None and not fork.ready:
+            if fork is not None and not fork.is_ready:
                 fork = None
-            shared = prefix if fork is None else self._kv.beginning(fork.donor, fork.num_tokens)
-            new = self._kv.new_blocks(request, shared)
-            if not full and self._reservation.admits(request, self._running, new, self._kv.pool.num_available):
+            shared = prefix if fork is None else self._kv.find_shareable_rows(fork.donor, fork.num_tokens)
+            new = self._kv.count_new_blocks(request, shared)
+            if not full and self._reservation.can_admit(request, self._running, new, self._kv.pool.num_available):
                 self._admit(request, shared, builder, now, fork)
                 forked |= fork is not None
                 continue
-            # What a copy of this step is made from must not be given to anybody else.
+            # A preemption could free blocks that a copy of this step reads.
             if not forked:
-                self._displace(request, prefix, missing, num_before, builder, now)
+                self._preempt_for(request, prefix, missing, num_before, builder, now)
             return
 
     def _admit_for_share(self, builder: BatchBuilder, now: float) -> None:
         """All slots are taken: admit the next request of a tenant that has fewer than another."""
-        for request in self._admission_preemption.due_a_slot(islice(self._queue.heads(), MAX_PASSING), self._running):
-            if not builder.allows(request) or self._slots.only_reserved_left(request):
+        for request in self._admission_preemption.find_underserved(
+            islice(self._queue.first_of_each_tenant(), MAX_PASSING), self._running
+        ):
+            if not builder.serves_class(request) or self._slots.only_reserved_left(request):
                 continue
             if self._slots.tenant_is_full(request):
                 continue
             prefix = self._kv.find_prefix(request)
-            missing = self._slots.missing(request)
-            if self._displace(request, prefix, missing, len(self._running), builder, now):
+            missing = self._slots.count_missing(request)
+            if self._preempt_for(request, prefix, missing, len(self._running), builder, now):
                 return
 
-    def _displace(
+    def _preempt_for(
         self, request: Request, prefix: list[int], missing: int, num_before: int, builder: BatchBuilder, now: float
     ) -> bool:
-        """Admit a request in the place of others, of the first ``num_before`` that run; False where none make way."""
+        """Admit a request in the place of some of the first ``num_before`` that run; False without victims."""
         running = self._running
-        victims = self._admission_preemption.victims_for(request, prefix, running, missing, running[:num_before])
+        victims = self._admission_preemption.find_victims(request, prefix, running, missing, running[:num_before])
         for victim in victims:
             self._preemption.preempt(victim, builder, for_share=self._shares_slots)
         if victims:
@@ -140,7 +142,7 @@ class Admission:
             self._admit(request, prefix, builder, now)
         return bool(victims)
 
-    def find_passing(self, builder: BatchBuilder, cut_short: Request) -> int:
+    def find_passing_prompts(self, builder: BatchBuilder, cut_short: Request) -> int:
         """The waiting requests that are served before ``cut_short``, the first running prompt beyond the budget.
 
         Returns the tokens that they need. Requests ahead of them in the queue are admitted with them, so that none is
@@ -152,27 +154,27 @@ class Admission:
             slots -= request.slots
             if tokens >= builder.budget or (slots < 0 and not self._queue.preempts):
                 break
-            count = self._num_to_compute(request)
-            request.due = self._shares.due(count, ahead=tokens)
-            if count and builder.allows(request) and self._shares.passes(request, cut_short):
+            count = self._count_uncached(request)
+            request.due = self._shares.due_time(count, ahead=tokens)
+            if count and builder.serves_class(request) and self._shares.is_served_before(request, cut_short):
                 builder.passing.add(request)
                 tokens += count
         return tokens
 
-    def _num_to_compute(self, request: Request) -> int:
+    def _count_uncached(self, request: Request) -> int:
         """Tokens that the request would have to compute; 0 if it would wait for others to compute them."""
         prefix = self._kv.find_prefix(request)
-        cached = max(self._kv.num_tokens(prefix), request.num_swapped)
-        fork = Fork.of(request, cached, self._kv)
-        if self._await_prefix and self._awaits(request, prefix, fork):
+        cached = max(self._kv.num_tokens(prefix), request.block_table.num_swapped)
+        fork = Fork.find(request, cached, self._kv)
+        if self._await_prefix and self._waits_for_prefix(request, prefix, fork):
             return 0
-        return request.num_uncomputed - (cached if fork is None or not fork.ready else fork.num_tokens)
+        return request.num_uncomputed - (cached if fork is None or not fork.is_ready else fork.num_tokens)
 
-    def _awaits(self, request: Request, prefix: list[int], fork: Fork | None) -> bool:
-        """Whether somebody who runs is computing what the request could share instead."""
-        if request.host_block_ids:
+    def _waits_for_prefix(self, request: Request, prefix: list[int], fork: Fork | None) -> bool:
+        """Whether a running request is computing a block that the request could share."""
+        if request.block_table.host_block_ids:
             return False
-        return self._kv.awaits(request, prefix) or (fork is not None and not fork.ready)
+        return self._kv.is_next_row_claimed(request, prefix) or (fork is not None and not fork.is_ready)
 
     def _admit(
         self, request: Request, prefix: list[int], builder: BatchBuilder, now: float, fork: Fork | None = None
@@ -181,26 +183,26 @@ class Admission:
         self._queue.remove(request)
         if fork is None:
             cached = self._kv.num_tokens(prefix)
-            self._kv.admit(request, prefix, max(cached, request.num_swapped))
+            self._kv.admit(request, prefix, max(cached, request.block_table.num_swapped))
         else:
             cached = fork.num_tokens
             self._kv.admit_fork(request, fork.donor, cached)
         self._running.append(request)
-        if request.group is not None:
-            self._slots.promised.add(request.group)
+        if request.slots > 1:
+            self._slots.promised.add(request)
         request.status = RequestStatus.RUNNING
         request.num_cached = request.num_computed = cached
-        if request.host_block_ids:
+        if request.block_table.host_block_ids:
             request.num_computed = self._swap.restore(request, cached)
-        self._count(request, now)
+        self._count_admission(request, now)
         if builder.passing is None or request not in builder.passing:
-            request.due = self._shares.due(request.num_uncomputed, builder.backlog)
-        self._queue.computed(request, request.num_computed)
+            request.due = self._shares.due_time(request.num_uncomputed, builder.backlog)
+        self._queue.count_computed(request, request.num_computed)
         given = builder.add(request)
         if given:
-            self._shares.serve(request, given, request.num_computed + given)
+            self._shares.count_service(request, given, request.num_computed + given)
 
-    def _count(self, request: Request, now: float) -> None:
+    def _count_admission(self, request: Request, now: float) -> None:
         counters = self._counters
         if self._prefix_cache:
             counters.prefix_queries += request.num_tokens
@@ -211,5 +213,5 @@ class Admission:
             counters.prompt_tokens += request.num_prompt
             counters.cached_prompt_tokens += request.num_cached
             counters.uncached_prompt_tokens += request.num_prompt - request.num_cached
-            counters.queue_seconds += now - request.arrival
+            counters.queue_seconds += now - request.spec.arrival
             counters.queue_count += 1

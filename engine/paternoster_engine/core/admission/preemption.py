@@ -1,4 +1,4 @@
-"""Who loses its KV blocks, for whom, and whether they are dropped or copied to the host."""
+"""Which requests lose their KV blocks, and whether the blocks are copied to host memory."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -21,12 +21,12 @@ def least_computed(running: Sequence[Request]) -> Request:
 
     24 to 59 % fewer wasted tokens than preempting the last admitted (vLLM RFC #54644).
     """
-    return min(running, key=lambda request: (request.num_computed, -request.arrival))
+    return min(running, key=lambda request: (request.num_computed, -request.spec.arrival))
 
 
 def least_important(running: Sequence[Request]) -> Request:
     """The least important class, and in it the request with the fewest computed tokens."""
-    return min(running, key=lambda request: (-request.priority, request.num_computed, -request.arrival))
+    return min(running, key=lambda request: (-request.spec.priority, request.num_computed, -request.spec.arrival))
 
 
 VICTIMS: Mapping[VictimName, ChooseVictim] = {
@@ -62,31 +62,31 @@ class Preemption:
         self._shares = TenantShares(config.tenant_weights, queue) if config.order == "fair-share" else None
 
     def make_room(self, request: Request, builder: BatchBuilder) -> None:
-        """Preempt somebody, or ``request`` itself, because the pool has no block for it."""
-        self.preempt(self._choose_victim(self._no_more_important(request)), builder)
+        """Preempt a request, possibly ``request`` itself, because the pool has no block for it."""
+        self.preempt(self._choose_victim(self._eligible_victims(request)), builder)
 
     def force(self, builder: BatchBuilder) -> None:
-        """Preempt somebody although there is no need."""
+        """Preempt a request although the pool has blocks."""
         self.preempt(self._choose_victim(self._running), builder)
 
     def preempt(self, request: Request, builder: BatchBuilder, *, for_share: bool = False) -> None:
-        """Take all blocks of a running request, with those of its whole group, and put it into the queue.
+        """Take all blocks of a running request, with those of all its sequences, and put it into the queue.
 
-        ``for_share``: for another tenant's, which says nothing of memory that is too small.
+        ``for_share``: for another tenant's share; it is not counted as a lack of memory.
         """
         request = request.leader
         for sequence in request.sequences:
             builder.remove(sequence)
             self._running.remove(sequence)
-            if request.group is None:
-                # Copies of what its sequences share would be many: a group is computed again.
+            if request.branches is None:
+                # Sequences that share blocks would need many copies: they are computed again.
                 self._swap.save(request)
             self._kv.release(sequence)
             sequence.num_computed = sequence.num_cached = 0
             sequence.status = RequestStatus.PREEMPTED
-        if request.group is not None:
-            request.group.fold()
-            self._slots.promised.discard(request.group)
+        if request.branches is not None:
+            request.branches.fold()
+        self._slots.promised.discard(request)
         builder.preempted.append(request)
         self._counters.preemptions += 1
         self._counters.requests_preempted += request.num_preemptions == 0 and not for_share
@@ -94,20 +94,20 @@ class Preemption:
         self._deadlines.watch(request)
         self._queue.insert(request)
 
-    def _no_more_important(self, request: Request) -> Sequence[Request]:
+    def _eligible_victims(self, request: Request) -> Sequence[Request]:
         """Running requests that may be preempted for ``request``: those below its class, else its equals and itself.
 
         With fair shares, of these the ones of the tenant that holds the most.
         """
         running: Sequence[Request] = self._running
         if self._config.uses_priority:
-            below = [other for other in running if other.priority > request.priority]
-            running = below or [other for other in running if other.priority == request.priority]
-        return running if self._shares is None else self._shares.largest(running, request)
+            below = [other for other in running if other.spec.priority > request.spec.priority]
+            running = below or [other for other in running if other.spec.priority == request.spec.priority]
+        return running if self._shares is None else self._shares.find_largest_tenant(running, request)
 
 
 class AdmissionPreemption:
-    """Whom a waiting request preempts. All or nothing: only if that lets it in, and no more than it takes."""
+    """Chooses victims for a waiting request: only if their blocks and slots suffice, and no more than that takes."""
 
     def __init__(self, config: SchedulerConfig, queue: WaitingQueue, reservation: Reservation, kv: KVCache) -> None:
         self._queue = queue
@@ -115,11 +115,11 @@ class AdmissionPreemption:
         self._kv = kv
         self._shares = TenantShares(config.tenant_weights, queue) if config.order == "fair-share" else None
 
-    def due_a_slot(self, requests: Iterable[Request], running: Sequence[Request]) -> Iterator[Request]:
+    def find_underserved(self, requests: Iterable[Request], running: Sequence[Request]) -> Iterator[Request]:
         """Those of ``requests`` whose tenants have fewer slots than another one, where slots are shared by tenant."""
-        return iter(()) if self._shares is None else self._shares.due_a_slot(requests, running)
+        return iter(()) if self._shares is None else self._shares.find_underserved(requests, running)
 
-    def victims_for(
+    def find_victims(
         self,
         request: Request,
         prefix: list[int],
@@ -131,39 +131,44 @@ class AdmissionPreemption:
 
         The least important first, of equals those with the least computed; empty when it outranks too few. With fair
         shares those of tenants that hold more. ``missing``: slots under the live cap that they must leave besides the
-        memory; a group leaves one for each sequence.
+        memory; a request leaves one for each of its sequences.
         """
         if not self._queue.preempts:
             return []
         if self._shares is not None:
-            new = self._kv.new_blocks(request, prefix)
-            return self._shares.victims_for(
-                request, new, running, eligible, missing, lambda victims: self._fits(victims, request, prefix, running)
+            new = self._kv.count_new_blocks(request, prefix)
+            return self._shares.find_victims(
+                request,
+                new,
+                running,
+                eligible,
+                missing,
+                lambda victims: self._fits_without(victims, request, prefix, running),
             )
-        lower = [other for other in eligible if other.leader is other and self._queue.outranks(request, other)]
-        lower.sort(key=lambda other: (-other.priority, other.num_computed))
+        lower = [other for other in eligible if other.leader is other and self._queue.may_preempt(request, other)]
+        lower.sort(key=lambda other: (-other.spec.priority, other.num_computed))
 
-        def enough(victims: Sequence[Request]) -> bool:
+        def frees_enough(victims: Sequence[Request]) -> bool:
             if sum(victim.width for victim in victims) < missing:
                 return False
-            return self._fits(victims, request, prefix, running)
+            return self._fits_without(victims, request, prefix, running)
 
-        if not lower or not enough(lower):
+        if not lower or not frees_enough(lower):
             return []
-        return next(lower[:count] for count in range(1, len(lower) + 1) if enough(lower[:count]))
+        return next(lower[:count] for count in range(1, len(lower) + 1) if frees_enough(lower[:count]))
 
-    def _fits(
+    def _fits_without(
         self, victims: Collection[Request], request: Request, prefix: list[int], running: Sequence[Request]
     ) -> bool:
         pool = self._kv.pool
-        freed = pool.freed_by(sequence.block_ids for victim in victims for sequence in victim.sequences)
-        new = self._kv.new_blocks(request, prefix) + len(freed.intersection(prefix))
+        freed = pool.find_freed(sequence.block_table.block_ids for victim in victims for sequence in victim.sequences)
+        new = self._kv.count_new_blocks(request, prefix) + len(freed.intersection(prefix))
         rest = [other for other in running if other.leader not in victims]
-        return self._reservation.admits(request, rest, new, pool.num_available + len(freed))
+        return self._reservation.can_admit(request, rest, new, pool.num_available + len(freed))
 
 
 class Swap:
-    """Host blocks 0..host_blocks-1, who holds them, and the copies that the batch in the making asks for."""
+    """Host blocks 0..host_blocks-1, their holders, and the copies that the next batch makes."""
 
     def __init__(self, config: SchedulerConfig, counters: Counters) -> None:
         self._block_size = config.block_size
@@ -181,41 +186,42 @@ class Swap:
         return len(self._free) + len(self._read)
 
     def save(self, request: Request) -> None:
-        """Keep what a victim that is about to lose its blocks has computed, if host memory has room for all of it."""
+        """Copy a victim's computed blocks to host memory, if it has room for all of them."""
         if not self._enabled:
             return
         end = -(-request.num_computed // self._block_size) * self._num_groups
-        # What windows have let go is in no block.
-        held = [entry for entry, block_id in enumerate(request.block_ids[:end]) if block_id]
+        # Windows have released the other blocks.
+        table = request.block_table
+        held = [entry for entry, block_id in enumerate(table.block_ids[:end]) if block_id]
         if not 0 < len(held) <= len(self._free):
             return
-        request.host_block_ids = {entry: self._free.pop() for entry in held}
-        request.num_swapped = request.num_computed
-        self._out += [(request.block_ids[entry], host) for entry, host in request.host_block_ids.items()]
+        table.host_block_ids = {entry: self._free.pop() for entry in held}
+        table.num_swapped = request.num_computed
+        self._out += [(table.block_ids[entry], host) for entry, host in table.host_block_ids.items()]
         self._counters.swapped_out_blocks += len(held)
 
     def restore(self, request: Request, num_cached: int) -> int:
-        """Bring a request that was given blocks back, but for its first tokens, which are in the pool already.
+        """Copy a request back into its new blocks, except its first tokens, which are in the pool already.
 
         Returns how many of its tokens are computed then.
         """
         cached = num_cached // self._block_size * self._num_groups
-        saved = request.host_block_ids
-        copies = [(host, request.block_ids[entry]) for entry, host in saved.items() if entry >= cached]
+        saved = request.block_table.host_block_ids
+        copies = [(host, request.block_table.block_ids[entry]) for entry, host in saved.items() if entry >= cached]
         self._in += copies
         self._counters.swapped_in_blocks += len(copies)
         self._read += saved.values()
-        computed = max(request.num_swapped, num_cached)
+        computed = max(request.block_table.num_swapped, num_cached)
         self._clear(request)
         return computed
 
-    def drop(self, request: Request) -> None:
-        """What was saved of the request is of no use any more."""
-        self._free += request.host_block_ids.values()
+    def discard(self, request: Request) -> None:
+        """Free the host blocks of a request."""
+        self._free += request.block_table.host_block_ids.values()
         self._clear(request)
 
     def take_copies(self) -> tuple[tuple[BlockCopy, ...], tuple[BlockCopy, ...]]:
-        """(out, in) for the batch that is built now."""
+        """Return the copies (out, in) of the batch that is built now."""
         copies = tuple(self._out), tuple(self._in)
         self._free += self._read
         self._out, self._in, self._read = [], [], []
@@ -223,11 +229,11 @@ class Swap:
 
     def check_integrity(self, requests: Iterable[Request], num_blocks: int) -> None:
         """Every host block is free or held by one of ``requests``; raises ``AssertionError``."""
-        held = [i for request in requests for i in request.host_block_ids.values()]
+        held = [i for request in requests for i in request.block_table.host_block_ids.values()]
         assert sorted([*held, *self._free, *self._read]) == list(range(num_blocks)), (
             "a host block is lost or held twice"
         )
 
     def _clear(self, request: Request) -> None:
-        request.host_block_ids = {}
-        request.num_swapped = 0
+        request.block_table.host_block_ids = {}
+        request.block_table.num_swapped = 0

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.waiting.waiting_queue import WaitingQueue
 
-Place = tuple[float, float]
+ServiceOrder = tuple[float, float]
 """(precedence, due): the lowest is served first."""
 
 
@@ -25,40 +25,40 @@ class PromptShares:
         """Prompt tokens given out so far."""
         self._queue = queue
 
-    def place(self, request: Request) -> Place:
+    def service_order(self, request: Request) -> ServiceOrder:
         """Of a prompt that runs."""
-        return self._queue.precedence(request), request.due
+        return self._queue.prompt_precedence(request), request.due
 
-    def in_order(self, prompts: Iterable[Request]) -> list[Request]:
+    def sort_prompts(self, prompts: Iterable[Request]) -> list[Request]:
         """Prompts that run, the first to be served first; equals as they come."""
-        return sorted(prompts, key=self.place)
+        return sorted(prompts, key=self.service_order)
 
-    def due(self, num_uncomputed: int, ahead: int = 0) -> float:
-        """When a prompt that is admitted now is due; ``ahead``: tokens that are to be computed before its own."""
+    def due_time(self, num_uncomputed: int, ahead: int = 0) -> float:
+        """Return when a prompt that is admitted now is due; ``ahead``: tokens that are computed before its own."""
         return self.clock + num_uncomputed + ahead
 
-    def place_call(self, requests: Iterable[Request]) -> None:
-        """Say when the prompts of one call are due, one after another, where they are computed whole.
+    def set_due_times(self, requests: Iterable[Request]) -> None:
+        """Set when the prompts of one call are due, one after another, where they are computed whole.
 
         A call of many is due later than one of few that comes after it, as a long prompt is later than a short one.
         """
         ahead = 0
         for request in requests:
-            request.due = self.due(request.num_prompt, ahead)
+            request.due = self.due_time(request.num_prompt, ahead)
             ahead += request.num_prompt
 
-    def passes(self, request: Request, prompt: Request) -> bool:
-        """Whether a request that waits, if it is due when it says, is served before a prompt that runs."""
-        precedence, due = self.place(request)
-        return (precedence, due + self._queue.lead(request, prompt)) < self.place(prompt)
+    def is_served_before(self, request: Request, prompt: Request) -> bool:
+        """Whether a waiting request with its present ``due`` is served before a prompt that runs."""
+        precedence, due = self.service_order(request)
+        return (precedence, due + self._queue.service_lead(request, prompt)) < self.service_order(prompt)
 
-    def serve(self, request: Request, num_tokens: int, stop: int) -> None:
+    def count_service(self, request: Request, num_tokens: int, stop: int) -> None:
         """``num_tokens`` of the request's tokens are computed in this step, up to ``stop``."""
         self.clock += num_tokens
-        self._queue.computed(request, stop)
+        self._queue.count_computed(request, stop)
 
 
-def first_cut_short(prompts: Sequence[Request], num_tokens: int) -> Request | None:
+def find_cut_short(prompts: Sequence[Request], num_tokens: int) -> Request | None:
     """The first of ``prompts`` that does not get all of its tokens when they share ``num_tokens`` in this order."""
     for request in prompts:
         num_tokens -= request.num_expected - request.num_computed

@@ -6,11 +6,11 @@ from typing import Protocol
 
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv.kv_groups import KVGroups
-from paternoster_engine.core.request import Request, SequenceGroup
+from paternoster_engine.core.request import Request
 
 
 class Slots:
-    """One slot is one running sequence under the live cap. A group takes all of its own when it is admitted."""
+    """One slot is one running sequence under the live cap. A request takes those of all its sequences at once."""
 
     def __init__(self, config: SchedulerConfig, running: Sequence[Request], live_cap: int | None) -> None:
         """``running``: the scheduler's own list, which it changes."""
@@ -18,9 +18,9 @@ class Slots:
         self._reserved = config.reserved_slots
         self._max_running = config.max_running_per_tenant
         self._running = running
-        self._live_cap = config.max_num_seqs if live_cap is None else self._checked(live_cap)
-        self.promised: set[SequenceGroup] = set()
-        """Groups that run as one sequence and will be several."""
+        self._live_cap = config.max_num_seqs if live_cap is None else self._check_live_cap(live_cap)
+        self.promised: set[Request] = set()
+        """Requests that run as one sequence and will be several."""
 
     @property
     def live_cap(self) -> int:
@@ -28,14 +28,14 @@ class Slots:
 
     @live_cap.setter
     def live_cap(self, cap: int) -> None:
-        self._live_cap = self._checked(cap)
+        self._live_cap = self._check_live_cap(cap)
 
     @property
     def num_free(self) -> int:
         """Below zero where the live cap was lowered beneath what runs."""
-        return self._live_cap - len(self._running) - sum(group.leader.slots - 1 for group in self.promised)
+        return self._live_cap - len(self._running) - sum(request.slots - 1 for request in self.promised)
 
-    def missing(self, request: Request) -> int:
+    def count_missing(self, request: Request) -> int:
         """Slots that others have to leave before the request may run, but no more than it would take."""
         if not self._running:
             return 0
@@ -43,52 +43,52 @@ class Slots:
 
     def only_reserved_left(self, request: Request) -> bool:
         """Whether all the slots that are left are for requests of a class above this one's."""
-        if self._reserved == 0 or request.priority < 0:
+        if self._reserved == 0 or request.spec.priority < 0:
             return False
-        ordinary = sum(other.slots for other in self._running if other.priority >= 0)
+        ordinary = sum(other.slots for other in self._running if other.spec.priority >= 0)
         return ordinary > 0 and ordinary + request.slots > self._live_cap - self._reserved
 
     def tenant_is_full(self, request: Request) -> bool:
         """Whether the request's tenant runs as much as it may; one that runs nothing never is."""
-        limits = request.limits
+        limits = request.spec.limits
         most = self._max_running if limits is None else limits.max_running
         if not most:
             return False
-        taken = sum(other.slots for other in self._running if other.tenant == request.tenant)
+        taken = sum(other.slots for other in self._running if other.spec.tenant == request.spec.tenant)
         return taken > 0 and taken + request.slots > most
 
-    def _checked(self, cap: int) -> int:
+    def _check_live_cap(self, cap: int) -> int:
         if not 1 <= cap <= self._capacity:
             raise ValueError(f"live_cap is {cap}: must be 1 to {self._capacity}, the capacity")
         return cap
 
 
 class Reservation(Protocol):
-    """Says whether a request may join ``running``.
+    """Decides whether a request may join ``running``.
 
     ``new`` blocks, of ``available`` ones, would be taken for the tokens it has now, and for all its sequences.
     """
 
-    def admits(self, request: Request, running: Sequence[Request], new: int, available: int) -> bool: ...
+    def can_admit(self, request: Request, running: Sequence[Request], new: int, available: int) -> bool: ...
 
 
-class Greedy:
+class GreedyReservation:
     """Room for the known tokens is enough, if a watermark is left for those that run already."""
 
     def __init__(self, watermark: int) -> None:
         self._watermark = watermark
 
-    def admits(self, request: Request, running: Sequence[Request], new: int, available: int) -> bool:
+    def can_admit(self, request: Request, running: Sequence[Request], new: int, available: int) -> bool:
         return new + (self._watermark if running else 0) <= available
 
 
-class NoEvict:
+class NoEvictReservation:
     """The largest number of blocks held at any later step fits, since the short ones leave before the long ones peak.
 
     LightLLM's future peak, made a bound that holds on any trace: a sequence that decodes grows by one token a step
     and leaves after as many steps as it has tokens left, later by the steps that the token budget can keep it back
     with its prompt, as all other prompts may be computed before it. Blocks shared by several are counted for each, but
-    for those that all of a group share.
+    for those that all sequences of a request share.
     """
 
     def __init__(self, config: SchedulerConfig) -> None:
@@ -100,16 +100,16 @@ class NoEvict:
         self._budget = config.max_batched_tokens
         self._prefill_first = config.prefill_first
         self._pauses = config.pause_lower_classes
-        # A step that is planned while another one runs comes before those have left who end with that one.
+        # A step planned while another one runs does not see the requests that end with that one.
         self._lag = 1 if config.overlap else 0
 
-    def admits(self, request: Request, running: Sequence[Request], new: int, available: int) -> bool:
+    def can_admit(self, request: Request, running: Sequence[Request], new: int, available: int) -> bool:
         """``running`` in order of admission."""
-        everybody = _leaders([*running, request])
-        leaving = sorted(zip(self._last_steps(everybody), everybody, strict=True), key=lambda pair: -pair[0])
+        requests = _list_leaders([*running, request])
+        leaving = sorted(zip(self._last_steps(requests), requests, strict=True), key=lambda pair: -pair[0])
         tokens = sequences = 0
         for count, (step, other) in enumerate(leaving, start=1):
-            tokens += other.width * _known(other)
+            tokens += other.width * _count_known(other)
             sequences += other.width
             # Most steps are far from the limit; only those near it are counted block by block.
             if tokens + sequences * (step + self._block_size - 1) <= self._rows * self._block_size:
@@ -120,7 +120,7 @@ class NoEvict:
 
     def _blocks_at(self, step: float, holders: Sequence[Request]) -> int:
         return sum(
-            self._groups.most_blocks(request, int(min(_known(request) + step, request.most_computed)))
+            self._groups.count_most_blocks(request, int(min(_count_known(request) + step, request.most_computed)))
             for request in holders
         )
 
@@ -130,38 +130,38 @@ class NoEvict:
         With prefill first all decode together or none does, so only steps that decode are counted.
         """
         if self._pauses:
-            # Who comes later may keep anybody back while others grow.
+            # A later request may pause any of them while others grow.
             return [math.inf] * len(running)
         if self._prefill_first:
             together = sum(r.width for r in running) <= self._budget
-            return [r.most_computed + 1 - _known(r) + self._lag if together else math.inf for r in running]
+            return [r.most_computed + 1 - _count_known(r) + self._lag if together else math.inf for r in running]
         ends: list[float] = []
         width = 0
-        work, widest = sum(map(_uncomputed, running)), sum(request.width for request in running)
+        work, widest = sum(map(_count_uncomputed, running)), sum(request.width for request in running)
         for request in running:
-            # Sequences of a group get longer together, so the last of them counts.
+            # The sequences of a request get longer together, so the last of them counts.
             width += request.width
-            prefilling = _uncomputed(request) > request.width
+            prefilling = _count_uncomputed(request) > request.width
             # Prompts get what those that decode leave; these are served in order of admission.
             room = self._budget - ((widest if prefilling else width) - 1)
             if room <= 0:
-                # Those ahead may use up the budget at every step.
+                # Requests ahead may use up the budget at every step.
                 ends.append(math.inf)
                 continue
             steps_to_first_sample = -(-work // room) if prefilling else 1
-            if request.group is not None and request.group.folded:
-                # Its sequences go on in the step after the one that computes what they have in common.
+            if request.branches is not None and request.branches.folded:
+                # Its sequences fork in the step after the one that computes what they have in common.
                 steps_to_first_sample += 1
-            ends.append(request.most_computed - _known(request) + steps_to_first_sample - 1 + self._lag)
+            ends.append(request.most_computed - _count_known(request) + steps_to_first_sample - 1 + self._lag)
         return ends
 
 
 def make_reservation(config: SchedulerConfig) -> Reservation:
     match config.admission:
         case "greedy":
-            return Greedy(config.watermark_blocks)
+            return GreedyReservation(config.watermark_blocks)
         case "no-evict":
-            return NoEvict(config)
+            return NoEvictReservation(config)
 
 
 def projected_peak_tokens(running: Sequence[Request], max_model_len: int, groups: KVGroups) -> int:
@@ -184,22 +184,23 @@ def projected_peak_tokens(running: Sequence[Request], max_model_len: int, groups
         held += known
         peak = max(peak, held + left * count)
     whole = groups.count - len(groups.with_window)
-    return whole * peak + sum(groups.in_windows(known + left) for left, known in pairs)
+    return whole * peak + sum(groups.count_window_tokens(known + left) for left, known in pairs)
 
 
-def _leaders(running: Sequence[Request]) -> list[Request]:
+def _list_leaders(running: Sequence[Request]) -> list[Request]:
     """Each request once, whether it runs as one sequence or as several."""
     return [request for request in running if request.leader is request]
 
 
-def _known(request: Request) -> int:
+def _count_known(request: Request) -> int:
     """Tokens of the request, or of each of its sequences."""
-    return request.num_expected if request.group is None else request.group.num_tokens
+    return request.num_expected if request.branches is None else request.branches.num_tokens
 
 
-def _uncomputed(request: Request) -> int:
+def _count_uncomputed(request: Request) -> int:
     """Tokens to compute before each of its sequences samples again."""
-    if request.group is None:
+    branches = request.branches
+    if branches is None:
         return request.num_expected - request.num_computed
-    apart = request.width * (request.group.num_tokens - request.num_tokens) if request.group.folded else 0
-    return sum(sequence.num_uncomputed for sequence in request.sequences) + apart
+    apart = request.width * (branches.num_tokens - request.num_tokens) if branches.folded else 0
+    return sum(sequence.num_uncomputed for sequence in branches.sequences) + apart

@@ -24,25 +24,25 @@ class StepBudget:
         self._left: dict[str, int] = {}
         """Step in which each other tenant had its last one; the latest last."""
 
-    def begin(self, tenant: str) -> None:
+    def add_request(self, tenant: str) -> None:
         """``tenant`` has one more request."""
         self._left.pop(tenant, None)
         self._requests[tenant] += 1
 
-    def end(self, tenant: str, step: int) -> None:
+    def remove_request(self, tenant: str, step: int) -> None:
         """``tenant`` has one request less, in ``step``."""
         self._requests[tenant] -= 1
         if not self._requests[tenant]:
             del self._requests[tenant]
             self._left[tenant] = step
 
-    def tokens(self, step: int, num_running: int) -> int:
+    def limit_tokens(self, step: int, num_running: int) -> int:
         """Return the most tokens of ``step``; each of the ``num_running`` sequences gets at least one."""
-        if self.shared is None or not self._several(step):
+        if self.shared is None or not self._is_shared(step):
             return max(self.live, num_running)
         return min(max(self.live, num_running), max(self.shared, num_running + LEAST_TOKENS))
 
-    def _several(self, step: int) -> bool:
+    def _is_shared(self, step: int) -> bool:
         while self._left and step - next(iter(self._left.values())) > RECENT_STEPS:
             del self._left[next(iter(self._left))]
         return len(self._requests) + len(self._left) > 1

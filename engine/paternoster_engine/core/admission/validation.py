@@ -12,7 +12,7 @@ from paternoster_engine.core.errors import (
     QueueTooSlow,
     TenantQueueFull,
     TenantRateExceeded,
-    TooManyBeams,
+    TooManySequences,
 )
 from paternoster_engine.core.kv.kv_groups import KVGroups
 from paternoster_engine.core.request import Request
@@ -42,7 +42,7 @@ class RequestValidation:
             # By the first of a call: a large one that meets a short queue would be refused for ever.
             self._check_wait(requests[0], pace)
         for request in requests:
-            self.quota.charge(request, request.num_prompt, request.arrival)
+            self.quota.charge_tokens(request, request.num_prompt, request.spec.arrival)
 
     def _check_one(self, request: Request) -> None:
         config = self._config
@@ -52,35 +52,35 @@ class RequestValidation:
             raise ValueError("where prompts are computed in one step each there is nothing after them")
         if request.max_total_tokens > config.max_model_len:
             raise PromptTooLong(request.num_prompt, request.params.max_tokens, config.max_model_len)
-        blocks = self._groups.ever_blocks(request)
+        blocks = self._groups.count_required_blocks(request)
         if blocks > config.num_blocks:
             raise NeverFits(blocks, config.num_blocks, config.block_size)
         if request.width > config.max_num_seqs:
-            raise TooManyBeams(request.width, config.max_num_seqs)
+            raise TooManySequences(request.width, config.max_num_seqs)
 
     def _check_room(self, request: Request, ahead: int) -> None:
         """``ahead``: requests of the same call before this one."""
         total, places = self._queue.count_waiting() + ahead, self._config.max_queued_requests
-        if total >= places and not self._has_own_room(request, ahead, places):
+        if total >= places and not self._has_tenant_queue_share(request, ahead, places):
             raise QueueFull(total)
-        self.quota.check(request, self._queue.count_waiting(request.tenant) + ahead)
+        self.quota.check(request, self._queue.count_waiting(request.spec.tenant) + ahead)
 
     def _check_wait(self, request: Request, pace: QueuePace) -> None:
         waiting = self._queue.count_waiting()
         seconds = (waiting + 1) * pace.seconds_between
         places = int(pace.most_seconds / pace.seconds_between) if pace.seconds_between else waiting + 1
-        if seconds > pace.most_seconds and not self._has_own_room(request, 0, places):
+        if seconds > pace.most_seconds and not self._has_tenant_queue_share(request, 0, places):
             raise QueueTooSlow(waiting, seconds, pace.most_seconds)
 
-    def _has_own_room(self, request: Request, ahead: int, places: int) -> bool:
+    def _has_tenant_queue_share(self, request: Request, ahead: int, places: int) -> bool:
         """Whether the request's tenant has less than an equal part of the queue's ``places``, which others have filled.
 
         That part comes on top: with ``n`` tenants there are never more than 1 + 1/2 + ... + 1/n times as many as one
         may queue. Requests without an identity are all of one tenant.
         """
-        if self._config.order != "fair-share" and request.limits is None:
+        if self._config.order != "fair-share" and request.spec.limits is None:
             return False
-        own = self._queue.count_waiting(request.tenant)
+        own = self._queue.count_waiting(request.spec.tenant)
         others = self._queue.count_tenants() - (own > 0)
         return own + ahead < places // (others + 1)
 
@@ -91,7 +91,7 @@ MAX_BUCKETS = 4096
 
 
 @dataclass(slots=True)
-class _Bucket:
+class _TokenBucket:
     level: float
     filled: float
     """When the level was right."""
@@ -119,35 +119,35 @@ class TenantQuota:
             tokens_per_second=config.tenant_tokens_per_second,
             token_burst=config.tenant_token_burst,
         )
-        self._buckets: dict[str, _Bucket] = {}
+        self._buckets: dict[str, _TokenBucket] = {}
 
     def check(self, request: Request, num_waiting: int) -> None:
         """``num_waiting``: of the tenant. Raises :class:`TenantQueueFull` or :class:`TenantRateExceeded`."""
-        tenant, limits = request.tenant, request.limits or self._limits
+        tenant, limits = request.spec.tenant, request.spec.limits or self._limits
         if limits.max_queued and num_waiting >= limits.max_queued:
             raise TenantQueueFull(tenant, limits.max_queued)
         if limits.tokens_per_second:
-            bucket = self._bucket(tenant, limits, request.arrival)
-            if bucket.empty_since is not None and bucket.empty_since < request.arrival:
+            bucket = self._refill_bucket(tenant, limits, request.spec.arrival)
+            if bucket.empty_since is not None and bucket.empty_since < request.spec.arrival:
                 wait = max(1, math.ceil(-bucket.level / bucket.rate))
                 raise TenantRateExceeded(tenant, bucket.rate, wait)
 
-    def charge(self, request: Request, num_tokens: int, now: float) -> None:
-        limits = request.limits or self._limits
+    def charge_tokens(self, request: Request, num_tokens: int, now: float) -> None:
+        limits = request.spec.limits or self._limits
         if limits.tokens_per_second:
-            bucket = self._bucket(request.tenant, limits, now)
+            bucket = self._refill_bucket(request.spec.tenant, limits, now)
             bucket.level -= num_tokens
             if bucket.level <= 0 and bucket.empty_since is None:
                 bucket.empty_since = now
 
-    def _bucket(self, tenant: str, limits: TenantLimits, now: float) -> _Bucket:
+    def _refill_bucket(self, tenant: str, limits: TenantLimits, now: float) -> _TokenBucket:
         rate = limits.tokens_per_second
         burst = limits.token_burst or DEFAULT_BURST_SECONDS * rate
         bucket = self._buckets.get(tenant)
         if bucket is None:
             if len(self._buckets) >= MAX_BUCKETS:
-                self._forget(now)
-            bucket = self._buckets[tenant] = _Bucket(burst, now, rate, burst)
+                self._forget_buckets(now)
+            bucket = self._buckets[tenant] = _TokenBucket(burst, now, rate, burst)
         elif now > bucket.filled:
             bucket.level = bucket.level_at(now)
             bucket.filled = now
@@ -156,7 +156,7 @@ class TenantQuota:
         bucket.rate, bucket.burst = rate, burst
         return bucket
 
-    def _forget(self, now: float) -> None:
+    def _forget_buckets(self, now: float) -> None:
         """Full buckets, and where few are, half of all: those that lack least, so that few tokens are given away."""
         lacking = {t: b for t, b in self._buckets.items() if b.level_at(now) < b.burst}
         if len(lacking) > MAX_BUCKETS // 2:

@@ -1,1 +1,1 @@
-"""Who holds which KV block, and by which keys blocks are found."""
+"""The KV blocks of requests, and the keys by which the prefix cache finds blocks."""

@@ -1,4 +1,4 @@
-"""KV blocks and who holds them: reference counts, a free list in order of reuse, and the cache of full blocks."""
+"""KV blocks and their holders: reference counts, a free list in order of reuse, and the cache of full blocks."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,7 +7,7 @@ from paternoster_engine.core.kv.block_residency import BlockResidency
 
 
 class KVCacheBlock:
-    """One block of the KV pool; ``prev`` and ``next`` link it into the free list while nobody holds it."""
+    """One block of the KV pool; ``prev`` and ``next`` link it into the free list while it has no holder."""
 
     __slots__ = ("block_id", "key", "next", "prev", "ref_count")
 
@@ -39,11 +39,11 @@ class FreeList:
             block = block.next
 
     def append(self, block: KVCacheBlock) -> None:
-        """Last to be reused."""
+        """Add a block that is reused last."""
         self._insert(block, self._root.prev, self._root)
 
     def prepend(self, block: KVCacheBlock) -> None:
-        """First to be reused."""
+        """Add a block that is reused first."""
         self._insert(block, self._root, self._root.next)
 
     def popleft(self) -> KVCacheBlock:
@@ -80,7 +80,7 @@ class BlockPool:
             self._free.append(block)
         self._by_key: dict[bytes, KVCacheBlock] = {}
         self.num_cached = 0
-        """Blocks that nobody holds and the prefix cache can still serve."""
+        """Blocks without a holder that the prefix cache can still serve."""
         self.residency = BlockResidency()
 
     @property
@@ -90,36 +90,36 @@ class BlockPool:
 
     @property
     def num_free(self) -> int:
-        """Blocks that nobody holds and that hold nothing of use."""
+        """Blocks without a holder and without cached content."""
         return len(self._free) - self.num_cached
 
     @property
     def num_used(self) -> int:
         return self.num_blocks - len(self._free)
 
-    def lookup(self, key: bytes) -> int | None:
+    def find_block(self, key: bytes) -> int | None:
         """The block with this content, held or not."""
         block = self._by_key.get(key)
         return None if block is None else block.block_id
 
-    def num_unheld(self, block_ids: Sequence[int]) -> int:
-        """How many of ``block_ids`` nobody holds: taking them uses up that many available blocks."""
+    def count_unheld(self, block_ids: Sequence[int]) -> int:
+        """Return how many of ``block_ids`` have no holder: sharing them uses up that many available blocks."""
         return sum(i != 0 and self._blocks[i].ref_count == 0 for i in block_ids)
 
-    def freed_by(self, tables: Iterable[Sequence[int]]) -> set[int]:
-        """Blocks that would become available if all of ``tables`` were released."""
+    def find_freed(self, tables: Iterable[Sequence[int]]) -> set[int]:
+        """Return the blocks that would become available if all of ``tables`` were released."""
         held = Counter(i for table in tables for i in table)
         return {i for i, count in held.items() if self._blocks[i].ref_count == count}
 
-    def take_new(self, count: int) -> list[int]:
+    def allocate(self, count: int) -> list[int]:
         """Hand out ``count`` blocks, the least recently useful first.
 
         Raises ``IndexError``, with nothing changed, when fewer are available.
         """
         if count > len(self._free):
-            raise IndexError(f"{count} blocks were asked for, {len(self._free)} are available")
-        taken = [self._take_one() for _ in range(count)]
-        self.residency.allocated(taken)
+            raise IndexError(f"{count} blocks requested, {len(self._free)} are available")
+        taken = [self._allocate_one() for _ in range(count)]
+        self.residency.record_allocation(taken)
         return taken
 
     def is_shared(self, block_id: int) -> bool:
@@ -127,7 +127,7 @@ class BlockPool:
         return self._blocks[block_id].ref_count > 1
 
     def share(self, block_ids: Sequence[int]) -> None:
-        """One more holder for each of these blocks, which are held or cached."""
+        """Add a holder to each of these blocks, which are held or cached."""
         for i in block_ids:
             if i == 0:
                 continue
@@ -138,7 +138,7 @@ class BlockPool:
             block.ref_count += 1
 
     def release(self, block_ids: Iterable[int]) -> None:
-        """One holder less for each, in the order given; content of use is kept until the space is needed."""
+        """Remove a holder of each, in the order given; cached content stays until the block is needed."""
         for i in block_ids:
             if i == 0:
                 continue
@@ -153,14 +153,14 @@ class BlockPool:
                 self._free.append(block)
                 self.num_cached += 1
 
-    def remember(self, block_id: int, key: bytes) -> None:
-        """The block's content is ``key`` from now on; the first block with a content stays the one that is found."""
+    def cache_block(self, block_id: int, key: bytes) -> None:
+        """Register the content of a block under ``key``; of several blocks with one content the first is found."""
         block = self._blocks[block_id]
         if block.key is None and key not in self._by_key:
             block.key = key
             self._by_key[key] = block
 
-    def forget(self, key: bytes) -> None:
+    def uncache_key(self, key: bytes) -> None:
         """Remove ``key`` from the prefix cache; requests that hold its block keep it."""
         block = self._by_key.pop(key, None)
         if block is None:
@@ -171,8 +171,8 @@ class BlockPool:
             self._free.remove(block)
             self._free.prepend(block)
 
-    def forget_all(self) -> int:
-        """Empty the prefix cache; blocks that requests hold stay theirs. Returns how many became free of content."""
+    def clear_cache(self) -> int:
+        """Empty the prefix cache; requests keep the blocks that they hold. Returns how many became free of content."""
         freed = self.num_cached
         for block in self._by_key.values():
             block.key = None
@@ -196,7 +196,7 @@ class BlockPool:
         assert len([block for block in free if block.key is not None]) == self.num_cached
         assert [block.key for block in self._by_key.values()] == list(self._by_key)
 
-    def _take_one(self) -> int:
+    def _allocate_one(self) -> int:
         block = self._free.popleft()
         if block.key is not None:
             del self._by_key[block.key]

@@ -46,20 +46,20 @@ class BlockResidency:
         self._until_sample = self._draw_interval() - 1
         """Blocks to pass over before the next one that is followed."""
 
-    def allocated(self, block_ids: Sequence[int]) -> None:
-        """These blocks were handed out anew; whatever they held is gone."""
+    def record_allocation(self, block_ids: Sequence[int]) -> None:
+        """Record that these blocks were allocated, which evicts what they held."""
         if self._followed:
             for block_id in block_ids:
                 if block_id in self._followed:
-                    self._evict(block_id)
+                    self._record_eviction(block_id)
         self._until_sample -= len(block_ids)
         while self._until_sample < 0:
             # Negative, so it counts from the end of what was allocated.
             self._followed[block_ids[self._until_sample]] = self.now, self.now
             self._until_sample += self._draw_interval()
 
-    def accessed(self, block_ids: Sequence[int]) -> None:
-        """A request begins with these blocks, which the prefix cache found."""
+    def record_access(self, block_ids: Sequence[int]) -> None:
+        """Record that a request begins with these blocks, which the prefix cache found."""
         if not self._followed:
             return
         for block_id in block_ids:
@@ -68,7 +68,7 @@ class BlockResidency:
                 self.reuse_gap.observe(self.now - times[1])
                 self._followed[block_id] = times[0], self.now
 
-    def _evict(self, block_id: int) -> None:
+    def _record_eviction(self, block_id: int) -> None:
         allocated, accessed = self._followed.pop(block_id)
         self.lifetime.observe(self.now - allocated)
         self.idle_before_evict.observe(self.now - accessed)

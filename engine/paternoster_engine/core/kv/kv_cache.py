@@ -1,6 +1,7 @@
-"""Which blocks a request holds: shared prefixes, forks, growth block by block, and release."""
+"""Block tables of requests: shared prefixes, forks, growth block by block, and release."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from paternoster_engine.core.batch import BlockCopy
 from paternoster_engine.core.kv.block_keys import chain_key
@@ -22,7 +23,7 @@ class KVCache:
         self._claims: dict[bytes, Request] = {}
         """Key of a full row that is not in the pool yet -> the running request that computes it next."""
         self._copies: dict[int, int] = {}
-        """Block copied to -> block copied from, before the batch in the making is computed."""
+        """Block copied to -> block copied from, before the next batch is computed."""
 
     def num_tokens(self, prefix: Sequence[int]) -> int:
         """Tokens that the rows ``prefix`` of a block table stand for."""
@@ -38,210 +39,214 @@ class KVCache:
             return table
         groups = self.groups
         for row in range(request.num_reusable // self.block_size):
-            key = self.key(request, row)
+            key = self.row_key(request, row)
             for tag, windowed in zip(self._tags, groups.windowed, strict=True):
-                block_id = 0 if windowed else self.pool.lookup(key + tag)
+                block_id = 0 if windowed else self.pool.find_block(key + tag)
                 if block_id is None:
                     del table[row * groups.count :]
-                    return self._find_windows(request, table)
+                    return self._limit_to_windows(request, table)
                 table.append(block_id)
-        return self._find_windows(request, table)
+        return self._limit_to_windows(request, table)
 
-    def _find_windows(self, request: Request, table: list[int]) -> list[int]:
+    def _limit_to_windows(self, request: Request, table: list[int]) -> list[int]:
         """The most rows of ``table``, which has the other groups' blocks, of which windows have what they need next.
 
         From the last row down, as a row that is missing is needed for all longer beginnings that were not ruled out.
         """
         groups, count = self.groups, self.groups.count
         rows = row = len(table) // count
-        while row > groups.first_needed(rows):
+        while row > groups.first_window_row(rows):
             row -= 1
             for group, tag in enumerate(self._tags):
                 if not groups.windowed[group] or row < groups.first_row(group, rows):
                     continue
-                block_id = self.pool.lookup(self.key(request, row) + tag)
+                block_id = self.pool.find_block(self.row_key(request, row) + tag)
                 if block_id is None:
                     rows = row
                     break
                 table[row * count + group] = block_id
         del table[rows * count :]
-        if request.num_swapped > rows * self.block_size:
-            # It goes on from further on, where windows see less of this.
-            self._forget_old(table, 0, request.num_swapped // self.block_size)
+        if request.block_table.num_swapped > rows * self.block_size:
+            # It continues after its swapped tokens, where windows see less of the prefix.
+            self._remove_old_rows(table, 0, request.block_table.num_swapped // self.block_size)
         return table
 
-    def awaits(self, request: Request, prefix: list[int]) -> bool:
+    def is_next_row_claimed(self, request: Request, prefix: list[int]) -> bool:
         """Whether the row after ``prefix`` is one that a running request is computing now.
 
-        Whoever waits for it holds nothing, so a wait ends: with the row, or with its computer's preemption or end.
+        A waiting request holds no blocks, so each wait ends: with the row, or the other request's preemption or end.
         """
         row = len(prefix) // self.groups.count
         if not self._claims or (row + 1) * self.block_size > request.num_reusable:
             return False
-        return self.key(request, row) in self._claims
+        return self.row_key(request, row) in self._claims
 
-    def new_blocks(self, request: Request, prefix: list[int]) -> int:
+    def count_new_blocks(self, request: Request, prefix: list[int]) -> int:
         """Available blocks that the request would take for all its known tokens, ``prefix`` shared.
 
-        Those that its sequences need to go on from there are counted, though they take them later.
+        Blocks that its sequences need after the fork are counted, though they are allocated later.
         """
         held = len(prefix) - prefix.count(0)
-        return self.groups.known_blocks(request) - held + self.pool.num_unheld(prefix)
+        return self.groups.count_known_blocks(request) - held + self.pool.count_unheld(prefix)
 
     def admit(self, request: Request, prefix: list[int], num_computed: int) -> None:
         """Give a request without blocks room for all its known tokens after ``num_computed``, ``prefix`` shared.
 
-        A group with a window gets what it needs at once; rows are let go at one end as they are taken at the other.
-        Raises ``IndexError`` when fewer than :meth:`new_blocks` are available.
+        A layer group with a window gets its blocks once; it releases rows at one end as it takes some at the other.
+        Raises ``IndexError`` when fewer than :meth:`count_new_blocks` are available.
         """
         self.pool.share(prefix)
-        self.pool.residency.accessed(prefix)
+        self.pool.residency.record_access(prefix)
         groups, row = self.groups, num_computed // self.block_size
-        rows, found = groups.rows(request.num_tokens), len(prefix) // groups.count
+        rows, found = groups.count_rows(request.num_tokens), len(prefix) // groups.count
         columns = range(groups.count)
         starts = [groups.first_row(group, row) for group in columns]
         ends = [groups.end_row(group, row, rows) for group in columns]
-        request.block_ids = [*prefix, *[0] * ((rows - found) * groups.count)]
+        table = request.block_table
+        table.block_ids = [*prefix, *[0] * ((rows - found) * groups.count)]
         taken = ((r, group) for r in range(found, rows) for group in columns if starts[group] <= r < ends[group])
-        self._fill(request, [r * groups.count + group for r, group in taken])
-        request.room = min(ends) * self.block_size
-        request.num_kept_rows = found
+        self._fill_entries(request, [r * groups.count + group for r, group in taken])
+        table.num_writable = min(ends) * self.block_size
+        table.num_cached_rows = found
         self._claim_next(request)
 
-    def holds(self, request: Request, num_tokens: int) -> bool:
-        """Whether a running request still has, or is to compute, all that it takes to go on from ``num_tokens``."""
+    def can_fork(self, request: Request, num_tokens: int) -> bool:
+        """Whether a running request has, or will compute, all blocks that a fork after ``num_tokens`` needs."""
         if request.num_computed < num_tokens:
             return True
-        groups, row, end = self.groups, num_tokens // self.block_size, self.groups.rows(num_tokens)
+        groups, row, end = self.groups, num_tokens // self.block_size, self.groups.count_rows(num_tokens)
         return all(
-            all(request.block_ids[group :: groups.count][groups.first_row(group, row) : end])
+            all(request.block_table.block_ids[group :: groups.count][groups.first_row(group, row) : end])
             for group in groups.with_window
         )
 
-    def beginning(self, request: Request, num_tokens: int) -> list[int]:
-        """Full rows of the first ``num_tokens`` tokens that a request :meth:`holds`, as far as these are needed."""
+    def find_shareable_rows(self, request: Request, num_tokens: int) -> list[int]:
+        """Return the full rows of the first ``num_tokens`` tokens of a request, without those that no window needs."""
         row = num_tokens // self.block_size
-        table = request.block_ids[: row * self.groups.count]
-        self._forget_old(table, 0, row)
+        table = request.block_table.block_ids[: row * self.groups.count]
+        self._remove_old_rows(table, 0, row)
         return table
 
     def admit_fork(self, request: Request, donor: Request, num_tokens: int) -> None:
         """As :meth:`admit`, beginning with the first ``num_tokens`` tokens of ``donor``, which are computed.
 
-        Full rows are shared; the last one is copied, as both go on to write to it.
+        Full rows are shared; the last one is copied, as both requests write to it.
         """
-        full = self.beginning(donor, num_tokens)
+        full = self.find_shareable_rows(donor, num_tokens)
         self.admit(request, full, num_tokens)
         if num_tokens % self.block_size:
             for entry in range(len(full), len(full) + self.groups.count):
-                self._copies[request.block_ids[entry]] = donor.block_ids[entry]
+                self._copies[request.block_table.block_ids[entry]] = donor.block_table.block_ids[entry]
 
     def fork(self, rows: Sequence[Request], parents: Sequence[Request]) -> None:
-        """Let ``rows[i]`` go on from where ``parents[i]`` is, all at once; each parent is one of the rows.
+        """Continue ``rows[i]`` from the tokens of ``parents[i]``, all at once; each parent is one of the rows.
 
-        All blocks are shared then. Those that none of the rows goes on from are given back.
+        All blocks are shared then. Blocks of rows that are no parent are released.
         """
-        begun = [(p.block_ids, p.room, p.block_keys, p.num_kept_rows, p.num_computed, p.max_computed) for p in parents]
-        for block_ids, *_ in begun:
-            self.pool.share(block_ids)
+        begun = [(replace(parent.block_table), parent.num_computed, parent.max_computed) for parent in parents]
+        for table, *_ in begun:
+            self.pool.share(table.block_ids)
         for row in rows:
             self.release(row)
-        for row, (block_ids, room, keys, kept, computed, max_computed) in zip(rows, begun, strict=True):
-            row.block_ids, row.room, row.block_keys = list(block_ids), room, keys[: computed // self.block_size]
-            row.num_kept_rows, row.num_computed, row.max_computed = kept, computed, max_computed
-            row.shares_tail = True
+        for row, (table, computed, max_computed) in zip(rows, begun, strict=True):
+            row.block_table = replace(
+                table,
+                block_ids=list(table.block_ids),
+                row_keys=table.row_keys[: computed // self.block_size],
+                shares_tail=True,
+                claimed_key=None,
+            )
+            row.num_computed, row.max_computed = computed, max_computed
 
-    def find_more(self, request: Request) -> None:
-        """Go on from the prefix cache's blocks, where these reach further than what the request holds."""
+    def extend_from_cache(self, request: Request) -> None:
+        """Replace the request's blocks by the prefix cache's, where these reach further."""
         found = self.find_prefix(request)
         num_tokens = self.num_tokens(found)
         if num_tokens <= request.num_computed:
             return
         # Full blocks that it has stay: other sequences share them, and the cache may have found equal ones instead.
         own = request.num_computed // self.block_size * self.groups.count
-        found[:own] = [mine if block else 0 for mine, block in zip(request.block_ids, found[:own], strict=False)]
+        table = request.block_table
+        found[:own] = [mine if block else 0 for mine, block in zip(table.block_ids, found[:own], strict=False)]
         self.pool.share(found)
-        self.pool.residency.accessed(found)
+        self.pool.residency.record_access(found)
         self.release(request)
-        request.block_ids, request.num_kept_rows = found, num_tokens // self.block_size
-        request.num_computed = request.room = num_tokens
+        table.block_ids, table.num_cached_rows = found, num_tokens // self.block_size
+        request.num_computed = table.num_writable = num_tokens
 
-    def grow(self, request: Request, num_tokens: int) -> bool:
-        """Room for ``num_tokens`` tokens in all, and none of it shared where the request writes next.
+    def grow_table(self, request: Request, num_tokens: int) -> bool:
+        """Allocate blocks for ``num_tokens`` tokens in all, and copies of shared ones that the request writes to next.
 
-        False, and nothing changed, when the pool is dry.
+        Returns False, with nothing changed, when the pool has too few.
         """
-        table, count, size = request.block_ids, self.groups.count, self.block_size
+        table, count, size = request.block_table, self.groups.count, self.block_size
         end = -(-num_tokens // size) * count
-        new = max(0, end - len(table))
-        gaps = self._gaps(request, end) if self.groups.with_window else ()
-        tail = self._shared_tail(request) if request.shares_tail else ()
+        new = max(0, end - len(table.block_ids))
+        gaps = self._find_gaps(request, end) if self.groups.with_window else ()
+        tail = self._find_shared_tail(request) if table.shares_tail else ()
         if new + len(gaps) + len(tail) > self.pool.num_available:
             return False
         for entry in tail:
-            self._own(request, entry)
-        request.shares_tail = False
+            self._copy_on_write(request, entry)
+        table.shares_tail = False
         if gaps:
-            self._fill(request, gaps)
+            self._fill_entries(request, gaps)
         if new:
-            table += self.pool.take_new(new)
-        request.room = max(request.room, end // count * size)
+            table.block_ids += self.pool.allocate(new)
+        table.num_writable = max(table.num_writable, end // count * size)
         return True
 
-    @property
-    def copying(self) -> bool:
-        """Whether the batch in the making begins with copies."""
-        return bool(self._copies)
-
     def take_copies(self) -> tuple[BlockCopy, ...]:
-        """Copies to be made before the batch that is built now."""
+        """Return the copies to make before the batch that is built now."""
         if not self._copies:
             return ()
         copies = tuple((source, target) for target, source in self._copies.items())
         self._copies.clear()
         return copies
 
-    def keep(self, request: Request, num_computed: int) -> None:
-        """The first ``num_computed`` tokens are in the pool: make their full rows findable, and let old ones go."""
-        first, full = request.num_kept_rows, num_computed // self.block_size
+    def cache_full_blocks(self, request: Request, num_computed: int) -> None:
+        """Add full blocks of the first ``num_computed`` tokens to the prefix cache; release those behind windows."""
+        table = request.block_table
+        first, full = table.num_cached_rows, num_computed // self.block_size
         if first >= full:
             return
         if self.prefix_cache:
             for row in range(first, full):
-                key = self.key(request, row)
+                key = self.row_key(request, row)
                 for entry, tag in enumerate(self._tags, start=row * self.groups.count):
-                    if request.block_ids[entry]:
-                        self.pool.remember(request.block_ids[entry], key + tag)
-        request.num_kept_rows = full
+                    if table.block_ids[entry]:
+                        self.pool.cache_block(table.block_ids[entry], key + tag)
+        table.num_cached_rows = full
         if self.groups.with_window:
-            self.pool.release(self._forget_old(request.block_ids, first, full))
-        self._disclaim(request)
+            self.pool.release(self._remove_old_rows(table.block_ids, first, full))
+        self._drop_claim(request)
         self._claim_next(request)
 
-    def forget(self, request: Request) -> None:
+    def uncache_blocks(self, request: Request) -> None:
         """Remove the request's blocks from the prefix cache, also those that it found there."""
-        for key in request.block_keys:
+        for key in request.block_table.row_keys:
             for tag in self._tags:
-                self.pool.forget(key + tag)
+                self.pool.uncache_key(key + tag)
 
     def release(self, request: Request) -> None:
-        """Take all blocks back, tail first, so that the beginning, which others may share, lives longest."""
-        self.pool.release(reversed(request.block_ids))
+        """Release all blocks, tail first, so that the beginning, which others may share, is evicted last."""
+        table = request.block_table
+        self.pool.release(reversed(table.block_ids))
         if self._copies:
-            for block_id in request.block_ids:
+            for block_id in table.block_ids:
                 self._copies.pop(block_id, None)
-        request.block_ids = []
-        request.num_kept_rows = request.room = 0
-        request.shares_tail = False
+        table.block_ids = []
+        table.num_cached_rows = table.num_writable = 0
+        table.shares_tail = False
         if request.drafting is not None:
             # A draft model has its own keys and values under the numbers of these blocks.
             request.drafting.num_read = 0
-        self._disclaim(request)
+        self._drop_claim(request)
 
-    def unkept_blocks(self, request: Request) -> list[int]:
-        """Blocks of a request that are not known to be computed."""
-        first = request.num_kept_rows * self.groups.count
-        return [block_id for block_id in request.block_ids[first:] if block_id]
+    def find_uncached_blocks(self, request: Request) -> list[int]:
+        """Return the blocks of a request that may not be computed yet."""
+        table = request.block_table
+        return [block_id for block_id in table.block_ids[table.num_cached_rows * self.groups.count :] if block_id]
 
     def stats(self) -> dict[str, int]:
         """The pool by the names in ``paternoster_contract.stats.EngineStats``, in blocks of all groups together."""
@@ -256,22 +261,23 @@ class KVCache:
 
     def check_integrity(self, requests: Iterable[Request]) -> None:
         """Every block is accounted for by ``requests``, and each has what its next token needs; ``AssertionError``."""
-        holders = [request for request in requests if request.block_ids]
-        self.pool.check_integrity(request.block_ids for request in holders)
+        holders = [request for request in requests if request.block_table.block_ids]
+        self.pool.check_integrity(request.block_table.block_ids for request in holders)
         groups = self.groups
         for request in holders:
-            row, end = request.num_computed // self.block_size, request.room // self.block_size
+            table = request.block_table
+            row, end = request.num_computed // self.block_size, table.num_writable // self.block_size
             for group in range(groups.count):
-                blocks = request.block_ids[group :: groups.count]
+                blocks = table.block_ids[group :: groups.count]
                 assert all(blocks[groups.first_row(group, row) : end]), f"group {group} lacks blocks: {blocks}"
-                # Only what is known to be computed is let go.
-                assert not any(blocks[: groups.first_row(group, request.num_kept_rows)])
+                # Windows release computed rows alone.
+                assert not any(blocks[: groups.first_row(group, table.num_cached_rows)])
 
-    def _fill(self, request: Request, entries: Sequence[int]) -> None:
-        for entry, block_id in zip(entries, self.pool.take_new(len(entries)), strict=True):
-            request.block_ids[entry] = block_id
+    def _fill_entries(self, request: Request, entries: Sequence[int]) -> None:
+        for entry, block_id in zip(entries, self.pool.allocate(len(entries)), strict=True):
+            request.block_table.block_ids[entry] = block_id
 
-    def _forget_old(self, table: list[int], first: int, row: int) -> list[int]:
+    def _remove_old_rows(self, table: list[int], first: int, row: int) -> list[int]:
         """Take out of ``table`` what windows need in row ``first`` and no more in ``row``; returns these blocks."""
         groups, old = self.groups, []
         for group in groups.with_window:
@@ -284,49 +290,50 @@ class KVCache:
                 table[entry] = 0
         return old
 
-    def _gaps(self, request: Request, end: int) -> list[int]:
+    def _find_gaps(self, request: Request, end: int) -> list[int]:
         """Entries before ``end`` that are to be written to and have no block yet.
 
         Groups without a window take the blocks of a prompt all at once, those with one as it is computed.
         """
-        first = request.room // self.block_size * self.groups.count
-        return [entry for entry in range(first, min(end, len(request.block_ids))) if not request.block_ids[entry]]
+        block_ids = request.block_table.block_ids
+        first = request.block_table.num_writable // self.block_size * self.groups.count
+        return [entry for entry in range(first, min(end, len(block_ids))) if not block_ids[entry]]
 
-    def _shared_tail(self, request: Request) -> list[int]:
+    def _find_shared_tail(self, request: Request) -> list[int]:
         """Entries of the block table that the request writes to next, where others hold these blocks, too."""
         row, used = divmod(request.num_computed, self.block_size)
         if used == 0:
             return []
         entries = range(row * self.groups.count, (row + 1) * self.groups.count)
-        return [entry for entry in entries if self.pool.is_shared(request.block_ids[entry])]
+        return [entry for entry in entries if self.pool.is_shared(request.block_table.block_ids[entry])]
 
-    def _own(self, request: Request, entry: int) -> None:
-        """Have a block of one's own copied from the shared one (copy on write)."""
-        shared = request.block_ids[entry]
-        (own,) = self.pool.take_new(1)
+    def _copy_on_write(self, request: Request, entry: int) -> None:
+        """Replace a shared block by a copy that the request alone holds."""
+        shared = request.block_table.block_ids[entry]
+        (own,) = self.pool.allocate(1)
         self._copies[own] = shared
-        request.block_ids[entry] = own
+        request.block_table.block_ids[entry] = own
         self.pool.release((shared,))
 
     def _claim_next(self, request: Request) -> None:
-        """Say which row the request computes next, if it knows all its tokens and nobody else computes it."""
-        row = request.num_kept_rows
+        """Claim the row that the request computes next, if its tokens are known and no other request has claimed it."""
+        row = request.block_table.num_cached_rows
         if not self.prefix_cache or (row + 1) * self.block_size > request.num_tokens:
             return
-        key = self.key(request, row)
+        key = self.row_key(request, row)
         if self._claims.setdefault(key, request) is request:
-            request.claimed_key = key
+            request.block_table.claimed_key = key
 
-    def _disclaim(self, request: Request) -> None:
-        if request.claimed_key is not None:
-            del self._claims[request.claimed_key]
-            request.claimed_key = None
+    def _drop_claim(self, request: Request) -> None:
+        if request.block_table.claimed_key is not None:
+            del self._claims[request.block_table.claimed_key]
+            request.block_table.claimed_key = None
 
-    def key(self, request: Request, row: int) -> bytes:
+    def row_key(self, request: Request, row: int) -> bytes:
         """Prefix-cache key of a row whose tokens are all known."""
-        keys = request.block_keys
+        keys = request.block_table.row_keys
         while len(keys) <= row:
             start = len(keys) * self.block_size
-            parent = keys[-1] if keys else request.cache_scope
+            parent = keys[-1] if keys else request.spec.cache_scope
             keys.append(chain_key(parent, request.tokens(start, start + self.block_size)))
         return keys[row]

@@ -7,7 +7,7 @@ from paternoster_engine.core.waiting.waiting_queue import WaitingQueue
 
 
 class Batching(Protocol):
-    """Says before each step whether it may admit anybody."""
+    """Decides before each step whether it may admit requests."""
 
     whole_batches: bool
     """A batch is chosen at once, however many steps its prompts take."""
@@ -25,7 +25,7 @@ class Continuous:
 
 
 class Static:
-    """A batch of whoever waits, as soon as the one before has drained."""
+    """A batch of the waiting requests, as soon as the one before has drained."""
 
     whole_batches = True
 
@@ -49,7 +49,7 @@ class Dynamic:
         waiting = queue.waiting if num_running == 0 else ()
         if not waiting:
             return False
-        return len(waiting) >= self._size or now - min(r.arrival for r in waiting) >= self._wait
+        return len(waiting) >= self._size or now - min(r.spec.arrival for r in waiting) >= self._wait
 
 
 def make_batching(config: SchedulerConfig) -> Batching:

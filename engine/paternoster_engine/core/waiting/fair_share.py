@@ -14,12 +14,12 @@ MAX_COUNTERS = 4096
 """Tenants remembered besides those that wait or run."""
 
 
-class FairShare:
+class FairShareQueue:
     """The tenant that was served least goes first: the weighted virtual token counter (VTC, Sheng et al., OSDI '24).
 
     A tenant's counter grows by what it is served over its weight: by tokens of prompts as they are computed, or found
     in the cache, and by each token sampled. A tenant that comes back is lifted to the least counter of those that wait,
-    or run where none waits: nobody saves up idle time. Within a tenant, preempted requests lead and others are served
+    or run where none waits: idle time earns no credit. Within a tenant, preempted requests lead and others are served
     in order of arrival.
     """
 
@@ -42,7 +42,7 @@ class FairShare:
 
     @property
     def waiting(self) -> Sequence[Request]:
-        # Only of copies, which sorted() and tuple() make in one go: other threads look at this.
+        # Other threads read this: sorted() and tuple() copy without releasing the interpreter lock.
         queues = sorted(self._queues.items(), key=lambda item: self.counters.get(item[0], 0.0))
         return [request for _, queue in queues for request in tuple(queue)]
 
@@ -55,22 +55,22 @@ class FairShare:
         return len(self._queues)
 
     def insert(self, request: Request) -> None:
-        tenant = request.tenant
+        tenant = request.spec.tenant
         if tenant not in self._queues:
-            self._lift(tenant)
+            self._lift_counter(tenant)
             self._queues[tenant] = deque()
         queue = self._queues[tenant]
-        index = bisect_right(queue, request.due, key=_due) if self._by_due else len(queue)
+        index = bisect_right(queue, request.due, key=_get_due) if self._by_due else len(queue)
         if request.status is RequestStatus.PREEMPTED:
-            index = sum(r.status is RequestStatus.PREEMPTED and r.arrival <= request.arrival for r in queue)
+            index = sum(r.status is RequestStatus.PREEMPTED and r.spec.arrival <= request.spec.arrival for r in queue)
         queue.insert(index, request)
 
     def remove(self, request: Request) -> None:
-        queue = self._queues[request.tenant]
+        queue = self._queues[request.spec.tenant]
         queue.remove(request)
         if not queue:
-            del self._queues[request.tenant]
-            self._last_to_leave = request.tenant
+            del self._queues[request.spec.tenant]
+            self._last_to_leave = request.spec.tenant
 
     def candidates(self) -> Iterator[Request]:
         passed: dict[str, int] = {}
@@ -84,50 +84,50 @@ class FairShare:
             if request.status is not RequestStatus.RUNNING:
                 passed[tenant] = passed.get(tenant, 0) + 1
 
-    def heads(self) -> Iterator[Request]:
+    def first_of_each_tenant(self) -> Iterator[Request]:
         tenants = sorted(self._queues, key=self.counters.__getitem__)
         return (self._queues[tenant][0] for tenant in tenants)
 
-    def outranks(self, request: Request, running: Request) -> bool:
+    def may_preempt(self, request: Request, running: Request) -> bool:
         return False
 
-    def precedence(self, request: Request) -> float:
+    def prompt_precedence(self, request: Request) -> float:
         return 0.0
 
-    def lead(self, request: Request, other: Request) -> float:
-        return max(0.0, self.counters[request.tenant] - self.counters[other.tenant])
+    def service_lead(self, request: Request, other: Request) -> float:
+        return max(0.0, self.counters[request.spec.tenant] - self.counters[other.spec.tenant])
 
-    def computed(self, request: Request, stop: int) -> None:
+    def count_computed(self, request: Request, stop: int) -> None:
         stop = min(stop, request.num_prompt)
         # What is computed again after a preemption was charged the first time.
         if stop > request.num_charged:
-            self._charge(request, PROMPT_TOKEN_COST * (stop - request.num_charged))
+            self._add_service(request, PROMPT_TOKEN_COST * (stop - request.num_charged))
             request.num_charged = stop
 
-    def sampled(self, request: Request) -> None:
-        self._charge(request, OUTPUT_TOKEN_COST)
+    def count_sampled(self, request: Request) -> None:
+        self._add_service(request, OUTPUT_TOKEN_COST)
 
-    def wasted(self, request: Request, num_tokens: int) -> None:
-        self._charge(request, PROMPT_TOKEN_COST * num_tokens)
+    def count_rejected(self, request: Request, num_tokens: int) -> None:
+        self._add_service(request, PROMPT_TOKEN_COST * num_tokens)
 
-    def _charge(self, request: Request, cost: float) -> None:
-        tenant, limits = request.tenant, request.limits
+    def _add_service(self, request: Request, cost: float) -> None:
+        tenant, limits = request.spec.tenant, request.spec.limits
         weight = self._weights.get(tenant, 1.0) if limits is None else limits.weight
         self.counters[tenant] = self.counters.get(tenant, 0.0) + cost / weight
 
-    def _lift(self, tenant: str) -> None:
-        """``tenant`` comes to a queue it was not in."""
+    def _lift_counter(self, tenant: str) -> None:
+        """Lift the counter of a tenant that begins to wait."""
         active = self._queues or self._tenants_running()
         if active:
             floor = min(self.counters[other] for other in active)
         else:
             floor = self.counters.get(self._last_to_leave or "", 0.0)
         if len(self.counters) >= MAX_COUNTERS:
-            self._forget(floor)
+            self._forget_counters(floor)
         self.counters[tenant] = max(self.counters.get(tenant, 0.0), floor)
 
-    def _forget(self, floor: float) -> None:
-        """Those whose counters a return would lift anyway; where they are few, the least served half of all."""
+    def _forget_counters(self, floor: float) -> None:
+        """Forget counters that a return would lift anyway; where they are few, the least served half of all."""
         absent = {t: c for t, c in self.counters.items() if t not in self._queues and c > floor}
         if len(absent) > MAX_COUNTERS // 2:
             absent = dict(sorted(absent.items(), key=lambda item: item[1])[-(MAX_COUNTERS // 2) :])
@@ -135,8 +135,8 @@ class FairShare:
         self.counters = {t: c for t, c in self.counters.items() if t in active} | absent
 
     def _tenants_running(self) -> set[str]:
-        return {request.tenant for request in self._running}
+        return {request.spec.tenant for request in self._running}
 
 
-def _due(request: Request) -> float:
+def _get_due(request: Request) -> float:
     return request.due

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request, RequestStatus
-from paternoster_engine.core.waiting.fair_share import FairShare
+from paternoster_engine.core.waiting.fair_share import FairShareQueue
 
 Rank = tuple[float, float]
 
@@ -19,7 +19,7 @@ class WaitingQueue(Protocol):
     """Requests without blocks."""
 
     preempts: bool
-    """A waiting request may preempt running ones: those that it :meth:`outranks`, or of tenants that hold more."""
+    """A waiting request may preempt running ones: those that it :meth:`may_preempt`, or of tenants that hold more."""
 
     @property
     def waiting(self) -> Sequence[Request]:
@@ -41,35 +41,35 @@ class WaitingQueue(Protocol):
     def remove(self, request: Request) -> None: ...
 
     def candidates(self) -> Iterator[Request]:
-        """In order of admission; those removed meanwhile were admitted, the others are passed over."""
+        """Yield requests in order of admission; those removed meanwhile were admitted, the others are passed over."""
         ...
 
-    def heads(self) -> Iterator[Request]:
-        """Of each tenant the first to be admitted, or of all where tenants do not matter."""
+    def first_of_each_tenant(self) -> Iterator[Request]:
+        """Yield the first request of each tenant, or of all where tenants do not matter."""
         ...
 
-    def outranks(self, request: Request, running: Request) -> bool:
+    def may_preempt(self, request: Request, running: Request) -> bool:
         """Whether ``request`` may preempt ``running``."""
         ...
 
-    def precedence(self, request: Request) -> float:
-        """Whose prompt is served first, whatever its length: the lowest."""
+    def prompt_precedence(self, request: Request) -> float:
+        """Rank of a prompt before its length counts; the lowest is served first."""
         ...
 
-    def lead(self, request: Request, other: Request) -> float:
-        """Tokens that the request's tenant was served beyond that of ``other``, where that counts; never below 0."""
+    def service_lead(self, request: Request, other: Request) -> float:
+        """Return how many tokens more the request's tenant was served than that of ``other``, where it counts."""
         ...
 
-    def computed(self, request: Request, stop: int) -> None:
-        """The first ``stop`` tokens of ``request`` are computed, or found in the cache."""
+    def count_computed(self, request: Request, stop: int) -> None:
+        """Count the first ``stop`` tokens of ``request`` as computed or found in the cache."""
         ...
 
-    def sampled(self, request: Request) -> None:
-        """``request`` was given a token."""
+    def count_sampled(self, request: Request) -> None:
+        """Count a sampled token of ``request``."""
         ...
 
-    def wasted(self, request: Request, num_tokens: int) -> None:
-        """So many tokens were computed for ``request`` that were proposed and proved wrong."""
+    def count_rejected(self, request: Request, num_tokens: int) -> None:
+        """Count ``num_tokens`` proposed tokens of ``request`` that were computed and rejected."""
         ...
 
 
@@ -99,15 +99,15 @@ class RankedQueue(ABC):
             queue.append(request)
         else:
             insort_right(queue, request, key=rank)
-        self._waiting_of[request.tenant] = self._waiting_of.get(request.tenant, 0) + 1
+        self._waiting_of[request.spec.tenant] = self._waiting_of.get(request.spec.tenant, 0) + 1
 
     def remove(self, request: Request) -> None:
         self.waiting.remove(request)
-        left = self._waiting_of[request.tenant] - 1
+        left = self._waiting_of[request.spec.tenant] - 1
         if left:
-            self._waiting_of[request.tenant] = left
+            self._waiting_of[request.spec.tenant] = left
         else:
-            del self._waiting_of[request.tenant]
+            del self._waiting_of[request.spec.tenant]
 
     def candidates(self) -> Iterator[Request]:
         queue, index = self.waiting, 0
@@ -117,46 +117,46 @@ class RankedQueue(ABC):
             if index < len(queue) and queue[index] is request:
                 index += 1
 
-    def heads(self) -> Iterator[Request]:
+    def first_of_each_tenant(self) -> Iterator[Request]:
         return islice(self.candidates(), 1)
 
-    def outranks(self, request: Request, running: Request) -> bool:
+    def may_preempt(self, request: Request, running: Request) -> bool:
         return False
 
-    def precedence(self, request: Request) -> float:
+    def prompt_precedence(self, request: Request) -> float:
         return 0.0
 
-    def lead(self, request: Request, other: Request) -> float:
+    def service_lead(self, request: Request, other: Request) -> float:
         return 0.0
 
-    def computed(self, request: Request, stop: int) -> None:  # noqa: B027
+    def count_computed(self, request: Request, stop: int) -> None:  # noqa: B027
         pass
 
-    def sampled(self, request: Request) -> None:  # noqa: B027
+    def count_sampled(self, request: Request) -> None:  # noqa: B027
         pass
 
-    def wasted(self, request: Request, num_tokens: int) -> None:  # noqa: B027
+    def count_rejected(self, request: Request, num_tokens: int) -> None:  # noqa: B027
         pass
 
 
-class FirstCome(RankedQueue):
+class FcfsQueue(RankedQueue):
     """First come, first served; preempted requests lead, in order of arrival."""
 
     def rank(self, request: Request) -> Rank:
-        return (0, request.arrival) if request.status is RequestStatus.PREEMPTED else (1, 0)
+        return (0, request.spec.arrival) if request.status is RequestStatus.PREEMPTED else (1, 0)
 
 
-class FirstDue(RankedQueue):
+class DueTimeQueue(RankedQueue):
     """In order of :attr:`Request.due`, for prompts that are computed whole: short ones do not wait for long calls."""
 
     def rank(self, request: Request) -> Rank:
         return request.due, 0
 
 
-class Interleaved(FirstCome):
-    """As :class:`FirstCome`, but preempted and fresh requests take turns.
+class InterleavedQueue(FcfsQueue):
+    """As :class:`FcfsQueue`, but preempted and fresh requests alternate.
 
-    For preemption by swap: coming back is cheap then, and a crowd of those that do must not shut out everybody else
+    For preemption by swap: resuming is cheap then, and many resumed requests must not delay all fresh ones
     (as in Hugging Face's continuous batching).
     """
 
@@ -166,7 +166,7 @@ class Interleaved(FirstCome):
 
     def candidates(self) -> Iterator[Request]:
         passed: set[Request] = set()
-        while (request := self._next(passed)) is not None:
+        while (request := self._find_next(passed)) is not None:
             preempted = request.status is RequestStatus.PREEMPTED
             yield request
             if request.status is RequestStatus.RUNNING:
@@ -174,8 +174,8 @@ class Interleaved(FirstCome):
             else:
                 passed.add(request)
 
-    def _next(self, passed: set[Request]) -> Request | None:
-        """The first of the kind whose turn it is, or of the other kind if there is none."""
+    def _find_next(self, passed: set[Request]) -> Request | None:
+        """Return the first request of the kind that is next, or of the other kind if there is none."""
         first: Request | None = None
         for request in self.waiting:
             if request in passed:
@@ -187,12 +187,12 @@ class Interleaved(FirstCome):
         return first
 
 
-class PriorityClasses(RankedQueue):
+class PriorityQueue(RankedQueue):
     """Lower ``priority`` first, as in vLLM; a class may preempt running requests of a class below it.
 
-    With aging, each ``aging`` seconds of waiting are worth one class, so that nobody starves. Waiting moves a request
-    forward in the queue and never makes it preempt anybody; what a request preempts is strictly below it in class and
-    would queue behind it, so two requests can never take turns in preempting each other.
+    With aging, each ``aging`` seconds of waiting are worth one class, so that no request starves. Waiting moves a
+    request forward in the queue and never lets it preempt another; what a request preempts is strictly below it in
+    class and would queue behind it, so two requests never preempt each other in turn.
     """
 
     preempts = True
@@ -205,28 +205,28 @@ class PriorityClasses(RankedQueue):
 
     def rank(self, request: Request) -> Rank:
         if self._aging == 0:
-            return request.priority, request.due if self._by_due else request.arrival
-        # All age at the same pace: who is ahead of whom does not change with time.
-        return request.arrival + request.priority * self._aging, request.priority
+            return request.spec.priority, request.due if self._by_due else request.spec.arrival
+        # All age at the same pace: their order does not change with time.
+        return request.spec.arrival + request.spec.priority * self._aging, request.spec.priority
 
-    def precedence(self, request: Request) -> float:
-        return request.priority
+    def prompt_precedence(self, request: Request) -> float:
+        return request.spec.priority
 
-    def outranks(self, request: Request, running: Request) -> bool:
-        return request.priority < running.priority and self.rank(request) < self.rank(running)
+    def may_preempt(self, request: Request, running: Request) -> bool:
+        return request.spec.priority < running.spec.priority and self.rank(request) < self.rank(running)
 
 
 def make_queue(config: SchedulerConfig, running: Sequence[Request]) -> WaitingQueue:
     """``running``: the scheduler's own list."""
     match config.order:
         case "fcfs" if config.whole_prompts:
-            return FirstDue()
+            return DueTimeQueue()
         case "fcfs":
-            return FirstCome() if config.preemption == "recompute" else Interleaved()
+            return FcfsQueue() if config.preemption == "recompute" else InterleavedQueue()
         case "priority":
-            return PriorityClasses(config.priority_aging, by_due=config.whole_prompts)
+            return PriorityQueue(config.priority_aging, by_due=config.whole_prompts)
         case "fair-share":
-            return FairShare(config.tenant_weights, running, by_due=config.whole_prompts)
+            return FairShareQueue(config.tenant_weights, running, by_due=config.whole_prompts)
 
 
 MIN_LIMIT = 1024
@@ -234,7 +234,7 @@ MIN_LIMIT = 1024
 
 
 class Deadlines:
-    """Requests with a deadline, the earliest first. One that decodes when its deadline passes goes on."""
+    """Requests with a deadline, the earliest first. A request that decodes when its deadline passes continues."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Request]] = []
@@ -242,18 +242,18 @@ class Deadlines:
         self._limit = MIN_LIMIT
 
     def watch(self, request: Request) -> None:
-        """Call for each request that joins the queue, and again when it comes back to it."""
-        if request.deadline is None:
+        """Add a request that joins the queue, or joins it again."""
+        if request.spec.deadline is None:
             return
         if len(self._heap) >= self._limit:
-            # Those that ended in time must not be kept until their deadline.
+            # Requests that ended in time need not stay until their deadline.
             self._heap = [entry for entry in self._heap if not entry[2].finished]
             heapify(self._heap)
             self._limit = max(MIN_LIMIT, 2 * len(self._heap))
-        heappush(self._heap, (request.deadline, next(self._order), request))
+        heappush(self._heap, (request.spec.deadline, next(self._order), request))
 
-    def expired(self, now: float) -> Iterator[Request]:
-        """Requests whose deadline is past and whose next step would be one of prefill."""
+    def pop_expired(self, now: float) -> Iterator[Request]:
+        """Remove and yield requests whose deadline is past and whose next step would be prefill."""
         while self._heap and self._heap[0][0] <= now:
             _, _, request = heappop(self._heap)
             prefilling = any(sequence.prefilling for sequence in request.sequences)

@@ -68,7 +68,7 @@ class DecodeSlots:
         for item in scheduled:
             slot = before.get(item.request)
             source, token = _input(item, slot)
-            blocks = item.request.block_ids
+            blocks = item.request.block_table.block_ids
             column = item.start // self._block_size
             last = blocks[column * self._num_groups : (column + 1) * self._num_groups]
             if slot is None or slot.row not in occupied:

@@ -69,7 +69,7 @@ class GraphRunner:
         }
         log.info("%d decode steps captured in %.1f s", len(self._sizes), time.monotonic() - started)
 
-    def chains(self, batch: Batch) -> bool:
+    def supports_async_scheduling(self, batch: Batch) -> bool:
         unknown = [item for item in batch.scheduled if item.start >= item.request.num_tokens]
         return not unknown or (_captured(batch) and self._rows.sampled_inputs(unknown))
 

@@ -13,7 +13,7 @@ from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.runner.cuda.decode_slots import DecodeSlot
 from paternoster_engine.runner.cuda.decode_step import DecodeStep
 from paternoster_engine.runner.cuda.row_fields import RowFields
-from paternoster_engine.sampling.columns import signed64
+from paternoster_engine.sampling.columns import to_signed64
 from paternoster_kernels.upload import upload
 
 
@@ -27,8 +27,8 @@ def decodes_alone(item: ScheduledRequest) -> bool:
     return (
         single
         and params.logprobs is None
-        and request.branching is None
-        and (request.matcher is None or (item.start < request.num_tokens and request.matcher.rests(request)))
+        and request.branch_selector is None
+        and (request.matcher is None or (item.start < request.num_tokens and request.matcher.is_unconstrained(request)))
         and not params.changes_logits
         and not params.allowed_tokens
         and item.stop - request.num_prompt >= params.min_tokens
@@ -52,7 +52,7 @@ def stage(step: DecodeStep, slots: Sequence[DecodeSlot]) -> None:
         "slots": [0] * len(slots),
         "sources": [slot.source for slot in slots],
         "columns": [slot.column for slot in slots],
-        "seeds": [signed64(request.seed) for request in requests],
+        "seeds": [to_signed64(request.seed) for request in requests],
         "top_k": [p.top_k for p in params],
         "top_p": [p.top_p for p in params],
         "min_p": [p.min_p for p in params],
@@ -69,10 +69,10 @@ def _upload_tables(tables: torch.Tensor, slots: Sequence[DecodeSlot]) -> None:
     if not slots:
         return
     groups = len(tables)
-    width = max(len(slot.item.request.block_ids) for slot in slots) // groups
+    width = max(len(slot.item.request.block_table.block_ids) for slot in slots) // groups
     host = torch.zeros(groups, len(slots), width, dtype=torch.int32)
     for number, slot in enumerate(slots):
-        table = np.array(slot.item.request.block_ids, dtype=np.int32).reshape(-1, groups)
+        table = np.array(slot.item.request.block_table.block_ids, dtype=np.int32).reshape(-1, groups)
         host.numpy()[:, number, : len(table)] = table.T
     rows = torch.tensor([slot.row for slot in slots])
     tables[:, :, :width].index_copy_(1, upload(rows, tables.device), upload(host, tables.device))

@@ -3,7 +3,9 @@
 from typing import Protocol
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest
+from paternoster_engine.core.block_table import BlockTable
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.runner.protocol import SynchronousRunner
 
@@ -57,5 +59,5 @@ def longest_decode(limits: StepLimits, num_groups: int = 1) -> Batch:
 def _last_tokens(row: int, length: int, count: int, block_size: int, num_groups: int) -> ScheduledRequest:
     """The last ``count`` tokens of a sequence of ``length``."""
     blocks = [BLOCK] * (-(-length // block_size) * num_groups)
-    request = Request(f"warm-up-{row}", [0] * length, PARAMS, block_ids=blocks)
+    request = Request(RequestSpec(f"warm-up-{row}", [0] * length, PARAMS), block_table=BlockTable(blocks))
     return ScheduledRequest(request, length - count, count, samples=True)

@@ -8,13 +8,13 @@ from typing import Any
 from llguidance import LLMatcher, LLTokenizer
 
 from paternoster_engine.sampling.grammars.errors import GrammarError
-from paternoster_engine.sampling.grammars.grammar import Grammar, reason
-from paternoster_engine.sampling.grammars.json_schema import OPTIONS
-from paternoster_engine.sampling.grammars.limits import MOST_WORK
+from paternoster_engine.sampling.grammars.grammar import Grammar, shorten_reason
+from paternoster_engine.sampling.grammars.json_schema import COMPILE_OPTIONS
+from paternoster_engine.sampling.grammars.limits import MAX_PARSER_COST
+from paternoster_engine.sampling.grammars.parser_cost import ParserCost
 from paternoster_engine.sampling.grammars.schemas.keywords import NUMBERS
 from paternoster_engine.sampling.grammars.schemas.rewriting import CompileFailure
 from paternoster_engine.sampling.grammars.source import GrammarSource, Translation, most_items, translate
-from paternoster_engine.sampling.grammars.work import Work
 
 KEYWORDS_OF_ERRORS: Mapping[str, tuple[str, ...]] = {
     "regex parse error": ("pattern",),
@@ -29,8 +29,8 @@ KEYWORDS_OF_ERRORS: Mapping[str, tuple[str, ...]] = {
     "exceeds the supported range": ("minLength", "maxLength"),
 }
 """Pattern of an error message of llguidance -> the keywords to leave out in the next attempt."""
-CIRCULAR = "circular references"
-ATTEMPTS = 3
+CIRCULAR_REFERENCES = "circular references"
+MAX_ATTEMPTS = 3
 
 
 def compile_source(tokenizer: LLTokenizer, source: GrammarSource, specials: frozenset[str]) -> Translation:
@@ -41,7 +41,7 @@ def compile_source(tokenizer: LLTokenizer, source: GrammarSource, specials: froz
     error message is about.
     """
     failure: CompileFailure | None = None
-    for attempt in range(ATTEMPTS):
+    for attempt in range(MAX_ATTEMPTS):
         made = _translate(source, specials, failure)
         try:
             _compile(tokenizer, source, made)
@@ -49,11 +49,11 @@ def compile_source(tokenizer: LLTokenizer, source: GrammarSource, specials: froz
             text = str(error)
             found = [keywords for fault, keywords in KEYWORDS_OF_ERRORS.items() if re.search(fault, text)]
             written = source.kind in ("regex", "choice", "grammar") and not source.outline
-            if written or attempt == ATTEMPTS - 1 or not (found or made.split):
+            if written or attempt == MAX_ATTEMPTS - 1 or not (found or made.split):
                 raise
             counts = {"minProperties", "maxProperties"}
             keywords = frozenset(key for keys in found for key in keys if failure is not None or key in counts)
-            circular = CIRCULAR in text
+            circular = CIRCULAR_REFERENCES in text
             if failure is not None:
                 keywords, circular = keywords | failure.left_out, circular or failure.circular
             failure = CompileFailure(failure.compiles if failure is not None else _SchemaChecks(), keywords, circular)
@@ -70,19 +70,19 @@ def _translate(source: GrammarSource, specials: frozenset[str], failure: Compile
     except GrammarError:
         raise
     except ValueError as error:
-        raise GrammarError(reason(str(error))) from error
+        raise GrammarError(shorten_reason(str(error))) from error
 
 
 def _compile(tokenizer: LLTokenizer, source: GrammarSource, made: Translation) -> None:
     try:
-        work = Work.of(made.text)
+        work = ParserCost.estimate(made.text)
     except RecursionError:
         raise GrammarError("it is nested too deeply") from None
     except ValueError as error:
-        raise GrammarError(reason(str(error))) from error
-    if work > MOST_WORK:
+        raise GrammarError(shorten_reason(str(error))) from error
+    if work > MAX_PARSER_COST:
         raise GrammarError(
-            f"too many ways lead to the same rules: {work} items to look at for one token, of at most {MOST_WORK}"
+            f"too many ways lead to the same rules: {work} items to look at for one token, of at most {MAX_PARSER_COST}"
         )
     Grammar(tokenizer, made.text, most_items(source)).check()
 
@@ -96,6 +96,6 @@ class _SchemaChecks:
     def __call__(self, schema: Mapping[str, Any]) -> bool:
         text = json.dumps(schema)
         if text not in self._known:
-            fault = LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(text, overrides=OPTIONS))
+            fault = LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(text, overrides=COMPILE_OPTIONS))
             self._known[text] = not any(re.search(pattern, fault) for pattern in KEYWORDS_OF_ERRORS)
         return self._known[text]

@@ -12,13 +12,13 @@ from llguidance import LLTokenizer
 from paternoster_engine.limited.process import LimitedProcess, Limits, ProcessEnded
 from paternoster_engine.sampling.grammars.errors import GrammarError, GrammarProcessLost
 from paternoster_engine.sampling.grammars.grammar import Grammar
-from paternoster_engine.sampling.grammars.limits import CPU_TIME, MAX_BYTES, MEMORY, STACK, WALL_TIME
+from paternoster_engine.sampling.grammars.limits import CPU_TIME, MAX_BYTES, MAX_MEMORY, MAX_STACK, WALL_TIME
 from paternoster_engine.sampling.grammars.schemas.rewriting import Unenforced
 from paternoster_engine.sampling.grammars.source import GrammarSource, most_items
 from paternoster_engine.sampling.grammars.vocabulary import Encode, Vocabulary
 
 
-class Compiler:
+class GrammarCompiler:
     """Not thread-safe: one thread owns it. The process is started with the first grammar, as is all else."""
 
     def __init__(self, vocabulary: Callable[[], Vocabulary], encode: Encode) -> None:
@@ -31,7 +31,7 @@ class Compiler:
         size = len(source.text.encode()) + len(source.outline.encode())
         if size > MAX_BYTES:
             raise GrammarError(f"it has {size} bytes, of at most {MAX_BYTES}")
-        answer = self._try(source)
+        answer = self._compile_in_process(source)
         if "error" in answer:
             raise GrammarError(answer["error"])
         # The same work again, so it ends as soon as it did there.
@@ -53,7 +53,7 @@ class Compiler:
     def _tokenizer(self) -> LLTokenizer:
         return self._vocabulary.tokenizer(self._encode)
 
-    def _try(self, source: GrammarSource) -> dict[str, Any]:
+    def _compile_in_process(self, source: GrammarSource) -> dict[str, Any]:
         process = self._ensure_process()
         try:
             return process.ask(source._asdict(), WALL_TIME)
@@ -69,7 +69,7 @@ class Compiler:
             return self._process
         self.close()
         process = LimitedProcess(
-            "paternoster_engine.sampling.grammars.worker", Limits(CPU_TIME, MEMORY, STACK, WALL_TIME)
+            "paternoster_engine.sampling.grammars.worker", Limits(CPU_TIME, MAX_MEMORY, MAX_STACK, WALL_TIME)
         )
         given = asdict(self._vocabulary)
         given["tokens"] = [token.decode("latin-1") for token in given["tokens"]]
@@ -94,22 +94,22 @@ class GrammarCache:
         found = self._entries.get(source)
         if isinstance(found, Grammar) and found.full:
             del self._entries[source]
-            self._held -= _size(source, found)
+            self._held -= _estimate_size(source, found)
             return None
         if found is not None:
             self._entries.move_to_end(source)
         return found
 
     def put(self, source: GrammarSource, made: Grammar | GrammarError) -> None:
-        if source in self._entries or _size(source, made) > self._most:
+        if source in self._entries or _estimate_size(source, made) > self._most:
             return
         self._entries[source] = made
-        self._held += _size(source, made)
+        self._held += _estimate_size(source, made)
         while self._held > self._most:
-            self._held -= _size(*self._entries.popitem(last=False))
+            self._held -= _estimate_size(*self._entries.popitem(last=False))
 
 
-def _size(source: GrammarSource, made: Grammar | GrammarError) -> int:
+def _estimate_size(source: GrammarSource, made: Grammar | GrammarError) -> int:
     """Bytes that a compiled grammar may grow to.
 
     Answers add states to a grammar's lexer: most grew by 0.3 MiB, one of wide character classes by 13 MiB; one of

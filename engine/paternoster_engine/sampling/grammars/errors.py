@@ -1,4 +1,4 @@
-"""Why an answer cannot be held to a grammar."""
+"""Errors of grammars that cannot constrain an answer."""
 
 
 class GrammarError(ValueError):
@@ -13,7 +13,7 @@ class GrammarProcessLost(RuntimeError):
 
 
 class GrammarQueueFull(RuntimeError):
-    """As many grammars wait to be compiled as may; try again later or elsewhere."""
+    """The queue of grammars to compile is full; try again later or elsewhere."""
 
     def __init__(self, waiting: int) -> None:
         super().__init__(

@@ -12,24 +12,24 @@ from llguidance import LLMatcher, LLTokenizer
 from paternoster_engine.core.matching import Row
 from paternoster_engine.sampling.allowed_tokens import without_ends
 from paternoster_engine.sampling.grammars.errors import GrammarError
-from paternoster_engine.sampling.grammars.limits import FORCED_TIME, ITEMS, MASK_TIME, STEP_TIME, parser_limits
+from paternoster_engine.sampling.grammars.limits import FORCED_TIME, MASK_TIME, MAX_ITEMS, STEP_TIME, parser_limits
 from paternoster_engine.sampling.grammars.schemas.rewriting import Unenforced
 from paternoster_engine.sampling.output_follower import OutputFollower
 
 TOO_SLOW = f"one of its masks takes more than {MASK_TIME:g} s of a processor: it forces too long a text"
-OPENINGS = (b'{"', b'[{"', b'"')
+ANSWER_OPENINGS = (b'{"', b'[{"', b'"')
 """What may be before the first name in an answer."""
-FULL = "too many states"
+LEXER_FULL = "too many states"
 TOO_WIDE = re.compile(r"row has \d+ items|Too many items")
 """In llguidance's words."""
 MAX_REASON = 300
-"""Most characters of llguidance's own words that a client is told."""
+"""Most characters of llguidance's message in an error."""
 
 
 class Grammar:
-    """Shared by all sequences that must be of it."""
+    """A compiled grammar, shared by all sequences that follow it."""
 
-    def __init__(self, tokenizer: LLTokenizer, text: str, items: int = ITEMS) -> None:
+    def __init__(self, tokenizer: LLTokenizer, text: str, items: int = MAX_ITEMS) -> None:
         """Compile ``text``, a grammar of llguidance, without the interpreter's lock; raises :class:`GrammarError`.
 
         ``items``: most ways to go on at one place (:func:`most_items`).
@@ -40,22 +40,22 @@ class Grammar:
         """Of the tokenizer; a model may have more rows."""
         started = time.thread_time()
         self.start = self._compiled()
-        """Nothing taken yet; not to be changed."""
+        """The state before the first token; it is not changed."""
         self._renews = time.thread_time() - started < MASK_TIME
         self.full = False
-        """Its lexer has as many states as it may, and to compile it anew would hold up everybody."""
+        """Its lexer has its most states, and compiling it anew would delay the whole batch."""
         if self.start.is_error():
-            raise GrammarError(reason(self.start.get_error()))
+            raise GrammarError(shorten_reason(self.start.get_error()))
         self.unenforced: Sequence[Unenforced] = ()
         """Keywords of its schemas that it does not enforce."""
         self.too_slow = False
-        """One of its masks has held up everybody: it gets no other."""
+        """One of its masks has delayed the whole batch: it computes no other."""
         self.forces = True
         """What it forces is worth asking for: not where that is long to spell."""
         warnings = self.start.get_grammar_warnings()
         if warnings:
             # What llguidance only warns of it does not enforce.
-            raise GrammarError(reason(warnings[0]))
+            raise GrammarError(shorten_reason(warnings[0]))
 
     def check(self) -> None:
         """Raise :class:`GrammarError` if there is no answer that it allows, or its first mask reaches a limit."""
@@ -64,7 +64,7 @@ class Grammar:
         if time.thread_time() - begun > MASK_TIME:
             raise GrammarError(TOO_SLOW)
         if not any(mask) or start.is_error():
-            raise GrammarError(f"it allows no answer: {reason(start.get_error())}")
+            raise GrammarError(f"it allows no answer: {shorten_reason(start.get_error())}")
         self._check_first_name()
 
     def _check_first_name(self) -> None:
@@ -74,21 +74,21 @@ class Grammar:
         if matcher.is_error():
             # Of what is forced alone, which masks may do without.
             return
-        for opening in OPENINGS:
+        for opening in ANSWER_OPENINGS:
             tokens = self.spelled(opening)
             if matcher.validate_tokens(tokens) == len(tokens):
                 matcher.consume_tokens(tokens)
                 matcher.compute_bitmask()
                 break
         if matcher.is_error():
-            raise GrammarError(reason(matcher.get_error()))
+            raise GrammarError(shorten_reason(matcher.get_error()))
 
     def matcher(self) -> "Matcher":
         """At the beginning of an answer; some microseconds."""
         return Matcher(self, self.begin())
 
     def begin(self) -> LLMatcher:
-        """Nothing taken yet."""
+        """Return a state before the first token."""
         return self.start.deep_copy()
 
     def renew(self, full: LLMatcher) -> bool:
@@ -122,15 +122,15 @@ class Matcher(OutputFollower):
         self._mask_time = 0.0
         """Seconds of a processor for a mask, on average over the last ones of the request and of its proposed rows."""
         self._start = grammar.start
-        """What :attr:`_matcher` is a copy of, with ``_since`` taken."""
+        """The state that :attr:`_matcher` is a copy of, followed by ``_since``."""
         self._since: list[int] = []
 
     @property
-    def most_proposed(self) -> int:
+    def max_proposed(self) -> int:
         """As many as have their masks within :data:`STEP_TIME`, with the request's own."""
         return max(0, int(STEP_TIME / max(self._mask_time, 1e-6)) - 1)
 
-    def allowed(self, row: Row) -> bytes | None:
+    def allowed_mask(self, row: Row) -> bytes | None:
         """The mask of the tokens that may come next: bit ``t % 8`` of byte ``t // 8`` for token ``t``.
 
         Empty if any token may come; None, with a fault, if none can. Where none can come only if proposed tokens are
@@ -153,11 +153,11 @@ class Matcher(OutputFollower):
         self.seconds += time.perf_counter() - started
         return mask if fault is None and then.fault is None and self.fault is None else None
 
-    def rests(self, row: Row) -> bool:
+    def is_unconstrained(self, row: Row) -> bool:
         """Whether any token may come next, without a mask."""
         return self._state_at(row)._free_mask(row) == b"" and self.fault is None
 
-    def forced(self, row: Row) -> Sequence[int]:
+    def forced_tokens(self, row: Row) -> Sequence[int]:
         """Tokens that spell what must come next as the model was taught to spell it; none where that is open."""
         if not self._grammar.forces or self.fault is not None:
             return []
@@ -169,7 +169,7 @@ class Matcher(OutputFollower):
         self.seconds += time.perf_counter() - started
         return tokens
 
-    def accepts(self, row: Row, tokens: Sequence[int]) -> int:
+    def count_accepted(self, row: Row, tokens: Sequence[int]) -> int:
         """How many of ``tokens`` may come next, one after another."""
         return self._state_at(row)._follows(tokens)
 
@@ -192,7 +192,7 @@ class Matcher(OutputFollower):
             self._since += tokens
 
     def _begin(self, tokens: Sequence[int] = ()) -> bool:
-        """Whether the grammar begins with ``tokens``; nothing is taken where it does not."""
+        """Whether the grammar begins with ``tokens``; the state does not change where it does not."""
         # The newest lexer may be full as well, but one that is made for this is not: what fills it alone is too much.
         for _ in range(2):
             self._start, self._matcher = self._grammar.start, self._grammar.begin()
@@ -209,7 +209,7 @@ class Matcher(OutputFollower):
         return self._is_full() and self._grammar.renew(self._start) and self._begin(self._since)
 
     def _is_full(self) -> bool:
-        return self._matcher.is_error() and FULL in self._matcher.get_error()
+        return self._matcher.is_error() and LEXER_FULL in self._matcher.get_error()
 
     def _mask(self, row: Row) -> tuple[bytes, str | None]:
         """What is allowed, and why nothing is."""
@@ -217,7 +217,7 @@ class Matcher(OutputFollower):
         return _held_mask(self._matcher, row) if mask is None else (mask, None)
 
     def _free_mask(self, row: Row) -> bytes | None:
-        """What is allowed where the grammar says nothing, empty if everything is; None where it says something."""
+        """Return the mask where the grammar does not apply, empty if every token is allowed; None where it applies."""
         return None
 
 
@@ -225,7 +225,7 @@ def _held_mask(matcher: LLMatcher, row: Row) -> tuple[bytes, str | None]:
     """What the grammar allows, and why it allows nothing."""
     mask = b"" if matcher.is_error() else matcher.compute_bitmask()
     if matcher.is_error():
-        return b"", reason(matcher.get_error())
+        return b"", shorten_reason(matcher.get_error())
     if matcher.is_stopped() and not any(mask):
         return b"", "it allows no token"
     if len(row.output) < row.params.min_tokens or row.params.ignore_eos:
@@ -233,7 +233,7 @@ def _held_mask(matcher: LLMatcher, row: Row) -> tuple[bytes, str | None]:
     return mask, None
 
 
-def reason(said: str) -> str:
+def shorten_reason(said: str) -> str:
     """llguidance's own words, without what they quote of the whole grammar."""
     text = said.replace("<non-verbose/>", "").strip()
     if TOO_WIDE.search(text):

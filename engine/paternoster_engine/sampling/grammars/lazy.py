@@ -1,4 +1,4 @@
-"""A grammar that rests while text is free: no mask is made there, and none is waited for."""
+"""A matcher that computes no mask while text is free."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -9,12 +9,12 @@ from paternoster_engine.sampling.allowed_tokens import without_ends
 from paternoster_engine.sampling.grammars.free_text import FreeText
 from paternoster_engine.sampling.grammars.grammar import Grammar, Matcher
 
-MOST = 1024
+MAX_SEARCHED = 1024
 """Bytes of a text's end in which the beginning of a call is looked for."""
 
 
 class SeenTokens:
-    """The bytes of tokens as whoever reads the answer sees them."""
+    """The bytes of tokens as they appear in an answer."""
 
     def __init__(self, size: int, spelled: Callable[[int], bytes]) -> None:
         """``spelled``: bytes of each token below ``size``; none of those that are not shown."""
@@ -24,8 +24,8 @@ class SeenTokens:
         """A mask that allows every token, as long as llguidance's."""
         self._beyond: dict[bytes, dict[bytes, bytes]] = {}
 
-    def beyond(self, end: bytes) -> dict[bytes, bytes]:
-        """For each rest of ``end`` a mask without the tokens that complete it and go on with more than white space.
+    def find_beyond(self, end: bytes) -> dict[bytes, bytes]:
+        """Return for each suffix of ``end`` a mask without tokens that complete it and add more than white space.
 
         The first time it looks at every token, 0.15 s for 49,152; it may be called in any thread.
         """
@@ -46,10 +46,10 @@ class SeenTokens:
 
 
 class LazyMatcher(Matcher):
-    """Follows the grammar alone where the answer is held to it.
+    """Follows the grammar alone where it constrains the answer.
 
-    A token may end free text and begin what the grammar describes: its rest is the grammar's. If the grammar does not
-    take a rest that would be a call, it is none, and the text goes on.
+    A token may end free text and begin what the grammar describes: the grammar follows its remaining bytes. If these
+    cannot begin a call, there is none, and the text continues.
     """
 
     def __init__(self, grammar: Grammar, free: FreeText, seen: SeenTokens) -> None:
@@ -66,10 +66,10 @@ class LazyMatcher(Matcher):
         self._thinks = thought is not None and thought.begun
         self._held = not self._thinks and self._call is None
 
-    def forced(self, row: Row) -> Sequence[int]:
-        return super().forced(row) if self._state_at(row)._held and not self._opening else []
+    def forced_tokens(self, row: Row) -> Sequence[int]:
+        return super().forced_tokens(row) if self._state_at(row)._held and not self._opening else []
 
-    def accepts(self, row: Row, tokens: Sequence[int]) -> int:
+    def count_accepted(self, row: Row, tokens: Sequence[int]) -> int:
         ahead = self._state_at(row)._copy()
         for place, token in enumerate(tokens):
             if not ahead._permits(token):
@@ -100,7 +100,7 @@ class LazyMatcher(Matcher):
                 self._read()
 
     def _end_call(self) -> None:
-        """Text is free behind one."""
+        """Text is free after one."""
         if self._free.several and self._matcher.is_accepting():
             self._begin()
             self._held, self._looked = False, 0
@@ -116,7 +116,7 @@ class LazyMatcher(Matcher):
         if self._held:
             return None
         if self._call is None:
-            # What is asked for comes after the thought, so the answer cannot end within it.
+            # The answer follows the thought, so it cannot end within it.
             return without_ends(self._thought_mask(), request)
         if request.params.ignore_eos or len(request.output) < request.params.min_tokens:
             return without_ends(self._seen.all, request)
@@ -128,7 +128,7 @@ class LazyMatcher(Matcher):
         end = self._free.thought.end.encode()
         for length in range(len(end) - 1, 0, -1):
             if self._text.endswith(end[:length]):
-                return self._seen.beyond(end)[end[length:]]
+                return self._seen.find_beyond(end)[end[length:]]
         return self._seen.all
 
     def _read(self) -> None:
@@ -138,7 +138,7 @@ class LazyMatcher(Matcher):
         if self._thinks and not self._read_thought():
             return
         while not self._held and self._call is not None:
-            found = self._call.search(self._text, max(self._looked, len(self._text) - MOST))
+            found = self._call.search(self._text, max(self._looked, len(self._text) - MAX_SEARCHED))
             if found is None:
                 return
             start = found.start("held") if "held" in self._call.groupindex else found.end()

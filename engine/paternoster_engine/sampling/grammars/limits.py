@@ -1,4 +1,4 @@
-"""What a grammar may cost: its compiling is a client's own, its masks hold up everybody's step."""
+"""Limits of a grammar: its compilation delays its client alone, its masks delay the whole batch."""
 
 from llguidance import LLParserLimits
 
@@ -13,25 +13,25 @@ MASK_TIME = 0.1
 one of 200,000 bytes took 0.4 s, and 0.06 s to spell for each token.
 """
 FORCED_TIME = 0.005
-"""Seconds of a processor for what is forced, above which a grammar is not asked for it any more."""
+"""Processor seconds for forced tokens above which a grammar forces none any more."""
 STEP_TIME = 0.02
 """Seconds of a processor for all masks of one sequence in a step, above which fewer tokens are proposed for it: each
 of them needs a mask. One that a grammar of 1,000 forced bytes had took 0.18 s for 17.
 """
-MEMORY = 2**30
+MAX_MEMORY = 2**30
 """Bytes of address space of the process that tries grammars; with a vocabulary of 49,152 it has 110 MiB."""
-STACK = 4 * 2**20
+MAX_STACK = 4 * 2**20
 """Bytes of that process's stack: half of what the engine's threads have, so what passes there cannot overflow here."""
 
 
-MOST_WORK = 40_000_000
-"""Items that a parser may look at for one token (:class:`Work`). llguidance bounds how many it makes, and sees it when
-they are made: of a rule with 500 equal alternatives, 0.5e9, a mask took 1.2 s, with 1,000 9 s.
+MAX_PARSER_COST = 40_000_000
+"""Items that a parser may look at for one token (:class:`ParserCost`). llguidance bounds how many it makes, and sees it
+when they are made: of a rule with 500 equal alternatives, 0.5e9, a mask took 1.2 s, with 1,000 9 s.
 """
-ITEMS = 500
+MAX_ITEMS = 500
 """Ways to go on at one place. Those of an ambiguous grammar grow with the answer: with 2,000 a mask took 60 ms."""
 ITEMS_OF_SCHEMAS = 2000
-"""Of JSON, whose marks say what begins and ends. An object has four for each name that may come next."""
+"""Most items of grammars of JSON: an object has four for each name that may follow."""
 
 
 def parser_limits(items: int) -> LLParserLimits:

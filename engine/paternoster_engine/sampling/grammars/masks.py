@@ -22,7 +22,7 @@ def masks_of(requests: Sequence[Row], device: torch.device) -> TokenMasks | None
     for row, request in enumerate(requests):
         mask: bytes | None = b""
         if request.matcher is not None:
-            mask = request.matcher.allowed(request)
+            mask = request.matcher.allowed_mask(request)
         if mask is not None and request.params.allowed_tokens:
             mask = within_allowed(mask, request)
             if mask is None and isinstance(request, Request):
@@ -30,5 +30,5 @@ def masks_of(requests: Sequence[Row], device: torch.device) -> TokenMasks | None
         if mask:
             masks.append((row, mask))
         elif mask is None and isinstance(request, ProposedRow):
-            request.stuck = True
+            request.is_unsatisfiable = True
     return TokenMasks.of(masks, device)

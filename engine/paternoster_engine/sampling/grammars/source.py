@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 from llguidance import LLMatcher, StructTag
 from llguidance.gbnf_to_lark import any_to_lark
 
-from paternoster_engine.sampling.grammars.json_schema import COMPACT, OPTIONS, with_options
-from paternoster_engine.sampling.grammars.limits import ITEMS, ITEMS_OF_SCHEMAS
+from paternoster_engine.sampling.grammars.json_schema import COMPACT_OPTIONS, COMPILE_OPTIONS, with_options
+from paternoster_engine.sampling.grammars.limits import ITEMS_OF_SCHEMAS, MAX_ITEMS
 from paternoster_engine.sampling.grammars.schemas.enforceable import Enforceable, make_enforceable
 from paternoster_engine.sampling.grammars.schemas.rewriting import CompileFailure, Unenforced
 
@@ -23,7 +23,7 @@ class GrammarSource(NamedTuple):
     text: str
     """A JSON schema, a regular expression, a JSON list of texts, Lark or GBNF, a structural tag, or Lark."""
     outline: str = ""
-    """Lark of the whole answer, in which what ``text`` says is ``@answer``; empty: that is all."""
+    """Lark of the whole answer, in which ``@answer`` stands for ``text``; empty if ``text`` is the whole answer."""
     compact: bool = False
     """Whether JSON has no white space between its tokens."""
 
@@ -39,7 +39,7 @@ class Translation(NamedTuple):
 
 def most_items(source: GrammarSource) -> int:
     """How many ways to go on there may be at one place of it."""
-    return ITEMS if source.kind == "grammar" else ITEMS_OF_SCHEMAS
+    return MAX_ITEMS if source.kind == "grammar" else ITEMS_OF_SCHEMAS
 
 
 def to_grammar(source: GrammarSource, specials: frozenset[str]) -> str:
@@ -57,19 +57,19 @@ def translate(source: GrammarSource, specials: frozenset[str], failure: CompileF
     if not source.outline:
         return made
     parts = json.loads(made.text)["grammars"] if made.text.lstrip().startswith("{") else [{"lark_grammar": made.text}]
-    outline = _lark(source._replace(text=source.outline), specials, failure)
+    outline = _translate_lark(source._replace(text=source.outline), specials, failure)
     text = json.dumps({"grammars": [{"lark_grammar": outline.text}, parts[0] | {"name": "answer"}, *parts[1:]]})
     return Translation(text, (*made.unenforced, *outline.unenforced), made.split or outline.split)
 
 
-def _json(source: GrammarSource, _: frozenset[str], failure: CompileFailure | None) -> Translation:
+def _translate_json(source: GrammarSource, _: frozenset[str], failure: CompileFailure | None) -> Translation:
     made = make_enforceable(json.loads(source.text), failure)
     text = json.dumps(made.schema, allow_nan=False)
-    options = COMPACT if source.compact else OPTIONS
+    options = COMPACT_OPTIONS if source.compact else COMPILE_OPTIONS
     return Translation(LLMatcher.grammar_from_json_schema(text, overrides=options), made.unenforced, made.split)
 
 
-def _lark(source: GrammarSource, _: frozenset[str], failure: CompileFailure | None) -> Translation:
+def _translate_lark(source: GrammarSource, _: frozenset[str], failure: CompileFailure | None) -> Translation:
     """Return our own Lark, whose schemas are rewritten already, or rewrite these again after a failure."""
     if failure is None and not source.compact:
         return Translation(source.text)
@@ -86,17 +86,17 @@ def _lark(source: GrammarSource, _: frozenset[str], failure: CompileFailure | No
     return Translation("\n".join(lines), tuple(unenforced))
 
 
-def _regex(source: GrammarSource, _: frozenset[str], __: CompileFailure | None) -> Translation:
+def _translate_regex(source: GrammarSource, _: frozenset[str], __: CompileFailure | None) -> Translation:
     return Translation(LLMatcher.grammar_from_regex(source.text))
 
 
-def _choice(source: GrammarSource, _: frozenset[str], __: CompileFailure | None) -> Translation:
+def _translate_choice(source: GrammarSource, _: frozenset[str], __: CompileFailure | None) -> Translation:
     # One lexeme: alternatives of a rule would each be an item of the parser.
     choices = " | ".join(json.dumps(choice) for choice in json.loads(source.text))
     return Translation(f"start: CHOICE\nCHOICE: {choices}")
 
 
-def _grammar(source: GrammarSource, _: frozenset[str], __: CompileFailure | None) -> Translation:
+def _translate_grammar(source: GrammarSource, _: frozenset[str], __: CompileFailure | None) -> Translation:
     try:
         return Translation(any_to_lark(source.text))
     except RecursionError:
@@ -105,14 +105,16 @@ def _grammar(source: GrammarSource, _: frozenset[str], __: CompileFailure | None
         raise ValueError(f"neither Lark nor GBNF: {error}") from error
 
 
-def _structural_tag(source: GrammarSource, specials: frozenset[str], failure: CompileFailure | None) -> Translation:
-    said: Mapping[str, Any] = json.loads(source.text)
+def _translate_structural_tag(
+    source: GrammarSource, specials: frozenset[str], failure: CompileFailure | None
+) -> Translation:
+    structure_tag: Mapping[str, Any] = json.loads(source.text)
     tags, unenforced, split = [], [], False
-    for i, structure in enumerate(said["structures"]):
+    for i, structure in enumerate(structure_tag["structures"]):
         begin = structure["begin"]
-        trigger = next((trigger for trigger in said["triggers"] if begin.startswith(trigger)), None)
+        trigger = next((trigger for trigger in structure_tag["triggers"] if begin.startswith(trigger)), None)
         if trigger is None:
-            raise ValueError(f"begin {begin!r} starts with none of the triggers {said['triggers']!r}")
+            raise ValueError(f"begin {begin!r} starts with none of the triggers {structure_tag['triggers']!r}")
         made = make_enforceable(structure["schema"], failure)
         path = ("structures", str(i), "schema")
         unenforced += [keyword._replace(path=(*path, *keyword.path)) for keyword in made.unenforced]
@@ -124,10 +126,10 @@ def _structural_tag(source: GrammarSource, specials: frozenset[str], failure: Co
 
 
 _TRANSLATIONS: Mapping[Kind, Callable[[GrammarSource, frozenset[str], CompileFailure | None], Translation]] = {
-    "json": _json,
-    "regex": _regex,
-    "choice": _choice,
-    "grammar": _grammar,
-    "structural_tag": _structural_tag,
-    "lark": _lark,
+    "json": _translate_json,
+    "regex": _translate_regex,
+    "choice": _translate_choice,
+    "grammar": _translate_grammar,
+    "structural_tag": _translate_structural_tag,
+    "lark": _translate_lark,
 }

@@ -74,7 +74,7 @@ class _Speller:
                     ids.append(token)
                     break
             else:
-                # A byte that no token stands for: it cannot be said, and what has it is never allowed.
+                # No token stands for this byte: a text with it is never allowed.
                 stop = start + 1
             start = stop
         return ids

@@ -10,19 +10,19 @@ from paternoster_engine.sampling.grammars.source import GrammarSource
 from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
 
 
-def prepare(given: Mapping[str, Any]) -> Answer:
+def prepare_compiler(given: Mapping[str, Any]) -> Answer:
     """The vocabulary, its tokens as Latin-1; then sources of grammars come."""
     tokens = [token.encode("latin-1") for token in given["tokens"]]
     vocabulary = Vocabulary(tokens, given["special"], given["ends"])
     tokenizer = vocabulary.tokenizer()
     specials = frozenset(tokens[i].decode(errors="replace") for i in vocabulary.special)
 
-    def compiled(request: Mapping[str, Any]) -> dict[str, Any]:
+    def compile_request(request: Mapping[str, Any]) -> dict[str, Any]:
         made = compile_source(tokenizer, GrammarSource(**request), specials)
         return {"grammar": made.text, "unenforced": made.unenforced}
 
-    return compiled
+    return compile_request
 
 
 if __name__ == "__main__":
-    serve(prepare, GrammarError)
+    serve(prepare_compiler, GrammarError)

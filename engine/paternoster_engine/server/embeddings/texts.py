@@ -7,6 +7,7 @@ from tokenizers import Encoding
 
 from paternoster_engine.core.errors import PromptTooLong
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.server.access.identity import Caller
 from paternoster_engine.server.embeddings.requests import MAX_TOKENS, VectorRequest
@@ -87,16 +88,18 @@ async def text_requests(
     limits, scope = sender.limits(served.scheduler.config), sender.cache_scope(body)
     return [
         Request(
-            request_id=f"{name}-{index}",
-            prompt=prompt.ids,
-            params=NOTHING,
-            arrival=arrival,
-            priority=body.priority,
-            tenant=sender.tenant,
-            limits=limits,
-            cache_scope=scope,
-            deadline=None if body.deadline_ms is None else arrival + body.deadline_ms / 1000,
-            second_text=prompt.type_ids.index(1) if isinstance(text, tuple) and 1 in prompt.type_ids else None,
+            RequestSpec(
+                request_id=f"{name}-{index}",
+                prompt=prompt.ids,
+                params=NOTHING,
+                arrival=arrival,
+                priority=body.priority,
+                tenant=sender.tenant,
+                limits=limits,
+                cache_scope=scope,
+                deadline=None if body.deadline_ms is None else arrival + body.deadline_ms / 1000,
+                second_text=prompt.type_ids.index(1) if isinstance(text, tuple) and 1 in prompt.type_ids else None,
+            )
         )
         for index, ((text, _), prompt) in enumerate(zip(texts, prompts, strict=True))
     ]

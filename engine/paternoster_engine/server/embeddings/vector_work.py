@@ -25,7 +25,7 @@ class VectorWork:
         self._open: set[str] = set()
         self._outputs: asyncio.Queue[StepOutput] = asyncio.Queue()
         config = loop.engine.scheduler.config
-        self._at_once = min(2 * config.max_num_seqs, config.most_queued(requests[0].limits))
+        self._at_once = min(2 * config.max_num_seqs, config.most_queued(requests[0].spec.limits))
 
     @property
     def num_tokens(self) -> int:

@@ -85,5 +85,5 @@ class BeamGeneration(Generation):
 
 
 def _hypotheses(request: Request) -> Sequence[Hypothesis]:
-    assert isinstance(request.branching, BeamSearch), f"request {request.request_id} is no search"
-    return request.branching.finished
+    assert isinstance(request.branch_selector, BeamSearch), f"request {request.request_id} is no search"
+    return request.branch_selector.finished

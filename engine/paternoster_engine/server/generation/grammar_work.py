@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.sampling.grammars.compiler import Compiler, GrammarCache
+from paternoster_engine.sampling.grammars.compiler import GrammarCache, GrammarCompiler
 from paternoster_engine.sampling.grammars.errors import GrammarError, GrammarQueueFull
 from paternoster_engine.sampling.grammars.grammar import TOO_SLOW, Grammar
 from paternoster_engine.sampling.grammars.source import GrammarSource
@@ -48,7 +48,7 @@ class GrammarWork:
     def __init__(self, tokenizer: Tokenizer, histograms: Histograms, *, compact: bool = False) -> None:
         """``compact``: JSON has no white space between its tokens, whatever a source says."""
         self._ends = bool(tokenizer.eos_token_ids)
-        self._compiler = Compiler(lambda: Vocabulary.of(tokenizer), tokenizer.encode)
+        self._compiler = GrammarCompiler(lambda: Vocabulary.of(tokenizer), tokenizer.encode)
         self._compact = compact
         self._cache = GrammarCache(CACHE)
         self._histograms = histograms

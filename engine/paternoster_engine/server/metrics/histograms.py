@@ -66,8 +66,8 @@ class Histograms:
                 continue
             previous = self._last_token.get(request.request_id)
             if previous is None:
-                self._histograms["time_to_first_token_seconds"].observe(now - request.arrival)
-                self.first_tokens.add(now - request.arrival)
+                self._histograms["time_to_first_token_seconds"].observe(now - request.spec.arrival)
+                self.first_tokens.add(now - request.spec.arrival)
             else:
                 self._histograms["inter_token_latency_seconds"].observe(now - previous)
                 self.inter_tokens.add(now - previous)
@@ -94,8 +94,8 @@ class Histograms:
         assert request.last_token is not None
         self._histograms["request_prompt_tokens"].observe(request.num_prompt)
         self._histograms["request_generation_tokens"].observe(len(request.output))
-        self._histograms["e2e_request_latency_seconds"].observe(request.last_token - request.arrival)
-        self._histograms["request_queue_time_seconds"].observe(request.first_scheduled - request.arrival)
+        self._histograms["e2e_request_latency_seconds"].observe(request.last_token - request.spec.arrival)
+        self._histograms["request_queue_time_seconds"].observe(request.first_scheduled - request.spec.arrival)
         self._histograms["request_prefill_time_seconds"].observe(request.first_token - request.first_scheduled)
         self._histograms["request_decode_time_seconds"].observe(request.last_token - request.first_token)
         self._histograms["request_inference_time_seconds"].observe(request.last_token - request.first_scheduled)

@@ -13,7 +13,7 @@ from paternoster_contract.metrics import ENGINE_METRICS, MODEL_LABEL
 from paternoster_contract.metrics import Metric as Declared
 from paternoster_contract.settings.memory import MemorySettings
 from paternoster_contract.stats import StartPart
-from paternoster_engine.core.drafting import MOST
+from paternoster_engine.core.drafting.draft_state import MAX_PROPOSED
 from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.kv.block_residency import Distribution
 from paternoster_engine.core.request import FinishReason, RequestStatus
@@ -169,7 +169,7 @@ def _counters(loop: EngineLoop) -> dict[str, Values]:
         "spec_decode_num_draft_tokens": _of_proposers(counters.proposed_tokens),
         "spec_decode_num_accepted_tokens": _of_proposers(counters.accepted_tokens),
         "spec_decode_num_accepted_tokens_per_pos": {
-            (str(place),): counters.accepted_at[place] for place in range(MOST)
+            (str(place),): counters.accepted_at[place] for place in range(MAX_PROPOSED)
         },
         "swapped_blocks": {("out",): counters.swapped_out_blocks, ("in",): counters.swapped_in_blocks},
         "stage_seconds": {

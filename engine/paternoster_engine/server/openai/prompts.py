@@ -8,6 +8,7 @@ from tokenizers import Encoding
 
 from paternoster_engine.core.errors import PromptTooLong
 from paternoster_engine.core.request import Choices, Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.tokenizer import Truncation
 from paternoster_engine.sampling.allowed_tokens import mask_of, words_as_tokens
@@ -172,18 +173,20 @@ def _requests(
     _check_count(len(prompts), count, served.scheduler.config.most_queued(limits))
     requests = [
         Request(
-            request_id=f"{name}-{index * count + choice}",
-            prompt=prompt,
-            params=params if choice == 0 else others,
-            arrival=arrival,
-            eos_token_ids=eos_token_ids,
-            seed=secrets.randbits(63) if params.seed is None else params.seed + choice,
-            priority=body.priority,
-            tenant=sender.tenant,
-            limits=limits,
-            cache_scope=scope,
-            deadline=None if body.deadline_ms is None else arrival + body.deadline_ms / 1000,
-            branching=None if beam is None else BeamSearch(beam, params, eos_token_ids),
+            RequestSpec(
+                request_id=f"{name}-{index * count + choice}",
+                prompt=prompt,
+                params=params if choice == 0 else others,
+                arrival=arrival,
+                eos_token_ids=eos_token_ids,
+                seed=secrets.randbits(63) if params.seed is None else params.seed + choice,
+                priority=body.priority,
+                tenant=sender.tenant,
+                limits=limits,
+                cache_scope=scope,
+                deadline=None if body.deadline_ms is None else arrival + body.deadline_ms / 1000,
+            ),
+            branch_selector=None if beam is None else BeamSearch(beam, params, eos_token_ids),
             matcher=None if new_matcher is None else new_matcher(),
         )
         for index, (prompt, new_matcher) in enumerate(zip(prompts, new_matchers, strict=True))
@@ -191,7 +194,7 @@ def _requests(
     ]
     for index, request in enumerate(requests):
         first = requests[index // count * count]
-        request.twin = None if request is first else first
+        request.prefix_donor = None if request is first else first
         if request is first and (count > 1 or body.n > 1):
             request.choices = Choices(body.n, count)
         request.choices = first.choices

@@ -198,5 +198,5 @@ async def _compiled(
     seen = served.seen_tokens
     if free.thought is not None:
         # Not in the engine's thread, and not in this one.
-        await asyncio.to_thread(seen.beyond, free.thought.end.encode())
+        await asyncio.to_thread(seen.find_beyond, free.thought.end.encode())
     return partial(LazyMatcher, grammar, free, seen)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from paternoster_engine.sampling.grammars.errors import GrammarError
-from paternoster_engine.sampling.grammars.json_schema import referred, with_parts
+from paternoster_engine.sampling.grammars.json_schema import resolve_reference, with_parts
 
 MAX_DEPTH = 32
 """Schemas in one another, and references that one leads to the other."""
@@ -93,7 +93,7 @@ def _types_of_values(values: list[Any]) -> frozenset[str]:
 
 def target_of(reference: Any, root: Mapping[str, Any]) -> Any:
     """What a ``$ref`` leads to, None where that is nothing."""
-    return None if isinstance(reference, str) and len(reference) > MAX_REFERENCE else referred(reference, root)
+    return None if isinstance(reference, str) and len(reference) > MAX_REFERENCE else resolve_reference(reference, root)
 
 
 def standing_alone(said: Any, root: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from tests.engine.core.fake_model import CheckedEngine, unbatched
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 
@@ -38,7 +39,7 @@ class Steps:
         """``first``: its first token; prompts with the same one have the same beginning."""
         params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
         prompt = [first + i % 1000 for i in range(num_prompt)]
-        request = Request(name, prompt, params, arrival=self.now, **more)  # type: ignore[arg-type]
+        request = Request(RequestSpec(name, prompt, params, arrival=self.now, **more))  # type: ignore[arg-type]
         self.scheduler.add(request)
         return request
 
@@ -59,7 +60,7 @@ class Steps:
         """Steps from the arrival of each to its first token."""
         while any(request.first_token is None for request in requests):
             self.step()
-        return [int((request.first_token or 0) - request.arrival) for request in requests]
+        return [int((request.first_token or 0) - request.spec.arrival) for request in requests]
 
 
 def _beside_decoding(**changes: object) -> Steps:
@@ -132,11 +133,11 @@ def test_a_prompt_that_awaits_its_prefix_holds_nobody_back() -> None:
     steps = Steps()
     long = steps.add("long", 16_000, first=2000)
     steps.step()
-    twin = steps.add("same beginning", 1_000, first=2000)
+    donor = steps.add("same beginning", 1_000, first=2000)
     other = steps.add("short", 32, first=4000)
-    waited, _, _ = steps.until_first_tokens(other, twin, long)
+    waited, _, _ = steps.until_first_tokens(other, donor, long)
     assert waited <= 2
-    assert twin.num_found >= 960
+    assert donor.num_found >= 960
     assert all(batch.num_tokens == BUDGET for batch in steps.batches[:31])
 
 

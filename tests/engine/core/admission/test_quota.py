@@ -10,6 +10,7 @@ from tests.engine.core.fake_model import CheckedEngine
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
 from paternoster_engine.core.errors import QueueFull, TenantQueueFull, TenantRateExceeded
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 
 
@@ -58,7 +59,7 @@ def test_sequences_of_one_call_are_taken_together() -> None:
 
 def test_a_call_that_does_not_fit_whole_changes_nothing() -> None:
     engine = CheckedEngine(config(tenant_tokens_per_second=2.0, tenant_token_burst=10.0, max_queued_requests=2))
-    call = [Request(f"call-{i}", [1] * 20, SamplingParams(max_tokens=2), tenant="a") for i in range(3)]
+    call = [Request(RequestSpec(f"call-{i}", [1] * 20, SamplingParams(max_tokens=2), tenant="a")) for i in range(3)]
     with pytest.raises(QueueFull):
         engine.scheduler.add(*call)
     assert engine.scheduler.counters.requests == 0

@@ -15,7 +15,7 @@ def config(**changes: int | float | str) -> SchedulerConfig:
 
 
 def running(engine: CheckedEngine, tenant: str) -> int:
-    return sum(request.tenant == tenant for request in engine.scheduler.running)
+    return sum(request.spec.tenant == tenant for request in engine.scheduler.running)
 
 
 def test_others_pass_a_tenant_that_runs_as_much_as_it_may() -> None:

@@ -8,6 +8,7 @@ from paternoster_engine.core.admission.step_budget import LEAST_TOKENS, RECENT_S
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.step_pace import StepPace
@@ -22,7 +23,7 @@ def scheduler(order: str = "fair-share", shared: int | None = 40) -> Scheduler:
 
 
 def request(name: str, tenant: str, num_prompt: int, max_tokens: int = 1) -> Request:
-    return Request(name, list(range(num_prompt)), SamplingParams(max_tokens=max_tokens), tenant=tenant)
+    return Request(RequestSpec(name, list(range(num_prompt)), SamplingParams(max_tokens=max_tokens), tenant=tenant))
 
 
 def step(made: Scheduler) -> Batch:
@@ -61,9 +62,9 @@ def test_a_tenant_that_stays_away_is_forgotten() -> None:
     budget = StepBudget(256)
     budget.shared = 40
     for tenant in ("noisy", "quiet"):
-        budget.begin(tenant)
-    budget.end("quiet", 10)
-    assert [budget.tokens(step, 1) for step in (10, 10 + RECENT_STEPS, 11 + RECENT_STEPS)] == [40, 40, 256]
+        budget.add_request(tenant)
+    budget.remove_request("quiet", 10)
+    assert [budget.limit_tokens(step, 1) for step in (10, 10 + RECENT_STEPS, 11 + RECENT_STEPS)] == [40, 40, 256]
 
 
 @given(live=st.integers(1, 512), shared=st.integers(1, 512), running=st.integers(0, 64), several=st.booleans())
@@ -73,8 +74,8 @@ def test_every_sequence_goes_on_and_no_step_is_longer_than_alone(
     budget = StepBudget(live)
     budget.shared = shared
     for tenant in ("a", "b")[: 1 + several]:
-        budget.begin(tenant)
-    tokens = budget.tokens(1, running)
+        budget.add_request(tenant)
+    tokens = budget.limit_tokens(1, running)
     assert running <= tokens <= max(live, running)
     assert tokens == max(live, running) or (several and tokens == max(shared, running + LEAST_TOKENS))
 

@@ -7,6 +7,7 @@ from tests.engine.core.fake_model import CheckedEngine, unbatched
 from paternoster_engine.core.admission.preemption import Swap
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.stats import Counters
 
@@ -64,14 +65,14 @@ def test_i7_the_output_is_that_of_recomputing(
 
 def test_a_host_block_is_not_written_in_the_batch_that_reads_it() -> None:
     swap = Swap(config(host_blocks=2), Counters())
-    back, leaves = (Request(name, [1] * 9, SamplingParams(max_tokens=2)) for name in ("back", "leaves"))
-    back.block_ids, back.num_computed = [1, 2, 3], 8
+    back, leaves = (Request(RequestSpec(name, [1] * 9, SamplingParams(max_tokens=2))) for name in ("back", "leaves"))
+    back.block_table.block_ids, back.num_computed = [1, 2, 3], 8
     swap.save(back)
     assert len(swap.take_copies()[0]) == 2
-    back.block_ids, leaves.block_ids, leaves.num_computed = [4, 5, 6], [7, 8, 9], 8
+    back.block_table.block_ids, leaves.block_table.block_ids, leaves.num_computed = [4, 5, 6], [7, 8, 9], 8
     assert swap.restore(back, 0) == 8
     swap.save(leaves)
-    assert not leaves.host_block_ids
+    assert not leaves.block_table.host_block_ids
     out, into = swap.take_copies()
     assert not out
     assert {block for _, block in into} == {4, 5}
@@ -93,7 +94,7 @@ def test_who_is_aborted_on_the_host_leaves_no_blocks_there() -> None:
     requests = [engine.add([i] * 8, 20) for i in range(3)]
     while not engine.scheduler.counters.swapped_out_blocks:
         engine.step()
-    (swapped,) = [request for request in requests if request.host_block_ids]
+    (swapped,) = [request for request in requests if request.block_table.host_block_ids]
     engine.scheduler.abort(swapped.request_id)
     assert engine.scheduler.swap.num_free == 40
     engine.run()
@@ -106,9 +107,9 @@ def test_a_step_that_failed_leaves_nobody_with_a_copy_that_may_not_have_been_mad
     while not (batch := engine.scheduler.schedule(engine.now)).swap_out:
         engine.scheduler.update(batch, engine.model.execute(batch), engine.now)
     (victim,) = batch.preempted
-    engine.scheduler.fail(batch)
+    engine.scheduler.fail_step(batch)
     engine.scheduler.check_integrity()
-    assert not victim.host_block_ids
+    assert not victim.block_table.host_block_ids
     engine.run()
     assert victim.finish_reason is FinishReason.LENGTH
     assert victim.output == unbatched(victim.prompt, 20, 32)

@@ -24,11 +24,11 @@ def config(**changes: object) -> SchedulerConfig:
 def call(engine: CheckedEngine, n: int, max_tokens: int, tenant: str) -> list[Request]:
     """The ``n`` sequences of one prompt."""
     first = engine.add([ord(tenant[0]), n, len(engine.outputs) % 50], max_tokens, tenant=tenant)
-    return [first, *(engine.add(first.prompt, max_tokens, tenant=tenant, twin=first) for _ in range(n - 1))]
+    return [first, *(engine.add(first.prompt, max_tokens, tenant=tenant, prefix_donor=first) for _ in range(n - 1))]
 
 
 def running(engine: CheckedEngine) -> Counter[str]:
-    return Counter(request.tenant for request in engine.scheduler.running)
+    return Counter(request.spec.tenant for request in engine.scheduler.running)
 
 
 def test_two_calls_with_many_choices_do_not_keep_another_tenant_out() -> None:
@@ -40,7 +40,7 @@ def test_two_calls_with_many_choices_do_not_keep_another_tenant_out() -> None:
     quiet = engine.add([9, 8, 7], 5, tenant="quiet")
     batch = engine.step()
     assert quiet.output
-    assert [request.tenant for request in batch.preempted] == ["noisy"]
+    assert [request.spec.tenant for request in batch.preempted] == ["noisy"]
     engine.run()
     assert engine.scheduler.counters.preemptions == 1
     assert engine.scheduler.counters.requests_preempted == 0, "no sign that there is too little memory"
@@ -58,7 +58,7 @@ def test_newcomers_get_shares_and_nobody_takes_turns() -> None:
             engine.step()
     assert running(engine) == {"first": 11, "second": 5}
     assert engine.scheduler.counters.preemptions == 5
-    while len({request.tenant for request in engine.scheduler.waiting}) == 2:
+    while len({request.spec.tenant for request in engine.scheduler.waiting}) == 2:
         engine.step()
     finished = engine.scheduler.counters.finished.total()
     assert engine.scheduler.counters.preemptions - 5 <= finished / 5
@@ -128,8 +128,8 @@ def test_a_beam_search_makes_way_and_finds_the_same() -> None:
         for _ in range(8):
             engine.step()
     engine.run()
-    assert isinstance(search.branching, BeamSearch)
-    assert search.branching.finished == searched(search.prompt, Search(search.params, beam))
+    assert isinstance(search.branch_selector, BeamSearch)
+    assert search.branch_selector.finished == searched(search.prompt, Search(search.params, beam))
 
 
 @settings(max_examples=100, deadline=None)

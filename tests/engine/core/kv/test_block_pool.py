@@ -23,9 +23,9 @@ class PoolMachine(RuleBasedStateMachine):
     def take(self, count: int) -> None:
         if count > self.pool.num_available:
             with pytest.raises(IndexError):
-                self.pool.take_new(count)
+                self.pool.allocate(count)
             return
-        taken = self.pool.take_new(count)
+        taken = self.pool.allocate(count)
         assert 0 not in taken
         assert not any(block in table for table in self.tables for block in taken), "a held block was handed out"
         self.tables.append(taken)
@@ -35,11 +35,11 @@ class PoolMachine(RuleBasedStateMachine):
         held = [block for table in self.tables for block in table]
         if held:
             self.next_key += 1
-            self.pool.remember(data.draw(st.sampled_from(held)), str(self.next_key).encode())
+            self.pool.cache_block(data.draw(st.sampled_from(held)), str(self.next_key).encode())
 
     @rule(key=st.integers(1, 12))
     def share(self, key: int) -> None:
-        block = self.pool.lookup(str(key).encode())
+        block = self.pool.find_block(str(key).encode())
         if block is not None:
             self.pool.share([block])
             self.tables.append([block])
@@ -53,7 +53,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule()
     def forget(self) -> None:
         cached = self.pool.num_cached
-        assert self.pool.forget_all() == cached
+        assert self.pool.clear_cache() == cached
         assert self.pool.num_cached == 0
 
     @invariant()
@@ -70,20 +70,20 @@ TestPool.settings = settings(max_examples=60, stateful_step_count=30, deadline=N
 
 def test_content_is_evicted_least_recently_used_first_and_after_the_useless() -> None:
     pool = BlockPool(3)
-    a, b, c = pool.take_new(3)
-    pool.remember(a, b"a")
-    pool.remember(b, b"b")
+    a, b, c = pool.allocate(3)
+    pool.cache_block(a, b"a")
+    pool.cache_block(b, b"b")
     pool.release([a])
     pool.release([b])
     pool.release([c])
-    assert pool.take_new(2) == [c, a], "c holds nothing of use; a was released before b"
-    assert pool.lookup(b"a") is None
-    assert pool.lookup(b"b") == b
+    assert pool.allocate(2) == [c, a], "c holds nothing of use; a was released before b"
+    assert pool.find_block(b"a") is None
+    assert pool.find_block(b"b") == b
 
 
 def test_releasing_twice_is_an_error() -> None:
     pool = BlockPool(2)
-    (block,) = pool.take_new(1)
+    (block,) = pool.allocate(1)
     pool.release([block])
     with pytest.raises(AssertionError, match="released twice"):
         pool.release([block])

@@ -26,18 +26,18 @@ def test_a_followed_block_tells_of_its_accesses_and_its_end(monkeypatch: pytest.
     pool = BlockPool(1)
     residency = pool.residency
     residency.now = 10.0
-    (block,) = pool.take_new(1)
-    pool.remember(block, b"key")
+    (block,) = pool.allocate(1)
+    pool.cache_block(block, b"key")
     pool.release([block])
     residency.now = 12.0
     pool.share([block])
-    residency.accessed([block])
+    residency.record_access([block])
     residency.now = 15.0
-    residency.accessed([block])
+    residency.record_access([block])
     pool.release([block])
     assert _counts(residency.lifetime) == (0, 0.0), "it is still there"
     residency.now = 21.0
-    pool.take_new(1)
+    pool.allocate(1)
     assert _counts(residency.lifetime) == (1, 11.0)
     assert _counts(residency.idle_before_evict) == (1, 6.0)
     assert _counts(residency.reuse_gap) == (2, 5.0)
@@ -50,7 +50,7 @@ def test_one_of_a_hundred_allocations_is_followed_whatever_their_sizes() -> None
         count = sizes.choice((1, 7, MEAN_INTERVAL, 1000))
         blocks = range(first, first + count)
         before = set(residency._followed)
-        residency.allocated(blocks)
+        residency.record_allocation(blocks)
         followed += sorted(residency._followed.keys() - before)
         first += count
     assert first / len(followed) == pytest.approx(MEAN_INTERVAL, rel=0.05)

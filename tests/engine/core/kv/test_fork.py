@@ -35,7 +35,7 @@ def test_the_prompt_is_computed_once(
     )
     prompt = list(range(length))
     first = engine.add(prompt, 10)
-    others = [engine.add(prompt, 10, twin=first) for _ in range(count - 1)]
+    others = [engine.add(prompt, 10, prefix_donor=first) for _ in range(count - 1)]
     engine.run()
     assert all(request.output == unbatched(prompt, 10, 60) for request in [first, *others])
     counters = engine.scheduler.counters
@@ -51,11 +51,11 @@ def test_full_blocks_are_shared_and_the_last_is_copied() -> None:
         )
     )
     first = engine.add([1] * 10, 5)
-    others = [engine.add([1] * 10, 5, twin=first) for _ in range(2)]
+    others = [engine.add([1] * 10, 5, prefix_donor=first) for _ in range(2)]
     engine.step()
     batch = engine.step()
-    assert batch.copies == tuple((first.block_ids[2], other.block_ids[2]) for other in others)
-    assert all(other.block_ids[:2] == first.block_ids[:2] for other in others)
+    assert batch.copies == tuple((first.block_table.block_ids[2], other.block_table.block_ids[2]) for other in others)
+    assert all(other.block_table.block_ids[:2] == first.block_table.block_ids[:2] for other in others)
     assert [other.num_cached for other in others] == [9, 9]
     engine.run()
     assert engine.scheduler.pool.num_used == 0
@@ -70,7 +70,7 @@ def test_a_prompt_that_ends_with_a_block_needs_no_copy(length: int) -> None:
         )
     )
     first = engine.add([1] * length, 5)
-    engine.add([1] * length, 5, twin=first)
+    engine.add([1] * length, 5, prefix_donor=first)
     engine.run()
     assert not any(batch.copies for batch in engine.batches)
     assert engine.scheduler.counters.computed_tokens == length + 1 + 2 * 4
@@ -83,21 +83,21 @@ def test_without_waiting_it_computes_its_own() -> None:
         )
     )
     first = engine.add([1] * 10, 5)
-    other = engine.add([1] * 10, 5, twin=first)
+    other = engine.add([1] * 10, 5, prefix_donor=first)
     engine.step()
     assert len(engine.batches[0].scheduled) == 2
     engine.run()
     assert other.output == first.output
 
 
-def test_a_twin_that_has_ended_is_no_donor() -> None:
+def test_a_request_that_has_ended_is_no_prefix_donor() -> None:
     engine = CheckedEngine(
         SchedulerConfig(
             max_num_seqs=1, max_batched_tokens=64, max_model_len=60, block_size=4, num_blocks=40, prefix_cache=False
         )
     )
     first = engine.add([1] * 10, 5)
-    other = engine.add([1] * 10, 5, twin=first)
+    other = engine.add([1] * 10, 5, prefix_donor=first)
     engine.run()
     assert other.num_cached == 0
     assert other.output == first.output == unbatched([1] * 10, 5, 60)
@@ -108,7 +108,7 @@ def test_who_asks_for_the_prompts_logprobs_computes_it_all() -> None:
         SchedulerConfig(max_num_seqs=4, max_batched_tokens=64, max_model_len=60, block_size=4, num_blocks=40)
     )
     first = engine.add([1] * 10, 5)
-    other = engine.add([1] * 10, 5, twin=first, prompt_logprobs=0)
+    other = engine.add([1] * 10, 5, prefix_donor=first, prompt_logprobs=0)
     engine.run()
     assert len(other.prompt_logprobs) == 9
     assert not any(batch.copies for batch in engine.batches)

@@ -9,6 +9,7 @@ from tests.engine.core.fake_model import CheckedEngine, unbatched
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv.kv_groups import KVGroups
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 
 windows = st.lists(st.none() | st.integers(1, 20), min_size=1, max_size=3).map(tuple)
@@ -33,13 +34,13 @@ def test_a_sequence_never_holds_more_than_is_said_of_it(
     """In each group, at each step; and a pool of just that is enough."""
     made = config(windows, block_size=size, max_batched_tokens=budget, max_num_seqs=1)
     groups = KVGroups(made)
-    most = groups.blocks_of(prompt + 9)
+    most = groups.count_sequence_blocks(prompt + 9)
     engine = CheckedEngine(made.replace(num_blocks=most))
     request = engine.add([i % 5 for i in range(prompt)], 10)
     while engine.scheduler.has_work:
         engine.step()
         for group, window in enumerate(windows):
-            held = sum(block != 0 for block in request.block_ids[group :: len(windows)])
+            held = sum(block != 0 for block in request.block_table.block_ids[group :: len(windows)])
             if window is not None:
                 assert held <= -(-(window - 1) // size) + 1 + -(-(budget - 1) // size)
         assert engine.scheduler.pool.num_used <= most
@@ -50,9 +51,9 @@ def test_a_sequence_never_holds_more_than_is_said_of_it(
 @given(windows, st.integers(0, 400), st.integers(1, 200))
 def test_the_longest_sequence_is_the_longest(windows: tuple[int | None, ...], blocks: int, limit: int) -> None:
     groups = KVGroups(config(windows))
-    longest = groups.longest(blocks, limit)
-    assert longest == 0 or groups.blocks_of(longest) <= blocks
-    assert longest == limit or groups.blocks_of(longest + 1) > blocks
+    longest = groups.find_longest_sequence(blocks, limit)
+    assert longest == 0 or groups.count_sequence_blocks(longest) <= blocks
+    assert longest == limit or groups.count_sequence_blocks(longest + 1) > blocks
 
 
 @given(windows, st.integers(1, 60), st.sets(st.integers(0, 60)))
@@ -64,8 +65,10 @@ def test_the_longest_beginning_is_found(windows: tuple[int | None, ...], prompt:
     engine.add(tokens, 1)
     engine.run()
     kv, size, count = engine.scheduler.kv, 4, len(windows)
-    asked = Request("asked", tokens, SamplingParams(max_tokens=1))
-    names = {(row, g): kv.key(asked, row) + kv._tags[g] for row in range((prompt - 1) // size) for g in range(count)}
+    asked = Request(RequestSpec("asked", tokens, SamplingParams(max_tokens=1)))
+    names = {
+        (row, g): kv.row_key(asked, row) + kv._tags[g] for row in range((prompt - 1) // size) for g in range(count)
+    }
     for number, name in enumerate(names.values()):
         if number in lost and (block := kv.pool._by_key.pop(name, None)) is not None:
             block.key, kv.pool.num_cached = None, kv.pool.num_cached - 1
@@ -73,7 +76,7 @@ def test_the_longest_beginning_is_found(windows: tuple[int | None, ...], prompt:
     def usable(rows: int) -> bool:
         position = rows * size
         return all(
-            kv.pool.lookup(name) is not None
+            kv.pool.find_block(name) is not None
             for (row, group), name in names.items()
             if row < rows and ((window := windows[group]) is None or (row + 1) * size - 1 > position - window)
         )
@@ -81,7 +84,7 @@ def test_the_longest_beginning_is_found(windows: tuple[int | None, ...], prompt:
     found = kv.find_prefix(asked)
     assert kv.num_tokens(found) // size == max(rows for rows in range((prompt - 1) // size + 1) if usable(rows))
     for entry, block in enumerate(found):
-        assert block == (kv.pool.lookup(names[entry // count, entry % count]) if block else 0)
+        assert block == (kv.pool.find_block(names[entry // count, entry % count]) if block else 0)
 
 
 def test_another_groups_block_is_not_taken_for_one_of_the_same_tokens() -> None:

@@ -5,6 +5,7 @@ from tests.engine.core.fake_model import CheckedEngine
 
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.waiting.waiting_queue import Deadlines
 
@@ -55,7 +56,7 @@ def test_those_that_ended_in_time_are_not_kept(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("paternoster_engine.core.waiting.waiting_queue.MIN_LIMIT", 8)
     deadlines = Deadlines()
     for i in range(100):
-        request = Request(f"r{i}", [1], SamplingParams(max_tokens=2), deadline=1000.0)
+        request = Request(RequestSpec(f"r{i}", [1], SamplingParams(max_tokens=2), deadline=1000.0))
         deadlines.watch(request)
         request.status = RequestStatus.FINISHED
     assert len(deadlines._heap) <= 16

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tests.engine.core.fake_model import CheckedEngine
 
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.waiting.fair_share import OUTPUT_TOKEN_COST, PROMPT_TOKEN_COST, FairShare
+from paternoster_engine.core.waiting.fair_share import OUTPUT_TOKEN_COST, PROMPT_TOKEN_COST, FairShareQueue
 
 MAX_PROMPT, MAX_OUTPUT = 20, 16
 
@@ -19,7 +19,7 @@ def config(seqs: int, **changes: object) -> SchedulerConfig:
 
 def counters(engine: CheckedEngine) -> dict[str, float]:
     queue = engine.scheduler._queue
-    assert isinstance(queue, FairShare)
+    assert isinstance(queue, FairShareQueue)
     return queue.counters
 
 
@@ -43,7 +43,7 @@ def test_i19_service_of_backlogged_tenants_stays_close(
     bound = PROMPT_TOKEN_COST * MAX_PROMPT + OUTPUT_TOKEN_COST * seqs * MAX_OUTPUT
     while engine.scheduler.has_work:
         engine.step()
-        backlogged = {request.tenant for request in engine.scheduler.waiting}
+        backlogged = {request.spec.tenant for request in engine.scheduler.waiting}
         service = [counters(engine)[tenant] for tenant in backlogged]
         assert not service or max(service) - min(service) <= bound
 
@@ -57,7 +57,7 @@ def test_a_flood_does_not_keep_others_waiting() -> None:
         quiet = engine.add([99], 5, tenant="quiet")
         engine.run()
         assert quiet.first_scheduled is not None
-        return quiet.first_scheduled - quiet.arrival
+        return quiet.first_scheduled - quiet.spec.arrival
 
     assert waits("fcfs") > 90
     assert waits("fair-share") < 10
@@ -70,7 +70,9 @@ def test_weights_are_shares() -> None:
         engine.add([i], 4, tenant="small")
     for _ in range(160):
         engine.step()
-    served = [request for request in (o.request for o in engine.outputs if o.finish_reason) if request.tenant == "big"]
+    served = [
+        request for request in (o.request for o in engine.outputs if o.finish_reason) if request.spec.tenant == "big"
+    ]
     ended = engine.scheduler.counters.finished.total()
     assert 0.7 * ended <= len(served) <= 0.8 * ended
 
@@ -85,7 +87,7 @@ def test_idle_time_is_not_saved_up() -> None:
         engine.add([i], 5, tenant="late")
     for _ in range(50):
         engine.step()
-    later = [o.request.tenant for o in engine.outputs if o.finish_reason][12:]
+    later = [o.request.spec.tenant for o in engine.outputs if o.finish_reason][12:]
     assert 3 <= later[:8].count("steady") <= 5, "the one that comes late takes turns from then on"
 
 

@@ -96,7 +96,7 @@ def test_i5_with_victims_by_priority_nobody_below_them_stays(traffic: list[Arriv
         engine.add(arrival.prompt, arrival.max_tokens, priority=arrival.priority)
     while engine.scheduler.has_work:
         for preempted in engine.step().preempted:
-            assert all(request.priority <= preempted.priority for request in engine.scheduler.running)
+            assert all(request.spec.priority <= preempted.spec.priority for request in engine.scheduler.running)
 
 
 def test_aging_lets_the_low_have_its_turn() -> None:
@@ -165,9 +165,9 @@ def test_no_step_mixes_a_prompt_with_a_class_below_it(
             break
         items = engine.step().scheduled
         prompts = [
-            item.request.priority for item in items if item.num_tokens > 1 or item.stop <= item.request.num_prompt
+            item.request.spec.priority for item in items if item.num_tokens > 1 or item.stop <= item.request.num_prompt
         ]
-        assert all(item.request.priority <= min(prompts) for item in items if prompts)
+        assert all(item.request.spec.priority <= min(prompts) for item in items if prompts)
 
 
 def test_lower_classes_go_on_while_a_prompt_above_them_does_not_fit() -> None:

@@ -6,6 +6,7 @@ from paternoster_engine.core.batch import StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import QueueTooSlow
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.core.waiting.queue_wait import QueueWait
@@ -27,7 +28,7 @@ class Clocked:
     def add(self, tenant: str = "") -> Request:
         self.count += 1
         params = SamplingParams(max_tokens=TOKENS, ignore_eos=True)
-        request = Request(f"r{self.count}", [1, 2], params, arrival=self.now, tenant=tenant)
+        request = Request(RequestSpec(f"r{self.count}", [1, 2], params, arrival=self.now, tenant=tenant))
         self.scheduler.add(request)
         return request
 
@@ -35,7 +36,7 @@ class Clocked:
         until = self.now + seconds
         while self.now < until:
             batch = self.scheduler.schedule(self.now)
-            self.waits += [self.now - item.request.arrival for item in batch.scheduled if item.start == 0]
+            self.waits += [self.now - item.request.spec.arrival for item in batch.scheduled if item.start == 0]
             self.now += STEP
             self.scheduler.update(batch, StepResult([5] * len(batch.scheduled)), self.now)
 

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.core.batch import ScheduledRequest
+from paternoster_engine.core.block_table import BlockTable
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
 from paternoster_engine.model.decoder import Decoder
@@ -57,7 +59,7 @@ def _log_probabilities(model: Decoder, tokens: list[int], dtype: torch.dtype) ->
     blocks = -(-len(tokens) // 32)
     cache = allocate_kv_cache(KVPoolShape(1 + blocks, 32, 0), model.config, dtype, CPU)
     params = SamplingParams(max_tokens=1, prompt_logprobs=0)
-    request = Request("text", tokens, params, block_ids=list(range(1, 1 + blocks)))
+    request = Request(RequestSpec("text", tokens, params), block_table=BlockTable(list(range(1, 1 + blocks))))
     step = host_step([ScheduledRequest(request, 0, len(tokens), False)])
     logits: torch.Tensor = model.forward(step.on_device(cache[0], model.plan_attention), cache)
     return logits.float().log_softmax(-1)

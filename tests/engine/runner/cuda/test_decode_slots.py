@@ -5,7 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_engine.core.batch import ScheduledRequest
+from paternoster_engine.core.block_table import BlockTable
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.runner.cuda.decode_slots import HOST, DecodeSlots, UnknownToken
 
@@ -13,7 +15,9 @@ BLOCK_SIZE = 4
 
 
 def request(name: str, tokens: int, blocks: list[int]) -> Request:
-    return Request(name, list(range(tokens)), SamplingParams(max_tokens=99), block_ids=blocks)
+    return Request(
+        RequestSpec(name, list(range(tokens)), SamplingParams(max_tokens=99)), block_table=BlockTable(blocks)
+    )
 
 
 def item(request: Request, start: int) -> ScheduledRequest:
@@ -36,9 +40,9 @@ def test_the_device_knows_every_table_and_every_token(data: st.DataObject) -> No
         for one in living:
             if data.draw(st.integers(0, 9)) == 0:
                 # Preempted and resumed between two steps, elsewhere.
-                one.block_ids = [next(fresh) for _ in one.block_ids]
-            if one.num_tokens > len(one.block_ids) * BLOCK_SIZE:
-                one.block_ids.append(next(fresh))
+                one.block_table.block_ids = [next(fresh) for _ in one.block_table.block_ids]
+            if one.num_tokens > len(one.block_table.block_ids) * BLOCK_SIZE:
+                one.block_table.block_ids.append(next(fresh))
         living = [one for one in living if data.draw(st.integers(0, 4))]
         running = data.draw(st.permutations([one for one in living if data.draw(st.integers(0, 4))]))
         slots = table.assign([item(one, one.num_tokens - 1) for one in running])
@@ -49,9 +53,9 @@ def test_the_device_knows_every_table_and_every_token(data: st.DataObject) -> No
             assert slot.token == one.num_tokens - 1
             known = tables.setdefault(slot.row, [])
             if slot.new_table:
-                known[:] = one.block_ids
+                known[:] = one.block_table.block_ids
             known[slot.column : slot.column + 1] = [slot.blocks[0]]
-            assert known[: len(one.block_ids)] == one.block_ids
+            assert known[: len(one.block_table.block_ids)] == one.block_table.block_ids
         for one in running:
             one.output.append(one.num_tokens)
 

@@ -13,6 +13,7 @@ from paternoster_engine.core.batch import Batch, ScheduledRequest, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.matching import Row
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
@@ -139,7 +140,11 @@ def test_same_tokens_as_the_plain_runner(
             runner = ModelRunner(tiny, cache, Sampler(tiny.config.vocab_size, CPU), host)
         scheduler = Scheduler(config)
         requests = [
-            Request(f"r{i}", list(prompt), SamplingParams(ignore_eos=True, **params), seed=seed, eos_token_ids=(2,))
+            Request(
+                RequestSpec(
+                    f"r{i}", list(prompt), SamplingParams(ignore_eos=True, **params), seed=seed, eos_token_ids=(2,)
+                )
+            )
             for i, (prompt, params, seed) in enumerate(specs)
         ]
         drive(runner, scheduler, requests, joins)
@@ -149,7 +154,7 @@ def test_same_tokens_as_the_plain_runner(
 
 def plain(*prompts: list[int], **params: Any) -> list[Request]:
     chosen = SamplingParams(**{"max_tokens": 12, "ignore_eos": True, **params})
-    return [Request(f"r{i}", prompt, chosen, seed=i) for i, prompt in enumerate(prompts)]
+    return [Request(RequestSpec(f"r{i}", prompt, chosen, seed=i)) for i, prompt in enumerate(prompts)]
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -204,21 +209,21 @@ class EvenTokens:
 
     fault: str | None = None
     seconds = 0.0
-    most_proposed = 16
+    max_proposed = 16
 
     def __init__(self, resting: range = range(0)) -> None:
         self._resting = resting
 
-    def allowed(self, row: Row) -> bytes:
-        return b"" if self.rests(row) else b"\x55" * 13
+    def allowed_mask(self, row: Row) -> bytes:
+        return b"" if self.is_unconstrained(row) else b"\x55" * 13
 
-    def rests(self, row: Row) -> bool:
+    def is_unconstrained(self, row: Row) -> bool:
         return len(row.output) in self._resting
 
-    def forced(self, row: Row) -> Sequence[int]:
+    def forced_tokens(self, row: Row) -> Sequence[int]:
         return ()
 
-    def accepts(self, row: Row, tokens: Sequence[int]) -> int:
+    def count_accepted(self, row: Row, tokens: Sequence[int]) -> int:
         return 0
 
 
@@ -269,7 +274,7 @@ def test_steps_follow_each_other_without_the_host(tiny: Decoder) -> None:
         scheduler.add(request)
     Engine(scheduler, runner).step()
     for number, request in enumerate(again):
-        request.block_ids = list(range(1 + 5 * number, 6 + 5 * number))
+        request.block_table.block_ids = list(range(1 + 5 * number, 6 + 5 * number))
     # The first step's blocks are others: what it wrote is computed anew, in these.
     prompts = tuple(ScheduledRequest(request, 0, request.num_prompt, samples=True) for request in again)
     runner.submit(Batch(1, prompts)).result()
@@ -290,28 +295,28 @@ def test_steps_follow_each_other_without_the_host(tiny: Decoder) -> None:
 def test_which_steps_may_follow_at_once(tiny: Decoder) -> None:
     runner, _ = graphs(tiny, cache_of(tiny, 40))
     (request,) = plain([1, 2, 3])
-    request.block_ids = [1, 2]
+    request.block_table.block_ids = [1, 2]
 
     def batch(start: int, tokens: int = 1, **changes: Any) -> Batch:
         return replace(Batch(1, (ScheduledRequest(request, start, tokens, samples=True),)), **changes)
 
-    assert runner.chains(batch(0, 3))
-    assert runner.chains(batch(2))
-    assert not runner.chains(batch(3))
+    assert runner.supports_async_scheduling(batch(0, 3))
+    assert runner.supports_async_scheduling(batch(2))
+    assert not runner.supports_async_scheduling(batch(3))
     runner.submit(batch(2))
-    assert runner.chains(batch(3))
-    assert not runner.chains(batch(4))
-    assert not runner.chains(batch(3, copies=((1, 3),)))
-    request.params = replace(request.params, logprobs=1)
-    assert not runner.chains(batch(3))
+    assert runner.supports_async_scheduling(batch(3))
+    assert not runner.supports_async_scheduling(batch(4))
+    assert not runner.supports_async_scheduling(batch(3, copies=((1, 3),)))
+    request.spec = replace(request.spec, params=replace(request.params, logprobs=1))
+    assert not runner.supports_async_scheduling(batch(3))
     request.output = [5]
-    assert runner.chains(batch(3))
+    assert runner.supports_async_scheduling(batch(3))
 
 
 def test_an_unknown_token_leaves_a_runner_that_works(tiny: Decoder) -> None:
     runner, _ = graphs(tiny, cache_of(tiny, 40))
     requests = plain([1, 2, 3])
-    requests[0].block_ids = [1]
+    requests[0].block_table.block_ids = [1]
     with pytest.raises(UnknownToken, match="'r0' is scheduled at position 3"):
         runner.submit(Batch(1, (ScheduledRequest(requests[0], 3, 1, samples=True),)))
     again = plain([1, 2, 3])

@@ -37,14 +37,14 @@ def test_the_largest_step_reaches_every_limit(limits: EngineLimits) -> None:
         assert item.num_tokens >= 1
         assert item.start >= 0
         assert item.stop == item.request.num_tokens
-        assert len(item.request.block_ids) * limits.block_size >= item.stop
+        assert len(item.request.block_table.block_ids) * limits.block_size >= item.stop
 
 
 @settings(deadline=None)
 @given(limits)
 def test_neither_step_touches_more_than_the_smallest_pool(limits: EngineLimits) -> None:
     for batch in (largest_step(limits), longest_decode(limits)):
-        assert {block for item in batch.scheduled for block in item.request.block_ids} == {1}
+        assert {block for item in batch.scheduled for block in item.request.block_table.block_ids} == {1}
         assert {block for pair in batch.copies for block in pair} <= {1, 2}
 
 

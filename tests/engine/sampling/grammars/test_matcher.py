@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from llguidance import LLParserLimits
 from paternoster_engine.core.batch import StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.model.tokenizer import Tokenizer
@@ -51,11 +53,11 @@ def grammar(tokenizer: Tokenizer, vocabulary: Vocabulary) -> Compile:
 
 def _request(tokenizer: Tokenizer, grammar: Grammar, **params: Any) -> Request:
     chosen = SamplingParams(**{"max_tokens": 9, "temperature": 0.0, **params})
-    return Request("r", [1], chosen, eos_token_ids=tokenizer.eos_token_ids, matcher=grammar.matcher())
+    return Request(RequestSpec("r", [1], chosen, eos_token_ids=tokenizer.eos_token_ids), matcher=grammar.matcher())
 
 
 def _allowed(request: Request, vocab: int) -> set[int]:
-    mask = request.matcher.allowed(request)  # type: ignore[union-attr]
+    mask = request.matcher.allowed_mask(request)  # type: ignore[union-attr]
     assert mask is not None
     assert len(mask) * 8 >= vocab
     return {token for token in range(len(mask) * 8) if mask[token // 8] >> token % 8 & 1}
@@ -101,8 +103,8 @@ def test_a_proposed_token_that_the_tokenizer_has_not(tokenizer: Tokenizer, gramm
     (a,) = tokenizer.encode("a")
     request = _request(tokenizer, grammar("regex", "a{1,9}"))
     assert request.matcher is not None
-    assert request.matcher.accepts(request, [a, VOCAB - 1, a]) == 1
-    assert request.matcher.accepts(request, [VOCAB - 1]) == 0
+    assert request.matcher.count_accepted(request, [a, VOCAB - 1, a]) == 1
+    assert request.matcher.count_accepted(request, [VOCAB - 1]) == 0
     assert a in _allowed(request, tokenizer.vocab_size)
 
 
@@ -111,7 +113,7 @@ def test_few_tokens_are_proposed_where_masks_take_long(
 ) -> None:
     request, now = _request(tokenizer, grammar("regex", "a{1,9}")), [0.0]
     assert request.matcher is not None
-    assert request.matcher.most_proposed > 16, "nothing is known yet"
+    assert request.matcher.max_proposed > 16, "nothing is known yet"
 
     def thread_time() -> float:
         now[0] += 0.005
@@ -120,7 +122,7 @@ def test_few_tokens_are_proposed_where_masks_take_long(
     monkeypatch.setattr("paternoster_engine.sampling.grammars.grammar.time.thread_time", thread_time)
     for _ in range(80):
         _allowed(request, tokenizer.vocab_size)
-    assert request.matcher.most_proposed in (2, 3), "four masks of 5 ms, one of them the request's own"
+    assert request.matcher.max_proposed in (2, 3), "four masks of 5 ms, one of them the request's own"
 
 
 def test_state_depends_on_the_output_alone(tokenizer: Tokenizer, grammar: Compile) -> None:
@@ -145,7 +147,7 @@ def test_both_samplers_forbid_the_same(tokenizer: Tokenizer, grammar: Compile) -
         made = []
         for i, regex in enumerate(kinds):
             request = _request(tokenizer, grammar("regex", regex or "x"), temperature=0.9 * (i % 2), min_tokens=i % 3)
-            request.seed = i
+            request.spec = replace(request.spec, seed=i)
             if regex is None:
                 request.matcher = None
             made.append(request)
@@ -166,7 +168,7 @@ def test_a_fault_ends_its_request_alone(tokenizer: Tokenizer, grammar: Compile) 
     scheduler = Scheduler(SchedulerConfig(max_num_seqs=2, max_batched_tokens=9, max_model_len=64, num_blocks=9))
     stuck = _request(tokenizer, grammar("grammar", AMBIGUOUS))
     other = _request(tokenizer, grammar("regex", "a+"), min_tokens=9)
-    other.request_id = "other"
+    other.spec = replace(other.spec, request_id="other")
     scheduler.add(stuck)
     scheduler.add(other)
     sampler, logits = Sampler(VOCAB, CPU), torch.zeros(1, VOCAB)
@@ -176,7 +178,7 @@ def test_a_fault_ends_its_request_alone(tokenizer: Tokenizer, grammar: Compile) 
         tokens = []
         for item in batch.scheduled:
             (token,) = sampler.sample(logits, [item.request])
-            tokens.append(None if item.request.stuck else token)
+            tokens.append(None if item.request.is_unsatisfiable else token)
         ended += [o.request for o in scheduler.update(batch, StepResult(tokens), 0.0) if o.finish_reason]
     assert ended == [stuck]
     assert stuck.finish_reason is FinishReason.ERROR
@@ -193,14 +195,14 @@ def test_a_grammar_whose_mask_holds_everybody_up_gets_no_other(
     first, second = _request(tokenizer, made), _request(tokenizer, made)
     assert first.matcher is not None
     assert second.matcher is not None
-    assert first.matcher.allowed(first) is not None
+    assert first.matcher.allowed_mask(first) is not None
     monkeypatch.setattr(module, "MASK_TIME", -1.0)
     with pytest.raises(GrammarError, match="forces too long a text"):
         made.check()
-    assert first.matcher.allowed(first) is None
+    assert first.matcher.allowed_mask(first) is None
     assert "forces too long a text" in (first.matcher.fault or "")
     monkeypatch.undo()
-    assert second.matcher.allowed(second) is None
+    assert second.matcher.allowed_mask(second) is None
     assert made.too_slow
 
 
@@ -218,7 +220,7 @@ def test_answers_do_not_fill_the_lexer_of_those_that_follow(tokenizer: Tokenizer
         request.matcher = LazyMatcher(made, FreeText(call="call:", several=True), seen) if lazy else request.matcher
         for token in tokenizer.encode(f'{"call:" * lazy}{{"{name}": "{"the cat sat on the mat and " * 60}"}}'):
             assert request.matcher is not None
-            mask = request.matcher.allowed(request)
+            mask = request.matcher.allowed_mask(request)
             assert mask is not None, (name, request.matcher.fault)
             assert not mask or mask[token // 8] >> token % 8 & 1
             request.output.append(token)
@@ -261,7 +263,7 @@ def _fault(tokenizer: Tokenizer, grammar: Grammar, answer: str) -> str | None:
     request = _request(tokenizer, grammar)
     assert request.matcher is not None
     for token in tokenizer.encode(answer):
-        mask = request.matcher.allowed(request)
+        mask = request.matcher.allowed_mask(request)
         if mask is None:
             break
         assert mask[token // 8] >> token % 8 & 1

@@ -11,7 +11,7 @@ from tests.engine.server.tool_templates import QWEN3
 from paternoster_engine.model.tokenizer import Tokenizer
 
 ROOM = {"max_model_len": 2048, "max_batched_tokens": 2048, "num_blocks": 512}
-Ask = Callable[..., Awaitable[tuple[int, Any]]]
+DraftTask = Callable[..., Awaitable[tuple[int, Any]]]
 ASK, AGAIN = {"role": "user", "content": "ask"}, {"role": "user", "content": "again"}
 
 
@@ -21,7 +21,7 @@ def _called(arguments: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def _asking(tokenizer: Tokenizer) -> AsyncIterator[Ask]:
+async def _asking(tokenizer: Tokenizer) -> AsyncIterator[DraftTask]:
     """What asks one server for the prompt of a conversation: the status, and the prompt or the error."""
 
     async def ask(*messages: Any) -> tuple[int, Any]:

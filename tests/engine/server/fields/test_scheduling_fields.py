@@ -68,7 +68,7 @@ async def test_priority_goes_to_an_engine_that_has_it(serve: Any) -> None:
         server.runner.gate.set()
         assert {response.status_code for response in await asyncio.gather(*calls)} == {200}
         served = sorted(added, key=lambda request: request.first_scheduled)
-        assert [request.priority for request in served] == [0, 1, 5]
+        assert [request.spec.priority for request in served] == [0, 1, 5]
 
 
 @pytest.mark.parametrize("stream", [False, True])

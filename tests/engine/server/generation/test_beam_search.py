@@ -115,7 +115,7 @@ async def test_a_search_that_can_never_fit_is_refused(serve: Any) -> None:
         body = {"prompt": [1] * 20, **BEAMS, "n": 4, "max_tokens": 30}
         response = await server.client.post("/v1/completions", json=body)
         assert response.status_code == 400
-        assert "fewer beams" in response.json()["error"]["message"]
+        assert "fewer sequences" in response.json()["error"]["message"]
 
 
 async def test_a_search_whose_client_leaves_frees_its_blocks(serve: Any) -> None:

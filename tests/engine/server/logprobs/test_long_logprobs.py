@@ -10,6 +10,7 @@ import pytest
 
 from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server import pieces
@@ -96,7 +97,7 @@ async def test_others_have_their_turn(
 
 
 async def test_a_slow_reader_gets_bounded_deltas(tokenizer: Tokenizer) -> None:
-    request = Request("a", [1], SamplingParams(max_tokens=1001), 0.0)
+    request = Request(RequestSpec("a", [1], SamplingParams(max_tokens=1001), 0.0))
     told = Generation(_Loop(), tokenizer, [request])  # type: ignore[arg-type]
     for place in range(1001):
         told._outputs.put_nowait(StepOutput(request, 28, FinishReason.LENGTH if place == 1000 else None))

@@ -8,12 +8,13 @@ import pytest
 from paternoster_engine.core.batch import Batch, StepOutput
 from paternoster_engine.core.errors import QueueFull
 from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.server.loop import EngineLoop, LoopStopped
 
 
 def _request(name: str, max_tokens: int = 5) -> Request:
-    return Request(name, [1, 2, 3], SamplingParams(max_tokens=max_tokens))
+    return Request(RequestSpec(name, [1, 2, 3], SamplingParams(max_tokens=max_tokens)))
 
 
 async def _outputs(loop: EngineLoop, requests: list[Request]) -> list[StepOutput]:

@@ -97,5 +97,5 @@ async def test_counters_begin_at_zero(serve: Any) -> None:
         reasons = {sample.labels["reason"] for sample in families["paternoster_engine_requests_rejected"].samples}
         assert reasons == {
             "never_fits", "prompt_too_long", "queue_full", "queue_too_slow", "tenant_queue_full",
-            "tenant_rate_exceeded", "too_many_beams",
+            "tenant_rate_exceeded", "too_many_sequences",
         }  # fmt: skip

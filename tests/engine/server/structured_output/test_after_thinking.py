@@ -12,6 +12,7 @@ from tests.engine.server.tools.test_required_calls import CALLS, FAMILIES
 from tests.engine.server.tools_tokenizer import with_special
 
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.grammar import Grammar
@@ -57,16 +58,18 @@ def test_no_token_ends_the_thought_and_begins_what_is_not_asked_for(tokenizer: T
     source = FORMAT._replace(outline=outline.lark)
     grammar = Grammar(Vocabulary.of(tokenizer).tokenizer(tokenizer.encode), to_grammar(source, frozenset()))
     matcher = LazyMatcher(grammar, outline.free, seen_tokens(tokenizer, form))
-    request = Request("r", [1], SamplingParams(max_tokens=9), eos_token_ids=tokenizer.eos_token_ids, matcher=matcher)
+    request = Request(
+        RequestSpec("r", [1], SamplingParams(max_tokens=9), eos_token_ids=tokenizer.eos_token_ids), matcher=matcher
+    )
     request.output += tokenizer.encode("<think>\nHm\n</think")
-    mask = matcher.allowed(request)
+    mask = matcher.allowed_mask(request)
     assert mask is not None
     allowed = {tokenizer.token_bytes(t) for t in range(tokenizer.vocab_size) if mask[t // 8] >> t % 8 & 1}
     assert {b">", b"ing", b"ink"} <= allowed
     assert not {b">.", b"><"} & allowed
     assert len(allowed) > 49_000
     request.output += tokenizer.encode(" or not</think> ")
-    mask = matcher.allowed(request)
+    mask = matcher.allowed_mask(request)
     assert mask is not None
     allowed = {tokenizer.token_bytes(t) for t in range(tokenizer.vocab_size) if mask[t // 8] >> t % 8 & 1}
     assert b"{" in allowed
@@ -84,7 +87,7 @@ def test_proposals_go_through_a_thought_and_out_of_it(tokenizer: Tokenizer) -> N
     def fresh(output: list[int]) -> Request:
         matcher = LazyMatcher(grammar, outline.free, seen)
         request = Request(
-            "r", [1], SamplingParams(max_tokens=9), eos_token_ids=tokenizer.eos_token_ids, matcher=matcher
+            RequestSpec("r", [1], SamplingParams(max_tokens=9), eos_token_ids=tokenizer.eos_token_ids), matcher=matcher
         )
         request.output += output
         return request

@@ -15,6 +15,7 @@ from tests.engine.server.tools.test_required_calls import FAMILIES
 from tests.engine.server.tools_tokenizer import with_special
 
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.grammar import Grammar
@@ -154,11 +155,13 @@ def test_whatever_is_sampled_every_call_is_of_its_schema(tokenizer: Tokenizer, n
     for seed in range(8):
         pick = random.Random(seed)
         matcher = LazyMatcher(grammar, outline.free, seen)
-        request = Request("r", [1], SamplingParams(max_tokens=200), eos_token_ids=made.eos_token_ids, matcher=matcher)
+        request = Request(
+            RequestSpec("r", [1], SamplingParams(max_tokens=200), eos_token_ids=made.eos_token_ids), matcher=matcher
+        )
         said: list[int] = []
         free_of: list[int] = []
         while len(said) < 200:
-            mask = matcher.allowed(request)
+            mask = matcher.allowed_mask(request)
             assert matcher.fault is None
             assert mask is not None
             if not mask:
@@ -204,11 +207,13 @@ def test_a_beginning_that_is_no_call_is_text(tokenizer: Tokenizer) -> None:
         Vocabulary.of(hermes).tokenizer(hermes.encode), to_grammar(GrammarSource("lark", auto.lark), frozenset())
     )
     matcher = LazyMatcher(grammar, auto.free, seen_tokens(hermes, hermes_form))
-    request = Request("r", [1], SamplingParams(max_tokens=9), eos_token_ids=hermes.eos_token_ids, matcher=matcher)
+    request = Request(
+        RequestSpec("r", [1], SamplingParams(max_tokens=9), eos_token_ids=hermes.eos_token_ids), matcher=matcher
+    )
     request.output += [*hermes.encode("<tool_call"), token]
-    assert matcher.allowed(request) == b""
+    assert matcher.allowed_mask(request) == b""
     request.output += hermes.encode("<tool_call>")
-    assert matcher.allowed(request)
+    assert matcher.allowed_mask(request)
 
 
 def test_a_minimum_of_tokens_holds_in_free_text(tokenizer: Tokenizer) -> None:
@@ -222,8 +227,8 @@ def test_a_minimum_of_tokens_holds_in_free_text(tokenizer: Tokenizer) -> None:
     for params in ({"min_tokens": 2}, {"ignore_eos": True}):
         matcher = LazyMatcher(grammar, outline.free, seen_tokens(made, form))
         asked = SamplingParams(max_tokens=9, **params)  # type: ignore[arg-type]
-        request = Request("r", [1], asked, eos_token_ids=made.eos_token_ids, matcher=matcher)
-        mask = matcher.allowed(request)
+        request = Request(RequestSpec("r", [1], asked, eos_token_ids=made.eos_token_ids), matcher=matcher)
+        mask = matcher.allowed_mask(request)
         assert mask is not None
         assert sum(byte.bit_count() for byte in mask) == made.largest_id
         assert not mask[end // 8] >> end % 8 & 1
@@ -273,7 +278,9 @@ def test_proposals_go_into_a_call_and_out_of_it(tokenizer: Tokenizer, name: str)
 
     def fresh(output: list[int]) -> Request:
         matcher = LazyMatcher(grammar, outline.free, seen)
-        request = Request("r", [1], SamplingParams(max_tokens=9), eos_token_ids=made.eos_token_ids, matcher=matcher)
+        request = Request(
+            RequestSpec("r", [1], SamplingParams(max_tokens=9), eos_token_ids=made.eos_token_ids), matcher=matcher
+        )
         request.output += output
         return request
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from paternoster_engine.sampling.grammars.json_schema import parts_of, referred
+from paternoster_engine.sampling.grammars.json_schema import parts_of, resolve_reference
 
 MAX_REFERENCE = 1024
 """Characters of a ``$ref``; a longer one has no target."""
@@ -23,7 +23,7 @@ class References:
         if not isinstance(reference, str) or len(reference) > MAX_REFERENCE:
             return None
         if reference == "#" or reference.startswith("#/"):
-            return referred(reference, self._root)
+            return resolve_reference(reference, self._root)
         if self._named is None:
             self._named = _named(self._root)
         return self._named.get(reference)

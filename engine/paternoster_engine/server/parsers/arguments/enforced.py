@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from paternoster_engine.sampling.grammars.errors import GrammarError
-from paternoster_engine.sampling.grammars.json_schema import referred
+from paternoster_engine.sampling.grammars.json_schema import resolve_reference
 from paternoster_engine.sampling.grammars.schemas.enforceable import Enforceable, make_enforceable
 from paternoster_engine.sampling.grammars.schemas.rewriting import CompileFailure, Unenforced
 from paternoster_engine.server.parsers.arguments.json_object import OF_OBJECTS, Arguments
@@ -74,4 +74,4 @@ def _parts(root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         if isinstance(part, Mapping):
             yield part
             left += part["allOf"] if isinstance(part.get("allOf"), list) else []
-            left += [referred(part["$ref"], root)] if "$ref" in part else []
+            left += [resolve_reference(part["$ref"], root)] if "$ref" in part else []

@@ -1,4 +1,4 @@
-"""How much one token may cost a parser, from a grammar's text: llguidance counts it only when a token is done."""
+"""Cost of one token for a parser, estimated from a grammar's text: llguidance counts it only after the token."""
 
 import json
 import re
@@ -7,19 +7,19 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
-from paternoster_engine.sampling.grammars.json_schema import referred
+from paternoster_engine.sampling.grammars.json_schema import resolve_reference
 
-LARK = re.compile(
+LARK_TOKEN = re.compile(
     r'(?P<json>%json\s*)|"(?:\\.|[^"\\])*"|(?://|#)[^\n]*|/(?:\\.|[^/\\])+/|'
     r"[!?]{0,2}(?P<rule>_?[a-z][_a-z0-9-]*)(?P<begins>(?:\[[^\]]*\]|\.-?[0-9]+)*\s*:)?|[A-Z][_A-Z0-9-]*|(?P<way>[|?*+{~])",
     re.DOTALL,
 )
-"""As llguidance splits it. What is neither named nor a text says nothing of costs."""
-JSON = json.JSONDecoder()
-ALTERNATIVES = ("anyOf", "oneOf")
+"""Tokens of Lark as llguidance splits it. Tokens without a name or text do not add to the cost."""
+JSON_DECODER = json.JSONDecoder()
+ALTERNATIVE_KEYWORDS = ("anyOf", "oneOf")
 
 
-class Work:
+class ParserCost:
     """Sums over the rules of a grammar."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Work:
         self._ends = 0
 
     @classmethod
-    def of(cls, grammar: str) -> int:
+    def estimate(cls, grammar: str) -> int:
         """Count the items that a parser may visit for one token.
 
         Each way in which a rule may end continues at each place that waits for it, and is compared with each item.
@@ -49,11 +49,11 @@ class Work:
         ways: Counter[str] = Counter()
         uses: Counter[str] = Counter()
         rule, at = "", 0
-        while found := LARK.search(text, at):
+        while found := LARK_TOKEN.search(text, at):
             at = found.end()
             self._size += 1
             if found["json"]:
-                schema, at = JSON.raw_decode(text, at)
+                schema, at = JSON_DECODER.raw_decode(text, at)
                 self._add_schema(schema)
             elif found["begins"]:
                 rule = found["rule"]
@@ -65,20 +65,20 @@ class Work:
         self._ends += sum(ways[name] * uses[name] for name in ways)
 
     def _add_schema(self, root: Any) -> None:
-        """Parts that are referred to are rules, all others are used once."""
+        """Parts that are resolve_reference to are rules, all others are used once."""
         uses: Counter[str] = Counter()
         options = 0
-        for part in _objects(root):
+        for part in _iterate_objects(root):
             self._size += 1
-            options += sum(len(part[key]) for key in ALTERNATIVES if isinstance(part.get(key), list))
+            options += sum(len(part[key]) for key in ALTERNATIVE_KEYWORDS if isinstance(part.get(key), list))
             if isinstance(part.get("$ref"), str):
                 uses[part["$ref"]] += 1
         for reference, count in uses.items():
-            target = referred(reference, root)
-            self._ends += count * (max(options, 1) if target is None else _ways(target))
+            target = resolve_reference(reference, root)
+            self._ends += count * (max(options, 1) if target is None else _count_endings(target))
 
 
-def _objects(root: Any) -> Iterator[Mapping[str, Any]]:
+def _iterate_objects(root: Any) -> Iterator[Mapping[str, Any]]:
     left = [root]
     while left:
         part = left.pop()
@@ -89,11 +89,13 @@ def _objects(root: Any) -> Iterator[Mapping[str, Any]]:
             left += part
 
 
-def _ways(schema: Any) -> int:
+def _count_endings(schema: Any) -> int:
     """In how many ways a value of ``schema`` may end, at least 1."""
     if not isinstance(schema, Mapping):
         return 1
-    lists = {key: schema[key] for key in (*ALTERNATIVES, "allOf") if isinstance(schema.get(key), list)}
+    lists = {key: schema[key] for key in (*ALTERNATIVE_KEYWORDS, "allOf") if isinstance(schema.get(key), list)}
     types = schema.get("type")
-    chosen = [sum(map(_ways, lists[key])) for key in ALTERNATIVES if key in lists]
-    return prod([*chosen, *map(_ways, lists.get("allOf", [])), len(types) if isinstance(types, list) else 1]) or 1
+    chosen = [sum(map(_count_endings, lists[key])) for key in ALTERNATIVE_KEYWORDS if key in lists]
+    return (
+        prod([*chosen, *map(_count_endings, lists.get("allOf", [])), len(types) if isinstance(types, list) else 1]) or 1
+    )

@@ -5,13 +5,15 @@ from typing import Any
 
 import pytest
 
-from paternoster_engine.sampling.grammars.limits import MOST_WORK
+from paternoster_engine.sampling.grammars.limits import MAX_PARSER_COST
+from paternoster_engine.sampling.grammars.parser_cost import ParserCost
 from paternoster_engine.sampling.grammars.source import GrammarSource, Kind, to_grammar
-from paternoster_engine.sampling.grammars.work import Work
 
 
 def work(kind: Kind, said: Any) -> int:
-    return Work.of(to_grammar(GrammarSource(kind, said if isinstance(said, str) else json.dumps(said)), frozenset()))
+    return ParserCost.estimate(
+        to_grammar(GrammarSource(kind, said if isinstance(said, str) else json.dumps(said)), frozenset())
+    )
 
 
 def repeated(ways: int, before: str = "", between: str = "") -> str:
@@ -40,7 +42,7 @@ def leading_to_itself(ways: int) -> dict[str, Any]:
     ],
 )
 def test_rules_that_end_in_many_ways_at_many_places_cost_too_much(kind: Kind, said: Any) -> None:
-    assert work(kind, said) > MOST_WORK
+    assert work(kind, said) > MAX_PARSER_COST
 
 
 EXPRESSIONS = """
@@ -67,12 +69,12 @@ FIELDS = {f"field_{i}": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/kind"},
     ],
 )
 def test_others_cost_far_less(kind: Kind, said: Any) -> None:
-    assert work(kind, said) < MOST_WORK / 20
+    assert work(kind, said) < MAX_PARSER_COST / 20
 
 
 def test_what_is_no_grammar_raises_value_error_at_most() -> None:
     for text in ('start: %json {"a": ', "start: r\nr", ":::", '{"grammars": []}', "/", '"', "r: r" * 9):
         try:
-            Work.of(text)
+            ParserCost.estimate(text)
         except ValueError:
             continue

@@ -1,0 +1,31 @@
+"""What a client asked for one prompt; nothing of it changes while the request is served."""
+
+from dataclasses import dataclass
+
+from paternoster_engine.core.config import TenantLimits
+from paternoster_engine.core.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RequestSpec:
+    """A prompt, how its tokens are chosen, and its tenant. Times are of the clock that stamps ``arrival``."""
+
+    request_id: str
+    prompt: list[int]
+    params: SamplingParams
+    arrival: float = 0.0
+    eos_token_ids: tuple[int, ...] = ()
+    seed: int = 0
+    """Key of the stateless sampler: ``params.seed``, or one drawn at arrival."""
+    priority: int = 0
+    """Class: lower is served first, as in vLLM. Below 0 may use the reserved slots."""
+    tenant: str = ""
+    """Tenant that fair shares and quotas count the request for."""
+    limits: TenantLimits | None = None
+    """The tenant's own weight and quotas; None for the engine's settings."""
+    cache_scope: bytes = b""
+    """Prefix-cache blocks are found by requests of the same scope alone; empty, or a digest of 16 bytes."""
+    deadline: float | None = None
+    """Time after which the request is no longer worth a prefill."""
+    second_text: int | None = None
+    """Index of the token at which the second of two compared texts begins; None for one text."""
