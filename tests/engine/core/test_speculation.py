@@ -171,7 +171,7 @@ def test_what_cannot_be_followed_is_asked_for_again() -> None:
 def test_rejected_tokens_are_charged_to_the_tenant() -> None:
     charged = FairShareQueue({})
     request = Request(RequestSpec("r", [1], SamplingParams(max_tokens=9), tenant="a"))
-    charged.wasted(request, 3)
+    charged.count_rejected(request, 3)
     assert charged.counters == {"a": 3.0}
 
 
