@@ -12,11 +12,10 @@ from typing import NoReturn
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_gateway.admission import Admission
 from paternoster_gateway.errors import unavailable
-from paternoster_gateway.routing import ReadyReplicas
+from paternoster_gateway.routing.least_loaded import ReadyReplicas
+from paternoster_gateway.routing.limits import EJECTION_SECONDS
 from paternoster_http.shares import Shares
 
-EJECTION_SECONDS = 1.0
-"""For which a replica that could not be reached gets no requests; by then the routing table is up to date."""
 CHECK_SECONDS = 10.0
 """Between two looks at a held request's key and fleet, while no replica of it is ready."""
 FULL_SECONDS = 1.0

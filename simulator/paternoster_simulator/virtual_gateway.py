@@ -9,7 +9,8 @@ from paternoster_engine.core.errors import AdmissionError, QueueFull
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_gateway.routing import LeastLoaded
+from paternoster_gateway.routing.least_loaded import LeastLoaded
+from paternoster_gateway.routing.limits import EJECTION_SECONDS, MAX_ATTEMPTS
 from paternoster_simulator.cost import TICKS_PER_SECOND, ticks
 from paternoster_simulator.events import EventQueue, Rank
 from paternoster_simulator.fleet import Pod
@@ -17,10 +18,8 @@ from paternoster_simulator.outcome.records import Records, RequestOutcome
 from paternoster_simulator.prompts import filler, own_token, prompt
 from paternoster_simulator.replica.replica import Replica
 
-MAX_ATTEMPTS = 4
-"""As the gateway's proxy."""
-ASIDE = TICKS_PER_SECOND
-"""Picoseconds for which a replica that broke off is not asked, as the gateway's balancer."""
+EJECTION = ticks(EJECTION_SECONDS)
+"""Picoseconds for which the gateway sends nothing to a replica that broke off."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +61,7 @@ class VirtualGateway:
         self._idle = idle
         self._pods: dict[str, Pod] = {}
         self._balancer = LeastLoaded()
-        self._aside: dict[str, int] = {}
+        self._ejected_until: dict[str, int] = {}
         self._tickets: dict[str, Ticket] = {}
         self._params: dict[int, SamplingParams] = {}
         self._turn = 0
@@ -113,7 +112,7 @@ class VirtualGateway:
         """An engine ended: streams that had begun are lost, the others try elsewhere."""
         self.in_flight -= len(requests)
         if requests:
-            self._aside[pod.name] = now + ASIDE
+            self._ejected_until[pod.name] = now + EJECTION
         for request in requests:
             ticket = self._tickets.pop(request.request_id)
             ticket.pod = None
@@ -163,9 +162,9 @@ class VirtualGateway:
     def _pick(self, ticket: Ticket, now: int) -> Pod | None:
         self._turn += 1
         avoid: set[str] | tuple[str, ...] = ()
-        if self._aside or ticket.tried:
-            self._aside = {name: until for name, until in self._aside.items() if until > now}
-            avoid = {*ticket.tried, *self._aside}
+        if self._ejected_until or ticket.tried:
+            self._ejected_until = {name: until for name, until in self._ejected_until.items() if until > now}
+            avoid = {*ticket.tried, *self._ejected_until}
         name = self._balancer.pick(avoid=avoid, turn=self._turn)
         return None if name is None else self._pods[name]
 
@@ -180,9 +179,9 @@ class VirtualGateway:
         self._wait(ticket, now)
 
     def _wait(self, ticket: Ticket, now: int) -> None:
-        # Replicas put aside come back without word from the fleet.
+        # An ejected replica returns without an event from the fleet.
         assert ticket.hold_until is not None
-        again = min(ticket.hold_until, now + ASIDE)
+        again = min(ticket.hold_until, now + EJECTION)
         self._events.push(again, Rank.LIFE, lambda now: self._look_again(ticket, now, timer=True))
 
     def _look_again(self, ticket: Ticket, now: int, *, timer: bool = False) -> None:

@@ -22,10 +22,10 @@ FAULTS = {
     "Layers of the engine's server": ("engine.server.errors", "engine.server.state"),
     "Layers of the kernels": ("kernels.blocks", "kernels.registry"),
     "Layers of the operator": ("operator.cluster.port", "operator.reconcile"),
-    "Layers of the gateway": ("gateway.routing", "gateway.balancer"),
+    "Layers of the gateway": ("gateway.routing.least_loaded", "gateway.balancer"),
     "Layers of the simulator": ("simulator.policies.policy", "simulator.fleet"),
     "No cycles between files or folders": ("engine.core.request", "engine.core.scheduler"),
-    "Operator and gateway fetch no models and run no kernels": ("gateway.routing", "sources.fetch"),
+    "Operator and gateway fetch no models and run no kernels": ("gateway.routing.least_loaded", "sources.fetch"),
     "The simulator runs the pure cores and no servers, tensors or clusters": (
         "simulator.simulation",
         "engine.model.config",

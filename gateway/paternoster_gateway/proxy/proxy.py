@@ -8,6 +8,7 @@ budget bounds all retries of a fleet.
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -29,7 +30,6 @@ from paternoster_gateway.keys import SentKeys
 from paternoster_gateway.liveness import Liveness, Wait
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.proxy.headers import Headers, answer_headers, is_status_of_engine
-from paternoster_gateway.proxy.retry_budget import RetryBudget, RetryBudgets
 from paternoster_gateway.quarantine import (
     LONG_BODY,
     MAX_POSSIBLE,
@@ -39,11 +39,12 @@ from paternoster_gateway.quarantine import (
     quarantined,
     suspicion,
 )
+from paternoster_gateway.routing.limits import MAX_ATTEMPTS
+from paternoster_gateway.routing.retry_budget import RetryBudget, RetryBudgets
 from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
 
 log = logging.getLogger(__name__)
 
-MAX_ATTEMPTS = 4
 REFUSALS = frozenset({502, 503, 504})
 """Statuses for which one other replica is asked; 429 is about the client, and goes back to it."""
 
@@ -152,7 +153,7 @@ class Proxy:
     async def send(self, call: Call, admission: Admission) -> Answer:
         """The answer of some replica; raises :class:`GatewayError` when none could be had."""
         budget = self.budgets.of(admission.model, admission.fleet)
-        budget.count_request()
+        budget.count_request(time.monotonic())
         self._refuse_quarantined(call, admission)
         tried: list[str] = []
         suspected: list[tuple[str, Attempt]] = []
@@ -210,7 +211,7 @@ class Proxy:
             return None
         if following is not Next.ANY and self._balancer.pick_for_retry(admission, tried) is None:
             return None
-        if not budget.withdraw():
+        if not budget.withdraw(time.monotonic()):
             self._metrics.retries_denied.inc()
             return None
         if following is Next.ANY:

@@ -9,7 +9,7 @@ from aiohttp import web
 from tests.gateway.fakes import Behave, Door, FakeEngine, answer, stats, until
 
 from paternoster_contract.http.headers import NOT_SERVING
-from paternoster_gateway.proxy import retry_budget
+from paternoster_gateway.routing import retry_budget
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 CALLS = 50

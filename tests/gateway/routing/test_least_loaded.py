@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_gateway.admission import Admission
 from paternoster_gateway.balancer import Balancer
-from paternoster_gateway.routing import LeastLoaded
+from paternoster_gateway.routing.least_loaded import LeastLoaded
 
 NAMES = [f"pod-{i}" for i in range(6)]
 names = st.sampled_from(NAMES)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_contract.routing import ModelRoute, Replica
-from paternoster_gateway.routing import ReadyReplicas
+from paternoster_gateway.routing.least_loaded import ReadyReplicas
 
 replicas = st.lists(
     st.builds(Replica, name=st.sampled_from("ab"), url=st.sampled_from("abcdefgh"), ready=st.booleans()),

@@ -1,8 +1,7 @@
-"""How many requests of a fleet may be sent a second time: pure, but for the clock."""
+"""How many requests of a fleet may be sent a second time: pure, with the time as an argument."""
 
-import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 WINDOW_SECONDS = 10
 RATIO = 0.2
@@ -17,25 +16,24 @@ class RetryBudget:
     After Finagle's ``RetryBudget``, with its numbers (also Linkerd's): 20 %, 10 a second, over 10 s.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._seconds: deque[_Second] = deque()
 
-    def count_request(self) -> None:
-        """A request came from a client."""
-        self._now().requests += 1
+    def count_request(self, now: float) -> None:
+        """Count a client's request; ``now`` in seconds of a clock that never goes back."""
+        self._second(now).requests += 1
 
-    def withdraw(self) -> bool:
+    def withdraw(self, now: float) -> bool:
         """Whether one more retry is allowed; it is counted then."""
-        now = self._now()
+        second = self._second(now)
         allowed = RESERVE + RATIO * sum(each.requests for each in self._seconds)
         if sum(each.retries for each in self._seconds) + 1 > allowed:
             return False
-        now.retries += 1
+        second.retries += 1
         return True
 
-    def _now(self) -> "_Second":
-        number = int(self._clock())
+    def _second(self, now: float) -> "_Second":
+        number = int(now)
         while self._seconds and self._seconds[0].number <= number - WINDOW_SECONDS:
             self._seconds.popleft()
         if not self._seconds or self._seconds[-1].number != number:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_gateway.proxy.retry_budget import RATIO, RESERVE, WINDOW_SECONDS, RetryBudget, RetryBudgets
+from paternoster_gateway.routing.retry_budget import RATIO, RESERVE, WINDOW_SECONDS, RetryBudget, RetryBudgets
 
 SECOND = st.tuples(st.integers(0, 400), st.integers(0, 400))
 """Requests and attempts to retry, in one second."""
@@ -11,14 +11,13 @@ SECOND = st.tuples(st.integers(0, 400), st.integers(0, 400))
 
 @given(st.lists(SECOND, min_size=1, max_size=40))
 def test_in_no_window_more_retries_than_the_reserve_and_a_share_of_the_requests(seconds: list[tuple[int, int]]) -> None:
-    now = [0.0]
-    budget = RetryBudget(lambda: now[0])
+    budget = RetryBudget()
     granted = []
     for second, (requests, retries) in enumerate(seconds):
-        now[0] = second + 0.5
+        now = second + 0.5
         for _ in range(requests):
-            budget.count_request()
-        granted.append(sum(budget.withdraw() for _ in range(retries)))
+            budget.count_request(now)
+        granted.append(sum(budget.withdraw(now) for _ in range(retries)))
     for end in range(1, len(seconds) + 1):
         window = slice(max(0, end - WINDOW_SECONDS), end)
         requests = sum(each for each, _ in seconds[window])
@@ -29,26 +28,25 @@ def test_in_no_window_more_retries_than_the_reserve_and_a_share_of_the_requests(
 
 @given(st.lists(SECOND, min_size=1, max_size=40))
 def test_a_retry_is_granted_whenever_there_is_room(seconds: list[tuple[int, int]]) -> None:
-    now = [0.0]
-    budget = RetryBudget(lambda: now[0])
+    budget = RetryBudget()
     granted: list[int] = []
     for second, (requests, retries) in enumerate(seconds):
-        now[0] = float(second)
+        now = float(second)
         granted.append(0)
         for _ in range(requests):
-            budget.count_request()
+            budget.count_request(now)
         for _ in range(retries):
             last = slice(max(0, second - WINDOW_SECONDS + 1), second + 1)
             room = RESERVE + RATIO * sum(each for each, _ in seconds[last]) - sum(granted[last])
-            assert budget.withdraw() == (room >= 1)
+            assert budget.withdraw(now) == (room >= 1)
             granted[-1] += room >= 1
 
 
 def test_each_fleet_has_its_own_and_takes_it_along() -> None:
     budgets = RetryBudgets()
     ones = budgets.of("m", "one")
-    assert sum(ones.withdraw() for _ in range(2 * RESERVE)) == RESERVE
+    assert sum(ones.withdraw(0.0) for _ in range(2 * RESERVE)) == RESERVE
     assert budgets.of("m", "one") is ones
-    assert budgets.of("m", "two").withdraw(), "another fleet that took over the name"
+    assert budgets.of("m", "two").withdraw(0.0), "another fleet that took over the name"
     budgets.forget_all_but([("m", "two")])
     assert budgets.of("m", "one") is not ones
