@@ -31,13 +31,13 @@ class Settings(BaseModel):
             flag = _flag(name)
             if isinstance(value, bool):
                 flags.append(flag if value else "--no-" + flag.removeprefix("--"))
-            elif isinstance(value, Mapping):
-                flags += [flag, ",".join(f"{key}={each}" for key, each in value.items())]
-            else:
-                for each in value if isinstance(value, tuple) else (value,):
-                    # A text that begins with a dash would be read as a flag.
-                    dashed = isinstance(each, str) and each.startswith("-")
-                    flags += [f"{flag}={each}"] if dashed else [flag, str(each)]
+                continue
+            if isinstance(value, Mapping):
+                value = ",".join(f"{key}={each}" for key, each in value.items())
+            for each in value if isinstance(value, tuple) else (value,):
+                # A text that begins with a dash would be read as a flag.
+                dashed = isinstance(each, str) and each.startswith("-")
+                flags += [f"{flag}={each}"] if dashed else [flag, str(each)]
         return flags
 
     @classmethod

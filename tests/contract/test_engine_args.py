@@ -63,6 +63,7 @@ settings = st.builds(
 
 @hypothesis.settings(deadline=None)
 @given(settings)
+@hypothesis.example({"tenant_weights": {"-": 1.0}})
 def test_flags_round_trip(values: dict[str, object]) -> None:
     args = EngineArgs.model_validate(values)
     assert parse(args.to_flags()) == args
