@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Engine, Tokenizer, Described]:
-    """Load the model and make the engine; ``timer`` is told of each part.
+    """Load the model and make the engine; ``timer`` measures each part.
 
     Raises :class:`ModelError` before anything is allocated; what is measured may prove too little after that.
     """
@@ -137,8 +137,8 @@ def _tokenizer(checkpoint: Checkpoint, chat_template: str | None) -> Tokenizer:
         tokenizer = checkpoint.tokenizer()
     except RecursionError as error:
         raise ModelError(str(error)) from error
-    for note in (*checkpoint.notes, *tokenizer.notes):
-        log.warning("%s: %s", checkpoint.config.name, note)
+    for message in (*checkpoint.notes, *tokenizer.notes):
+        log.warning("%s: %s", checkpoint.config.name, message)
     if tokenizer.largest_id >= checkpoint.config.vocab_size:
         raise ModelError(
             f"the tokenizer has the token id {tokenizer.largest_id}: must be below {checkpoint.config.vocab_size}, "
@@ -160,20 +160,22 @@ def _sampling_defaults(checkpoint: Checkpoint, args: EngineArgs) -> SamplingDefa
     if values := defaults.values():
         settings = ", ".join(f"{name} {value:g}" for name, value in values.items())
         log.info("default sampling settings are the publisher's %s (generation_config 'none' disables them)", settings)
-    for note in defaults.notes:
-        log.warning("%s: %s", checkpoint.config.name, note)
+    for message in defaults.notes:
+        log.warning("%s: %s", checkpoint.config.name, message)
     return defaults
 
 
-def _template(said: str) -> str:
+def _template(template: str) -> str:
     """The text that the setting ``chat_template`` is, or that is in the file it names; raises :class:`ModelError`."""
-    if any(c in said for c in "{}\n"):
-        return said
-    path = Path(said).absolute()
+    if any(c in template for c in "{}\n"):
+        return template
+    path = Path(template).absolute()
     try:
         return ModelFolder(path.parent).text(path.name)
     except ModelError as error:
-        raise ModelError(f"chat_template is {shown(said)}: must be a template or a file with one: {error}") from error
+        raise ModelError(
+            f"chat_template is {shown(template)}: must be a template or a file with one: {error}"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

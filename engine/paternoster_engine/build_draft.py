@@ -63,37 +63,38 @@ def open_draft(
     if config.kv_windows != (None,):
         raise ModelError(f"speculative is 'draft': {config.name} has attention windows, beside which none can draft")
     source = resolve(args.draft_model)
-    said = f"draft_model is {args.draft_model!r}"
+    setting = f"draft_model is {args.draft_model!r}"
     if is_encoder(source) or embeds(args, source):
-        raise ModelError(f"{said}: must be a model that generates text")
+        raise ModelError(f"{setting}: must be a model that generates text")
     checkpoint = open_checkpoint(source)
     drafts = checkpoint.config
     check_shapes(checkpoint)
     if drafts.vocab_size != config.vocab_size:
         raise ModelError(
-            f"{said}, with a vocabulary of {drafts.vocab_size} tokens: must be that of {config.name}, which has "
+            f"{setting}, with a vocabulary of {drafts.vocab_size} tokens: must be that of {config.name}, which has "
             f"{config.vocab_size}"
         )
-    _check_tokens(said, checkpoint.tokenizer(), tokenizer)
+    _check_tokens(setting, checkpoint.tokenizer(), tokenizer)
     if drafts.context_length < max_model_len:
         raise ModelError(
             f"max_model_len is {max_model_len}: must be at most {drafts.context_length}, the context of the draft "
             f"model {drafts.name}"
         )
     if len(drafts.layer_groups) > 1:
-        raise ModelError(f"{said}: must be a model whose layers all see as many tokens")
+        raise ModelError(f"{setting}: must be a model whose layers all see as many tokens")
     dtype = resolve_dtype("auto", device)
     return Draft(checkpoint, device, dtype, resolve_kv_dtype(args.kv_cache_dtype, dtype, device))
 
 
-def _check_tokens(said: str, theirs: Tokenizer, ours: Tokenizer) -> None:
+def _check_tokens(setting: str, theirs: Tokenizer, ours: Tokenizer) -> None:
     """Raise :class:`ModelError` unless each id stands for the same token in both."""
     last = max(theirs.largest_id, ours.largest_id)
     for token in range(last + 1):
         their, our = theirs.id_to_token(token), ours.id_to_token(token)
         if their != our:
-            raise ModelError(f"{said}, to which token {token} is {their!r}: must be {our!r}, as to the model")
+            raise ModelError(f"{setting}, to which token {token} is {their!r}: must be {our!r}, as to the model")
     if theirs.eos_token_ids != ours.eos_token_ids:
         raise ModelError(
-            f"{said}, whose texts end with tokens {theirs.eos_token_ids}: must be {ours.eos_token_ids}, as the model's"
+            f"{setting}, whose texts end with tokens {theirs.eos_token_ids}: must be {ours.eos_token_ids}, as the "
+            "model's"
         )

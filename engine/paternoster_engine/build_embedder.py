@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def embeds(args: EngineArgs, source: ModelSource) -> bool:
-    """Whether a decoder is to embed: it is said so, or its folder says how its vectors are made."""
+    """Whether a decoder is to embed: a setting or its folder says so."""
     if args.task == "auto":
         return source.format == "safetensors" and ModelFolder(source.path).has("modules.json")
     return args.task == "embed"
@@ -71,7 +71,7 @@ def for_embedding(args: EngineArgs, checkpoint: Checkpoint, source: ModelSource)
     if source.format == "safetensors":
         folder = ModelFolder(source.path)
         pooling = read_pooling(folder, folder.json("config.json"))
-    pooling = _asked(args, pooling or Pooling("last", config.hidden_size))
+    pooling = _apply_settings(args, pooling or Pooling("last", config.hidden_size))
     if pooling.mode != "last":
         raise ModelError(f"pooling is {pooling.mode!r}: must be 'last' for a decoder, whose last token has seen all")
     if args.tensor_parallel_size > 1:
@@ -84,13 +84,13 @@ def for_embedding(args: EngineArgs, checkpoint: Checkpoint, source: ModelSource)
 def build_encoder_engine(
     args: EngineArgs, source: ModelSource, timer: StartTimer
 ) -> tuple[Engine, Tokenizer, EncoderConfig]:
-    """Load an encoder and make its engine; ``timer`` is told of each part. Raises :class:`ModelError`."""
+    """Load an encoder and make its engine; ``timer`` measures each part. Raises :class:`ModelError`."""
     _check(args)
     checkpoint = EncoderCheckpoint(source)
-    config = replace(checkpoint.config, pooling=_asked(args, checkpoint.config.pooling))
+    config = replace(checkpoint.config, pooling=_apply_settings(args, checkpoint.config.pooling))
     tokenizer = checkpoint.tokenizer()
-    for note in (*checkpoint.notes, *tokenizer.notes):
-        log.warning("%s: %s", config.name, note)
+    for message in (*checkpoint.notes, *tokenizer.notes):
+        log.warning("%s: %s", config.name, message)
     if tokenizer.largest_id >= config.vocab_size:
         raise ModelError(
             f"the tokenizer has the token id {tokenizer.largest_id}: must be below {config.vocab_size}, "
@@ -140,7 +140,7 @@ def _check(args: EngineArgs) -> None:
         raise ModelError("quantization is 'int8': must be 'auto' or 'none' for a model that embeds")
 
 
-def _asked(args: EngineArgs, pooling: Pooling) -> Pooling:
+def _apply_settings(args: EngineArgs, pooling: Pooling) -> Pooling:
     """With what the settings say of it."""
     if pooling.scores:
         if args.pooling != "auto" or args.matryoshka:

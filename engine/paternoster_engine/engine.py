@@ -104,14 +104,14 @@ class Engine:
         self, batch: Batch, started: float, wait: Callable[[], StepResult], planned: Batch | None = None
     ) -> list[StepOutput]:
         """``started``: when work on it began. ``planned``: the step after ``batch``, if there is one already."""
-        asked = self._clock()
+        requested_at = self._clock()
         try:
             result = wait()
         except Exception:
             return self._fail(batch, planned)
         finally:
             executed = self._clock()
-            self.seconds.forward += executed - asked
+            self.seconds.forward += executed - requested_at
         outputs = self.scheduler.update(batch, result, executed)
         for request in result.corrupted:
             log.error("request %s ends: the model gave NaN or infinite numbers for it", request.leader.request_id)

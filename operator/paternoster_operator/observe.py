@@ -117,9 +117,9 @@ class Observed:
         pods = tuple(replace(pod, events=tuple(events.get(pod.name, ()))) for pod in self.pods)
         return Observed(self.deployment, pods)
 
-    def with_downloads(self, told: Mapping[str, FetchStatus]) -> "Observed":
+    def with_downloads(self, downloads: Mapping[str, FetchStatus]) -> "Observed":
         """The same with what those pods tell, by name."""
-        return Observed(self.deployment, tuple(replace(pod, download=told.get(pod.name)) for pod in self.pods))
+        return Observed(self.deployment, tuple(replace(pod, download=downloads.get(pod.name)) for pod in self.pods))
 
     @property
     def draining(self) -> tuple[PodView, ...]:

@@ -36,9 +36,9 @@ from paternoster_operator.report.causes.cause import StallReason
 from paternoster_operator.report.conditions import Access, Condition
 from paternoster_operator.report.disruptions import new_disruptions
 from paternoster_operator.report.events import decision_event
-from paternoster_operator.report.model_fetch import kept
+from paternoster_operator.report.model_fetch import merge_progress
 from paternoster_operator.report.status import build_status, failed_status, invalid_status
-from paternoster_operator.scrape import Scraper, held_by_fleet, idle_by_fleet, knowing, requests_by_gateway
+from paternoster_operator.scrape import Scraper, count_routing, held_by_fleet, idle_by_fleet, requests_by_gateway
 from paternoster_operator.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -139,9 +139,9 @@ class Reconciler:
 
     def _access(self, fleet: Fleet, names: tuple[str, ...], fault: tuple[str, str] | None) -> Access:
         assert fleet.resource is not None
-        known = knowing(fleet.gateways, names, fleet.resource.metadata.uid)
+        routing_gateways = count_routing(fleet.gateways, names, fleet.resource.metadata.uid)
         expected = None if self._settings.gateway_url is None else len(fleet.gateways)
-        return Access(names, None if fault is None else StallReason(*fault), known, expected)
+        return Access(names, None if fault is None else StallReason(*fault), routing_gateways, expected)
 
     async def _observe(self, key: Key, fleet: Fleet) -> None:
         resource = fleet.resource
@@ -158,7 +158,7 @@ class Reconciler:
         )
         if downloads:
             fleet.observed = observed.with_downloads(
-                {pod: kept(told, before.get(pod)) for pod, told in downloads.items()}
+                {pod: merge_progress(status, before.get(pod)) for pod, status in downloads.items()}
             )
         fleet.observed = await fleet.events.add_events(
             fleet.observed, self._cluster, key, self._clock(), self._timestamp()
@@ -239,16 +239,16 @@ class Reconciler:
             await self._set_deletion_costs(key, fleet)
         now, applied = self._clock(), fleet.applied
         every = now - applied.all_sent_at >= self._settings.resync_seconds
-        asked = self._settings
+        settings = self._settings
         strategy = choose_strategy(resource.spec, replicas, fleet.observed)
         children = build_children(
             resource,
             replicas,
             roots,
-            engine_image=asked.engine_image,
-            fetch_image=asked.fetch_image,
-            vllm_metrics=asked.vllm_metrics,
-            peers=asked.peers,
+            engine_image=settings.engine_image,
+            fetch_image=settings.fetch_image,
+            vllm_metrics=settings.vllm_metrics,
+            peers=settings.peers,
             strategy=strategy,
         )
         # A pod cannot start without its Secret.
@@ -261,15 +261,15 @@ class Reconciler:
             and strategy.why
             and strategy.max_surge == 0 < (deployment.max_surge or 0)
         ):
-            said = f"maxSurge {deployment.max_surge}->0, old replicas end before new ones start: {strategy.why}"
-            await self._cluster.record_event(key, Event("Normal", "RolloutWithoutSurge", said))
+            change = f"maxSurge {deployment.max_surge}->0, old replicas end before new ones start: {strategy.why}"
+            await self._cluster.record_event(key, Event("Normal", "RolloutWithoutSurge", change))
         if every:
             applied.all_sent_at = now
 
     async def _set_deletion_costs(self, key: Key, fleet: Fleet) -> None:
         """Before pods are taken away: what each would cost, so that the ones with the fewest requests go."""
-        known = [(pod.name, fleet.autoscaler.latest(pod.name)) for pod in fleet.observed.serving]
-        costs = {name: str(stats.running + stats.waiting) for name, stats in known if stats is not None}
+        latest = [(pod.name, fleet.autoscaler.latest(pod.name)) for pod in fleet.observed.serving]
+        costs = {name: str(stats.running + stats.waiting) for name, stats in latest if stats is not None}
         await asyncio.gather(
             *(self._cluster.annotate_pod(key, name, {labels.DELETION_COST: cost}) for name, cost in costs.items())
         )
@@ -353,28 +353,28 @@ class Reconciler:
         await self._cluster.record_event(key, Event("Warning", "InvalidSpec", "; ".join(invalid.errors)))
 
     async def _warn(self, key: Key, status: Mapping[str, Any], previous: Mapping[str, Any], type_: str) -> None:
-        """Of what the condition of that type has told since the last status."""
-        told = _condition(status, type_)
-        if told is not None and told["reason"] != (_condition(previous, type_) or {}).get("reason"):
-            log.warning("%s: %s: %s", key, told["reason"], told["message"])
-            await self._cluster.record_event(key, Event("Warning", told["reason"], told["message"]))
+        """Log and record the condition of that type if its reason changed since the last status."""
+        condition = _condition(status, type_)
+        if condition is not None and condition["reason"] != (_condition(previous, type_) or {}).get("reason"):
+            log.warning("%s: %s: %s", key, condition["reason"], condition["message"])
+            await self._cluster.record_event(key, Event("Warning", condition["reason"], condition["message"]))
 
     async def _report(self, key: Key, error: Exception) -> None:
-        """Tell of a look that ended early, in place of what it would have told."""
+        """Report a reconcile that ended early, in place of its conditions."""
         document = self._cluster.get(key)
         if document is None:
             return
         previous, generation = document.get("status", {}), document["metadata"].get("generation", 0)
         if isinstance(error, ClusterError):
             # What may be gone at the next try leaves the resource not at rest; everything else stalls it.
-            told = Condition("Reconciling" if error.retriable else "Stalled", "True", error.reason, str(error))
+            condition = Condition("Reconciling" if error.retriable else "Stalled", "True", error.reason, str(error))
         else:
-            told = Condition("Stalled", "True", "ReconcileFailed", f"{type(error).__name__}: {error}")
-        status = failed_status(generation, previous, told, self._timestamp())
-        self._metrics.failures.labels(*key, told.reason).inc()
+            condition = Condition("Stalled", "True", "ReconcileFailed", f"{type(error).__name__}: {error}")
+        status = failed_status(generation, previous, condition, self._timestamp())
+        self._metrics.failures.labels(*key, condition.reason).inc()
         self._metrics.observe_conditions(key, status["conditions"])
         try:
-            await self._warn(key, status, previous, told.type)
+            await self._warn(key, status, previous, condition.type)
             if status != previous:
                 await self._cluster.write_status(key, status)
         except ClusterError as other:

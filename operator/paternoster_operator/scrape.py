@@ -56,14 +56,14 @@ class Scraper:
         Both by pod name; an engine that did not answer in time is in neither.
         """
         answers = await asyncio.gather(*(self._stats(url, EngineStats) for url in urls.values()))
-        told = dict(zip(urls, answers, strict=True))
-        stats = {pod: answer for pod, answer in told.items() if isinstance(answer, EngineStats)}
-        return stats, {pod: answer for pod, answer in told.items() if isinstance(answer, str)}
+        answers_by_pod = dict(zip(urls, answers, strict=True))
+        stats = {pod: answer for pod, answer in answers_by_pod.items() if isinstance(answer, EngineStats)}
+        return stats, {pod: answer for pod, answer in answers_by_pod.items() if isinstance(answer, str)}
 
     async def downloads(self, urls: Mapping[str, str]) -> dict[str, FetchStatus]:
         """How far pods are that fetch their model, by name, for those of ``urls`` that say so."""
         answers = await asyncio.gather(*(self._download(url) for url in urls.values()))
-        return {pod: told for pod, told in zip(urls, answers, strict=True) if told is not None}
+        return {pod: status for pod, status in zip(urls, answers, strict=True) if status is not None}
 
     async def _download(self, url: str) -> FetchStatus | None:
         try:
@@ -73,7 +73,7 @@ class Scraper:
             return None
 
     async def gateways(self) -> list[GatewayStats]:
-        """What each gateway tells; one that does not answer in time is left out."""
+        """Stats of each gateway; one that does not answer in time is left out."""
         if self._gateway_url is None:
             return []
         try:
@@ -85,7 +85,7 @@ class Scraper:
         return [stats for stats in answers if isinstance(stats, GatewayStats)]
 
     async def held_by_fleet(self) -> dict[str, int]:
-        """Requests that all gateways hold, or have told to come again, by uid; a silent gateway counts none."""
+        """Requests that all gateways hold, or have refused for now, by uid; a silent gateway counts none."""
         return held_by_fleet(await self.gateways())
 
     async def set_limits(self, url: str, limits: LiveConfigPatch, keys: Sequence[str]) -> None:
@@ -100,7 +100,7 @@ class Scraper:
         await self._admin("POST" if drained else "DELETE", url + paths.ADMIN_DRAIN, keys, what)
 
     async def _admin(self, method: str, url: str, keys: Sequence[str], what: str, **body: Any) -> None:
-        """One call of an admin API; that it failed is told to the log, and the next look tries again."""
+        """One call of an admin API; a failure is logged, and the next reconcile tries again."""
         for key in keys or ("",):
             headers = {"Authorization": f"Bearer {key}"} if key else {}
             try:
@@ -172,7 +172,7 @@ async def _body(response: aiohttp.ClientResponse, longest: int) -> bytes:
 
 
 def held_by_fleet(gateways: Iterable[GatewayStats]) -> dict[str, int]:
-    """Requests that found no replica, and are held or were told to come again, by uid of the LLMDeployment."""
+    """Requests that found no replica, and are held or were refused for now, by uid of the LLMDeployment."""
     held: Counter[str] = Counter()
     for stats in gateways:
         for numbers in stats.models.values():
@@ -198,7 +198,7 @@ def idle_by_fleet(gateways: Iterable[GatewayStats]) -> dict[str, float]:
     return idle
 
 
-def knowing(gateways: Iterable[GatewayStats], names: Sequence[str], fleet: str) -> int:
+def count_routing(gateways: Iterable[GatewayStats], names: Sequence[str], fleet: str) -> int:
     """How many of them send requests for all ``names`` of a model, its first name first, to the fleet with that uid."""
     if not names:
         return 0

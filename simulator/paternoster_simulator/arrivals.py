@@ -121,9 +121,9 @@ def replay(
     duration: float | None = None,
     limits: Limits | None = None,
 ) -> Iterator[TraceRow]:
-    """A trace's rows from its second ``start`` on, ``speed`` times as fast, over and over until ``duration``.
+    """A trace's rows from its second ``start`` on, ``speed`` times as fast, repeated until ``duration``.
 
-    ``rate`` sets the speed so that on average so many requests come a second. Without a duration the trace is
+    ``rate`` sets the speed so that on average that many requests come a second. Without a duration the trace is
     played once. ``start`` is in the trace's own time.
     """
     if speed <= 0:

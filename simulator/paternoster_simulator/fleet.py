@@ -73,7 +73,7 @@ class Totals:
 
 @dataclass(slots=True)
 class Hooks:
-    """Whom a fleet tells."""
+    """Receives the events of a fleet."""
 
     ready: Callable[[Pod, int], None]
     """A pod serves from now on."""
@@ -122,7 +122,7 @@ class Fleet:
             self._serve(self._make(now), now)
 
     def scale(self, wanted: int, now: int) -> None:
-        """Have so many pods: new ones start; pods that do not serve yet go first, then those with least to do."""
+        """Change the number of pods: pods that do not serve yet go first, then those with least to do."""
         self.wanted = wanted
         alive = [pod for pod in self.pods.values() if pod.phase < Phase.DRAINING]
         for _ in range(wanted - len(alive)):
@@ -145,7 +145,7 @@ class Fleet:
         self._wait(pod, now)
 
     def idle(self, pod: Pod, now: int) -> None:
-        """To be told of a draining pod that has nothing left."""
+        """Remove a draining pod that has nothing left."""
         if pod.phase is Phase.DRAINING:
             self._end(pod, now)
 

@@ -68,7 +68,7 @@ class Profile(_Part):
     kv_blocks: int = Field(ge=1)
     kv_block_size: int = Field(ge=1, le=1024)
     kv_windows: tuple[int | None, ...] = (None,)
-    """Attention window of each group of layers, as the engine's scheduler is told; null for one that sees all."""
+    """Attention window of each group of layers, as the engine's scheduler has it; null for one that sees all."""
     max_num_seqs: int = Field(ge=1, le=4096)
     max_batched_tokens: int = Field(ge=1)
     max_model_len: int = Field(ge=16)

@@ -11,7 +11,7 @@ OWN_TOKENS = 2**31
 
 
 def filler(length: int) -> list[int]:
-    """A prompt of ``length`` tokens that nobody looks at, for an engine without a prefix cache."""
+    """A prompt of ``length`` tokens that are never read, for an engine without a prefix cache."""
     # A range has a length and takes no memory; without a prefix cache nothing but the length is read.
     return cast("list[int]", range(length))
 

@@ -30,7 +30,7 @@ class FleetSettings:
         set_fields, auto = spec.engine.model_fields_set, spec.autoscaling
         hold = spec.admission.hold_timeout_seconds
         if auto is not None and auto.scale_to_zero.enabled:
-            # As the operator's routing table tells gateways.
+            # As the operator's routing table has it.
             hold = auto.scale_to_zero.activation_timeout_seconds
         return cls(
             max_num_seqs=spec.engine.max_num_seqs if "max_num_seqs" in set_fields else None,

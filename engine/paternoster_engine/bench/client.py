@@ -27,7 +27,7 @@ class Outcome(StrEnum):
     """How a request ended."""
 
     COMPLETED = "completed"
-    """The stream said why it finished and closed properly."""
+    """The stream has a finish reason and closed properly."""
     REFUSED = "refused"
     """The server answered with an error it explains, as a response or as an event of the stream."""
     LOST = "lost"

@@ -20,7 +20,7 @@ Visit = Callable[[str, str, int], Report]
 """One run: of whom, the progress bar's title, which repetition."""
 MODES = get_args(ModeName)
 RATIOS = ("output_throughput", "request_throughput", "mean_ttft_ms", "median_e2el_ms", "mean_itl_ms")
-"""Keys whose ratios are told; above 1 is better for the first two, worse for the others."""
+"""Keys whose ratios are reported; above 1 is better for the first two, worse for the others."""
 ENGINE_RATIOS = ("output_tokens_per_step",)
 
 
@@ -32,17 +32,17 @@ def turns(names: Sequence[str], repeats: int) -> list[list[str]]:
 def ratios(runs: dict[str, list[Report]], baseline: str) -> dict[str, dict[str, Spread]]:
     """For each other contender and key, the ratio to the baseline's run of the same repetition; zeros are left out."""
     keys = (*RATIOS, *(key for key in ENGINE_RATIOS if key in runs[baseline][0]))
-    told: dict[str, dict[str, Spread]] = {}
+    ratios_of: dict[str, dict[str, Spread]] = {}
     for name, reports in runs.items():
         if name == baseline:
             continue
-        told[name] = {}
+        ratios_of[name] = {}
         for key in keys:
             pairs = [(mine[key], other[key]) for mine, other in zip(reports, runs[baseline], strict=True)]
             quotients = [mine / other for mine, other in pairs if mine and other]
             if quotients:
-                told[name][key] = Spread.of(quotients)
-    return told
+                ratios_of[name][key] = Spread.of(quotients)
+    return ratios_of
 
 
 @dataclass
@@ -86,13 +86,13 @@ class CompareSession:
         for number, turn in enumerate(turns(self.names, repeats)):
             for name in turn:
                 runs[name].append(visit(name, f"{number + 1}/{repeats} {name}", number))
-        told = ratios(runs, self.names[0])
+        ratios_of = ratios(runs, self.names[0])
         if self.options.json:
-            print(json.dumps(document(runs, told, self.names[0]), indent=2))
+            print(json.dumps(document(runs, ratios_of, self.names[0]), indent=2))
         else:
-            print(format_comparison(runs, told, self.names[0]))
+            print(format_comparison(runs, ratios_of, self.names[0]))
         if self.options.save_result:
-            text = json.dumps(document(runs, told, self.names[0]), indent=2) + "\n"
+            text = json.dumps(document(runs, ratios_of, self.names[0]), indent=2) + "\n"
             Path(self.options.save_result).write_text(text, encoding="utf-8")
         return runs
 
@@ -114,16 +114,16 @@ class CompareSession:
         return asyncio.run(session.measure(title, first))[0]
 
 
-def document(runs: dict[str, list[Report]], told: dict[str, dict[str, Spread]], baseline: str) -> dict[str, Any]:
+def document(runs: dict[str, list[Report]], ratios_of: dict[str, dict[str, Spread]], baseline: str) -> dict[str, Any]:
     """The result as plain values."""
     return {
         "baseline": baseline,
-        "ratios": {name: {key: spread.document() for key, spread in keys.items()} for name, keys in told.items()},
+        "ratios": {name: {key: spread.document() for key, spread in keys.items()} for name, keys in ratios_of.items()},
         "runs": runs,
     }
 
 
-def format_comparison(runs: dict[str, list[Report]], told: dict[str, dict[str, Spread]], baseline: str) -> str:
+def format_comparison(runs: dict[str, list[Report]], ratios_of: dict[str, dict[str, Spread]], baseline: str) -> str:
     """Each contender's numbers, then its ratios to the baseline; medians, with the least and the most in brackets."""
     width = max(len(name) for name in runs)
     lines = []
@@ -133,7 +133,7 @@ def format_comparison(runs: dict[str, list[Report]], told: dict[str, dict[str, S
         latency = Spread.of([report["mean_e2el_ms"] / 1000 for report in reports])
         steps = f", {reports[0]['steps']} steps" if "steps" in reports[0] else ""
         lines.append(f"{name:<{width}}  {throughput} tok/s, mean TTFT {ttft} s, mean latency {latency} s{steps}")
-    for name, keys in told.items():
+    for name, keys in ratios_of.items():
         lines.append(f"{name} / {baseline}:")
         lines += [f"  {key:<24} {spread}" for key, spread in keys.items()]
     return "\n".join(lines)

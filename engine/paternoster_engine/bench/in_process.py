@@ -99,7 +99,7 @@ class InProcess:
         outputs = self.engine.step()
         now = self._clock()
         for output in outputs:
-            self._note(output, live[output.request.request_id], now)
+            self._record_output(output, live[output.request.request_id], now)
             if output.finish_reason is not None:
                 on_result(live.pop(output.request.request_id))
         if counters.computed_tokens > computed:
@@ -107,7 +107,7 @@ class InProcess:
         elif not outputs:
             self._sleep(EMPTY_STEP_PAUSE)
 
-    def _note(self, output: StepOutput, result: RequestResult, now: float) -> None:
+    def _record_output(self, output: StepOutput, result: RequestResult, now: float) -> None:
         if output.token is not None:
             if result.ttft is None:
                 result.ttft = now - result.start

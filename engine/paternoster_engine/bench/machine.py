@@ -19,14 +19,14 @@ INSTRUCTION_SETS = {
 
 def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """The processor as the kernel names it, or the architecture where it does not, and its instruction sets."""
-    told: dict[str, str] = {}
+    facts: dict[str, str] = {}
     try:
         for line in cpuinfo.read_text(encoding="utf-8").splitlines():
             key, _, value = line.partition(":")
-            told.setdefault(key.strip(), value.strip())
+            facts.setdefault(key.strip(), value.strip())
     except OSError:
         pass
-    name = told.get("model name") or platform.processor() or platform.machine()
-    flags = set((told.get("flags") or told.get("Features") or "").split())
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    flags = set((facts.get("flags") or facts.get("Features") or "").split())
     sets = [text for flag, text in INSTRUCTION_SETS.items() if flag in flags]
     return f"{name} ({', '.join(sets)})" if sets else name

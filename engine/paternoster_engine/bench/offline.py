@@ -36,7 +36,7 @@ class Offline:
     prompts: PromptSource
     model: str
     eos_token_ids: tuple[int, ...]
-    taken: int = 0
+    num_taken: int = 0
     """Request numbers used so far."""
 
     @classmethod
@@ -73,8 +73,8 @@ class Offline:
         options = self.options
         config = self.config.replace(**changes)
         rows = self.traffic.timed(pace.request_rate, config.max_model_len)
-        first = self.taken if fresh_prompts else 0
-        self.taken += len(rows)
+        first = self.num_taken if fresh_prompts else 0
+        self.num_taken += len(rows)
         in_process = self._in_process(config, live_cap)
         source = workload.endless(rows) if options.duration else rows
         requests = self.traffic.requests(source, self.prompts, first)
@@ -117,7 +117,7 @@ class Offline:
 
 
 def engine_numbers(in_process: InProcess) -> dict[str, Any]:
-    """What only the engine knows of a run."""
+    """What only the engine counts of a run."""
     counters = in_process.engine.scheduler.counters
     steps = in_process.steps
     return {

@@ -186,7 +186,7 @@ def check_percentiles(percentiles: Sequence[float]) -> None:
 
 
 async def choose_model(client: BenchClient) -> int | None:
-    """Settle the client's model and return its context in tokens, where the server tells it."""
+    """Settle the client's model and return its context in tokens, where the server reports it."""
     models = await client.models()
     if not models:
         raise ServerError(f"{client.url}: serves no model")

@@ -89,7 +89,7 @@ class ServedTarget:
         self._prompts = prompts
         self._context = context
         self._headers = {"Authorization": f"Bearer {admin_key}"} if admin_key else {}
-        self._taken = 0
+        self._num_taken = 0
         self.capacity = 0
         self.before = 0
 
@@ -104,8 +104,8 @@ class ServedTarget:
         await self.set_cap(cap)
         before = await self._stats()
         rows = self._traffic.timed(None, self._context)
-        requests = self._traffic.requests(rows, self._prompts, self._taken)
-        self._taken += len(rows)
+        requests = self._traffic.requests(rows, self._prompts, self._num_taken)
+        self._num_taken += len(rows)
         begin = asyncio.get_running_loop().time()
         with progress(f"live cap {cap}", len(rows), quiet=options.json) as on_result:
             results = await drive(self._client, requests, on_result=on_result)

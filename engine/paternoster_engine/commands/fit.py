@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _fault(args: argparse.Namespace) -> str | None:
-    """What is wrong with the arguments, before a model is asked for."""
+    """What is wrong with the arguments, before a model is fetched."""
     from paternoster_engine.fit.gpus import GPUS
 
     if args.gpu is not None and args.gpu not in GPUS:

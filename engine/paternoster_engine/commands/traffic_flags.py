@@ -56,7 +56,7 @@ def add_pace_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def add_report_flags(parser: argparse.ArgumentParser) -> None:
-    """What is told of the run, and where."""
+    """Flags of the report: its parts and where they go."""
     group = parser.add_argument_group("report")
     group.add_argument(
         "--goodput",

@@ -34,8 +34,8 @@ class ScheduledRequest(NamedTuple):
     @property
     def tokens(self) -> list[int]:
         """All of the chunk's."""
-        known = self.request.tokens(self.start, self.known_stop)
-        return [*known, *self.proposed] if self.proposed else known
+        known_tokens = self.request.tokens(self.start, self.known_stop)
+        return [*known_tokens, *self.proposed] if self.proposed else known_tokens
 
 
 BlockCopy = tuple[int, int]
@@ -197,11 +197,11 @@ class BatchBuilder:
             start = request.num_computed
             stop = start + count
             # Lengths instead of properties, here and in the scheduler: this is done for each request in each step.
-            known = request.num_prompt + len(request.output) + request.num_pending
+            known_tokens = request.num_prompt + len(request.output) + request.num_pending
             # As ScheduledRequest(...) does it, without the call in between that takes twice as long.
             proposed = self.proposed.get(request, ())
             size = count + len(proposed)
-            scheduled.append(tuple.__new__(ScheduledRequest, (request, start, size, stop == known, proposed)))
+            scheduled.append(tuple.__new__(ScheduledRequest, (request, start, size, stop == known_tokens, proposed)))
             computed += size
             before = request.max_computed
             if start < before:
@@ -209,7 +209,7 @@ class BatchBuilder:
             if stop > before:
                 request.max_computed = stop
             request.num_computed = stop
-            if ahead and stop == known:
+            if ahead and stop == known_tokens:
                 request.num_pending += 1
         self.computed, self.recomputed = computed, recomputed
         return Batch(step, tuple(scheduled), tuple(self.preempted), tuple(self.expired), *swaps, copies)

@@ -105,10 +105,12 @@ class ModelDrafts:
         """Run the draft model on ``tasks``, all of a step."""
         return self._drafter.propose(tasks)
 
-    def record_accepted(self, request: Request, drafting: DraftState, known: int, proposed: int, accepted: int) -> None:
+    def record_accepted(
+        self, request: Request, drafting: DraftState, num_known: int, proposed: int, accepted: int
+    ) -> None:
         """Record that of ``proposed`` tokens after ``known`` the first ``accepted`` were accepted."""
-        drafting.num_read = known + min(accepted, proposed - 1)
-        self._record_rows(request, known, drafting.num_read)
+        drafting.num_read = num_known + min(accepted, proposed - 1)
+        self._record_rows(request, num_known, drafting.num_read)
 
     def record_rejected(self, drafting: DraftState) -> None:
         """Record that no token of the draft could be proposed."""

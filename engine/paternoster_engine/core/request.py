@@ -230,7 +230,7 @@ class Request:
     def num_reusable(self) -> int:
         """Leading tokens that need no pass once their keys and values are there; the last known one always does.
 
-        A pass over token ``i`` also gives the log probability of token ``i + 1``, where that is asked for.
+        A pass over token ``i`` also gives the log probability of token ``i + 1``, where the request needs it.
         """
         last = self.num_tokens - 1
         if self.params.prompt_logprobs is None or len(self.prompt_logprobs) == self.num_prompt - 1:

@@ -67,8 +67,8 @@ class Speculation:
         if self._model is not None:
             self._model.begin_step(load)
         for request in requests:
-            known = request.num_tokens
-            reaches_end = request.num_computed + builder.chunks[request] == known and not request.num_pending
+            num_known = request.num_tokens
+            reaches_end = request.num_computed + builder.chunks[request] == num_known and not request.num_pending
             most = min(MAX_PROPOSED, left, request.params.max_tokens - len(request.output) - 1)
             if request.matcher is not None:
                 most = min(most, request.matcher.max_proposed)
@@ -168,10 +168,10 @@ class Speculation:
 
     def _count_fitting(self, request: Request, count: int) -> int:
         """Return how many of ``count`` tokens after the known ones have blocks, without a preemption."""
-        known = request.num_tokens
-        if known + count <= request.block_table.num_writable or self._kv.grow_table(request, known + count):
+        num_known = request.num_tokens
+        if num_known + count <= request.block_table.num_writable or self._kv.grow_table(request, num_known + count):
             return count
-        return request.block_table.num_writable - known
+        return request.block_table.num_writable - num_known
 
     def _find_proposal(self, request: Request, drafting: DraftState, proposer: str, depth: int) -> Sequence[int]:
         matcher = request.matcher

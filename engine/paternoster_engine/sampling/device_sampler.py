@@ -1,6 +1,6 @@
 """Choosing the next token of every row that samples by the device's kernels: nothing is read back but the tokens.
 
-What penalties need is told as tokens and made into tables on the device: a table is as wide as the vocabulary.
+What penalties need is sent as tokens and made into tables on the device: a table is as wide as the vocabulary.
 """
 
 from collections.abc import Sequence

@@ -48,7 +48,7 @@ def _find_thresholds_among(best: torch.Tensor, scores: torch.Tensor, filters: Fi
     total = scores.masked_fill(scores < kth, float("-inf")).logsumexp(-1, keepdim=True)
     probability = (left - total).exp()
     before = probability.cumsum(-1) - probability
-    kept = ((before < filters.top_p) | (filters.top_p >= 1.0)).sum(-1, keepdim=True).clamp(min=1)
-    by_p = left.gather(-1, kept - 1)
+    num_candidates = ((before < filters.top_p) | (filters.top_p >= 1.0)).sum(-1, keepdim=True).clamp(min=1)
+    by_p = left.gather(-1, num_candidates - 1)
     floor = best[:, :1] + filters.min_p.log()
     return torch.maximum(torch.maximum(kth, by_p), floor)

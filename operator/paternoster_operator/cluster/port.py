@@ -95,7 +95,7 @@ class Cluster(Protocol):
         """Create or update one child: server-side apply with the operator's field manager, forced.
 
         Returns the object as it is now, or None where it could not stay because its owner is gone. Raises
-        :class:`ForeignObject` where an object of that kind and name is controlled by somebody else, or by nobody.
+        :class:`ForeignObject` where an object of that kind and name is controlled by another owner, or by none.
         """
         ...
 

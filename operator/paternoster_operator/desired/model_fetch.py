@@ -1,7 +1,7 @@
 """The init container that fetches a model into the cache, and what the engine needs to find it there.
 
 It runs the operator's image, which has no torch: the credentials are in a container with a thirtieth of the code, and
-what is wrong with a source is told before a node has pulled gigabytes of an engine.
+what is wrong with a source is reported before a node has pulled gigabytes of an engine.
 """
 
 from typing import Any

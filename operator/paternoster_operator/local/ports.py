@@ -71,7 +71,7 @@ def reserve_port() -> ReservedPort:
     """Bind a free port that no other user can share. Raises ``OSError`` when none is free.
 
     The kernel keeps a socket bound that was bound to a number and stops listening (``shutdown``). No SO_REUSEADDR: any
-    user could share the port while nobody listens. SO_REUSEPORT, which takes effect for sockets of one user alone
+    user could share the port while no socket listens. SO_REUSEPORT, which takes effect for sockets of one user alone
     (socket(7)), lets the next run listen beside connections of the last; set once bound, so that a port of another
     session of this user is not free.
     """

@@ -1,1 +1,1 @@
-"""What is told of a fleet: status, conditions with their reasons, events, history. Pure."""
+"""What is reported of a fleet: status, conditions with their reasons, events, history. Pure."""

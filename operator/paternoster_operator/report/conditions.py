@@ -133,7 +133,7 @@ def _ready(
     if not access.names and access.fault is not None:
         return Condition("Ready", "False", access.fault.reason, access.fault.message)
     if access.waiting and (serving > 0 or replicas == 0):
-        return Condition("Ready", "Unknown", "WaitingForGateways", _known(access))
+        return Condition("Ready", "Unknown", "WaitingForGateways", _count_gateways(access))
     if serving > 0:
         return Condition("Ready", "True", "MinimumReplicasAvailable", f"{serving} of {replicas} replicas serve")
     if replicas == 0:
@@ -164,16 +164,18 @@ def _routed(access: Access) -> Condition:
     if access.gateways == 0:
         return Condition("Routed", "Unknown", "NoGatewayAnswers", "no gateway says what it knows")
     if access.waiting:
-        return Condition("Routed", "False", "WaitingForGateways", _known(access))
-    return Condition("Routed", "True", "KnownToAllGateways", _known(access))
+        return Condition("Routed", "False", "WaitingForGateways", _count_gateways(access))
+    return Condition("Routed", "True", "KnownToAllGateways", _count_gateways(access))
 
 
-def _known(access: Access) -> str:
+def _count_gateways(access: Access) -> str:
     return f"{access.knowing} of {access.gateways} gateways know {', '.join(access.names)}"
 
 
 def _reconciling(spec: LLMDeploymentSpec, observed: Observed, replicas: int, access: Access) -> Condition | None:
-    waiting = Condition("Reconciling", "True", "WaitingForGateways", _known(access)) if access.waiting else None
+    waiting = (
+        Condition("Reconciling", "True", "WaitingForGateways", _count_gateways(access)) if access.waiting else None
+    )
     return (None if spec.paused else _moving(spec, observed, replicas)) or waiting
 
 

@@ -19,11 +19,11 @@ def find_disruptions(observed: Observed) -> dict[str, Event]:
 
 def _event(pod: PodView) -> Event | None:
     if pod.disruption is not None:
-        said = f"{pod.disruption.reason}: {pod.disruption.message}".rstrip(": ")
-        return Event("Warning", "ReplicaEvicted", f"{pod.name}: {said}")
+        text = f"{pod.disruption.reason}: {pod.disruption.message}".rstrip(": ")
+        return Event("Warning", "ReplicaEvicted", f"{pod.name}: {text}")
     if pod.has_ended:
-        said = f"{pod.ended_reason}: {pod.ended_message}".strip(": ") or f"phase {pod.phase}"
-        return Event("Warning", FAILED, f"{pod.name}: {said}")
+        text = f"{pod.ended_reason}: {pod.ended_message}".strip(": ") or f"phase {pod.phase}"
+        return Event("Warning", FAILED, f"{pod.name}: {text}")
     return None
 
 
@@ -41,14 +41,14 @@ def new_disruptions(
     """Return the events to record, and the names of all disrupted pods. ``reported``: the latter of the last call."""
     found = find_disruptions(observed)
     pods = {pod.name: pod for pod in observed.pods}
-    known = {_without_name(name, event) for name, event in found.items() if name in (reported or ())}
+    reported_causes = {_without_name(name, event) for name, event in found.items() if name in (reported or ())}
     due = {}
     for name, event in found.items():
         # A node that refuses a pod also refuses its replacements, many a second, with the same message.
-        again = event.reason == FAILED and _without_name(name, event) in known
+        again = event.reason == FAILED and _without_name(name, event) in reported_causes
         if not again and (is_fresh(pods[name], now) if reported is None else name not in reported):
             due[name] = event
-            known.add(_without_name(name, event))
+            reported_causes.add(_without_name(name, event))
     return due, set(found)
 
 

@@ -22,7 +22,7 @@ def economics(spec: LLMDeploymentSpec, observed: Observed, load: Mapping[str, An
         return None
     gpus = spec.resources.gpu.count * sum(pod.holds_devices for pod in observed.pods)
     per_hour = gpus * Decimal(spec.cost.gpu_hour)
-    told: dict[str, Any] = {
+    document: dict[str, Any] = {
         "basis": "Allocation",
         "currency": spec.cost.currency,
         "gpus": gpus,
@@ -30,5 +30,5 @@ def economics(spec: LLMDeploymentSpec, observed: Observed, load: Mapping[str, An
     }
     tokens_per_hour = load["generationTokensPerSecond"] * _SECONDS_PER_HOUR
     if tokens_per_hour:
-        told["costPerMillionOutputTokens"] = str((per_hour * _MILLION / tokens_per_hour).quantize(_DIGITS))
-    return told
+        document["costPerMillionOutputTokens"] = str((per_hour * _MILLION / tokens_per_hour).quantize(_DIGITS))
+    return document

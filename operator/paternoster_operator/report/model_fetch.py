@@ -1,4 +1,4 @@
-"""What is told of a model on its way to a node: that it is, and why it could not be fetched. Pure."""
+"""Reports of a model on its way to a node: that it is fetched, and why it could not be. Pure."""
 
 from datetime import datetime
 
@@ -11,19 +11,19 @@ from paternoster_operator.pods.view import Ended, PodView
 CREATING = "ContainerCreating"
 """Why a container waits whose images are pulled and whose volumes are mounted (kubelet)."""
 RETRY_SECONDS = 60.0
-"""Time that a new try has until the failure of the last one is no longer told: most fail again within it."""
+"""Time that a new try has until the failure of the last one is no longer reported: most fail again within it."""
 
 
 def fetches(pod: PodView, spec: LLMDeploymentSpec) -> bool:
-    """Whether what is said of ``pod`` is of the container that fetches its model."""
+    """Whether the messages of ``pod`` are of the container that fetches its model."""
     return spec.model.remote and pod.container == MODEL_CONTAINER
 
 
 def find_downloads(observed: Observed, spec: LLMDeploymentSpec) -> str:
-    """The pods that fetch their model now, since when, and how far they are; empty where there are none.
+    """The pods that fetch their model now, since when, and their progress; empty where there are none.
 
     In whole percent, with the rate as of then (:func:`kept`): each change of a status is one to etcd. Of an image the
-    kubelet tells no more than that its container is not made yet.
+    kubelet reports no more than that its container is not made yet.
     """
     if spec.model.image is not None:
         waiting = [pod.name for pod in observed.starting if pod.waiting_reason == CREATING]
@@ -32,30 +32,30 @@ def find_downloads(observed: Observed, spec: LLMDeploymentSpec) -> str:
     return f"{spec.model.source} is fetched by {', '.join(pods)}" if pods and spec.model.remote else ""
 
 
-def kept(told: FetchStatus, before: FetchStatus | None) -> FetchStatus:
-    """What was told ``before`` until the whole percent is another, or bytes begin or cease to come."""
-    return told if before is None or _step(before) != _step(told) else before
+def merge_progress(status: FetchStatus, before: FetchStatus | None) -> FetchStatus:
+    """The status ``before`` until the whole percent changes, or bytes begin or cease to come."""
+    return status if before is None or _step(before) != _step(status) else before
 
 
-def _step(told: FetchStatus) -> tuple[int, int, bool]:
-    return _percent(told), told.total, told.rate > 0
+def _step(status: FetchStatus) -> tuple[int, int, bool]:
+    return _percent(status), status.total, status.rate > 0
 
 
-def _percent(told: FetchStatus) -> int:
-    return 100 * min(told.done, told.total) // told.total if told.total else 0
+def _percent(status: FetchStatus) -> int:
+    return 100 * min(status.done, status.total) // status.total if status.total else 0
 
 
-def _share(told: FetchStatus | None) -> str:
-    if told is None or told.total <= 0:
+def _share(status: FetchStatus | None) -> str:
+    if status is None or status.total <= 0:
         return ""
-    rate = f", {told.rate / 1e6:.1f} MB/s" if told.rate else ""
-    return f" ({_percent(told)} % of {told.total / 1e9:.1f} GB{rate})"
+    rate = f", {status.rate / 1e6:.1f} MB/s" if status.rate else ""
+    return f" ({_percent(status)} % of {status.total / 1e9:.1f} GB{rate})"
 
 
 def find_failure(pod: PodView) -> tuple[str, str] | None:
     """Reason and message of the last try; None where it gave none."""
-    said = FetchStatus.read(pod.ended.message) if pod.ended is not None else None
-    return None if said is None or said.reason is None else (said.reason, said.message)
+    status = FetchStatus.read(pod.ended.message) if pod.ended is not None else None
+    return None if status is None or status.reason is None else (status.reason, status.message)
 
 
 def gets_on(pod: PodView, now: str) -> bool:
@@ -67,8 +67,8 @@ def gets_on(pod: PodView, now: str) -> bool:
 
 
 def progress_words(ended: Ended) -> str:
-    """What a container said that was ended while it fetched, as people read it; else its own words."""
-    said = FetchStatus.read(ended.message)
-    if said is None:
+    """The progress of a container that was ended while it fetched; else its own message."""
+    status = FetchStatus.read(ended.message)
+    if status is None:
         return ended.message
-    return f"at {said.done / 1e9:.1f} of {said.total / 1e9:.1f} GB" if said.total else said.state
+    return f"at {status.done / 1e9:.1f} of {status.total / 1e9:.1f} GB" if status.total else status.state

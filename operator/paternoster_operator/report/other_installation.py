@@ -1,7 +1,7 @@
-"""The mark of another installation in a fleet's status, ``status.otherInstallation``. Pure.
+"""Another installation's name in a fleet's status, ``status.otherInstallation``. Pure.
 
 An installation that watches a fleet which another one reconciles writes its name there, and writes it again every
-:data:`RENEW_SECONDS`. By it the one that reconciles the fleet knows of the other, without a request of its own.
+:data:`RENEW_SECONDS`. By it the one that reconciles the fleet sees the other, without a request of its own.
 """
 
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ def build_mark(name: str, now: str) -> dict[str, Any]:
 
 def mark_age(status: Mapping[str, Any], now: str) -> float | None:
     """Seconds from the mark until ``now``; None where there is none with a name and a time."""
-    mark = status.get("otherInstallation") or {}
+    other = status.get("otherInstallation") or {}
     try:
-        return (datetime.fromisoformat(now) - datetime.fromisoformat(mark["seenTime"])).total_seconds()
+        return (datetime.fromisoformat(now) - datetime.fromisoformat(other["seenTime"])).total_seconds()
     except (KeyError, TypeError, ValueError):
         return None
 

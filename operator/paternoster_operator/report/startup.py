@@ -21,9 +21,9 @@ class StartupTimes:
     starts: int = 0
     """How many were seen."""
     parts: Mapping[str, int] | None = None
-    """Of the latest start, as in the status; None where its engine did not tell."""
-    _known: frozenset[str] | None = None
-    """Pods of the last look; None before the first, when nobody knows how often one became ready before."""
+    """Of the latest start, as in the status; None where its engine did not report them."""
+    _seen_pods: frozenset[str] | None = None
+    """Pods of the last reconcile; None before the first, when earlier starts are unknown."""
     _starting: set[str] = field(default_factory=set)
 
     @classmethod
@@ -34,14 +34,14 @@ class StartupTimes:
         return cls(last, average, startup.get("observedStarts", 0), startup.get("lastParts"))
 
     def observe(self, pods: Iterable[PodView], stats: Mapping[str, EngineStats]) -> None:
-        """One look at the pods, and at what engines tell by their pods' names.
+        """Add the pods of one reconcile, and the stats of their engines by pod name.
 
         Only the first time that a pod becomes ready is a start.
         """
         seen = {pod.name: pod for pod in pods}
-        if self._known is not None:
-            self._starting |= seen.keys() - self._known
-        self._known = frozenset(seen)
+        if self._seen_pods is not None:
+            self._starting |= seen.keys() - self._seen_pods
+        self._seen_pods = frozenset(seen)
         self._starting &= seen.keys()
         for name in [name for name in self._starting if seen[name].ready]:
             self._starting.remove(name)
@@ -66,10 +66,10 @@ class StartupTimes:
         self.starts += 1
 
 
-def _parts(pod: PodView, told: EngineStats | None) -> dict[str, int] | None:
-    if told is None or not told.start_seconds:
+def _parts(pod: PodView, engine_stats: EngineStats | None) -> dict[str, int] | None:
+    if engine_stats is None or not engine_stats.start_seconds:
         return None
-    seconds = {part: told.start_seconds.get(part, 0.0) for part in StartPart}
+    seconds = {part: engine_stats.start_seconds.get(part, 0.0) for part in StartPart}
     return {
         "download": round(pod.download_seconds + seconds[StartPart.DOWNLOAD]),
         "imports": round(seconds[StartPart.IMPORTS]),

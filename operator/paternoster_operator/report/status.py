@@ -99,8 +99,8 @@ def build_status(
     model = _replica_model(steps, engines)
     if model is not None:
         # With the load, as each write of a status is one to etcd.
-        known = previous.get("replicaModel") if status["load"] == previous.get("load") else None
-        status["replicaModel"] = known or model
+        unchanged = previous.get("replicaModel") if status["load"] == previous.get("load") else None
+        status["replicaModel"] = unchanged or model
     costs = economics(resource.spec, observed, status["load"])
     if costs is not None:
         status["economics"] = costs

@@ -18,11 +18,11 @@ Status = Mapping[str, Any]
 
 
 def summary(document: Mapping[str, Any], *, last: int) -> dict[str, Any]:
-    """What is told, as JSON with the names of the status."""
+    """The explanation as JSON, with the names of the status."""
     metadata, status = document["metadata"], document.get("status", {})
-    told = {key: status[key] for key in _SUMMARY if key in status}
-    told["decisions"] = list(status.get("decisions", ()))[:last]
-    return {"namespace": metadata.get("namespace", "default"), "name": metadata["name"], **told}
+    shown_parts = {key: status[key] for key in _SUMMARY if key in status}
+    shown_parts["decisions"] = list(status.get("decisions", ()))[:last]
+    return {"namespace": metadata.get("namespace", "default"), "name": metadata["name"], **shown_parts}
 
 
 def explain(document: Mapping[str, Any], *, last: int) -> str:
@@ -50,8 +50,8 @@ def _state(spec: Mapping[str, Any], status: Status) -> Iterator[tuple[str, ...]]
     if budget.get("capacity"):
         yield "budget", f"{budget['target']} of {budget['capacity']} tokens a step"
     if model is not None:
-        takes = f"a step of {budget['capacity']} tokens takes {model['largestStepMilliseconds'] / 1000:.3g} s here"
-        yield "model", f"{takes}; the fit explains {model['fitPercent']}% of how steps differ"
+        duration = f"a step of {budget['capacity']} tokens takes {model['largestStepMilliseconds'] / 1000:.3g} s here"
+        yield "model", f"{duration}; the fit explains {model['fitPercent']}% of how steps differ"
     load = status.get("load", {})
     demand = f"{load.get('runningRequests', 0)} running, {load.get('waitingRequests', 0)} waiting"
     used = load.get("utilizationPercent", 0)
@@ -63,8 +63,8 @@ def _state(spec: Mapping[str, Any], status: Status) -> Iterator[tuple[str, ...]]
     if startup is not None:
         parts = startup.get("lastParts")
         # What is left went into scheduling, images and probes.
-        told = f": {', '.join(f'{_PARTS[part]} {parts[part]} s' for part in _PARTS)}" if parts else ""
-        yield "start-up", f"{startup['averageSeconds']} s on average, {startup['lastSeconds']} s the last{told}"
+        shown_parts = f": {', '.join(f'{_PARTS[part]} {parts[part]} s' for part in _PARTS)}" if parts else ""
+        yield "start-up", f"{startup['averageSeconds']} s on average, {startup['lastSeconds']} s the last{shown_parts}"
     costs = status.get("economics")
     if costs is not None:
         each = costs.get("costPerMillionOutputTokens")
@@ -115,7 +115,7 @@ def _decision(decision: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _otherwise(decision: Mapping[str, Any]) -> str:
-    """What would have happened; from the recommendation where the law said no more."""
+    """What would have happened; from the recommendation where the law has no more."""
     if decision.get("otherwise"):
         return str(decision["otherwise"])
     if decision["recommended"] != decision["to"]:

@@ -1,1 +1,1 @@
-"""What came of a simulation: recorded by request, summed up, told in lines and on a page."""
+"""What came of a simulation: recorded by request, summed up, printed in lines and on a page."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from paternoster_engine.bench.reports.html import Chart, Mark, Page, Panel, Series, Table, write_page
+from paternoster_engine.bench.reports.html import Chart, ChartMark, Page, Panel, Series, Table, write_page
 from paternoster_simulator.outcome.outcome import PERCENTILES, Outcome
 from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_simulator.outcome.timeline import percentiles_by_window
@@ -100,10 +100,10 @@ def _over_time(outcome: Outcome, title: str, name: str, limit: float, counted: n
     )
 
 
-def _marks(outcome: Outcome) -> list[Mark]:
+def _marks(outcome: Outcome) -> list[ChartMark]:
     kinds = {"Up": "up", "Down": "down"}
     return [
-        Mark(
+        ChartMark(
             float(d["time"]), f"{d.get('reason', '')}: {d.get('message', '')}", kinds.get(str(d.get("action")), "note")
         )
         for d in outcome.decisions[:MOST_MARKS]

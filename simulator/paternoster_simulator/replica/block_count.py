@@ -42,7 +42,7 @@ class BlockCount:
         assert not block_ids, "nothing is shared without a prefix cache"
 
     def release(self, block_ids: Iterable[int]) -> None:
-        # A reversed list knows its length.
+        # A reversed list has its length.
         self.num_available += length_hint(block_ids)
 
     def cache_block(self, block_id: int, key: bytes) -> None:

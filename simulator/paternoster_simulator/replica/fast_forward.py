@@ -77,7 +77,7 @@ class FastForward:
         self.write(self.steps, self.steps, self.ended_at)
 
     def write(self, computed: int, sampled: int, last_token: int) -> None:
-        """Bring requests, pool and counters to the moment when so many steps have begun and so many have ended.
+        """Bring requests, pool and counters to the moment when ``begun`` steps have begun and ``ended`` have ended.
 
         ``last_token`` is when the last of the latter ended, in picoseconds.
         """
@@ -150,7 +150,7 @@ class FastForward:
         return done
 
     def advance(self, steps: int, now: int) -> None:
-        """So many pure decode steps have ended, the last of them now."""
+        """``steps`` pure decode steps have ended, the last of them now."""
         self.steps += steps
         self.context += steps * len(self._ends)
         self.ended_at = now
@@ -203,17 +203,17 @@ class FastForward:
 
     def _give(self, ends: Iterable[tuple[Request, int]], computed: int, sampled: int, last_token: int) -> None:
         kv = self._scheduler.kv
-        pool, size, keeps, ahead = kv.pool, kv.block_size, kv.prefix_cache, computed - sampled - 1
+        pool, size, caches_prefixes, ahead = kv.pool, kv.block_size, kv.prefix_cache, computed - sampled - 1
         for request, end in ends:
             output, blocks = request.output, request.block_table.block_ids
-            known = request.params.max_tokens - end + sampled
-            request.num_computed = request.max_computed = count = len(request.prompt) + known + ahead
-            held, new = len(blocks), known - len(output)
+            num_known = request.params.max_tokens - end + sampled
+            request.num_computed = request.max_computed = count = len(request.prompt) + num_known + ahead
+            held, new = len(blocks), num_known - len(output)
             if count > held * size:
                 blocks += pool.allocate(-(-count // size) - held)
                 request.block_table.num_writable = len(blocks) * size
             if new > 0:
                 output += [request.seed] * new
                 request.last_token = last_token
-                if keeps:
+                if caches_prefixes:
                     kv.cache_full_blocks(request, request.num_tokens - 1)

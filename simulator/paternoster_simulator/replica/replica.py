@@ -82,7 +82,7 @@ class Replica:
         return done
 
     def set_cap(self, cap: int, now: int) -> None:
-        """Move the live cap; the next step that begins knows it."""
+        """Move the live cap; the next step that begins uses it."""
         cap = min(cap, self.scheduler.config.max_num_seqs)
         if cap == self.scheduler.live_cap:
             return
@@ -91,7 +91,7 @@ class Replica:
             self._look_up(now)
 
     def set_token_budget(self, tokens: int) -> None:
-        """Move the token budget; the next step that begins knows it."""
+        """Move the token budget; the next step that begins uses it."""
         # No run under way ends for it: each of its sequences has its token, whatever the budget.
         self.scheduler.token_budget = min(tokens, self.scheduler.config.max_batched_tokens)
 

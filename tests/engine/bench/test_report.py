@@ -6,7 +6,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from paternoster_engine.bench.client import Outcome, RequestResult
 from paternoster_engine.bench.reports.charts import load_page
-from paternoster_engine.bench.reports.html import Chart, Mark, Page, Panel, Series, Table, render, write_page
+from paternoster_engine.bench.reports.html import Chart, ChartMark, Page, Panel, Series, Table, render, write_page
 from paternoster_engine.bench.reports.report import build_report, detail, format_report, tokens_by_second
 
 VLLM_KEYS = {
@@ -96,7 +96,7 @@ def test_marks_series_and_tables_reach_the_page_escaped(tmp_path):
                     Panel("Replicas", [Series("ready", [0, 5], [1, 2], "hv")]),
                     Panel("Cap", [Series("cap", [0, 5], [16, 12])], "seqs"),
                 ],
-                marks=[Mark(5.0, "replicas 1->2: demand <118>", "up")],
+                marks=[ChartMark(5.0, "replicas 1->2: demand <118>", "up")],
             )
         ],
         tables=[Table("Decisions", ["t", "why"], [["5.0", "a < b"]])],

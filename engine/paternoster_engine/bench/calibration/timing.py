@@ -94,7 +94,7 @@ def design(config: SchedulerConfig) -> list[Cell]:
 
 
 def _fullest(config: SchedulerConfig, decodes: int) -> int:
-    """Tokens of context with which so many sequences fill the pool, or come to their longest."""
+    """Tokens of context with which that many sequences fill the pool, or come to their longest."""
     blocks = (config.num_blocks - config.watermark_blocks) // decodes
     return KVGroups(config).find_longest_sequence(blocks, config.max_model_len) - DECODE_OUTPUT
 

@@ -1,1 +1,1 @@
-"""What a run is told as: numbers, charts, a page."""
+"""Reports of a run: numbers, charts, a page."""

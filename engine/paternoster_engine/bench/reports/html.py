@@ -14,7 +14,7 @@ from plotly.offline import get_plotlyjs
 from plotly.subplots import make_subplots
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-"""Okabe and Ito's palette: told apart by colour-blind readers too."""
+"""Okabe and Ito's palette, which colour-blind readers can distinguish."""
 
 MARK_COLORS = {"up": "#009E73", "down": "#D55E00", "note": "#6B7280"}
 
@@ -45,7 +45,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Mark:
+class ChartMark:
     """Something that happened at one moment, drawn across every panel of its chart."""
 
     x: float
@@ -60,7 +60,7 @@ class Chart:
 
     title: str
     panels: Sequence[Panel]
-    marks: Sequence[Mark] = ()
+    marks: Sequence[ChartMark] = ()
     x_title: str = "seconds"
 
 
@@ -128,7 +128,7 @@ def _chart(chart: Chart) -> str:
         figure.update_layout({f"legend{row if row > 1 else ''}": place})
     if chart.marks:
         # All at once: add_vline takes time with the square of the lines that are there.
-        figure.update_layout(shapes=[_line(mark) for mark in chart.marks])
+        figure.update_layout(shapes=[_line(chart_mark) for chart_mark in chart.marks])
         figure.add_trace(_marks(chart.marks), row=1, col=1)
     figure.update_xaxes(title_text=chart.x_title, row=rows, col=1)
     figure.update_annotations(x=0, xanchor="left", font={"size": 13, "color": "#111827"})
@@ -157,28 +157,28 @@ def _trace(series: Series, color: str, legend: str) -> go.Scatter:
     )
 
 
-def _line(mark: Mark) -> dict[str, object]:
+def _line(chart_mark: ChartMark) -> dict[str, object]:
     """From the top of the chart to its bottom."""
     return {
         "type": "line",
-        "x0": mark.x,
-        "x1": mark.x,
+        "x0": chart_mark.x,
+        "x1": chart_mark.x,
         "xref": "x",
         "y0": 0,
         "y1": 1,
         "yref": "paper",
-        "line": {"width": 1, "dash": "dot", "color": MARK_COLORS[mark.kind]},
+        "line": {"width": 1, "dash": "dot", "color": MARK_COLORS[chart_mark.kind]},
         "opacity": 0.7,
     }
 
 
-def _marks(marks: Sequence[Mark]) -> go.Scatter:
+def _marks(marks: Sequence[ChartMark]) -> go.Scatter:
     return go.Scatter(
-        x=[mark.x for mark in marks],
+        x=[chart_mark.x for chart_mark in marks],
         y=[0] * len(marks),
         mode="markers",
-        marker={"symbol": "diamond", "size": 10, "color": [MARK_COLORS[mark.kind] for mark in marks]},
-        text=[escape(mark.text) for mark in marks],
+        marker={"symbol": "diamond", "size": 10, "color": [MARK_COLORS[chart_mark.kind] for chart_mark in marks]},
+        text=[escape(chart_mark.text) for chart_mark in marks],
         hovertemplate="%{x:.1f} s: %{text}<extra></extra>",
         showlegend=False,
         cliponaxis=False,

@@ -166,9 +166,9 @@ def _rows(path: Path, records: Iterable[tuple[int, Mapping[str, Any]]]) -> Itera
 
 
 def _format_of(path: Path, record: Mapping[str, Any]) -> _Format:
-    for known in FORMATS.values():
-        if all(column in record for column in known.required):
-            return known
-    expected = "; or ".join(", ".join(known.required) for known in FORMATS.values())
+    for trace_format in FORMATS.values():
+        if all(column in record for column in trace_format.required):
+            return trace_format
+    expected = "; or ".join(", ".join(trace_format.required) for trace_format in FORMATS.values())
     found = ", ".join(str(column) for column in record)
     raise TraceError(f"{path}: has the columns {found}: must have {expected}")

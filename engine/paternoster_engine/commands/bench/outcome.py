@@ -9,7 +9,7 @@ from paternoster_contract.flags import flag_errors
 
 
 def finish(command: str, session: Callable[[], int]) -> int:
-    """The exit code of ``session``; 2 after a ``ValueError``, which is told on the error stream."""
+    """The exit code of ``session``; 2 after a ``ValueError``, which is printed on the error stream."""
     try:
         return session()
     except ValidationError as error:

@@ -54,8 +54,8 @@ class Slots:
         most = self._max_running if limits is None else limits.max_running
         if not most:
             return False
-        taken = sum(other.slots for other in self._running if other.spec.tenant == request.spec.tenant)
-        return taken > 0 and taken + request.slots > most
+        num_taken = sum(other.slots for other in self._running if other.spec.tenant == request.spec.tenant)
+        return num_taken > 0 and num_taken + request.slots > most
 
     def _check_live_cap(self, cap: int) -> int:
         if not 1 <= cap <= self._capacity:
@@ -180,11 +180,11 @@ def projected_peak_tokens(running: Sequence[Request], max_model_len: int, groups
         reverse=True,
     )
     held = peak = 0
-    for count, (left, known) in enumerate(pairs, start=1):
-        held += known
+    for count, (left, num_known) in enumerate(pairs, start=1):
+        held += num_known
         peak = max(peak, held + left * count)
     whole = groups.count - len(groups.with_window)
-    return whole * peak + sum(groups.count_window_tokens(known + left) for left, known in pairs)
+    return whole * peak + sum(groups.count_window_tokens(num_known + left) for left, num_known in pairs)
 
 
 def _list_leaders(running: Sequence[Request]) -> list[Request]:

@@ -118,9 +118,9 @@ class BlockPool:
         """
         if count > len(self._free):
             raise IndexError(f"{count} blocks requested, {len(self._free)} are available")
-        taken = [self._allocate_one() for _ in range(count)]
-        self.residency.record_allocation(taken)
-        return taken
+        allocated = [self._allocate_one() for _ in range(count)]
+        self.residency.record_allocation(allocated)
+        return allocated
 
     def is_shared(self, block_id: int) -> bool:
         """Whether the block has more than one holder: then it must not be written to."""

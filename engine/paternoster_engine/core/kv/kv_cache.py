@@ -104,8 +104,8 @@ class KVCache:
         ends = [groups.end_row(group, row, rows) for group in columns]
         table = request.block_table
         table.block_ids = [*prefix, *[0] * ((rows - found) * groups.count)]
-        taken = ((r, group) for r in range(found, rows) for group in columns if starts[group] <= r < ends[group])
-        self._fill_entries(request, [r * groups.count + group for r, group in taken])
+        row_groups = ((r, group) for r in range(found, rows) for group in columns if starts[group] <= r < ends[group])
+        self._fill_entries(request, [r * groups.count + group for r, group in row_groups])
         table.num_writable = min(ends) * self.block_size
         table.num_cached_rows = found
         self._claim_next(request)

@@ -60,8 +60,8 @@ class KVGroups:
         if request.branches is None:
             return self.count_most_blocks(request, request.num_tokens)
         # One that has not branched yet continues in as many ways as it may; the last token sampled is never computed.
-        known = min(max(request.branches.num_tokens, request.num_prompt + 1), request.most_computed)
-        return self._count_branched_blocks(request, request.num_tokens, known)
+        num_known = min(max(request.branches.num_tokens, request.num_prompt + 1), request.most_computed)
+        return self._count_branched_blocks(request, request.num_tokens, num_known)
 
     def count_most_blocks(self, request: Request, num_tokens: int) -> int:
         """Blocks that a request holds at most until it, or each of its sequences, is ``num_tokens`` long.

@@ -1,7 +1,7 @@
 """How fast a queue is worked off, by the latest admissions.
 
-An engine that is asked for more than it can do answers in time only what it queues briefly: behind a queue of a
-thousand everybody is late. Times are the caller's, in any one unit.
+An engine with more requests than it can serve answers in time only what it queues briefly: behind a queue of a
+thousand every request is late. Times are the caller's, in any one unit.
 """
 
 from dataclasses import dataclass

@@ -91,11 +91,11 @@ class _SchemaChecks:
     """Whether llguidance compiles schemas; each is compiled once."""
 
     def __init__(self) -> None:
-        self._known: dict[str, bool] = {}
+        self._found: dict[str, bool] = {}
 
     def __call__(self, schema: Mapping[str, Any]) -> bool:
         text = json.dumps(schema)
-        if text not in self._known:
+        if text not in self._found:
             fault = LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(text, overrides=COMPILE_OPTIONS))
-            self._known[text] = not any(re.search(pattern, fault) for pattern in KEYWORDS_OF_ERRORS)
-        return self._known[text]
+            self._found[text] = not any(re.search(pattern, fault) for pattern in KEYWORDS_OF_ERRORS)
+        return self._found[text]

@@ -178,8 +178,8 @@ class Matcher(OutputFollower):
         if self._matcher.is_error() or self._matcher.is_stopped():
             return 0
         # One that the tokenizer has not would be a fault of the matcher.
-        known = self._grammar.num_tokens
-        return self._matcher.validate_tokens(list(takewhile(lambda token: token < known, tokens)))
+        num_tokens = self._grammar.num_tokens
+        return self._matcher.validate_tokens(list(takewhile(lambda token: token < num_tokens, tokens)))
 
     def _copy(self) -> Self:
         made = super()._copy()
@@ -233,9 +233,9 @@ def _held_mask(matcher: LLMatcher, row: Row) -> tuple[bytes, str | None]:
     return mask, None
 
 
-def shorten_reason(said: str) -> str:
+def shorten_reason(message: str) -> str:
     """llguidance's own words, without what they quote of the whole grammar."""
-    text = said.replace("<non-verbose/>", "").strip()
+    text = message.replace("<non-verbose/>", "").strip()
     if TOO_WIDE.search(text):
         text = f"too much is allowed at one place, such as an object's names where hundreds are optional ({text})"
     return text if len(text) <= MAX_REASON else text[:MAX_REASON] + "..."

@@ -180,7 +180,9 @@ class LazyMatcher(Matcher):
         tokens: list[int] = []
         marks = self._free.special
         pieces = (
-            re.split(b"(" + b"|".join(re.escape(mark.encode()) for mark in marks) + b")", text) if marks else [text]
+            re.split(b"(" + b"|".join(re.escape(control_token.encode()) for control_token in marks) + b")", text)
+            if marks
+            else [text]
         )
         for piece in pieces:
             special = marks.get(piece.decode(errors="replace"))

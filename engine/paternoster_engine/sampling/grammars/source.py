@@ -75,13 +75,13 @@ def _translate_lark(source: GrammarSource, _: frozenset[str], failure: CompileFa
         return Translation(source.text)
     lines, unenforced = [], []
     for line in source.text.split("\n"):
-        before, mark, after = line.partition(JSON_MARK)
-        if mark:
+        before, separator, after = line.partition(JSON_MARK)
+        if separator:
             schema, end = json.JSONDecoder().raw_decode(after)
             made = Enforceable(schema) if failure is None else make_enforceable(schema, failure)
             rule = before.partition(":")[0].strip()
             unenforced += [keyword._replace(path=(rule, *keyword.path)) for keyword in made.unenforced]
-            line = f"{before}{mark}{json.dumps(with_options(made.schema, compact=source.compact))}{after[end:]}"
+            line = f"{before}{separator}{json.dumps(with_options(made.schema, compact=source.compact))}{after[end:]}"
         lines.append(line)
     return Translation("\n".join(lines), tuple(unenforced))
 

@@ -73,7 +73,7 @@ class LiveCapLoop:
         if _is_draining(signals, state):
             # A cut counts from when its last sequence ended, and so does what is observed of it.
             state = replace(state, changed=now, cut=now)
-        found = self._judge(signals, models.replica, replace(state, target=bounded), now)
+        found = self._decide(signals, models.replica, replace(state, target=bounded), now)
         if found.target == bounded != state.target:
             allowed = f"the manifest allows {loop.minimum} to {loop.maximum}"
             found = replace(found, reason=Reason.BOUNDS_CHANGED, message=allowed)
@@ -89,7 +89,7 @@ class LiveCapLoop:
         cut = now if decision.applied and found.target < state.target else state.cut
         return decision, replace(state.after(decision, now, self.period), cut=cut)
 
-    def _judge(self, signals: Signals, model: ReplicaModel, state: LiveCapState, now: float) -> Outcome:
+    def _decide(self, signals: Signals, model: ReplicaModel, state: LiveCapState, now: float) -> Outcome:
         loop, cap, slo = self.policy.cap, state.target, self.policy.slo
         if (silence := hold_without_numbers(signals, cap)) is not None:
             return silence

@@ -40,7 +40,7 @@ class QueueWaitLoop:
         state = states[self.name]
         if state.is_early(now, self.period):
             return None, state
-        found = self._judge(signals, state.target, states[REPLICAS].target)
+        found = self._decide(signals, state.target, states[REPLICAS].target)
         if found.target == state.target == 0:
             return None, state
         loop = self.policy.replicas
@@ -60,7 +60,7 @@ class QueueWaitLoop:
         )
         return decision, state.after(decision, now, self.period)
 
-    def _judge(self, signals: Signals, current: int, replicas: int) -> Outcome:
+    def _decide(self, signals: Signals, current: int, replicas: int) -> Outcome:
         loop, slo = self.policy.replicas, self.policy.slo
         if loop is None or slo is None or slo.ttft is None:
             return Outcome(0, Reason.WITHIN_TOLERANCE, "no limit for first tokens, or replicas that are not scaled")

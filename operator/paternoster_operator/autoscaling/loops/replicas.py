@@ -70,7 +70,7 @@ class ReplicaLoop:
         if bounded != current:
             found, need = _move_into_bounds(loop, current, bounded), None
         else:
-            found, need, state = self._judge(loop, signals, models, state, cap, now)
+            found, need, state = self._decide(loop, signals, models, state, cap, now)
         decision = found.decide(
             self.name,
             "replicas",
@@ -87,7 +87,7 @@ class ReplicaLoop:
             state = replace(state, changes=(*state.changes, (now, difference)), added=added)
         return decision, state.after(decision, now, self.period)
 
-    def _judge(
+    def _decide(
         self, loop: ReplicaPolicy, signals: Signals, models: Models, state: ReplicaState, cap: LoopState, now: float
     ) -> tuple[Outcome, Need | None, ReplicaState]:
         """The outcome, what the formula found if it was computed, and the state with this evaluation."""

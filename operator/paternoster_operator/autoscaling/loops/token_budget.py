@@ -52,7 +52,7 @@ class TokenBudgetLoop:
             return None, state
         state = replace(state, target=min(state.target or capacity, capacity))
         current = state.target
-        found = self._judge(signals, models, state, now)
+        found = self._decide(signals, models, state, now)
         if found.target < current and found.target == loop.lowest(capacity):
             found = replace(found, limited_by=(Reason.AT_FLOOR,))
         decision = found.decide(
@@ -71,7 +71,7 @@ class TokenBudgetLoop:
         # What is only advised leaves the engines what they were started with.
         return decision, state if decision.applied else replace(state, target=capacity)
 
-    def _judge(self, signals: Signals, models: Models, state: TokenBudgetState, now: float) -> Outcome:
+    def _decide(self, signals: Signals, models: Models, state: TokenBudgetState, now: float) -> Outcome:
         slo, capacity, current, steps = self.policy.slo, signals.token_capacity, state.target, models.replica.steps
         if (silence := hold_without_numbers(signals, current)) is not None:
             return silence
@@ -82,11 +82,11 @@ class TokenBudgetLoop:
             return held
         # What is between the limit and what is aimed at is for steps with more beside the prompt than usual.
         limit = slo.itl * self.tuning.itl_margin
-        fits, takes = steps.largest_step(limit), steps.mixed_step(current)
-        if fits is None or takes is None:
+        fits, step_seconds = steps.largest_step(limit), steps.mixed_step(current)
+        if fits is None or step_seconds is None:
             return Outcome(current, Reason.INSUFFICIENT_DATA, "the time of a step is not known yet")
         room = self._within(capacity, fits)
-        duration = f"a step of {current} tokens takes {takes * 1000:.0f} ms"
+        duration = f"a step of {current} tokens takes {step_seconds * 1000:.0f} ms"
         if room > current:
             return Outcome(room, Reason.HEADROOM_AVAILABLE, f"{duration} < {limit * 1000:.0f} ms")
         if room == current:

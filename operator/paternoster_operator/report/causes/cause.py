@@ -18,7 +18,7 @@ class StallReason:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _CauseRule:
     pattern: re.Pattern[str]
     reason: str
     """Empty where the message determines only the next step, and the caller the reason."""
@@ -31,8 +31,8 @@ class _Known:
 
 MISSING, REFUSED, CANNOT_RUN = "ConfigurationMissing", "PodCreationFailed", "ContainerCannotRun"
 _PULL, _SCHEDULING = ("ImagePullFailed",), ("Unschedulable", "InsufficientGPUs")
-_KNOWN = tuple(
-    _Known(re.compile(pattern, re.DOTALL), reason, step, *places)
+_CAUSE_RULES = tuple(
+    _CauseRule(re.compile(pattern, re.DOTALL), reason, step, *places)
     for pattern, reason, step, *places in (
         (r'(configmap|secret) "([^"]+)" not found', MISSING, "make {0} {1} in the namespace of the fleet"),
         (r"couldn't find key (\S+) in (ConfigMap|Secret) (\S+)", MISSING, "add the key {0} to {1} {2}"),
@@ -159,15 +159,15 @@ _KNOWN = tuple(
 
 def explain(reason: str, message: str, *, step: bool = True) -> StallReason:
     """Add the next step to ``message``, where one is known; ``reason`` applies where the message determines none."""
-    for known in _KNOWN:
-        if known.places and reason not in known.places:
+    for rule in _CAUSE_RULES:
+        if rule.places and reason not in rule.places:
             continue
-        if (found := known.pattern.search(message)) is not None:
-            text = f"{message.rstrip('. ')}; {known.step.format(*found.groups())}" if step else message
-            return StallReason(known.reason or reason, text)
+        if (found := rule.pattern.search(message)) is not None:
+            text = f"{message.rstrip('. ')}; {rule.step.format(*found.groups())}" if step else message
+            return StallReason(rule.reason or reason, text)
     return StallReason(reason, message)
 
 
 def is_known(message: str) -> bool:
     """Whether the message by itself determines a reason."""
-    return any(known.reason and known.pattern.search(message) for known in _KNOWN)
+    return any(rule.reason and rule.pattern.search(message) for rule in _CAUSE_RULES)

@@ -92,8 +92,8 @@ def _unstarted(pod: PodView, spec: LLMDeploymentSpec) -> StallReason | None:
     reason = _WAITING.get(pod.waiting_reason or "")
     if reason is None:
         return None
-    said = f"{pod.waiting_reason}: {pod.message}" if pod.message else str(pod.waiting_reason)
-    return explain(reason, f"model.source: {said}" if _is_of_model(pod, spec) else said)
+    text = f"{pod.waiting_reason}: {pod.message}" if pod.message else str(pod.waiting_reason)
+    return explain(reason, f"model.source: {text}" if _is_of_model(pod, spec) else text)
 
 
 def _is_of_model(pod: PodView, spec: LLMDeploymentSpec) -> bool:
@@ -102,12 +102,12 @@ def _is_of_model(pod: PodView, spec: LLMDeploymentSpec) -> bool:
 
 
 def _ends(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason | None:
-    """Its container ends again and again, or has said itself that it will."""
+    """Its container ends again and again, or has a message that it will."""
     if fetches(pod, spec):
         if gets_on(pod, now):
             return None
-        if (said := find_failure(pod)) is not None:
-            return StallReason(*said)
+        if (text := find_failure(pod)) is not None:
+            return StallReason(*text)
     ended, engine = pod.ended, pod.container == ENGINE_CONTAINER
     if engine and ended is not None and ended.status == MODEL_EXIT_STATUS:
         return StallReason("ModelSourceFailed", _last_words(ended))
@@ -130,10 +130,10 @@ def _ends(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason | None
 
 
 def _last_words(ended: Ended) -> str:
-    said = progress_words(ended)
+    text = progress_words(ended)
     killed = ended.status - 128
     by = f" ({Signals(killed).name})" if killed in set(Signals) else ""
-    return f"ended with exit code {ended.status}{by}" + (f": {said}" if said else "")
+    return f"ended with exit code {ended.status}{by}" + (f": {text}" if text else "")
 
 
 def _out_of_memory(pod: PodView, spec: LLMDeploymentSpec) -> str:

@@ -18,11 +18,11 @@ def find_unscheduled(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallRe
     late = pod.age(now) > CLAIM_SECONDS
     if pod.waiting_reason == "SchedulingGated":
         gates = ", ".join(pod.gates) or "unnamed"
-        said = f"podTemplate.spec.schedulingGates: {gates}: no controller has removed it from the pod; remove it there"
-        return StallReason("SchedulingGated", said) if late else None
+        text = f"podTemplate.spec.schedulingGates: {gates}: no controller has removed it from the pod; remove it there"
+        return StallReason("SchedulingGated", text) if late else None
     if pod.missing_claim and late:
-        said = f"no resource claim could be made from the template {pod.missing_claim}: is it there?"
-        return StallReason("InsufficientGPUs", said)
+        text = f"no resource claim could be made from the template {pod.missing_claim}: is it there?"
+        return StallReason("InsufficientGPUs", text)
     if pod.waiting_reason != "Unschedulable":
         return None
     if (claim := _NO_CLAIM.search(pod.message)) is not None:

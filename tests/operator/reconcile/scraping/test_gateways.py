@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from paternoster_contract.stats import GatewayModelStats, GatewayStats
-from paternoster_operator.scrape import Scraper, addresses, idle_by_fleet, knowing, requests_by_gateway
+from paternoster_operator.scrape import Scraper, addresses, count_routing, idle_by_fleet, requests_by_gateway
 
 
 @asynccontextmanager
@@ -49,12 +49,16 @@ async def test_every_gateway_behind_a_name_counts(monkeypatch: pytest.MonkeyPatc
         scraper = Scraper(timeout_seconds=2, gateway_url=f"http://gateways:{port}")
         assert await scraper.held_by_fleet() == {"uid": 7}, "the third does not answer and counts none"
         gateways = await scraper.gateways()
-        assert [knowing(gateways, [name], uid) for name, uid in (("m", "uid"), ("m", "other"), ("n", "uid"))] == [
+        assert [count_routing(gateways, [name], uid) for name, uid in (("m", "uid"), ("m", "other"), ("n", "uid"))] == [
             2,
             0,
             0,
         ]
-        assert [knowing(gateways, names, "uid") for names in ((), ("m", "m:latest"), ("m", "m:other"))] == [0, 2, 0]
+        assert [count_routing(gateways, names, "uid") for names in ((), ("m", "m:latest"), ("m", "m:other"))] == [
+            0,
+            2,
+            0,
+        ]
         await scraper.close()
 
 

@@ -70,8 +70,8 @@ class Disjointness:
         names = [named] if isinstance(named, str) else list(first) if isinstance(first, Mapping) else []
         for name in names[:MAX_DEPTH]:
             tags = [_property(option, name) for option in resolved]
-            known = all(isinstance(tag, Mapping) and _values(tag) for tag in map(self._resolved, tags))
-            if known and self.of_all(tags):
+            has_values = all(isinstance(tag, Mapping) and _values(tag) for tag in map(self._resolved, tags))
+            if has_values and self.of_all(tags):
                 return str(name)
         return None
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.schemas import applied, arrays, conditions, objects, strings
 from paternoster_engine.sampling.grammars.schemas.formats import LARGEST
-from paternoster_engine.sampling.grammars.schemas.keywords import KEPT, NUMBERS, OF_NAMED, OF_ONE, OF_SEVERAL
+from paternoster_engine.sampling.grammars.schemas.keywords import ENFORCED, NUMBERS, OF_NAMED, OF_ONE, OF_SEVERAL
 from paternoster_engine.sampling.grammars.schemas.part import Part
 from paternoster_engine.sampling.grammars.schemas.rewriting import CompileFailure, Path, Rewriting, Unenforced
 
@@ -51,7 +51,7 @@ def _rewrite_part(rewriting: Rewriting, schema: Mapping[str, Any], path: Path) -
     for key, value in schema.items():
         if key in rewriting.left_out:
             part.report_unenforced(key)
-        elif key in KEPT:
+        elif key in ENFORCED:
             part.made[key] = value
         elif key in OF_NAMED:
             part.made[key] = part.rewrite_named(key, value)

@@ -91,7 +91,7 @@ _URI = rf"{_SCHEME}{_HOST}(?::{_PORT})?(?:/{_CHARACTER}*)*{_QUERY}{_FRAGMENT}"
 _REFERENCE = rf"(?:/?{_FIRST}+(?:/{_CHARACTER}*)*|/)?{_QUERY}{_FRAGMENT}"
 
 OF_ENGINE = frozenset({"duration", "ipv6", "uri"})
-"""Formats that llguidance knows itself, and defines more widely than here: in JSON they stay as they are."""
+"""Formats that llguidance has itself, and defines more widely than here: in JSON they stay as they are."""
 FORMATS = {
     "base64": _BASE64,
     "base64url": _BASE64.replace("+/", "_-"),

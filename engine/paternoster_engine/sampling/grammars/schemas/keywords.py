@@ -1,6 +1,6 @@
 """Keywords of JSON schema, by how they are rewritten."""
 
-KEPT = frozenset((
+ENFORCED = frozenset((
     "$schema", "type", "const", "enum", "minLength", "maxLength", "minItems", "maxItems", "required", "minimum",
     "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minProperties", "maxProperties",
 ))  # fmt: skip

@@ -49,8 +49,8 @@ def _named(root: Any) -> dict[str, Any]:
         part = left.pop()
         if not isinstance(part, Mapping):
             continue
-        for key, mark in (("$anchor", "#"), ("$dynamicAnchor", "#"), ("$id", ""), ("id", "")):
+        for key, prefix in (("$anchor", "#"), ("$dynamicAnchor", "#"), ("$id", ""), ("id", "")):
             if isinstance(part.get(key), str):
-                found.setdefault(mark + part[key], part)
+                found.setdefault(prefix + part[key], part)
         left += parts_of(part)
     return found
