@@ -63,8 +63,10 @@ def test_same_tokens_as_the_plain_sampler(device: str, seed: int, count: int, dt
 def test_tables_of_what_requests_have_said(tokens: list[list[int]], beyond: int) -> None:
     vocab = VOCAB + beyond
     sampler = DeviceSampler(torch.device("cpu"))
-    assert sampler._counts(tokens, vocab).tolist() == [[row.count(token) for token in range(vocab)] for row in tokens]
-    bits = sampler._bits(tokens, vocab)
+    assert sampler._count_tokens(tokens, vocab).tolist() == [
+        [row.count(token) for token in range(vocab)] for row in tokens
+    ]
+    bits = sampler._mark_tokens(tokens, vocab)
     assert (bits.dtype, bits.shape) == (torch.int32, (len(tokens), -(-vocab // 32)))
     present = [[(word >> bit) & 1 for word in row for bit in range(32)] for row in bits.tolist()]
     assert [{token for token, there in enumerate(row) if there} for row in present] == list(map(set, tokens))

@@ -2,7 +2,7 @@
 
 import pytest
 import tokenizers
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers.processors import TemplateProcessing
 
@@ -57,7 +57,8 @@ def test_little_is_kept_of_what_is_cut_off(tokenizer: Tokenizer, side: str) -> N
 WORDS = st.lists(st.sampled_from(["lift", "a", " ", "\n\n", "paternoster", "3.14", "é", "<|im_end|>"]), max_size=200)
 
 
-@given(WORDS.map("".join), st.integers(1, 40))
+@given(WORDS.map(" ".join), st.integers(1, 40))
+@example("lift paternoster<|im_end|><|im_end|><|im_end|><|im_end|>", 1)
 def test_a_prefix_has_the_first_tokens_of_the_text(tokenizer: Tokenizer, text: str, num_tokens: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokenizer_module, "PIECE", 50)
@@ -66,8 +67,8 @@ def test_a_prefix_has_the_first_tokens_of_the_text(tokenizer: Tokenizer, text: s
     whole, found = tokenizer.encode(text), tokenizer.encode(prefix)
     if len(prefix) < len(text):
         assert len(found) > num_tokens
-    # A word that the prefix ends within may be other tokens.
-    assert found[:-4] == whole[: max(0, len(found) - 4)]
+    # A word or control token that the prefix ends within may be other tokens.
+    assert found[:-9] == whole[: max(0, len(found) - 9)]
 
 
 def test_the_tokens_of_megabytes_never_exist_at_once(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
