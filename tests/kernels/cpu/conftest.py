@@ -65,5 +65,5 @@ def _become(other: InstructionSet, patch: pytest.MonkeyPatch) -> None:
     path, sizes = another_machine.program_of(other), another_machine.Sizes()
     patch.setattr(torch.Tensor, "data_ptr", lambda tensor: sizes.data_ptr(tensor))
     patch.setattr(instruction_sets, "find_available", lambda: (other,))
-    patch.setattr(module, "once", lambda target, make: path)
+    patch.setattr(module, "build_once", lambda target, make: path)
     patch.setattr(module, "ctypes", SimpleNamespace(CDLL=lambda path: another_machine.Program(path, sizes)))
