@@ -22,7 +22,7 @@ from paternoster_contract import __version__
 from paternoster_contract.metrics import BUILD, ENGINE_METRICS
 from paternoster_contract.supervise import failures
 from paternoster_operator.api.types.objective import Slo
-from paternoster_operator.autoscaling.decision import Decision, LoopDecision
+from paternoster_operator.autoscaling.decision import LOOP_NAMES, Decision, LoopDecision
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.cluster.port import Key
 
@@ -108,6 +108,8 @@ class OperatorMetrics:
                 ("startup_seconds", "Time from a pod's creation until it serves, weighted average; 0 while unknown."),
             )
         }
+        for loop in LOOP_NAMES:
+            self._add_loop(loop)
 
     def observe(
         self, key: Key, signals: Signals, last_decision: Decision, recorded: Sequence[LoopDecision], ready: int
@@ -128,17 +130,18 @@ class OperatorMetrics:
             self._gauges[name].labels(key.namespace, key.name).set(value)
         for loop, target in last_decision.targets.items():
             decision = last_decision.get(loop)
-            self._target(f"desired_{snake_case(loop)}", "What the loop wants.", key, target)
             recommended = target if decision is None else decision.recommended
-            self._target(f"recommended_{snake_case(loop)}", "What the loop asked for before limits.", key, recommended)
+            self._add_loop(loop)
+            self._gauges[f"desired_{snake_case(loop)}"].labels(*key).set(target)
+            self._gauges[f"recommended_{snake_case(loop)}"].labels(*key).set(recommended)
         for made in recorded:
             self.decisions.labels(key.namespace, key.name, made.loop, made.action, made.reason.value).inc()
 
-    def _target(self, name: str, text: str, key: Key, value: int) -> None:
-        """Set a gauge of a loop; each loop has its own, made when it first decides."""
-        if name not in self._gauges:
-            self._gauges[name] = self._gauge(name, text)
-        self._gauges[name].labels(key.namespace, key.name).set(value)
+    def _add_loop(self, loop: str) -> None:
+        for name, text in (("desired", "What the loop wants."), ("recommended", "The same before limits.")):
+            key = f"{name}_{snake_case(loop)}"
+            if key not in self._gauges:
+                self._gauges[key] = self._gauge(key, text)
 
     def observe_routes_secret(self, written_at: float, size: int) -> None:
         """Take in a write of the routing table's copy: Unix seconds and bytes."""

@@ -9,6 +9,8 @@ REPLICAS: Final = "Replicas"
 LIVE_CAP: Final = "LiveCap"
 TOKEN_BUDGET: Final = "TokenBudget"
 QUEUE_WAIT: Final = "QueueWait"
+LOOP_NAMES: Final = (TOKEN_BUDGET, LIVE_CAP, REPLICAS, QUEUE_WAIT)
+"""In the order of evaluation."""
 
 Action = Literal["Up", "Down", "Hold"]
 

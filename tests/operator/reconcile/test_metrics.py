@@ -8,7 +8,8 @@ from tests.operator.reconcile.test_field import KEY, TimedWorld, world
 
 from paternoster_contract import __version__
 from paternoster_operator.api.types.objective import Slo
-from paternoster_operator.metrics import OperatorMetrics
+from paternoster_operator.autoscaling.decision import LOOP_NAMES
+from paternoster_operator.metrics import OperatorMetrics, snake_case
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
 
@@ -117,3 +118,9 @@ async def test_engines_export_vllms_names_where_they_are_wanted(
     await world.look()
     (container,) = world.cluster.children["Deployment"]["spec"]["template"]["spec"]["containers"]
     assert ("--vllm-metrics" in container["args"]) is wanted
+
+
+def test_every_loop_has_its_gauges_before_it_decides() -> None:
+    described = {family.name for family in OperatorMetrics().registry.collect()}
+    for loop in LOOP_NAMES:
+        assert {f"paternoster_operator_{kind}_{snake_case(loop)}" for kind in ("desired", "recommended")} <= described
