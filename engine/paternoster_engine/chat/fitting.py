@@ -43,11 +43,11 @@ def fit(messages: Conversation, required: Iterable[str], render: Render) -> Fit:
     Renders once where the usual form shows all of them, and else about twenty times at most.
     """
     needed = frozenset(required)
-    first = _tried(messages, (), render)
+    first = _try_steps(messages, (), render)
     best = first if first.error is None else _without_refusal(first, needed, render)
     while best.error is None and (missing := needed - best.shown):
         trials = (
-            _tried(best.messages, best.steps, render, step)
+            _try_steps(best.messages, best.steps, render, step)
             for step in possible_steps(best.messages, lambda message: bool(_markers_of(message) & missing))
             if step[1] and step not in best.steps
         )
@@ -67,7 +67,7 @@ def _without_refusal(refused: _Trial, needed: frozenset[str], render: Render) ->
     best = refused
     for step in possible_steps(refused.messages, lambda _: True):
         if step[1]:
-            singles.append(_tried(refused.messages, (), render, step))
+            singles.append(_try_steps(refused.messages, (), render, step))
             best = min(best, singles[-1], key=lambda trial: trial.lost(needed))
             if not best.lost(needed):
                 return best
@@ -76,13 +76,13 @@ def _without_refusal(refused: _Trial, needed: frozenset[str], render: Render) ->
             continue
         for step in possible_steps(single.messages, lambda _: True):
             if step[1] and step[0] in _SECOND_OF_TWO:
-                best = min(best, _tried(single.messages, single.steps, render, step), key=lambda t: t.lost(needed))
+                best = min(best, _try_steps(single.messages, single.steps, render, step), key=lambda t: t.lost(needed))
                 if not best.lost(needed):
                     return best
     return best
 
 
-def _tried(messages: Conversation, steps: tuple[Step, ...], render: Render, step: Step | None = None) -> _Trial:
+def _try_steps(messages: Conversation, steps: tuple[Step, ...], render: Render, step: Step | None = None) -> _Trial:
     if step is not None:
         messages, steps = reshape(messages, [step]), (*steps, step)
     try:

@@ -31,24 +31,25 @@ def has_late_system(messages: Sequence[Mapping[str, Any]]) -> bool:
 def carries_late_system(render: Render) -> bool:
     """Whether a template renders a late system message once, in its place, and the rest of the prompt unchanged."""
     return all(
-        _carries(render, before, after) for before, after in ((_BEGIN, []), (_BEGIN, _REST), (_BEGIN + _REST, []))
+        _carries_late_system(render, before, after)
+        for before, after in ((_BEGIN, []), (_BEGIN, _REST), (_BEGIN + _REST, []))
     )
 
 
-def _carries(render: Render, before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
+def _carries_late_system(render: Render, before: list[dict[str, Any]], after: list[dict[str, Any]]) -> bool:
     try:
         plain, noted = render([*before, *after], True), render([*before, _NOTE, *after], True)
         answer = plain.removeprefix(render([*before, *after], False))
     except ChatTemplateError:
         return False
-    head = _common(plain, noted)
-    tail = _common(plain[head:][::-1], noted[head:][::-1])
+    head = _common_prefix_length(plain, noted)
+    tail = _common_prefix_length(plain[head:][::-1], noted[head:][::-1])
     alone = head + tail == len(plain) and noted[head : len(noted) - tail].count(_LATE) == 1
     former, _, later = noted.partition(_LATE)
     return alone and before[-1]["content"] in former and later.endswith(answer)
 
 
-def _common(one: str, other: str) -> int:
+def _common_prefix_length(one: str, other: str) -> int:
     """Length of the common prefix."""
     count = 0
     for a, b in zip(one, other, strict=False):

@@ -32,9 +32,9 @@ class Marker:
         Those the ``template`` writes are control tokens too, such as ``<tool_call>``; the rest are words and spaces.
         But for answers of the assistant: there they are what the model itself has said, and come back as that.
         """
-        self._special = _markable(special)
+        self._special = _markable_tokens(special)
         written = [token for token in others if token in template and not token.isspace()]
-        self._all = [*self._special, *_markable(written)]
+        self._all = [*self._special, *_markable_tokens(written)]
 
     def mark(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """The messages, with marks in their texts."""
@@ -53,20 +53,20 @@ class Marker:
         return _mark_value(value, self._all)
 
 
-def _markable(tokens: Iterable[str]) -> list[str]:
+def _markable_tokens(tokens: Iterable[str]) -> list[str]:
     """Those between whose characters a mark can stand."""
     return [token for token in tokens if len(token) > 1]
 
 
 def _mark_value(value: Any, tokens: Sequence[str]) -> Any:
     if isinstance(value, str):
-        return _mark(value, tokens)
+        return _mark_tokens(value, tokens)
     if isinstance(value, dict):
-        return {_mark(name, tokens): _mark_value(item, tokens) for name, item in value.items()}
+        return {_mark_tokens(name, tokens): _mark_value(item, tokens) for name, item in value.items()}
     return [_mark_value(item, tokens) for item in value] if isinstance(value, list) else value
 
 
-def _mark(text: str, tokens: Iterable[str]) -> str:
+def _mark_tokens(text: str, tokens: Iterable[str]) -> str:
     for token in tokens:
         # More than once where a token overlaps with itself.
         while token in text:

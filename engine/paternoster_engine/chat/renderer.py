@@ -45,7 +45,9 @@ class Renderer:
 
         Raises :class:`ChatTemplateError`, and :class:`RendererLost` if the process was ended from outside.
         """
-        text: str = self._ask({"messages": messages, "most": most, "steps": steps, "variables": variables})["text"]
+        text: str = self._request_answer({"messages": messages, "most": most, "steps": steps, "variables": variables})[
+            "text"
+        ]
         return text
 
     def fit(self, skeleton: Skeleton, /, **variables: Any) -> Fit:
@@ -62,7 +64,7 @@ class Renderer:
         key = blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).digest()
         found = self._fits.get(key)
         if found is None:
-            answer = self._ask(asked)
+            answer = self._request_answer(asked)
             steps = tuple((name, tuple(indices)) for name, indices in answer["steps"])
             found = Fit(steps, frozenset(answer["shown"]), answer["fault"])
             self._fits[key] = found
@@ -72,10 +74,10 @@ class Renderer:
                     del self._fits[next(iter(self._fits))]
         return found
 
-    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+    def _request_answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         with self._turn:
             process = self._ensure_process()
-            answer = _answer(lambda: process.ask(request, WALL_TIME))
+            answer = _answer_or_error(lambda: process.ask(request, WALL_TIME))
         if "error" in answer:
             raise ChatTemplateError(answer["error"])
         return answer
@@ -99,7 +101,7 @@ class Renderer:
         self.close()
         process = self._process = LimitedProcess("paternoster_engine.chat.worker", Limits(CPU_TIME, MEMORY))
         try:
-            answer = _answer(lambda: process.begin(self._given, WALL_TIME))
+            answer = _answer_or_error(lambda: process.begin(self._given, WALL_TIME))
         except ChatTemplateError as error:
             # It would not compile the next time either, and each try costs a second of a processor.
             self._fault = f"while it is compiled, {error}"
@@ -110,7 +112,7 @@ class Renderer:
         return process
 
 
-def _answer(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _answer_or_error(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return ask()
     except ProcessEnded as ended:

@@ -28,7 +28,7 @@ def _as_system(messages: Conversation, indices: frozenset[int]) -> Conversation:
 def _as_parts(messages: Conversation, indices: frozenset[int]) -> Conversation:
     """Turn content into a list of one text part, as templates of multimodal models expect it."""
     return [
-        message | {"content": _parts(_text(message["content"]))} if i in indices else message
+        message | {"content": _text_parts(_content_text(message["content"]))} if i in indices else message
         for i, message in enumerate(messages)
     ]
 
@@ -65,9 +65,9 @@ def _gather_texts(messages: Conversation, _: frozenset[int]) -> Conversation:
         calls = [message | {"content": ""} if message.get("tool_calls") else message for message in turn]
         last = calls[-1]
         if last["role"] == "assistant" and not last.get("tool_calls"):
-            made += [*calls[:-1], last | {"content": _joined([*texts, last["content"]], _BLANK_LINE)}]
+            made += [*calls[:-1], last | {"content": _join_contents([*texts, last["content"]], _BLANK_LINE)}]
         else:
-            made += [{"role": "assistant", "content": _joined(texts, _BLANK_LINE)}, *calls]
+            made += [{"role": "assistant", "content": _join_contents(texts, _BLANK_LINE)}, *calls]
     return made
 
 
@@ -101,15 +101,15 @@ def _merge_instructions(messages: Conversation, _: frozenset[int]) -> Conversati
     """Join all instructions into one message at the front."""
     first = next(message for message in messages if message["role"] in INSTRUCTING)
     others = [message for message in messages if message["role"] not in INSTRUCTING]
-    return [first | {"content": _joined(_instructions(messages), _BLANK_LINE)}, *others]
+    return [first | {"content": _join_contents(_instruction_contents(messages), _BLANK_LINE)}, *others]
 
 
 def _fold_instructions(messages: Conversation, _: frozenset[int]) -> Conversation:
     """Move all instructions into the first message of the user."""
     others = [message for message in messages if message["role"] not in INSTRUCTING]
     place = next(i for i, message in enumerate(others) if message["role"] == "user")
-    contents = [*_instructions(messages), others[place]["content"]]
-    others[place] = others[place] | {"content": _joined(contents, _BLANK_LINE)}
+    contents = [*_instruction_contents(messages), others[place]["content"]]
+    others[place] = others[place] | {"content": _join_contents(contents, _BLANK_LINE)}
     return others
 
 
@@ -119,7 +119,7 @@ def _join_neighbours(messages: Conversation, _: frozenset[int]) -> Conversation:
     for message in messages:
         last = made[-1] if made else None
         if last is not None and _may_join(last, message):
-            made[-1] = last | {"content": _joined([last["content"], message["content"]], _BLANK_LINE)}
+            made[-1] = last | {"content": _join_contents([last["content"], message["content"]], _BLANK_LINE)}
         else:
             made.append(message)
     return made
@@ -157,7 +157,7 @@ def possible_steps(messages: Conversation, concerned: Callable[[Mapping[str, Any
     instructing = where(lambda message: message["role"] in INSTRUCTING)
     yield (
         "merge_instructions",
-        instructing if len(_instructions(messages)) > 1 or messages[0]["role"] not in INSTRUCTING else [],
+        instructing if len(_instruction_contents(messages)) > 1 or messages[0]["role"] not in INSTRUCTING else [],
     )
     yield "fold_instructions", instructing if any(message["role"] == "user" for message in messages) else []
     yield "join_neighbours", [0] if any(_may_join(*pair) for pair in pairwise(messages)) else []
@@ -172,19 +172,19 @@ def _may_join(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     )
 
 
-def _instructions(messages: Conversation) -> list[Any]:
+def _instruction_contents(messages: Conversation) -> list[Any]:
     return [message["content"] for message in messages if message["role"] in INSTRUCTING]
 
 
-def _text(content: Any) -> str:
+def _content_text(content: Any) -> str:
     return "".join(part["text"] for part in content) if isinstance(content, list) else content or ""
 
 
-def _parts(text: str) -> list[dict[str, str]]:
+def _text_parts(text: str) -> list[dict[str, str]]:
     return [{"type": "text", "text": text}]
 
 
-def _joined(contents: Sequence[Any], between: str) -> Any:
+def _join_contents(contents: Sequence[Any], between: str) -> Any:
     """Join contents in the form of the last one: a string, or a list of parts."""
-    text = between.join(filter(None, map(_text, contents)))
-    return _parts(text) if isinstance(contents[-1], list) else text
+    text = between.join(filter(None, map(_content_text, contents)))
+    return _text_parts(text) if isinstance(contents[-1], list) else text

@@ -44,12 +44,12 @@ def skeleton_of(messages: Sequence[Mapping[str, Any]], variables: Mapping[str, A
     """
     places: dict[str, tuple[str, int]] = {}
     ids: dict[str, str] = {}
-    made = [_message(index, message, places, ids) for index, message in enumerate(messages)]
+    made = [_skeleton_message(index, message, places, ids) for index, message in enumerate(messages)]
     given = dict(variables)
     if variables.get(TOOL):
-        given[TOOL] = [_tool(places)]
+        given[TOOL] = [_skeleton_tool(places)]
     if variables.get(DOCUMENT):
-        given[DOCUMENT] = [_document(index, each, places) for index, each in enumerate(variables[DOCUMENT])]
+        given[DOCUMENT] = [_skeleton_document(index, each, places) for index, each in enumerate(variables[DOCUMENT])]
     return Skeleton(made, given, places)
 
 
@@ -68,28 +68,28 @@ def lost_documents(lost: Iterable[str], skeleton: Skeleton) -> list[int]:
     return [index for index, nothing in missing.items() if nothing]
 
 
-def _message(
+def _skeleton_message(
     index: int, message: Mapping[str, Any], places: dict[str, tuple[str, int]], ids: dict[str, str]
 ) -> dict[str, Any]:
     made: dict[str, Any] = {"role": message["role"]}
     for field, value in message.items():
         if field == CONTENT:
-            made[field] = _text(index, CONTENT, value, places)
+            made[field] = _text_marker(index, CONTENT, value, places)
         elif field in _THOUGHTS:
-            made[field] = _text(index, REASONING, value, places)
+            made[field] = _text_marker(index, REASONING, value, places)
         elif field == NAME and message["role"] == "tool":
             # The name is that of the call, which has the marker.
             made[field] = f"qz{index}m0zq"
         elif field == NAME:
-            made[field] = _text(index, NAME, value, places)
+            made[field] = _text_marker(index, NAME, value, places)
         elif field == "tool_call_id":
-            made[field] = _id(value, ids)
+            made[field] = _replace_id(value, ids)
         elif field == CALLS:
-            made[field] = [_call(index, place, call, places, ids) for place, call in enumerate(value)]
+            made[field] = [_skeleton_call(index, place, call, places, ids) for place, call in enumerate(value)]
     return made
 
 
-def _text(index: int, field: str, value: str, places: dict[str, tuple[str, int]]) -> str:
+def _text_marker(index: int, field: str, value: str, places: dict[str, tuple[str, int]]) -> str:
     if not value.strip():
         return " " if value else ""
     marker = f"qz{index}{_LETTERS[field]}0zq"
@@ -97,12 +97,12 @@ def _text(index: int, field: str, value: str, places: dict[str, tuple[str, int]]
     return marker
 
 
-def _id(value: str, ids: dict[str, str]) -> str:
+def _replace_id(value: str, ids: dict[str, str]) -> str:
     """Replace an id by another of the same length, which some templates check."""
     return ids.setdefault(value, f"q{len(ids)}".ljust(len(value), "z"))
 
 
-def _call(
+def _skeleton_call(
     index: int, place: int, call: Mapping[str, Any], places: dict[str, tuple[str, int]], ids: dict[str, str]
 ) -> dict[str, Any]:
     name = f"qz{index}{_LETTERS[CALLS]}{place}zq"
@@ -113,17 +113,17 @@ def _call(
         places[value] = (CALLS, index)
         arguments, text = {key: value}, f'{{"{key}": "{value}"}}'
     function = {"name": name, "arguments": arguments, "arguments_text": text}
-    return {"id": _id(call["id"], ids), "type": "function", "function": function}
+    return {"id": _replace_id(call["id"], ids), "type": "function", "function": function}
 
 
-def _tool(places: dict[str, tuple[str, int]]) -> dict[str, Any]:
+def _skeleton_tool(places: dict[str, tuple[str, int]]) -> dict[str, Any]:
     name = f"qz0{_LETTERS[TOOL]}0zq"
     places[name] = (TOOL, 0)
     parameters = {"type": "object", "properties": {"a": {"type": "string", "description": "b"}}, "required": ["a"]}
     return {"type": "function", "function": {"name": name, "description": "c", "parameters": parameters}}
 
 
-def _document(index: int, document: Any, places: dict[str, tuple[str, int]]) -> Any:
+def _skeleton_document(index: int, document: Any, places: dict[str, tuple[str, int]]) -> Any:
     count = 0
 
     def marked(value: Any) -> Any:

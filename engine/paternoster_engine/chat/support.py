@@ -30,13 +30,17 @@ class TemplateSupport(NamedTuple):
 def detect_template_support(renderer: Renderer) -> TemplateSupport:
     """Render short conversations with tools and calls. Raises :class:`RendererLost`."""
     tools = {TOOL: [{"type": "function", "function": {"name": "f"}}]}
-    calls = _shows(renderer, _CALLED, {}) or _shows(renderer, _ANSWERED, {})
-    reads_tools = _shows(renderer, [_USER], tools)
-    with_calls = reads_tools and (_shows(renderer, _CALLED, tools, tool=False) or _shows(renderer, _ANSWERED, tools))
+    calls = _shows_texts(renderer, _CALLED, {}) or _shows_texts(renderer, _ANSWERED, {})
+    reads_tools = _shows_texts(renderer, [_USER], tools)
+    with_calls = reads_tools and (
+        _shows_texts(renderer, _CALLED, tools, tool=False) or _shows_texts(renderer, _ANSWERED, tools)
+    )
     return TemplateSupport(with_calls, calls)
 
 
-def _shows(renderer: Renderer, messages: list[dict[str, Any]], variables: dict[str, Any], *, tool: bool = True) -> bool:
+def _shows_texts(
+    renderer: Renderer, messages: list[dict[str, Any]], variables: dict[str, Any], *, tool: bool = True
+) -> bool:
     """Whether the prompt has all texts; ``tool``: also the tools, which some templates show at the last user only."""
     skeleton = skeleton_of(messages, variables)
     try:

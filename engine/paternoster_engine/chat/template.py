@@ -49,7 +49,7 @@ class ChatTemplate:
         try:
             self._template = environment.from_string(source)
         except Exception as error:
-            raise ChatTemplateError(f"the model's chat template does not compile: {_told(error)}") from error
+            raise ChatTemplateError(f"the model's chat template does not compile: {_error_text(error)}") from error
         self._variables = dict(variables)
 
     def render(self, messages: Sequence[Mapping[str, Any]], most: int, /, **variables: Any) -> str:
@@ -66,14 +66,18 @@ class ChatTemplate:
         except ChatTemplateError:
             raise
         except _Refusal as error:
-            raise ChatTemplateError(f"the model's chat template refuses these messages: {_told(error)}") from error
+            raise ChatTemplateError(
+                f"the model's chat template refuses these messages: {_error_text(error)}"
+            ) from error
         # A template may raise whatever its expressions raise: division by zero, overflow, memory, recursion.
         except Exception as error:
-            raise ChatTemplateError(f"the model's chat template fails on these messages: {_told(error)}") from error
+            raise ChatTemplateError(
+                f"the model's chat template fails on these messages: {_error_text(error)}"
+            ) from error
         return "".join(pieces)
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     text = str(error) if isinstance(error, TemplateError) else f"{type(error).__name__}: {error}".removesuffix(": ")
     text = text.encode(errors="backslashreplace").decode()
     return text if len(text) <= MAX_TOLD else text[:MAX_TOLD] + "..."

@@ -58,19 +58,20 @@ def write_tools(
 def _without_calls(message: Mapping[str, Any]) -> dict[str, Any]:
     texts = [message["content"]] if message["content"] else []
     rest = {name: value for name, value in message.items() if name != "tool_calls"}
-    return rest | {"content": "\n".join([*texts, *_calls(message)])}
+    return rest | {"content": "\n".join([*texts, *_call_texts(message)])}
 
 
-def _calls(message: Mapping[str, Any]) -> Iterator[str]:
+def _call_texts(message: Mapping[str, Any]) -> Iterator[str]:
     for call in message.get("tool_calls") or ():
         function = call["function"]
-        arguments = function.get("arguments_text") or _json(function["arguments"])
-        yield f'{CALL_BEGIN}\n{{"name": {_json(function["name"])}, "arguments": {arguments}}}\n{CALL_END}'
+        arguments = function.get("arguments_text") or _dump_json(function["arguments"])
+        yield f'{CALL_BEGIN}\n{{"name": {_dump_json(function["name"])}, "arguments": {arguments}}}\n{CALL_END}'
 
 
 def _with_section(messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     lines = [
-        _json({name: tool["function"][name] for name in _FUNCTION_FIELDS if name in tool["function"]}) for tool in tools
+        _dump_json({name: tool["function"][name] for name in _FUNCTION_FIELDS if name in tool["function"]})
+        for tool in tools
     ]
     section = _SECTION % "\n".join(lines)
     if messages and messages[0]["role"] in ("system", "developer"):
@@ -79,5 +80,5 @@ def _with_section(messages: list[dict[str, Any]], tools: Sequence[Mapping[str, A
     return [{"role": "system", "content": section}, *messages]
 
 
-def _json(value: Any) -> str:
+def _dump_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)

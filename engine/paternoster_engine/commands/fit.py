@@ -24,10 +24,12 @@ PROFILE_COMMENTS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("address", metavar="ADDRESS", help="as in serve --model; config.json of what is remote")
-    parser.add_argument("--tokens", type=_count, default=4096, help="of a sequence, prompt and answer (default: 4096)")
+    parser.add_argument(
+        "--tokens", type=_parse_count, default=4096, help="of a sequence, prompt and answer (default: 4096)"
+    )
     parser.add_argument(
         "--gpu-memory-utilization",
-        type=_share,
+        type=_parse_share,
         default=0.9,
         help="share of the free memory that the KV cache takes (default: 0.9)",
     )
@@ -35,12 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kv-cache-dtype", choices=("auto", "int8", "fp8"), default="auto", help="as in serve; auto is bfloat16"
     )
     parser.add_argument("--gpu", metavar="NAME", help="this kind of GPU alone, such as H100")
-    parser.add_argument("--count", type=_count, metavar="N", help="this number of them alone")
+    parser.add_argument("--count", type=_parse_count, metavar="N", help="this number of them alone")
     parser.add_argument(
         "--profile", metavar="FILE", help="write a hardware profile of the first that fits; needs --gpu"
     )
     parser.add_argument(
-        "--usd-per-gpu-hour", type=_price, default=0.0, metavar="USD", help="price, for the profile (default: 0)"
+        "--usd-per-gpu-hour", type=_parse_price, default=0.0, metavar="USD", help="price, for the profile (default: 0)"
     )
 
 
@@ -48,19 +50,19 @@ def run(args: argparse.Namespace) -> int:
     from paternoster_engine.model.errors import ModelError, ModelUnavailable
     from paternoster_sources.errors import SourceError
 
-    if fault := _fault(args):
+    if fault := _argument_fault(args):
         print(f"paternoster fit: {fault}", file=sys.stderr)
         return 2
     try:
-        config = _config(args.address)
+        config = _read_model_config(args.address)
     except (ModelError, SourceError) as error:
         print(f"paternoster fit: {error}", file=sys.stderr)
         later = error.transient if isinstance(error, SourceError) else isinstance(error, ModelUnavailable)
         return 1 if later else MODEL_EXIT_STATUS
-    return _answer(config, args)
+    return _print_answer(config, args)
 
 
-def _fault(args: argparse.Namespace) -> str | None:
+def _argument_fault(args: argparse.Namespace) -> str | None:
     """What is wrong with the arguments, before a model is fetched."""
     from paternoster_engine.fit.gpus import GPUS
 
@@ -73,7 +75,7 @@ def _fault(args: argparse.Namespace) -> str | None:
     return None
 
 
-def _config(address: str) -> "ModelConfig":
+def _read_model_config(address: str) -> "ModelConfig":
     from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
     from paternoster_engine.model.families.read import config_from_hf
     from paternoster_engine.model.source import resolve
@@ -88,7 +90,7 @@ def _config(address: str) -> "ModelConfig":
         return config_from_hf(ModelFolder(Path(folder)).json("config.json"), parse(address).name)
 
 
-def _answer(config: "ModelConfig", args: argparse.Namespace) -> int:
+def _print_answer(config: "ModelConfig", args: argparse.Namespace) -> int:
     import torch
     from rich.console import Console
     from rich.table import Table
@@ -131,13 +133,13 @@ def _answer(config: "ModelConfig", args: argparse.Namespace) -> int:
     return 0
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) <= 2**24:
         raise argparse.ArgumentTypeError(f"is {text!r}: must be a whole number from 1 to {2**24}")
     return int(text)
 
 
-def _share(text: str) -> float:
+def _parse_share(text: str) -> float:
     try:
         share = float(text)
     except ValueError:
@@ -147,7 +149,7 @@ def _share(text: str) -> float:
     return share
 
 
-def _price(text: str) -> float:
+def _parse_price(text: str) -> float:
     try:
         price = float(text)
     except ValueError:

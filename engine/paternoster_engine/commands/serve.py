@@ -118,8 +118,8 @@ def _serve(args: EngineArgs, fd: int | None, admin_fd: int | None) -> int:
 
     with contextlib.ExitStack() as opened:
         # Before the model: a port in use should not cost the time of loading it.
-        listener = opened.enter_context(_inherit("--fd", fd) or _listen(args.host, "--port", args.port))
-        admin_listener = _inherit("--admin-fd", admin_fd)
+        listener = opened.enter_context(_inherit_listener("--fd", fd) or _listen(args.host, "--port", args.port))
+        admin_listener = _inherit_listener("--admin-fd", admin_fd)
         if admin_listener is None and args.admin_port is not None:
             admin_listener = _listen(args.host, "--admin-port", args.admin_port)
         if admin_listener is not None:
@@ -133,7 +133,7 @@ def _serve(args: EngineArgs, fd: int | None, admin_fd: int | None) -> int:
     return 0
 
 
-def _inherit(flag: str, descriptor: int | None) -> socket.socket | None:
+def _inherit_listener(flag: str, descriptor: int | None) -> socket.socket | None:
     """The socket that the flag names, None without one; raises ``ValueError`` naming the flag."""
     from paternoster_http.inherited import inherited_listener
 

@@ -43,13 +43,13 @@ def add_pace_flags(parser: argparse.ArgumentParser) -> None:
     """How fast; a list is a sweep, one run for each value."""
     parser.add_argument(
         "--request-rate",
-        type=_floats,
+        type=_parse_floats,
         metavar="R[,R...]",
         help="requests per second, or inf for all at once (default: as recorded); a list is a sweep",
     )
     parser.add_argument(
         "--max-concurrency",
-        type=_counts,
+        type=_parse_counts,
         metavar="N[,N...]",
         help="most requests in flight (default: no bound); a list is a sweep",
     )
@@ -65,7 +65,11 @@ def add_report_flags(parser: argparse.ArgumentParser) -> None:
         help="count requests within all of these as goodput; KEY is ttft, tpot, itl (mean of the request) or e2el",
     )
     group.add_argument(
-        "--metric-percentiles", type=_floats, default=[99.0], metavar="P[,P...]", help="percentiles told (default: 99)"
+        "--metric-percentiles",
+        type=_parse_floats,
+        default=[99.0],
+        metavar="P[,P...]",
+        help="percentiles told (default: 99)",
     )
     group.add_argument("--json", action="store_true", help="print the result document alone")
     group.add_argument("--save-result", metavar="FILE", help="write the result document")
@@ -73,14 +77,14 @@ def add_report_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--html", metavar="FILE", help="write a report page with charts")
 
 
-def _floats(text: str) -> list[float]:
+def _parse_floats(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(f"is {text!r}: must be numbers with commas between them") from None
 
 
-def _counts(text: str) -> list[int]:
+def _parse_counts(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:

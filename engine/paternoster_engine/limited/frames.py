@@ -14,11 +14,11 @@ def write(stream: IO[bytes], value: Any) -> None:
 
 def read(stream: IO[bytes]) -> Any:
     """Raises ``EOFError`` when the other side is gone."""
-    data = _exactly(stream, int.from_bytes(_exactly(stream, _LENGTH), "little"))
+    data = _read_exactly(stream, int.from_bytes(_read_exactly(stream, _LENGTH), "little"))
     return json.loads(data)
 
 
-def _exactly(stream: IO[bytes], size: int) -> bytes:
+def _read_exactly(stream: IO[bytes], size: int) -> bytes:
     data = stream.read(size)
     if len(data) < size:
         raise EOFError

@@ -47,7 +47,7 @@ def create_app(
         routes_openai.router, routes_responses.router, routes_messages.router,
         routes_tokenize.router, routes_embeddings.router,
     )  # fmt: skip
-    app = _app("Paternoster engine", state, opens, *routers, origins=origins, tenants=tenants or TenantRules())
+    app = _build_app("Paternoster engine", state, opens, *routers, origins=origins, tenants=tenants or TenantRules())
     app.state.has_keys = keys is not None
     return app
 
@@ -55,10 +55,10 @@ def create_app(
 def create_admin_app(state: ServerState, keys: KeyFiles | None = None) -> FastAPI:
     """What the operator uses, in the same way."""
     opens = {} if keys is None else dict.fromkeys((*guarded_prefixes(Kind.ADMIN), *DOCUMENTATION), keys)
-    return _app("Paternoster engine, admin", state, opens, routes_admin.router)
+    return _build_app("Paternoster engine, admin", state, opens, routes_admin.router)
 
 
-def _app(
+def _build_app(
     title: str,
     state: ServerState,
     keys: Mapping[str, KeyFiles],

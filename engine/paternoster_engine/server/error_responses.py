@@ -170,7 +170,7 @@ def install(app: FastAPI) -> None:
     async def http(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         phrase = HTTPStatus(error.status_code).phrase
-        message = _unreadable(error.__cause__) or error.detail
+        message = _body_fault(error.__cause__) or error.detail
         body = error_body(error.status_code, phrase, message[:MAX_MESSAGE])
         return JSONResponse(body, error.status_code, error.headers)
 
@@ -180,7 +180,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, http)
 
 
-def _unreadable(cause: BaseException | None) -> str | None:
+def _body_fault(cause: BaseException | None) -> str | None:
     """Why a body could not be read, where that is more than that its JSON is wrong."""
     match cause:
         case JsonTooLarge():

@@ -102,9 +102,9 @@ class EngineLoop:
 
         def command() -> None:
             try:
-                self._replies.append(partial(_settle, future, function(), None))
+                self._replies.append(partial(_settle_future, future, function(), None))
             except Exception as error:
-                self._replies.append(partial(_settle, future, None, error))
+                self._replies.append(partial(_settle_future, future, None, error))
 
         self._inbox.put(command)
         return await future
@@ -123,7 +123,7 @@ class EngineLoop:
         """End these before the next step; nothing of them is delivered any more."""
         ids = [request_id for request_id in request_ids if self._deliver.pop(request_id, None) is not None]
         if ids:
-            self._inbox.put(partial(self._end, ids, reason))
+            self._inbox.put(partial(self._end_requests, ids, reason))
 
     def _run(self) -> None:
         scheduler = self.engine.scheduler
@@ -184,7 +184,7 @@ class EngineLoop:
             self._to_asyncio(self._deliver_all, outputs)
         return 0.0 if num_tokens > 0 or outputs else EMPTY_STEP_PAUSE
 
-    def _end(self, request_ids: Iterable[str], reason: FinishReason) -> list[Request]:
+    def _end_requests(self, request_ids: Iterable[str], reason: FinishReason) -> list[Request]:
         ended = [self.engine.scheduler.abort(request_id, reason) for request_id in request_ids]
         requests = [request for request in ended if request is not None]
         for request in requests:
@@ -193,7 +193,7 @@ class EngineLoop:
 
     def _end_all(self, reason: FinishReason) -> None:
         scheduler = self.engine.scheduler
-        ended = self._end([request.request_id for request in [*scheduler.running, *scheduler.waiting]], reason)
+        ended = self._end_requests([request.request_id for request in [*scheduler.running, *scheduler.waiting]], reason)
         if ended:
             self._to_asyncio(self._deliver_all, [StepOutput(request, None, reason) for request in ended])
 
@@ -221,7 +221,7 @@ class EngineLoop:
             log.exception("blocks or requests are not where they should be although nothing runs; this is a bug")
 
 
-def _settle(future: "asyncio.Future[T]", result: T | None, error: Exception | None) -> None:
+def _settle_future(future: "asyncio.Future[T]", result: T | None, error: Exception | None) -> None:
     if future.done():
         return
     if error is None:

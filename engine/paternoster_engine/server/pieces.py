@@ -29,39 +29,39 @@ async def json_in_pieces(answer: BaseModel, *, exclude_unset: bool = False) -> b
 
     ``exclude_unset``: as there.
     """
-    return b"".join([piece async for piece in _json(answer, exclude_unset)])
+    return b"".join([piece async for piece in _json_pieces(answer, exclude_unset)])
 
 
-async def _json(value: Any, exclude_unset: bool) -> AsyncIterator[bytes]:
+async def _json_pieces(value: Any, exclude_unset: bool) -> AsyncIterator[bytes]:
     match value:
         case BaseModel():
-            fields = list(_fields(value, exclude_unset))
+            fields = list(_fields_of_model(value, exclude_unset))
             for index, (name, inner) in enumerate(fields):
                 yield (b"," if index else b"{") + to_json(name) + b":"
-                async for piece in _json(inner, exclude_unset):
+                async for piece in _json_pieces(inner, exclude_unset):
                     yield piece
             yield b"}" if fields else b"{}"
         case [BaseModel(), *_]:
             for index, inner in enumerate(value):
                 yield b"," if index else b"["
-                async for piece in _json(inner, exclude_unset):
+                async for piece in _json_pieces(inner, exclude_unset):
                     yield piece
             yield b"]"
         case list() | tuple() if len(value) > PIECE:
             for start in range(0, len(value), PIECE):
-                yield (b"," if start else b"[") + _plain(value[start : start + PIECE])[1:-1]
+                yield (b"," if start else b"[") + _dump_json(value[start : start + PIECE])[1:-1]
                 await asyncio.sleep(0)
             yield b"]"
         case _:
-            yield _plain(value)
+            yield _dump_json(value)
 
 
-def _fields(model: BaseModel, exclude_unset: bool) -> Iterator[tuple[str, Any]]:
+def _fields_of_model(model: BaseModel, exclude_unset: bool) -> Iterator[tuple[str, Any]]:
     for name in type(model).model_fields:
         if not exclude_unset or name in model.model_fields_set:
             yield name, getattr(model, name)
     yield from (model.model_extra or {}).items()
 
 
-def _plain(value: Any) -> bytes:
+def _dump_json(value: Any) -> bytes:
     return to_json(value, inf_nan_mode="null")

@@ -71,7 +71,7 @@ def base_url(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _keys(path: str | None) -> KeyFiles | None:
+def _open_key_files(path: str | None) -> KeyFiles | None:
     return None if path is None else KeyFiles(path)
 
 
@@ -102,11 +102,13 @@ class EngineProcess:
         self._build = build
         self._ending = asyncio.Event()
         self._says = [f"listening on {base_url(listener)}"]
-        api = create_app(state, _keys(args.api_keys), TenantRules.from_args(args), origins(args.allowed_origins or ""))
+        api = create_app(
+            state, _open_key_files(args.api_keys), TenantRules.from_args(args), origins(args.allowed_origins or "")
+        )
         self._http = [(listener, HttpServer(api, args))]
         if admin_listener is not None:
             self._says.append(f"admin API on {base_url(admin_listener)}")
-            admin = create_admin_app(state, _keys(args.admin_keys))
+            admin = create_admin_app(state, _open_key_files(args.admin_keys))
             self._http.append((admin_listener, HttpServer(admin, args)))
 
     async def run(self) -> None:

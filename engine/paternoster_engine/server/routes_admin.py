@@ -13,7 +13,7 @@ router = new_router()
 
 @router.get(paths.ADMIN_CONFIG)
 async def get_config(state: State) -> LiveConfig:
-    return _config(state)
+    return _live_config(state)
 
 
 @router.patch(paths.ADMIN_CONFIG)
@@ -38,21 +38,21 @@ async def patch_config(patch: LiveConfigPatch, state: State) -> LiveConfig:
             raise InvalidValue(name, str(error)) from error
 
     await served.loop.call(apply)
-    return _config(state)
+    return _live_config(state)
 
 
 @router.post(paths.ADMIN_DRAIN)
 async def drain(state: State) -> LiveConfig:
     """Admit nothing more; what runs is finished and the process stays up."""
     state.drain()
-    return _config(state)
+    return _live_config(state)
 
 
 @router.delete(paths.ADMIN_DRAIN)
 async def admit(state: State) -> LiveConfig:
     """Admit again; 409 once the process was told to end."""
     state.admit()
-    return _config(state)
+    return _live_config(state)
 
 
 @router.post(paths.ADMIN_RESET_PREFIX_CACHE)
@@ -61,7 +61,7 @@ async def reset_prefix_cache(state: State) -> ResetPrefixCacheResult:
     return ResetPrefixCacheResult(blocks_freed=await served.loop.call(served.scheduler.reset_prefix_cache))
 
 
-def _config(state: ServerState) -> LiveConfig:
+def _live_config(state: ServerState) -> LiveConfig:
     scheduler = state.served.scheduler
     return LiveConfig(
         capacity=scheduler.config.max_num_seqs,

@@ -86,15 +86,15 @@ class ServedModel:
 
     @cached_property
     def chat_template(self) -> PromptTemplate:
-        return self._template(self.tokenizer.chat_template)
+        return self._prompt_template(self.tokenizer.chat_template)
 
     @cached_property
     def tool_use_template(self) -> PromptTemplate | None:
         """Another one for conversations with tools, where the model has one."""
         source = self.tokenizer.tool_use_template
-        return None if source is None else self._template(source)
+        return None if source is None else self._prompt_template(source)
 
-    def _template(self, source: str | None) -> PromptTemplate:
+    def _prompt_template(self, source: str | None) -> PromptTemplate:
         return PromptTemplate(source, self.tokenizer.special_names, self.longest_text)
 
     def template_for(self, *, tools: bool, calls: bool) -> PromptTemplate:
@@ -112,14 +112,14 @@ class ServedModel:
         A model whose template has marks of calls was trained to write those, even if the template shows no tools.
         """
         written = self.template_format
-        return self._format("hermes") if self.uses_tool_prompt and written.tools is None else written
+        return self._new_answer_format("hermes") if self.uses_tool_prompt and written.tools is None else written
 
     @cached_property
     def template_format(self) -> AnswerFormat:
         """The same as its chat template has it, which may have calls of earlier turns and read no tools."""
-        return self._format(self.tool_parser)
+        return self._new_answer_format(self.tool_parser)
 
-    def _format(self, tool_parser: str) -> AnswerFormat:
+    def _new_answer_format(self, tool_parser: str) -> AnswerFormat:
         template = (self.tokenizer.chat_template or "") + (self.tokenizer.tool_use_template or "")
         return AnswerFormat.of(template, self.tokenizer.special_token_id, tool_parser, self.reasoning_parser)
 

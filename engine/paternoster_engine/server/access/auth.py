@@ -20,14 +20,14 @@ class BearerKeys:
         self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._allowed(scope):
+        if scope["type"] == "http" and not self._may_access(scope):
             message = "Missing or wrong key in the Authorization or X-Api-Key header"
             body = error_body(401, "AuthenticationError", message)
             await JSONResponse(body, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
-    def _allowed(self, scope: Scope) -> bool:
+    def _may_access(self, scope: Scope) -> bool:
         # A prefix ends where a path segment ends.
         path = scope["path"] + "/"
         keys = next((keys for prefix, keys in self._keys.items() if path.startswith(f"{prefix}/")), None)

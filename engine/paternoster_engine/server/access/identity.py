@@ -90,7 +90,7 @@ class Caller:
 def tenant_of(request: Request) -> str:
     """Return the tenant of the key that the request came with; empty where there is none."""
     try:
-        identity = _caller(request).identity
+        identity = _identify_caller(request).identity
     except InvalidValue:
         return ""
     return "" if identity is None else identity.tenant
@@ -98,10 +98,10 @@ def tenant_of(request: Request) -> str:
 
 async def caller(request: Request) -> Caller:
     """Raises :class:`InvalidValue` for an identity that no gateway sends."""
-    return _caller(request)
+    return _identify_caller(request)
 
 
-def _caller(request: Request) -> Caller:
+def _identify_caller(request: Request) -> Caller:
     rules: TenantRules = request.app.state.tenants
     if not rules.believes_header:
         return Caller(rules, rules.identity_of_key(client_key(request.headers)) if request.app.state.has_keys else None)

@@ -27,7 +27,7 @@ class SharesOfTenants:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         identity = Headers(scope=scope).get(HEADER) if scope["type"] == "http" and self._rules.believes_header else None
-        tenant = None if identity is None else _tenant(identity)
+        tenant = None if identity is None else _tenant_of_identity(identity)
         try:
             if tenant is not None:
                 charge(scope, ("tenants", tenant))
@@ -42,7 +42,7 @@ class SharesOfTenants:
 
 
 @lru_cache(maxsize=1024)
-def _tenant(identity: str) -> str | None:
+def _tenant_of_identity(identity: str) -> str | None:
     """The name in the gateway's header; None where it is no identity, which the routes refuse."""
     try:
         return Identity.decode(identity).tenant

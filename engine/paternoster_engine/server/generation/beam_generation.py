@@ -43,7 +43,9 @@ class BeamGeneration(Generation):
         """All answers found count, also those that are not given; of reasoning, that of the given ones."""
         return Usage(
             prompt_tokens=sum(request.num_prompt for request in self._requests),
-            completion_tokens=sum(len(found.tokens) for request in self._requests for found in _hypotheses(request)),
+            completion_tokens=sum(
+                len(found.tokens) for request in self._requests for found in _finished_hypotheses(request)
+            ),
             reasoning_tokens=self._reasoning_tokens,
             cached_tokens=cached_tokens(self._requests),
         )
@@ -55,9 +57,9 @@ class BeamGeneration(Generation):
         """
         async for _ in self.deltas():
             raise AssertionError("a search was seen before its end")
-        return [delta for index in range(len(self._requests)) for delta in self._answers(index)]
+        return [delta for index in range(len(self._requests)) for delta in self._hypothesis_deltas(index)]
 
-    def _take(self, outputs: Sequence[StepOutput]) -> tuple[dict[int, TextDelta], Exception | None]:
+    def _collect_outputs(self, outputs: Sequence[StepOutput]) -> tuple[dict[int, TextDelta], Exception | None]:
         """Nothing is visible yet; a search has ended, or failed."""
         for output in outputs:
             self._open.discard(output.request.request_id)
@@ -65,9 +67,9 @@ class BeamGeneration(Generation):
                 return {}, failure_of(output.request, output.finish_reason)
         return {}, None
 
-    def _answers(self, index: int) -> Iterator[TextDelta]:
+    def _hypothesis_deltas(self, index: int) -> Iterator[TextDelta]:
         request = self._requests[index]
-        for found in _hypotheses(request)[: self._best]:
+        for found in _finished_hypotheses(request)[: self._best]:
             parser = None if self._new_parser is None else self._new_parser()
             text = OutputText(
                 self._tokenizer, request.params, self._skip_special_tokens, parser, tells_ids=self._tells_ids
@@ -84,6 +86,6 @@ class BeamGeneration(Generation):
             yield put_together(deltas)
 
 
-def _hypotheses(request: Request) -> Sequence[Hypothesis]:
+def _finished_hypotheses(request: Request) -> Sequence[Hypothesis]:
     assert isinstance(request.branch_selector, BeamSearch), f"request {request.request_id} is no search"
     return request.branch_selector.finished

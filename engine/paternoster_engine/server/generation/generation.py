@@ -143,7 +143,7 @@ class Generation:
                 outputs.append(self._outputs.get_nowait())
             if len(outputs) == PIECE:
                 await asyncio.sleep(0)
-            deltas, failure = self._take(outputs)
+            deltas, failure = self._collect_outputs(outputs)
             for index, delta in deltas.items():
                 if delta.text or delta.finish_reason is not None:
                     yield index, delta
@@ -169,7 +169,7 @@ class Generation:
         told = islice(self._requests[index].logprobs, self._texts[index].num_tokens)
         return fmean(logprobs.logprob for logprobs in told)
 
-    def _take(self, outputs: Sequence[StepOutput]) -> tuple[dict[int, TextDelta], Exception | None]:
+    def _collect_outputs(self, outputs: Sequence[StepOutput]) -> tuple[dict[int, TextDelta], Exception | None]:
         """What became visible of each sequence, and why there will be no more if one of them failed."""
         told: dict[int, list[TextDelta]] = {}
         failure: Exception | None = None

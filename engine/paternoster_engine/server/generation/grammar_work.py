@@ -97,7 +97,7 @@ class GrammarWork:
         if asked is None:
             asked = self._asked[source] = _Asked(asyncio.get_running_loop().create_future())
         if self._working is None:
-            self._working = asyncio.create_task(self._work())
+            self._working = asyncio.create_task(self._compile_waiting())
         asked.waiters[tenant] += 1
         try:
             # A client that goes away takes nothing from the others.
@@ -105,16 +105,16 @@ class GrammarWork:
         finally:
             asked.waiters[tenant] -= 1
             if not asked.made.done():
-                self._leave(source, asked, tenant)
+                self._release_unused(source, asked, tenant)
 
-    def _leave(self, source: GrammarSource, asked: _Asked, tenant: str) -> None:
+    def _release_unused(self, source: GrammarSource, asked: _Asked, tenant: str) -> None:
         """Give the places back that nobody needs any more: others may have them while the thread is busy."""
         if not asked.waiters[tenant]:
             self._turns.remove(tenant, source)
         if not asked.waiters.total() and not asked.begun:
             del self._asked[source]
 
-    async def _work(self) -> None:
+    async def _compile_waiting(self) -> None:
         """Until nobody waits."""
         try:
             while (source := self._turns.take()) is not None:
@@ -123,7 +123,7 @@ class GrammarWork:
                     # It was made at another tenant's turn.
                     continue
                 asked.begun = True
-                await self._make(source, asked.made)
+                await self._compile_source(source, asked.made)
                 del self._asked[source]
         finally:
             self._working = None
@@ -131,7 +131,7 @@ class GrammarWork:
             for asked in self._asked.values():
                 asked.made.cancel()
 
-    async def _make(self, source: GrammarSource, told: asyncio.Future[Made]) -> None:
+    async def _compile_source(self, source: GrammarSource, told: asyncio.Future[Made]) -> None:
         try:
             made, seconds = await asyncio.get_running_loop().run_in_executor(self._thread, self._compile, source)
         except Exception as error:

@@ -141,12 +141,12 @@ class OutputText:
         elif self.num_tokens >= self._params.min_tokens:
             text = self._stops.push(text)
         if self._stops.stopped:
-            return self._delta(text, FinishReason.STOP)
+            return self._text_delta(text, FinishReason.STOP)
         if finish_reason is not None:
             text += self._stops.flush()
-        return self._delta(text, finish_reason)
+        return self._text_delta(text, finish_reason)
 
-    def _delta(self, text: str, finish_reason: FinishReason | None) -> TextDelta:
+    def _text_delta(self, text: str, finish_reason: FinishReason | None) -> TextDelta:
         events = self._take_apart(text, finish_reason)
         if self._undecided:
             events = self._with_tokens(events)
@@ -173,7 +173,7 @@ class OutputText:
         if self._calls:
             return self._behind_marks(tokens, text)
         # White space around what is no content belongs to that.
-        start = 0 if text[:1].isspace() else next((i for i, told in enumerate(tokens) if not self._blank(told)), 0)
+        start = 0 if text[:1].isspace() else next((i for i, told in enumerate(tokens) if not self._is_blank(told)), 0)
         return tuple(tokens[start:])
 
     def _behind_marks(self, tokens: Sequence[TokenText], text: str) -> tuple[TokenText, ...]:
@@ -183,7 +183,7 @@ class OutputText:
         ends = accumulate(map(len, pieces))
         return tuple(token for token, end in zip(tokens, ends, strict=True) if end > start)
 
-    def _blank(self, told: TokenText) -> bool:
+    def _is_blank(self, told: TokenText) -> bool:
         return self._tokenizer.token_bytes(told.token).isspace()
 
     def _take_apart(self, text: str, finish_reason: FinishReason | None) -> tuple[Event, ...]:

@@ -29,14 +29,14 @@ class StopStrings:
         if match is not None:
             start, end = match
             self.matched = self._held[start:end]
-            return self._take(end if self._include else start)
-        return self._take(len(self._held) - self._partial_match())
+            return self._release_text(end if self._include else start)
+        return self._release_text(len(self._held) - self._partial_match())
 
     def flush(self) -> str:
         """The text ended without a stop string: what was held back."""
-        return self._take(len(self._held))
+        return self._release_text(len(self._held))
 
-    def _take(self, length: int) -> str:
+    def _release_text(self, length: int) -> str:
         shown, self._held = self._held[:length], self._held[length:]
         return shown
 

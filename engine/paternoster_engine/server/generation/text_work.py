@@ -67,18 +67,18 @@ class _Lane:
             raise TextQueueFull(size)
         self._bytes.add((tenant,), size)
         try:
-            await self._turn(tenant, size)
+            await self._wait_for_turn(tenant, size)
             try:
                 return await asyncio.get_running_loop().run_in_executor(self._thread, function)
             finally:
-                self._next()
+                self._start_next()
         finally:
             self._bytes.remove((tenant,), size)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _turn(self, tenant: str, size: int) -> None:
+    async def _wait_for_turn(self, tenant: str, size: int) -> None:
         if not self._busy:
             self._busy = True
             return
@@ -89,10 +89,10 @@ class _Lane:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._next()
+                self._start_next()
             raise
 
-    def _next(self) -> None:
+    def _start_next(self) -> None:
         while self._waiting:
             tenant, texts = self._waiting.popitem(last=False)
             turn = heapq.heappop(texts)[2]

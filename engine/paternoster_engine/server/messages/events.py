@@ -41,7 +41,7 @@ class MessageAnswer:
     def __init__(self, model: str, new_call_id: Callable[[], str], max_tokens: int, *, thinking: bool = True) -> None:
         """``max_tokens``: asked for, whatever the context leaves. ``thinking``: tell what the model thinks."""
         self.id = f"msg_{uuid.uuid4().hex}"
-        self._message = MessageObject(id=self.id, model=model, usage=_usage(Usage(0, 0)))
+        self._message = MessageObject(id=self.id, model=model, usage=_message_usage(Usage(0, 0)))
         self._new_call_id = new_call_id
         self._max_tokens = max_tokens
         self._thinking = thinking
@@ -51,7 +51,7 @@ class MessageAnswer:
         self._num_calls = 0
 
     def begin(self, usage: Usage) -> Iterator[MessageEvent]:
-        self._message.usage = _usage(usage)
+        self._message.usage = _message_usage(usage)
         yield MessageStart(message=self._message.model_copy(update={"content": []}))
 
     def push(self, events: Iterable[Event]) -> Iterator[MessageEvent]:
@@ -60,24 +60,24 @@ class MessageAnswer:
                 case Content(text):
                     if not isinstance(self._block, TextOutput):
                         yield from self._open(TextOutput(text=""))
-                    yield self._delta(text, TextDelta(text=text))
+                    yield self._block_delta(text, TextDelta(text=text))
                 case Reasoning(text):
                     if not isinstance(self._block, ThinkingOutput):
                         yield from self._open(ThinkingOutput(thinking="", signature=""))
                     if self._thinking:
-                        yield self._delta(text, ThinkingDelta(thinking=text))
+                        yield self._block_delta(text, ThinkingDelta(thinking=text))
                 case Call(name):
                     self._num_calls += 1
                     yield from self._open(ToolUseOutput(id=self._new_call_id(), name=name, input={}))
                 case Arguments(text):
-                    yield self._delta(text, InputDelta(partial_json=text))
+                    yield self._block_delta(text, InputDelta(partial_json=text))
 
     def end(self, end: End) -> Iterator[MessageEvent]:
         yield from self._close()
         message = self._message
-        message.stop_reason = self._reason(end)
+        message.stop_reason = self._stop_reason(end)
         message.stop_sequence = end.stop
-        message.usage = _usage(end.usage)
+        message.usage = _message_usage(end.usage)
         stopped = Stopped(stop_reason=message.stop_reason, stop_sequence=message.stop_sequence)
         yield MessageDelta(delta=stopped, usage=message.usage)
         yield MessageStop()
@@ -90,7 +90,7 @@ class MessageAnswer:
         """After :meth:`end`."""
         return self._message
 
-    def _reason(self, end: End) -> StopReason:
+    def _stop_reason(self, end: End) -> StopReason:
         if end.reason is FinishReason.LENGTH:
             cut = end.usage.completion_tokens < self._max_tokens
             return "model_context_window_exceeded" if cut else "max_tokens"
@@ -112,7 +112,7 @@ class MessageAnswer:
             case TextOutput():
                 block.text = text
             case ThinkingOutput():
-                block.thinking, block.signature = text, _signature(text)
+                block.thinking, block.signature = text, _thinking_signature(text)
                 yield BlockDeltaEvent(index=index, delta=SignatureDelta(signature=block.signature))
             case ToolUseOutput():
                 block.input = arguments_object(text)
@@ -120,17 +120,17 @@ class MessageAnswer:
         self._message.content.append(block)
         self._block, self._text = None, []
 
-    def _delta(self, text: str, delta: BlockDelta) -> BlockDeltaEvent:
+    def _block_delta(self, text: str, delta: BlockDelta) -> BlockDeltaEvent:
         self._text.append(text)
         return BlockDeltaEvent(index=len(self._message.content), delta=delta)
 
 
-def _signature(thinking: str) -> str:
+def _thinking_signature(thinking: str) -> str:
     """Clients drop thinking that has none, and do not send it back. Nothing checks it: there is nothing to protect."""
     return hashlib.sha256(thinking.encode()).hexdigest()
 
 
-def _usage(usage: Usage) -> MessageUsage:
+def _message_usage(usage: Usage) -> MessageUsage:
     return MessageUsage(
         input_tokens=usage.prompt_tokens - usage.cached_tokens,
         cache_read_input_tokens=usage.cached_tokens,

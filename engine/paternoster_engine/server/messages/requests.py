@@ -86,14 +86,14 @@ class DocumentSource(Body):
     content: Texts = Field(default_factory=list)
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_needed_fields(self) -> Self:
         field = {"text": "data", "content": "content"}[self.type]
         if not getattr(self, field):
             raise ValueError(f"a source of type {self.type} needs {field}")
         return self
 
 
-def _source(value: Any, info: ValidationInfo) -> Any:
+def _parse_source(value: Any, info: ValidationInfo) -> Any:
     if "type" not in info.data:
         # An image, whose type is refused: there is no more to say of it.
         return None
@@ -106,7 +106,7 @@ class SourcedBlock(CacheMarked):
     type: Text
     title: Text | None = None
     context: Text | None = Field(default=None, description="of a document")
-    source: Annotated[Text | DocumentSource | None, BeforeValidator(_source)] = Field(
+    source: Annotated[Text | DocumentSource | None, BeforeValidator(_parse_source)] = Field(
         default=None, description="of a search's result a text, of a document its text"
     )
 
@@ -128,7 +128,7 @@ class ResultBlock(SourcedBlock):
     content: Texts = Field(default_factory=list, description="of a search's result")
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_needed_fields(self) -> Self:
         field = {"text": "text", "tool_reference": "tool_name"}.get(self.type, "source")
         if getattr(self, field) is None:
             raise ValueError(f"a block of type {self.type} needs {field}")
@@ -173,7 +173,7 @@ class ContentBlock(TypedBody, SourcedBlock):
         return type not in get_args(IgnoredBlock)
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_needed_fields(self) -> Self:
         for field in NEEDED.get(self.type, ()):
             if getattr(self, field) is None:
                 raise ValueError(f"a block of type {self.type} needs {field}")
@@ -244,7 +244,7 @@ class MessagesTool(TypedBody, CacheMarked):
         return type == "custom" or (isinstance(type, str) and type in CLIENT_TOOLS)
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_needed_fields(self) -> Self:
         if self.type == "custom" and (self.name is None or self.input_schema is None):
             raise ValueError("a tool of type custom needs name and input_schema")
         return self
@@ -256,7 +256,7 @@ class ToolChoice(Body):
     disable_parallel_tool_use: bool = False
 
     @model_validator(mode="after")
-    def _named(self) -> Self:
+    def _check_name(self) -> Self:
         if (self.type == "tool") != (self.name is not None):
             raise ValueError("type tool needs name, and no other type has one")
         return self
@@ -272,7 +272,7 @@ class Thinking(Body):
     )
 
     @model_validator(mode="after")
-    def _budgeted(self) -> Self:
+    def _check_budget(self) -> Self:
         if (self.type == "enabled") != (self.budget_tokens is not None):
             raise ValueError("type enabled needs budget_tokens, and no other type has any")
         return self

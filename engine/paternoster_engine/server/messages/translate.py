@@ -103,7 +103,7 @@ class _Conversation:
         searched = any(tool.type.startswith(SEARCH_TOOLS) for tool in body.tools)
         for index, tool in enumerate(body.tools):
             if tool.served:
-                offered = OfferedTool(_function(tool), f"tools.{index}")
+                offered = OfferedTool(_chat_function(tool), f"tools.{index}")
                 if tool.defer_loading and not searched:
                     self._deferred[offered.chat_name] = offered
                 else:
@@ -115,7 +115,7 @@ class _Conversation:
         A system message between calls and their results comes after these.
         """
         messages: list[dict[str, Any]] = []
-        system = _instructions(self._body.system)
+        system = _system_texts(self._body.system)
         if system:
             _add(messages, {"role": "system", "content": join_texts(system)})
         held: list[Message] = []
@@ -144,7 +144,7 @@ class _Conversation:
 
     def _add_system(self, messages: list[dict[str, Any]], held: list[Message]) -> None:
         for message in held:
-            texts = _instructions(block for block in message.content if block.type == "text")
+            texts = _system_texts(block for block in message.content if block.type == "text")
             added = []
             for block in message.content:
                 name = block.tool.name if block.tool is not None else ""
@@ -167,12 +167,16 @@ class _Conversation:
         """The results of tools come first, each a message."""
         for block in message.content:
             if block.type == "tool_result":
-                yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": join_texts(self._result(block))}
-        texts = [_text(block) for block in message.content if block.type in ("text", *SOURCED)]
+                yield {
+                    "role": "tool",
+                    "tool_call_id": block.tool_use_id,
+                    "content": join_texts(self._tool_result_texts(block)),
+                }
+        texts = [_block_text(block) for block in message.content if block.type in ("text", *SOURCED)]
         if texts:
             yield {"role": "user", "content": join_texts(texts)}
 
-    def _result(self, result: ContentBlock) -> list[str]:
+    def _tool_result_texts(self, result: ContentBlock) -> list[str]:
         texts: list[str] = []
         found: list[OfferedTool] = []
         for block in result.content:
@@ -183,7 +187,7 @@ class _Conversation:
                 else:
                     texts.append(f"The tool {name} can be called.")
             else:
-                texts.append(_text(block))
+                texts.append(_block_text(block))
         texts += self._offer_later(found)
         if result.is_error:
             texts = [FAILED + (texts[0] if texts else ""), *texts[1:]]
@@ -205,7 +209,7 @@ def _add(messages: list[dict[str, Any]], message: dict[str, Any]) -> None:
             last[field] = value
 
 
-def _instructions(blocks: Iterable[ContentBlock | TextBlock]) -> list[str]:
+def _system_texts(blocks: Iterable[ContentBlock | TextBlock]) -> list[str]:
     """Texts of system blocks, without Claude Code's billing header."""
     texts: list[str] = []
     for block in blocks:
@@ -227,32 +231,32 @@ def _of_assistant(message: Message) -> dict[str, Any]:
     thought = join_texts(block.thinking or "" for block in message.content)
     if thought:
         told["reasoning_content"] = thought
-    calls = [_call(block) for block in message.content if block.type == "tool_use"]
+    calls = [_chat_call(block) for block in message.content if block.type == "tool_use"]
     if calls:
         told["tool_calls"] = calls
     return told
 
 
-def _call(block: ContentBlock) -> dict[str, Any]:
+def _chat_call(block: ContentBlock) -> dict[str, Any]:
     arguments = json.dumps(block.input, ensure_ascii=False)
     return {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": arguments}}
 
 
-def _text(block: ContentBlock | ResultBlock) -> str:
+def _block_text(block: ContentBlock | ResultBlock) -> str:
     """Of a document and of a search's result title and source come first, each on a line."""
     source = block.source
     if isinstance(source, DocumentSource):
-        return join_texts([block.title or "", block.context or "", source.data or "", *_texts(source.content)])
+        return join_texts([block.title or "", block.context or "", source.data or "", *_block_texts(source.content)])
     if source is not None:
-        return join_texts([block.title or "", source, *_texts(block.content)])
+        return join_texts([block.title or "", source, *_block_texts(block.content)])
     return block.text or ""
 
 
-def _texts(blocks: Iterable[TextBlock | ResultBlock]) -> Iterator[str]:
+def _block_texts(blocks: Iterable[TextBlock | ResultBlock]) -> Iterator[str]:
     return (block.text or "" for block in blocks)
 
 
-def _function(tool: MessagesTool) -> dict[str, Any]:
+def _chat_function(tool: MessagesTool) -> dict[str, Any]:
     known = CLIENT_TOOLS.get(tool.type)
     given = {
         "name": tool.name or (known and known.name),

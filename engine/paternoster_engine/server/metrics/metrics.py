@@ -52,33 +52,33 @@ class EngineCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         grammars = self._histograms.grammars.copy()
         values: dict[str, Values] = {
-            **_gauges(self._loop),
-            **_counters(self._loop),
+            **_gauge_values(self._loop),
+            **_counter_values(self._loop),
             "start_seconds": {(part,): seconds for part, seconds in self._start_seconds.items()},
             "share_refusals": {(resource,): refusals[resource] for resource in RESOURCES},
             "cache_config_info": {_cache_config(self._loop, self._memory): 1},
             "grammars": {(result,): grammars[result] for result in ("compiled", "cached", "refused")},
         }
-        residency = _residency(self._loop)
+        residency = _block_residency(self._loop)
         for declared in ENGINE_METRICS:
             if declared.key in residency:
-                family = self._distribution(declared, residency[declared.key])
+                family = self._histogram_family(declared, residency[declared.key])
             elif declared.kind == "histogram":
                 family = self._histograms.collect(declared.key)
             else:
-                family = self._family(declared, values[declared.key])
+                family = self._value_family(declared, values[declared.key])
             yield family
             if self._vllm_aliases and declared.vllm is not None:
-                yield _renamed(family, declared.vllm)
+                yield _vllm_alias(family, declared.vllm)
 
-    def _family(self, declared: Declared, values: Values) -> Metric:
+    def _value_family(self, declared: Declared, values: Values) -> Metric:
         kind = CounterMetricFamily if declared.kind == "counter" else GaugeMetricFamily
         family = kind(declared.name, declared.help, labels=[MODEL_LABEL, *declared.labels])
         for label_values, value in values.items():
             family.add_metric([self._model, *label_values], value)
         return family
 
-    def _distribution(self, declared: Declared, observed: Distribution) -> Metric:
+    def _histogram_family(self, declared: Declared, observed: Distribution) -> Metric:
         family = HistogramMetricFamily(declared.name, declared.help, labels=[MODEL_LABEL])
         edges = [*map(floatToGoString, observed.edges), "+Inf"]
         buckets = list(zip(edges, accumulate(observed.counts.copy()), strict=True))
@@ -86,7 +86,7 @@ class EngineCollector(Collector):
         return family
 
 
-def _residency(loop: EngineLoop) -> dict[str, Distribution]:
+def _block_residency(loop: EngineLoop) -> dict[str, Distribution]:
     residency = loop.engine.scheduler.pool.residency
     return {
         "kv_block_lifetime_seconds": residency.lifetime,
@@ -108,12 +108,12 @@ def _cache_config(loop: EngineLoop, memory: MemorySettings) -> tuple[str, ...]:
     )
 
 
-def _gauges(loop: EngineLoop) -> dict[str, Values]:
+def _gauge_values(loop: EngineLoop) -> dict[str, Values]:
     scheduler, pool = loop.engine.scheduler, loop.engine.scheduler.pool
     # tuple() copies a deque in one go; a loop over it would see the engine's thread change it.
     waiting = tuple(scheduler.waiting)
     host_blocks, deferred = scheduler.config.host_blocks, min(scheduler.num_deferred, len(waiting))
-    gauges = _unlabelled(
+    gauges = _without_labels(
         {
             "requests_running": len(scheduler.running),
             "requests_waiting": len(waiting),
@@ -133,11 +133,11 @@ def _gauges(loop: EngineLoop) -> dict[str, Values]:
     return {**gauges, "requests_waiting_by_reason": by_reason}
 
 
-def _counters(loop: EngineLoop) -> dict[str, Values]:
+def _counter_values(loop: EngineLoop) -> dict[str, Values]:
     counters, seconds = loop.engine.scheduler.counters, loop.engine.seconds
     finished, rejected = counters.finished.copy(), counters.rejected.copy()
     return {
-        **_unlabelled(
+        **_without_labels(
             {
                 "requests": counters.requests,
                 "corrupted_requests": counters.corrupted_requests,
@@ -184,11 +184,11 @@ def _of_proposers(counts: Counter[str]) -> Values:
     return {(proposer,): counts[proposer] for proposer in PROPOSERS}
 
 
-def _unlabelled(values: Mapping[str, float]) -> dict[str, Values]:
+def _without_labels(values: Mapping[str, float]) -> dict[str, Values]:
     return {key: {(): value} for key, value in values.items()}
 
 
-def _renamed(family: Metric, name: str) -> Metric:
+def _vllm_alias(family: Metric, name: str) -> Metric:
     """With the label that vLLM has for one of several engines in a process."""
     alias = Metric(name, family.documentation, family.type)
     alias.samples = [

@@ -82,13 +82,13 @@ class ChatResponse:
                 ChatChoice(
                     index=index,
                     message=self._choices[index].message(delta.events),
-                    logprobs=await self._logprobs(delta),
-                    finish_reason=self._reason(index, delta.finish_reason),
-                    **_ids(self._body, delta),
+                    logprobs=await self._chat_logprobs(delta),
+                    finish_reason=self._finish_reason(index, delta.finish_reason),
+                    **_token_ids_field(self._body, delta),
                 )
                 for index, delta in enumerate(texts)
             ],
-            usage=self._usage(usage),
+            usage=self._usage_object(usage),
         )
         if self._body.prompt_logprobs is not None:
             answer.prompt_logprobs = await self._writer.prompt(prompts[0].logprobs, self._body.prompt_logprobs)
@@ -98,9 +98,9 @@ class ChatResponse:
 
     def opening(self, usage: Usage | None, prompts: Sequence[Prompt]) -> list[BaseModel]:
         delta = Delta(role="assistant", content=self._body.told_before)
-        told = {} if usage is None else {"usage": self._usage(usage)}
+        told = {} if usage is None else {"usage": self._usage_object(usage)}
         chunks = [
-            self._frame([ChunkChoice(index=index, delta=delta, logprobs=None, finish_reason=None)], told)
+            self._chat_chunk([ChunkChoice(index=index, delta=delta, logprobs=None, finish_reason=None)], told)
             for index in range(self._body.n)
         ]
         if self._body.return_token_ids:
@@ -109,35 +109,35 @@ class ChatResponse:
 
     async def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> ChatCompletionChunk | None:
         told = self._choices[index].delta(delta.events)
-        reason = self._reason(index, delta.finish_reason)
-        logprobs = await self._logprobs(delta)
+        reason = self._finish_reason(index, delta.finish_reason)
+        logprobs = await self._chat_logprobs(delta)
         if not told.model_fields_set:
             if reason is None and not delta.tokens and not delta.token_ids:
                 return None
             told.content = ""
         choice = ChunkChoice(
-            index=index, delta=told, logprobs=logprobs, finish_reason=reason, **_ids(self._body, delta)
+            index=index, delta=told, logprobs=logprobs, finish_reason=reason, **_token_ids_field(self._body, delta)
         )
-        return self._frame([choice], {} if usage is None else {"usage": self._usage(usage)})
+        return self._chat_chunk([choice], {} if usage is None else {"usage": self._usage_object(usage)})
 
     def closing(self, usage: Usage) -> ChatCompletionChunk:
-        return self._frame([], {"usage": self._usage(usage)})
+        return self._chat_chunk([], {"usage": self._usage_object(usage)})
 
-    def _usage(self, usage: Usage) -> UsageObject:
-        told = _usage(usage)
+    def _usage_object(self, usage: Usage) -> UsageObject:
+        told = _usage_object(usage)
         if self._reasons:
             told.completion_tokens_details = CompletionTokensDetails(reasoning_tokens=usage.reasoning_tokens)
         return told
 
-    def _reason(self, index: int, reason: FinishReason | None) -> FinishReasonName | None:
+    def _finish_reason(self, index: int, reason: FinishReason | None) -> FinishReasonName | None:
         if reason is FinishReason.STOP and self._choices[index].num_calls:
             return "tool_calls"
-        return _name(reason)
+        return _finish_reason_name(reason)
 
-    async def _logprobs(self, delta: TextDelta) -> ChatLogprobs | None:
+    async def _chat_logprobs(self, delta: TextDelta) -> ChatLogprobs | None:
         return await self._writer.chat(delta.tokens) if self._body.logprobs else None
 
-    def _frame(self, choices: list[ChunkChoice], usage: Mapping[str, Any]) -> ChatCompletionChunk:
+    def _chat_chunk(self, choices: list[ChunkChoice], usage: Mapping[str, Any]) -> ChatCompletionChunk:
         return ChatCompletionChunk(
             id=self.id,
             object="chat.completion.chunk",
@@ -162,44 +162,44 @@ class TextResponse:
         """Prompts of choices of which nothing was told yet, where ids are asked for."""
 
     async def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> TextCompletion:
-        self._take(prompts)
-        choices = [await self._choice(index, delta) for index, delta in enumerate(texts)]
+        self._store_prompt_ids(prompts)
+        choices = [await self._text_choice(index, delta) for index, delta in enumerate(texts)]
         if self._body.prompt_logprobs is not None:
             told = [await self._writer.prompt(prompt.logprobs, self._body.prompt_logprobs) for prompt in prompts]
             for choice in choices:
                 choice.prompt_logprobs = told[choice.index // self._body.n]
-        return self._completion(choices, usage=_usage(usage))
+        return self._text_completion(choices, usage=_usage_object(usage))
 
     def opening(self, usage: Usage | None, prompts: Sequence[Prompt]) -> list[BaseModel]:
-        self._take(prompts)
+        self._store_prompt_ids(prompts)
         return []
 
     async def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> TextCompletion:
-        return self._completion([await self._choice(index, delta)], **_told(usage))
+        return self._text_completion([await self._text_choice(index, delta)], **_usage_field(usage))
 
     def closing(self, usage: Usage) -> TextCompletion:
-        return self._completion([], usage=_usage(usage))
+        return self._text_completion([], usage=_usage_object(usage))
 
-    async def _choice(self, index: int, delta: TextDelta) -> TextChoice:
+    async def _text_choice(self, index: int, delta: TextDelta) -> TextChoice:
         num_top = self._body.logprobs
         logprobs = None if num_top is None else await self._writer.text(delta.tokens, num_top)
         choice = TextChoice(
             index=index,
             text=delta.text,
             logprobs=logprobs,
-            finish_reason=_name(delta.finish_reason),
-            **_ids(self._body, delta),
+            finish_reason=_finish_reason_name(delta.finish_reason),
+            **_token_ids_field(self._body, delta),
         )
         if index in self._untold:
             choice.prompt_token_ids = self._untold.pop(index)
         return choice
 
-    def _take(self, prompts: Sequence[Prompt]) -> None:
+    def _store_prompt_ids(self, prompts: Sequence[Prompt]) -> None:
         if self._body.return_token_ids:
             each = [prompt.token_ids for prompt in prompts for _ in range(self._body.n)]
             self._untold = dict(enumerate(each))
 
-    def _completion(self, choices: list[TextChoice], **usage: UsageObject) -> TextCompletion:
+    def _text_completion(self, choices: list[TextChoice], **usage: UsageObject) -> TextCompletion:
         return TextCompletion(
             id=self.id,
             object="text_completion",
@@ -235,7 +235,7 @@ async def frames(
         yield response.closing(generation.usage)
 
 
-def _name(reason: FinishReason | None) -> FinishReasonName | None:
+def _finish_reason_name(reason: FinishReason | None) -> FinishReasonName | None:
     match reason:
         case FinishReason.STOP:
             return "stop"
@@ -244,17 +244,17 @@ def _name(reason: FinishReason | None) -> FinishReasonName | None:
     return None
 
 
-def _ids(body: GenerationRequest, delta: TextDelta) -> dict[str, Any]:
+def _token_ids_field(body: GenerationRequest, delta: TextDelta) -> dict[str, Any]:
     """A field that is left out where nobody asks for it."""
     return {"token_ids": delta.token_ids} if body.return_token_ids else {}
 
 
-def _told(usage: Usage | None) -> dict[str, UsageObject]:
+def _usage_field(usage: Usage | None) -> dict[str, UsageObject]:
     """A field that is left out where there is nothing to tell."""
-    return {} if usage is None else {"usage": _usage(usage)}
+    return {} if usage is None else {"usage": _usage_object(usage)}
 
 
-def _usage(usage: Usage) -> UsageObject:
+def _usage_object(usage: Usage) -> UsageObject:
     return UsageObject(
         prompt_tokens=usage.prompt_tokens,
         completion_tokens=usage.completion_tokens,

@@ -102,7 +102,7 @@ async def encode_chat(
         if truncation is not None and len(encoding) >= truncation.most:
             # Of what is left, which may end elsewhere.
             ending = served.tokenizer.decode(encoding.ids[-ENDING:], skip_special_tokens=False)[-ENDING:]
-        return _Prompt(encoding, ending, _unread(skeleton, found, prepared, text))
+        return _Prompt(encoding, ending, _unread_fields(skeleton, found, prepared, text))
 
     prompt = await served.text_work.run(tenant, size, work)
     report_ignored(*prompt.unread)
@@ -149,7 +149,7 @@ def _check_texts(messages: Sequence[Mapping[str, Any]], prompt: str) -> None:
             raise InvalidValue("messages", "messages: this model's chat template leaves out the text of one of them")
 
 
-def _unread(skeleton: Skeleton, found: Fit, messages: Sequence[Mapping[str, Any]], prompt: str) -> list[str]:
+def _unread_fields(skeleton: Skeleton, found: Fit, messages: Sequence[Mapping[str, Any]], prompt: str) -> list[str]:
     """``messages[].name`` where a message's name is not shown.
 
     A result's name is its function's, which the call before it shows.

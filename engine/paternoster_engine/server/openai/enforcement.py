@@ -101,10 +101,10 @@ def check_strict(keywords: Sequence[OfField]) -> None:
 def report(keywords: Sequence[OfField]) -> None:
     """Name them in the answer's header; raises as :func:`check_strict`."""
     check_strict(keywords)
-    report_ignored(*(_name(told) for told in keywords))
+    report_ignored(*(_header_name(told) for told in keywords))
 
 
-def _name(told: OfField) -> str:
+def _header_name(told: OfField) -> str:
     parts = (re.sub(r"[^A-Za-z0-9$_-]", "_", part[:MAX_NAME]) for part in (*told.keyword.path, told.keyword.keyword))
     path = ".".join(parts)
     return f"{told.field}.{path if len(path) <= MAX_PATH else f'...{path[-MAX_PATH:]}'}"

@@ -76,12 +76,14 @@ class LogprobsWriter:
 
         def best(tokens: Sequence[TokenText]) -> Iterator[dict[str, float] | None]:
             for token in tokens:
-                yield None if token.logprobs is None else self._best(token.logprobs, num_top)
+                yield None if token.logprobs is None else self._best_logprobs(token.logprobs, num_top)
 
         return TextLogprobs.model_construct(
             text_offset=[token.offset for token in tokens],
-            token_logprobs=[None if token.logprobs is None else _finite(token.logprobs.logprob) for token in tokens],
-            tokens=await made_in_pieces(tokens, lambda tokens: [self._named(token.token) for token in tokens]),
+            token_logprobs=[
+                None if token.logprobs is None else _bound_below(token.logprobs.logprob) for token in tokens
+            ],
+            tokens=await made_in_pieces(tokens, lambda tokens: [self._token_name(token.token) for token in tokens]),
             top_logprobs=await made_in_pieces(tokens, best),
         )
 
@@ -94,18 +96,18 @@ class LogprobsWriter:
         return [None, *await made_in_pieces(told, entries)]
 
     def _chat_token(self, told: TokenLogprobs) -> ChatTokenLogprob:
-        top = [self._top(token, logprob) for token, logprob in told.top]
-        return ChatTokenLogprob(**self._top(told.token, told.logprob), top_logprobs=top)
+        top = [self._top_logprob(token, logprob) for token, logprob in told.top]
+        return ChatTokenLogprob(**self._top_logprob(told.token, told.logprob), top_logprobs=top)
 
-    def _top(self, token: int, logprob: float) -> TopLogprob:
+    def _top_logprob(self, token: int, logprob: float) -> TopLogprob:
         spelled = self._tokenizer.token_bytes(token)
-        return TopLogprob(token=self._named(token), logprob=_finite(logprob), bytes=list(spelled))
+        return TopLogprob(token=self._token_name(token), logprob=_bound_below(logprob), bytes=list(spelled))
 
-    def _best(self, told: TokenLogprobs, num_top: int) -> dict[str, float]:
+    def _best_logprobs(self, told: TokenLogprobs, num_top: int) -> dict[str, float]:
         best: dict[str, float] = {}
         for token, logprob in (*told.top[:num_top], (told.token, told.logprob)):
             # From the most likely on: of tokens that are spelled alike the first one is kept, in its place.
-            best.setdefault(self._named(token), _finite(logprob))
+            best.setdefault(self._token_name(token), _bound_below(logprob))
         return best
 
     def _prompt_token(self, told: TokenLogprobs, num_top: int) -> dict[int, PromptLogprob]:
@@ -116,17 +118,17 @@ class LogprobsWriter:
             if token != told.token
         ]
         return {
-            token: PromptLogprob(logprob=_finite(logprob), rank=rank, decoded_token=self._spelled(token))
+            token: PromptLogprob(logprob=_bound_below(logprob), rank=rank, decoded_token=self._token_text(token))
             for token, logprob, rank in ranked
         }
 
-    def _named(self, token: int) -> str:
-        return f"token_id:{token}" if self._as_ids else self._spelled(token)
+    def _token_name(self, token: int) -> str:
+        return f"token_id:{token}" if self._as_ids else self._token_text(token)
 
-    def _spelled(self, token: int) -> str:
+    def _token_text(self, token: int) -> str:
         """A token's text; bytes that are no whole character as ``\\xf0\\x9f``, so that tokens can be told apart."""
         return self._tokenizer.token_bytes(token).decode(errors="backslashreplace")
 
 
-def _finite(logprob: float) -> float:
+def _bound_below(logprob: float) -> float:
     return max(logprob, LOWEST)

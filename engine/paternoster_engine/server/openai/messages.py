@@ -92,7 +92,7 @@ class TextPart(Body):
     annotations: Any = Field(default=None, description="taken and not used, as in an answer that is sent back")
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_needed_field(self) -> Self:
         field = self.type if self.type in OF_ASSISTANTS else "text"
         if field not in self.model_fields_set:
             raise ValueError(f"a part of type {self.type} needs {field}")

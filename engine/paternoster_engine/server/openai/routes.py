@@ -31,16 +31,16 @@ router = new_router()
 
 @router.get(paths.MODELS)
 async def models(state: State) -> ModelList:
-    return ModelList(data=[_card(state, name) for name in state.served.names])
+    return ModelList(data=[_model_card(state, name) for name in state.served.names])
 
 
 @router.get(paths.MODEL)
 async def model(model: str, state: State) -> ModelCard:
     state.named(model)
-    return _card(state, model)
+    return _model_card(state, model)
 
 
-def _card(state: ServerState, name: str) -> ModelCard:
+def _model_card(state: ServerState, name: str) -> ModelCard:
     """``name``: one of the served model's; its ``root`` is the first of them."""
     served = state.served
     return ModelCard(
@@ -58,10 +58,10 @@ async def chat_completions(request: Request, body: ChatCompletionRequest, state:
     response = ChatResponse(served, body)
     sequences, prompt = await unless_gone(request, chat_requests(served, body, response.id, sender))
     form = served.answer_format
-    generation = _generation(
+    generation = _new_generation(
         served, body, sequences, lambda: form.parser(body.callable_tools, prompt, body.required_calls)
     )
-    return await _respond(request, body, response, generation)
+    return await _respond_to_call(request, body, response, generation)
 
 
 @router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion, **STREAMED}})
@@ -69,11 +69,11 @@ async def completions(request: Request, body: CompletionRequest, state: State, s
     served = state.accepting(body.model)
     response = TextResponse(served, body)
     sequences = await unless_gone(request, completion_requests(served, body, response.id, sender))
-    generation = _generation(served, body, sequences)
-    return await _respond(request, body, response, generation)
+    generation = _new_generation(served, body, sequences)
+    return await _respond_to_call(request, body, response, generation)
 
 
-def _generation(
+def _new_generation(
     served: ServedModel,
     body: GenerationRequest,
     sequences: Sequence[EngineRequest],
@@ -104,7 +104,7 @@ def _generation(
     )
 
 
-async def _respond(
+async def _respond_to_call(
     request: Request, body: GenerationRequest, response: ApiResponse, generation: Generation
 ) -> Response:
     """The response to one call. A stream begins with its first text: what fails before that still gets a status."""

@@ -44,7 +44,7 @@ async def matchers_of_text(
     Raises :class:`InvalidValue`, and what :meth:`GrammarWork.compile` raises besides.
     """
     structured, field = body.structured(), "thinking_token_budget"
-    matcher = await _compiled(served, body, structured, _Made(), tenant)
+    matcher = await _compile_structured(served, body, structured, _Made(), tenant)
     thought = served.answer_format.thought("")
     if body.thinking_token_budget in (None, NO_LIMIT) or thought is None:
         return [matcher] * len(prompts)
@@ -53,7 +53,7 @@ async def matchers_of_text(
         fault = f"not allowed together with {other}: the whole answer is held to that, and has no thought"
         raise InvalidValue(field, f"{field}: {fault}", other=other)
     begun = await asyncio.to_thread(lambda: [_begun_thought(served, thought, prompt) for prompt in prompts])
-    return [_limited(served, body, each, spent, None) for each, spent in begun]
+    return [_with_thinking_budget(served, body, each, spent, None) for each, spent in begun]
 
 
 def _begun_thought(served: ServedModel, thought: Thought, prompt: Sequence[int]) -> tuple[Thought, int]:
@@ -84,17 +84,17 @@ async def matcher_of_chat(
         if structured is not None and structured.source.kind != "json":
             other = structured.field
             raise InvalidValue("tool_choice", f"tool_choice: not allowed together with {other}", other=other)
-        made = await _outline(served, body, "tool_choice", form.required, required, ending)
-        return await _calls(served, body, "tool_choice", made, tenant)
+        made = await _make_outline(served, body, "tool_choice", form.required, required, ending)
+        return await _matcher_of_calls(served, body, "tool_choice", made, tenant)
     if structured is not None:
         either = possible if structured.source.kind == "json" else None
-        made = await _outline(served, body, "tools", form.of_answer, either, ending)
+        made = await _make_outline(served, body, "tools", form.of_answer, either, ending)
         if made.outline is not None:
             structured = structured._replace(source=structured.source._replace(outline=made.outline.lark))
-        return await _compiled(served, body, structured, made, tenant)
+        return await _compile_structured(served, body, structured, made, tenant)
     if possible is not None and body.strict:
-        made = await _outline(served, body, "tools", form.auto, possible, ending)
-        return None if made.outline is None else await _calls(served, body, "tools", made, tenant)
+        made = await _make_outline(served, body, "tools", form.auto, possible, ending)
+        return None if made.outline is None else await _matcher_of_calls(served, body, "tools", made, tenant)
     return None
 
 
@@ -115,10 +115,10 @@ def within_budget(
     thought = served.answer_format.thought(ending)
     if body.thinking_token_budget in (None, NO_LIMIT) or thought is None:
         return matcher
-    return _limited(served, body, thought, 0, matcher)
+    return _with_thinking_budget(served, body, thought, 0, matcher)
 
 
-def _limited(
+def _with_thinking_budget(
     served: ServedModel, body: GenerationRequest, thought: Thought, spent: int, matcher: NewMatcher | None
 ) -> NewMatcher:
     """``spent``: tokens of the thought before the answer."""
@@ -129,7 +129,7 @@ def _limited(
     return lambda: ThinkingBudget(left, thought, end, seen, None if matcher is None else matcher())
 
 
-async def _outline(
+async def _make_outline(
     served: ServedModel,
     body: ChatCompletionRequest,
     field: str,
@@ -162,7 +162,7 @@ def _not_enforced(body: GenerationRequest, field: str, error: Exception) -> Inva
     return InvalidValue(field, f"{field}: cannot be enforced: {error}")
 
 
-async def _calls(
+async def _matcher_of_calls(
     served: ServedModel, body: ChatCompletionRequest, field: str, made: _Made, tenant: str
 ) -> NewMatcher | None:
     if made.outline is None:
@@ -172,10 +172,10 @@ async def _calls(
             'send "auto" or "none"',
         )
     source = GrammarSource("lark", made.outline.lark)
-    return await _compiled(served, body, Structured(field, source), made, tenant)
+    return await _compile_structured(served, body, Structured(field, source), made, tenant)
 
 
-async def _compiled(
+async def _compile_structured(
     served: ServedModel, body: GenerationRequest, structured: Structured | None, made: _Made, tenant: str
 ) -> NewMatcher | None:
     if structured is None:

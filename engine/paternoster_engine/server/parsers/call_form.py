@@ -120,8 +120,8 @@ def lark(
     rules: list[str] = []
     if form is not None and calls is not None:
         options.append(CALLS)
-        said = _rules(calls, (form.before,), form.after, form.arguments, special)
-        rules = [f"{CALLS}: {_calls(form, calls, special)}", *said]
+        said = _grammar_rules(calls, (form.before,), form.after, form.arguments, special)
+        rules = [f"{CALLS}: {_calls_rule(form, calls, special)}", *said]
     if answer is not None:
         options.append("answer")
         rules.append("answer: " + " ".join([*terms(answer, special), "@answer"]))
@@ -135,18 +135,18 @@ def lark_of_begun(begun: Begun, arguments: Arguments, calls: RequiredCalls, spec
         start = " ".join([SPACE, f'(call | "[" {SPACE} call ({SPACE} "," {SPACE} call)* {SPACE} "]")', SPACE, *end])
     else:
         start = " ".join(["call", *end])
-    rules = _rules(calls, begun.before, begun.after, arguments, special, loose=True)
+    rules = _grammar_rules(calls, begun.before, begun.after, arguments, special, loose=True)
     return "\n".join([f"start: {start}", *rules]) + "\n"
 
 
-def _calls(form: CallForm, calls: RequiredCalls, special: Mapping[str, int]) -> str:
+def _calls_rule(form: CallForm, calls: RequiredCalls, special: Mapping[str, int]) -> str:
     begin = [*terms(form.opening, special), "call"]
     if calls.several and form.between is not None:
         begin.append(f"({' '.join([*terms(form.between, special), 'call'])})*")
     return " ".join([*begin, *terms(form.closing, special)])
 
 
-def _rules(
+def _grammar_rules(
     calls: RequiredCalls,
     befores: Sequence[str],
     after: str,

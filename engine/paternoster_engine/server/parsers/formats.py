@@ -137,7 +137,7 @@ class AnswerFormat:
 
     def required(self, calls: RequiredCalls, prompt: str) -> Outline | None:
         """Of answers that have calls; None where no grammar says how they are written. ``prompt`` as above."""
-        return None if self.form is None else self._outline(prompt, calls)
+        return None if self.form is None else self._answer_outline(prompt, calls)
 
     def of_answer(self, calls: RequiredCalls | None, prompt: str) -> Outline | None:
         """Of answers that are ``@answer``, or have ``calls`` in its place; None where that is all there is to them.
@@ -148,7 +148,7 @@ class AnswerFormat:
             calls = None
         if calls is None and self.thought(prompt) is None:
             return None
-        return self._outline(prompt, calls, harmony.ANSWER if self.channels else "")
+        return self._answer_outline(prompt, calls, harmony.ANSWER if self.channels else "")
 
     def auto(self, calls: RequiredCalls, prompt: str) -> Outline | None:
         """Of answers that may have calls anywhere; None where no grammar says how they are written."""
@@ -165,7 +165,7 @@ class AnswerFormat:
         )
         return Outline(lark_of_begun(begun, self.form.arguments, calls, self.special), free, names)
 
-    def _outline(self, prompt: str, calls: RequiredCalls | None, answer: str | None = None) -> Outline:
+    def _answer_outline(self, prompt: str, calls: RequiredCalls | None, answer: str | None = None) -> Outline:
         thought = self.thought(prompt)
         marked = None
         if self.channels:

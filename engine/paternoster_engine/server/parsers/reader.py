@@ -60,7 +60,7 @@ class Reader:
 
     def peek_solid(self) -> Read[str]:
         """Take white space, and :meth:`peek`."""
-        yield from self._skip(_BLANK)
+        yield from self._skip_pattern(_BLANK)
         return self.held[self.place : self.place + 1]
 
     def take(self, *options: str) -> Read[str]:
@@ -113,7 +113,7 @@ class Reader:
         marker is held back.
         """
         while True:
-            start, marker = self._first(markers)
+            start, marker = self._first_marker(markers)
             end = start + len(marker)
             shown = len(self.held[:start].rstrip()) if strips else start
             yield make(self.reject(shown))
@@ -130,7 +130,7 @@ class Reader:
         Returns False where the text ends without a marker; the beginning of a possible marker is then dropped.
         """
         while True:
-            start, marker = self._first(markers)
+            start, marker = self._first_marker(markers)
             yield make(self.reject(start))
             if marker:
                 return True
@@ -143,9 +143,9 @@ class Reader:
 
         White space, quotes and further brackets are dropped, too, where one of ``marks`` or the text's end follows.
         """
-        yield from self._skip(_BRACKETS)
+        yield from self._skip_pattern(_BRACKETS)
         self.commit()
-        yield from self._skip(_LEFTOVER)
+        yield from self._skip_pattern(_LEFTOVER)
         if (yield from self.take(*marks)):
             self.commit()
         elif self.ends_in(marks):
@@ -153,7 +153,7 @@ class Reader:
             self.commit()
         self.reject()
 
-    def _skip(self, pattern: re.Pattern[str]) -> Read[None]:
+    def _skip_pattern(self, pattern: re.Pattern[str]) -> Read[None]:
         """Take what ``pattern`` matches, which may be nothing, in linear time."""
         while True:
             found = pattern.match(self.held, self.place)
@@ -169,12 +169,12 @@ class Reader:
             if not (yield from self.more()):
                 return
 
-    def _first(self, markers: tuple[str, ...]) -> tuple[int, str]:
+    def _first_marker(self, markers: tuple[str, ...]) -> tuple[int, str]:
         """Find the first marker and its place; an empty one where there is none, at the place where one may begin."""
         found = min(((self.held.find(m), m) for m in markers if m in self.held), default=None)
-        return (len(self.held) - self._begun(markers), "") if found is None else found
+        return (len(self.held) - self._begun_marker_length(markers), "") if found is None else found
 
-    def _begun(self, markers: tuple[str, ...]) -> int:
+    def _begun_marker_length(self, markers: tuple[str, ...]) -> int:
         """Length of the longest end of the held text that begins a marker."""
         longest = min(len(self.held), max(map(len, markers)) - 1)
         for length in range(longest, 0, -1):

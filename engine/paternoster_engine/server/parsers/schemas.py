@@ -46,7 +46,7 @@ class ArgumentTypes:
 
     def of(self, said: Any) -> frozenset[str]:
         """Their names, for a value of ``said``, a part of the root: all where it does not say."""
-        return self._of(said, MAX_DEPTH) or ALL
+        return self._types_of_schema(said, MAX_DEPTH) or ALL
 
     def of_argument(self, name: str) -> frozenset[str]:
         """Of the argument ``name`` where the root says what all of them are."""
@@ -54,7 +54,7 @@ class ArgumentTypes:
         said = properties.get(name) if isinstance(properties, Mapping) else None
         return self.of(self._root.get("additionalProperties") if said is None else said)
 
-    def _of(self, said: Any, left: int) -> frozenset[str]:
+    def _types_of_schema(self, said: Any, left: int) -> frozenset[str]:
         """``left``: how many schemas deep it may still go."""
         if not isinstance(said, Mapping) or left == 0:
             return ALL
@@ -69,12 +69,12 @@ class ArgumentTypes:
                 types &= _types_of_values(values)
         for key in ("anyOf", "oneOf"):
             if self._may_look(said.get(key)):
-                types &= {name for option in said[key] for name in self._of(option, left - 1)}
+                types &= {name for option in said[key] for name in self._types_of_schema(option, left - 1)}
         if self._may_look(said.get("allOf")):
             for part in said["allOf"]:
-                types &= self._of(part, left - 1)
+                types &= self._types_of_schema(part, left - 1)
         if "$ref" in said:
-            types &= self._of(target_of(said["$ref"], self._root), left - 1)
+            types &= self._types_of_schema(target_of(said["$ref"], self._root), left - 1)
         self._known[id(said)] = types
         return types
 

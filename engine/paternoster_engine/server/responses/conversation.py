@@ -48,35 +48,39 @@ class Conversation:
             return
         match item.type:
             case "message" if item.role == "assistant":
-                self._assistant()["content"] += _texts(item.content)
+                self._assistant_message()["content"] += _part_texts(item.content)
             case "message":
-                self._add_message(item.role or "user", _texts(item.content))
+                self._add_message(item.role or "user", _part_texts(item.content))
             case "agent_message":
                 author = [f"Message of {item.author}:"] if item.author else []
-                self._add_message("user", [*author, *_texts(item.content)])
+                self._add_message("user", [*author, *_part_texts(item.content)])
             case "reasoning":
-                self._assistant().setdefault("reasoning_content", []).extend(_texts(item.content or item.summary))
+                self._assistant_message().setdefault("reasoning_content", []).extend(
+                    _part_texts(item.content or item.summary)
+                )
             case "additional_tools":
-                shown = self._offer(item.tools or [], place, later=self._begun)
+                shown = self._offer_tools(item.tools or [], place, later=self._has_begun)
                 if shown:
                     self._add_message("system", [definitions_text(shown)])
             case "tool_search_output":
-                shown = self._offer(item.tools or [], place, later=True)
+                shown = self._offer_tools(item.tools or [], place, later=True)
                 self._add_result(item.call_id, [definitions_text(shown)] if shown else ["No tool was found."])
             case "mcp_call":
                 self._add_call(item.id, item.name or "", str(item.arguments))
-                self._add_result(item.id, _texts(item.output or []) or [json.dumps(item.error, ensure_ascii=False)])
+                self._add_result(
+                    item.id, _part_texts(item.output or []) or [json.dumps(item.error, ensure_ascii=False)]
+                )
             case _ if item.type.endswith(_OUTPUT):
-                self._add_result(item.call_id or item.id, _texts(item.output or []))
+                self._add_result(item.call_id or item.id, _part_texts(item.output or []))
             case _:
-                self._add_call(item.call_id, *_called(item))
+                self._add_call(item.call_id, *_chat_call(item))
 
     @property
-    def _begun(self) -> bool:
+    def _has_begun(self) -> bool:
         """Whether more than instructions came already."""
         return any(message["role"] not in _INSTRUCTING for message in self._messages)
 
-    def _offer(self, tools: list[ResponseToolOrNamespace], place: str, *, later: bool) -> list[OfferedTool]:
+    def _offer_tools(self, tools: list[ResponseToolOrNamespace], place: str, *, later: bool) -> list[OfferedTool]:
         """Those that the conversation has to show."""
         # What was found by a search is not deferred any more.
         found = [tool for tool, _ in offered(tools, f"{place}.tools")]
@@ -84,7 +88,7 @@ class Conversation:
             self.offer.add(tool, later=later)
         return found if later else []
 
-    def _assistant(self) -> dict[str, Any]:
+    def _assistant_message(self) -> dict[str, Any]:
         """The message of the assistant's that the next item is a part of."""
         if not self._messages or self._messages[-1]["role"] != "assistant":
             self._messages.append({"role": "assistant", "content": []})
@@ -99,13 +103,13 @@ class Conversation:
 
     def _add_call(self, call_id: str | None, name: str, arguments: str) -> None:
         call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-        self._assistant().setdefault("tool_calls", []).append(call)
+        self._assistant_message().setdefault("tool_calls", []).append(call)
 
     def _add_result(self, call_id: str | None, texts: list[str]) -> None:
         self._messages.append({"role": "tool", "tool_call_id": call_id, "content": texts})
 
 
-def _called(item: InputItem) -> tuple[str, str]:
+def _chat_call(item: InputItem) -> tuple[str, str]:
     """Which function of the chat a call was of, and its arguments; tools of the API have the names of their types."""
     if item.type == "function_call":
         return chat_name(item.name or "", item.namespace), str(item.arguments)
@@ -115,5 +119,5 @@ def _called(item: InputItem) -> tuple[str, str]:
     return item.type.removesuffix(_CALL), json.dumps(given, ensure_ascii=False)
 
 
-def _texts(parts: Iterable[InputPart]) -> list[str]:
+def _part_texts(parts: Iterable[InputPart]) -> list[str]:
     return [part.said for part in parts]

@@ -51,7 +51,7 @@ class ResponseAnswer:
     ) -> None:
         """``tools``: by the names of the chat's functions. ``spelled``: how likely tokens were, in the chat's words."""
         self.id = _new_id("resp")
-        self._response = _asked(self.id, model, body)
+        self._response = _response_of_request(self.id, model, body)
         self._tools = tools
         self._new_call_id = new_call_id
         self._spelled = spelled
@@ -67,62 +67,62 @@ class ResponseAnswer:
         """The same, as events of streams have them."""
 
     def begin(self, usage: Usage) -> Iterator[StreamEvent]:
-        yield self._event("response.created", response=self._snapshot())
-        yield self._event("response.in_progress", response=self._snapshot())
+        yield self._next_event("response.created", response=self._copy_response())
+        yield self._next_event("response.in_progress", response=self._copy_response())
 
     def push(self, events: Iterable[Event]) -> Iterator[StreamEvent]:
         for event in events:
             match event:
                 case Content(text, tokens):
-                    yield from self._message()
+                    yield from self._begin_message()
                     told = self._spelled(tokens)
                     self._logprobs += told
                     short = _without_bytes(told)
                     self._without_bytes += short
-                    yield self._delta("output_text", text, content_index=0, logprobs=short)
+                    yield self._delta_event("output_text", text, content_index=0, logprobs=short)
                 case Reasoning(text):
-                    yield from self._reasoning()
-                    yield self._delta("reasoning_text", text, content_index=0)
+                    yield from self._begin_reasoning()
+                    yield self._delta_event("reasoning_text", text, content_index=0)
                 case Call(name):
-                    yield from self._open(self._called(name))
+                    yield from self._open(self._call_item(name))
                 case Arguments(text):
-                    yield from self._argued(text)
+                    yield from self._argument_events(text)
 
     def end(self, end: End) -> Iterator[StreamEvent]:
         if not self._response.output and self._item is None:
             # An answer that ended at once is an empty message.
-            yield from self._message()
+            yield from self._begin_message()
         cut = end.reason is FinishReason.LENGTH
         yield from self._close("incomplete" if cut else "completed")
         response = self._response
-        response.usage = _usage(end.usage)
+        response.usage = _response_usage(end.usage)
         if cut:
             response.status, response.incomplete_details = "incomplete", IncompleteDetails()
         else:
             response.status, response.completed_at = "completed", int(time.time())
-        yield self._event(f"response.{response.status}", response=response)
+        yield self._next_event(f"response.{response.status}", response=response)
 
     def fail(self, status: int, message: str) -> Iterator[StreamEvent]:
         """After a failure in mid-stream."""
         yield from self._close("incomplete")
-        self._response.status, self._response.error = "failed", ResponseError(code=_code(status), message=message)
-        yield self._event("response.failed", response=self._response)
+        self._response.status, self._response.error = "failed", ResponseError(code=_error_code(status), message=message)
+        yield self._next_event("response.failed", response=self._response)
 
     def whole(self) -> ResponseObject:
         """After :meth:`end`."""
         return self._response
 
-    def _message(self) -> Iterator[StreamEvent]:
+    def _begin_message(self) -> Iterator[StreamEvent]:
         if not isinstance(self._item, MessageItem):
             yield from self._open(MessageItem(id=_new_id("msg"), status="in_progress", content=[]))
-            yield self._part("added", OutputText(text=""))
+            yield self._part_event("added", OutputText(text=""))
 
-    def _reasoning(self) -> Iterator[StreamEvent]:
+    def _begin_reasoning(self) -> Iterator[StreamEvent]:
         if not isinstance(self._item, ReasoningItem):
             yield from self._open(ReasoningItem(id=_new_id("rs"), status="in_progress", content=[]))
-            yield self._part("added", ReasoningText(text=""))
+            yield self._part_event("added", ReasoningText(text=""))
 
-    def _called(self, name: str) -> OutputItem:
+    def _call_item(self, name: str) -> OutputItem:
         """The item of a call of the chat's function ``name``."""
         tool = self._tools.get(name)
         kind = "function" if tool is None else tool.kind
@@ -135,39 +135,41 @@ class ResponseAnswer:
             return CustomToolCallItem(id=_new_id("ctc"), input="", **told)
         return FunctionCallItem(id=_new_id("fc"), arguments="", **told)
 
-    def _argued(self, text: str) -> Iterator[StreamEvent]:
+    def _argument_events(self, text: str) -> Iterator[StreamEvent]:
         match self._item:
             case CustomToolCallItem():
                 if said := self._input.push(text):
-                    yield self._delta("custom_tool_call_input", said)
+                    yield self._delta_event("custom_tool_call_input", said)
             case ToolSearchCallItem():
                 self._text.append(text)
             case _:
-                yield self._delta("function_call_arguments", text)
+                yield self._delta_event("function_call_arguments", text)
 
     def _open(self, item: OutputItem) -> Iterator[StreamEvent]:
         yield from self._close("completed")
         self._item = item
-        yield self._event("response.output_item.added", output_index=len(self._response.output), item=item.model_copy())
+        yield self._next_event(
+            "response.output_item.added", output_index=len(self._response.output), item=item.model_copy()
+        )
 
     def _close(self, status: ItemStatus) -> Iterator[StreamEvent]:
         item = self._item
         if item is None:
             return
         if isinstance(item, CustomToolCallItem) and (rest := self._input.rest()):
-            yield self._delta("custom_tool_call_input", rest)
+            yield self._delta_event("custom_tool_call_input", rest)
         text = "".join(self._text)
         match item:
             case MessageItem():
                 said = OutputText.model_construct(text=text, logprobs=self._logprobs)
                 logprobs = self._without_bytes
                 yield self._of_item("output_text.done", text=text, content_index=0, logprobs=logprobs)
-                yield self._part("done", said)
+                yield self._part_event("done", said)
                 item.content = [said]
             case ReasoningItem():
                 thought = ReasoningText(text=text)
                 yield self._of_item("reasoning_text.done", text=text, content_index=0)
-                yield self._part("done", thought)
+                yield self._part_event("done", thought)
                 item.content = [thought]
             case FunctionCallItem():
                 item.arguments = text
@@ -178,32 +180,32 @@ class ResponseAnswer:
             case ToolSearchCallItem():
                 item.arguments = arguments_object(text)
         item.status = status
-        yield self._event("response.output_item.done", output_index=len(self._response.output), item=item)
+        yield self._next_event("response.output_item.done", output_index=len(self._response.output), item=item)
         self._response.output.append(item)
         self._item, self._text, self._logprobs, self._without_bytes = None, [], [], []
 
-    def _delta(self, kind: str, text: str, **fields: Any) -> StreamEvent:
+    def _delta_event(self, kind: str, text: str, **fields: Any) -> StreamEvent:
         self._text.append(text)
         return self._of_item(f"{kind}.delta", delta=text, **fields)
 
-    def _part(self, what: str, part: OutputText | ReasoningText) -> StreamEvent:
+    def _part_event(self, what: str, part: OutputText | ReasoningText) -> StreamEvent:
         return self._of_item(f"content_part.{what}", content_index=0, part=part)
 
     def _of_item(self, type: str, **fields: Any) -> StreamEvent:
         assert self._item is not None
         place = len(self._response.output)
-        return self._event(f"response.{type}", item_id=self._item.id, output_index=place, **fields)
+        return self._next_event(f"response.{type}", item_id=self._item.id, output_index=place, **fields)
 
-    def _event(self, type: str, **fields: Any) -> StreamEvent:
+    def _next_event(self, type: str, **fields: Any) -> StreamEvent:
         event = StreamEvent(type=type, sequence_number=self._sequence, **fields)
         self._sequence += 1
         return event
 
-    def _snapshot(self) -> ResponseObject:
+    def _copy_response(self) -> ResponseObject:
         return self._response.model_copy(update={"output": list(self._response.output)})
 
 
-def _asked(id: str, model: str, body: ResponsesRequest) -> ResponseObject:
+def _response_of_request(id: str, model: str, body: ResponsesRequest) -> ResponseObject:
     form = (
         {"type": "text"} if body.text.format is None else body.text.format.model_dump(by_alias=True, exclude_none=True)
     )
@@ -227,7 +229,7 @@ def _asked(id: str, model: str, body: ResponsesRequest) -> ResponseObject:
     )
 
 
-def _code(status: int) -> ErrorCode:
+def _error_code(status: int) -> ErrorCode:
     """Of the few that OpenAI's type has."""
     if status == 429:
         return "rate_limit_exceeded"
@@ -246,7 +248,7 @@ def _without_bytes(told: Sequence[ChatTokenLogprob]) -> list[dict[str, Any]]:
     ]
 
 
-def _usage(usage: Usage) -> ResponseUsage:
+def _response_usage(usage: Usage) -> ResponseUsage:
     return ResponseUsage(
         input_tokens=usage.prompt_tokens,
         input_tokens_details=InputTokensDetails(cached_tokens=usage.cached_tokens),

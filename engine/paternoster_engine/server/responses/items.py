@@ -55,7 +55,7 @@ class InputPart(Body):
     logprobs: Any = Field(default=None, description="taken and not used")
 
     @model_validator(mode="after")
-    def _said(self) -> Self:
+    def _check_needed_field(self) -> Self:
         field = "refusal" if self.type == "refusal" else "text"
         if field not in self.model_fields_set:
             raise ValueError(f"a part of type {self.type} needs {field}")
@@ -74,7 +74,7 @@ def _parts_of(type: PartType) -> BeforeValidator:
 Parts = Annotated[list[InputPart], Field(max_length=MAX_MESSAGES)]
 
 
-def _output(value: Any) -> Any:
+def _parse_output(value: Any) -> Any:
     """A text, a list of parts of text, or what the output of a shell or a patch is, as JSON."""
     if isinstance(value, dict):
         value = json.dumps(plain_json(value), ensure_ascii=False)
@@ -108,7 +108,7 @@ class InputItem(TypedBody):
     action: JsonObject | None = Field(default=None, description="of a shell's call")
     operation: JsonObject | None = Field(default=None, description="of a patch")
     output: Annotated[
-        Parts | None, BeforeValidator(_output, json_schema_input_type=str | list[InputPart] | dict[str, Any])
+        Parts | None, BeforeValidator(_parse_output, json_schema_input_type=str | list[InputPart] | dict[str, Any])
     ] = None
     error: Text | JsonObject | None = Field(default=None, description="of a call that a server ran")
     server_label: Text | None = Field(default=None, description="taken and not used")
@@ -125,7 +125,7 @@ class InputItem(TypedBody):
         return type not in get_args(IgnoredItem)
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_needed_fields(self) -> Self:
         for field in NEEDED.get(self.type, ()):
             if getattr(self, field) is None:
                 raise ValueError(f"an item of type {self.type} needs {field}")

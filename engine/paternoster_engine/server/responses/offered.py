@@ -32,27 +32,27 @@ def offered(tools: Sequence[ResponseToolOrNamespace], place: str) -> Iterator[tu
         if tool.type == "namespace":
             for inner, member in enumerate(tool.tools):
                 if member.served:
-                    yield _offered(member, f"{here}.tools.{inner}", tool.name), member.defer_loading
+                    yield _offered_tool(member, f"{here}.tools.{inner}", tool.name), member.defer_loading
         elif tool.type == TOOL_SEARCH and not tool.searched_by_server:
-            function = _function(TOOL_SEARCH, tool.description, tool.parameters or SEARCH_PARAMETERS)
+            function = _function_definition(TOOL_SEARCH, tool.description, tool.parameters or SEARCH_PARAMETERS)
             yield OfferedTool(function, here, TOOL_SEARCH), False
         elif tool.served and tool.type != TOOL_SEARCH:
-            yield _offered(tool, here), tool.defer_loading
+            yield _offered_tool(tool, here), tool.defer_loading
 
 
-def _offered(tool: ResponseTool, place: str, namespace: str | None = None) -> OfferedTool:
+def _offered_tool(tool: ResponseTool, place: str, namespace: str | None = None) -> OfferedTool:
     name = tool.name or ""
     in_chat = chat_name(name, namespace)
     kind: Kind = "function"
     if tool.type == "custom":
         kind = "custom"
-        function = _custom(in_chat, tool)
+        function = _custom_function(in_chat, tool)
     else:
-        function = _function(in_chat, tool.description, tool.parameters, tool.strict)
+        function = _function_definition(in_chat, tool.description, tool.parameters, tool.strict)
     return OfferedTool(function, place, kind, name, namespace)
 
 
-def _custom(name: str, tool: ResponseTool) -> dict[str, Any]:
+def _custom_function(name: str, tool: ResponseTool) -> dict[str, Any]:
     """A function of one text. A regular expression is enforced; a grammar of Lark's is shown to the model.
 
     Formats of calls write the text as JSON mostly, in which no grammar of the text itself can be followed.
@@ -65,10 +65,10 @@ def _custom(name: str, tool: ResponseTool) -> dict[str, Any]:
     elif form.syntax == "lark":
         described.append(f"The {INPUT} must match this Lark grammar:\n{form.definition}")
     schema = {"type": "object", "properties": {INPUT: text}, "required": [INPUT], "additionalProperties": False}
-    return _function(name, "\n".join(described) or None, schema, form.syntax == "regex" or None)
+    return _function_definition(name, "\n".join(described) or None, schema, form.syntax == "regex" or None)
 
 
-def _function(
+def _function_definition(
     name: str, description: str | None, parameters: Mapping[str, Any] | None, strict: bool | None = None
 ) -> dict[str, Any]:
     given = {"name": name, "description": description, "parameters": parameters, "strict": strict}

@@ -41,7 +41,7 @@ class ResponseTextFormat(Body):
     strict: bool | None = None
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_needed_fields(self) -> Self:
         if self.type == "json_schema" and (self.name is None or self.schema_ is None):
             raise ValueError("a format of type json_schema needs name and schema")
         return self

@@ -19,7 +19,7 @@ class ToolFormat(Body):
     definition: Text | None = Field(default=None, max_length=MAX_SCHEMA)
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_needed_fields(self) -> Self:
         if self.type == "grammar" and (self.syntax is None or self.definition is None):
             raise ValueError("a format of type grammar needs syntax and definition")
         return self
@@ -50,7 +50,7 @@ class ResponseTool(TypedBody):
         return type in ("function", "custom")
 
     @model_validator(mode="after")
-    def _named(self) -> Self:
+    def _check_name(self) -> Self:
         if self.served and self.name is None:
             raise ValueError(f"a tool of type {self.type} needs name")
         return self
@@ -66,7 +66,7 @@ class ResponseToolOrNamespace(ResponseTool):
         return type in ("function", "custom", "namespace", "tool_search")
 
     @model_validator(mode="after")
-    def _named(self) -> Self:
+    def _check_name(self) -> Self:
         if self.served and self.name is None and self.type != "tool_search":
             raise ValueError(f"a tool of type {self.type} needs name")
         return self
@@ -105,7 +105,7 @@ class AllowedTools:
 Choice = str | ChosenTool | AllowedTools
 
 
-def _chosen(value: Any) -> ChosenTool | None:
+def _parse_chosen_tool(value: Any) -> ChosenTool | None:
     if not isinstance(value, dict) or value.get("type") not in ("function", "custom"):
         return None
     name, namespace = value.get("name"), value.get("namespace")
@@ -117,14 +117,16 @@ def _chosen(value: Any) -> ChosenTool | None:
 def read_choice(value: Any) -> Choice:
     if isinstance(value, str) and value in ("none", "auto", "required"):
         return value
-    chosen = _chosen(value)
+    chosen = _parse_chosen_tool(value)
     if chosen is not None:
         return chosen
     if isinstance(value, dict) and value.get("type") == "allowed_tools" and value.get("mode") in ("auto", "required"):
         tools = value.get("tools")
         if isinstance(tools, list) and 1 <= len(tools) <= MAX_TOOLS:
             # Those of other types are not offered at all.
-            return AllowedTools(value["mode"], tuple(chosen for tool in tools if (chosen := _chosen(tool)) is not None))
+            return AllowedTools(
+                value["mode"], tuple(chosen for tool in tools if (chosen := _parse_chosen_tool(tool)) is not None)
+            )
     raise ValueError(
         'must be "none", "auto", "required", {"type": "function", "name": ...}, {"type": "custom", "name": ...} or '
         '{"type": "allowed_tools", "mode": "auto" or "required", "tools": [...]}'

@@ -41,7 +41,7 @@ def chat_of(body: ResponsesRequest) -> Chat:
         chat["tools"] = offer.definitions
     # Without tools there is nothing to choose from, and every client sends a choice.
     if offer.tools or choice not in ("auto", "none"):
-        chat["tool_choice"] = _choice(choice)
+        chat["tool_choice"] = _chat_tool_choice(choice)
     if body.max_output_tokens is not None:
         chat["max_tokens"] = body.max_output_tokens
     if body.logprobs:
@@ -51,17 +51,17 @@ def chat_of(body: ResponsesRequest) -> Chat:
     if body.reasoning.effort is not None:
         chat["reasoning_effort"] = body.reasoning.effort
     if body.text.format is not None and body.text.format.type != "text":
-        chat["response_format"] = _format(body.text.format)
+        chat["response_format"] = _chat_response_format(body.text.format)
     return Chat(chat, offer)
 
 
-def _choice(choice: str | ChosenTool) -> str | dict[str, Any]:
+def _chat_tool_choice(choice: str | ChosenTool) -> str | dict[str, Any]:
     if isinstance(choice, ChosenTool):
         return {"type": "function", "function": {"name": chat_name(choice.name, choice.namespace)}}
     return choice
 
 
-def _format(form: ResponseTextFormat) -> dict[str, Any]:
+def _chat_response_format(form: ResponseTextFormat) -> dict[str, Any]:
     if form.type == "json_object":
         return {"type": "json_object"}
     given = {"name": form.name, "schema": form.schema_, "strict": form.strict, "description": form.description}

@@ -59,7 +59,7 @@ class ArgumentText:
                 end = self._end_of_escapes(text, place)
                 if end == place:
                     break
-                pieces.append(_unescaped(text[place:end]))
+                pieces.append(_decode_escapes(text[place:end]))
                 place = end
         self._unread = text[place:]
         return "".join(pieces)
@@ -74,7 +74,7 @@ class ArgumentText:
         return place
 
 
-def _unescaped(escapes: str) -> str:
+def _decode_escapes(escapes: str) -> str:
     text: str = json.loads(f'"{escapes}"')
     # A half without the other is no character.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -51,10 +51,10 @@ async def respond(
         await generation.start()
         deltas = generation.deltas()
         _, first = await unless_gone(request, anext(deltas))
-        frames = _frames(answer, generation, calls, first, deltas)
+        frames = _answer_frames(answer, generation, calls, first, deltas)
         if stream:
-            return EventStream(frames, generation, partial(_events, fail=answer.fail, in_pieces=chat.logprobs))
-        await unless_gone(request, _passed(frames))
+            return EventStream(frames, generation, partial(_event_texts, fail=answer.fail, in_pieces=chat.logprobs))
+        await unless_gone(request, _exhaust_frames(frames))
     except BaseException:
         generation.close()
         raise
@@ -63,7 +63,7 @@ async def respond(
     return Response(data, media_type="application/json")
 
 
-async def _frames(
+async def _answer_frames(
     answer: Answer,
     generation: Generation,
     calls: Calls,
@@ -76,32 +76,32 @@ async def _frames(
     async for _, last in later:
         for frame in answer.push(calls.told(last.events)):
             yield frame
-    for frame in answer.end(_end(generation, last)):
+    for frame in answer.end(_end_of_answer(generation, last)):
         yield frame
 
 
-async def _passed(frames: AsyncIterator[Frame]) -> None:
+async def _exhaust_frames(frames: AsyncIterator[Frame]) -> None:
     """Let the answer grow to its end."""
     async for _ in frames:
         pass
 
 
-async def _events(
+async def _event_texts(
     frames: AsyncIterator[Frame], fail: Callable[[int, str], Iterator[Frame]], in_pieces: bool
 ) -> AsyncIterator[str]:
     """``in_pieces``: frames may be long, and others have their turn while one is written."""
     try:
         async for frame in frames:
-            yield await _event(frame, in_pieces)
+            yield await _event_text(frame, in_pieces)
     except Exception as error:
         if type(error) not in TABLE:
             log.exception("a stream failed")
         response, body = describe(error)
         for frame in fail(response.status, body["error"]["message"]):
-            yield await _event(frame, in_pieces)
+            yield await _event_text(frame, in_pieces)
 
 
-async def _event(frame: Frame, in_pieces: bool) -> str:
+async def _event_text(frame: Frame, in_pieces: bool) -> str:
     if in_pieces and isinstance(frame, BaseModel):
         data = (await json_in_pieces(frame)).decode()
     else:
@@ -109,6 +109,6 @@ async def _event(frame: Frame, in_pieces: bool) -> str:
     return f"event: {frame.type}\ndata: {data}\n\n"
 
 
-def _end(generation: Generation, last: TextDelta) -> End:
+def _end_of_answer(generation: Generation, last: TextDelta) -> End:
     assert last.finish_reason is not None
     return End(last.finish_reason, generation.usage, generation.stop_strings[0])

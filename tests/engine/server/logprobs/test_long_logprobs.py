@@ -57,13 +57,13 @@ def spelled(monkeypatch: pytest.MonkeyPatch) -> Spelled:
     monkeypatch.setattr(pieces, "PIECE", PLACES)
     monkeypatch.setattr(generation, "PIECE", PLACES)
     spelled = Spelled()
-    spell = LogprobsWriter._spelled
+    spell = LogprobsWriter._token_text
 
     def counting(writer: LogprobsWriter, token: int) -> str:
         spelled.one()
         return spell(writer, token)
 
-    monkeypatch.setattr(LogprobsWriter, "_spelled", counting)
+    monkeypatch.setattr(LogprobsWriter, "_token_text", counting)
     return spelled
 
 

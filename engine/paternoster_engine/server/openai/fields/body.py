@@ -280,8 +280,8 @@ class Body(BaseModel):
     def _own_ignored(self, given: Mapping[str, Any]) -> Iterator[str]:
         """Paths of what is ignored of this object, of which ``given`` was sent."""
         own = own_names(type(self))
-        yield from (_shortened(name) for name in given if name not in own)
-        for name, mark in _hints(type(self)).items():
+        yield from (_shorten_name(name) for name in given if name not in own)
+        for name, mark in _hints_of_fields(type(self)).items():
             if not mark.serves(getattr(self, name)):
                 setattr(self, name, mark.served[0])
                 yield name
@@ -310,7 +310,7 @@ def own_names(cls: type[Body]) -> frozenset[str]:
 
 
 @cache
-def _hints(cls: type[Body]) -> Mapping[str, Hint]:
+def _hints_of_fields(cls: type[Body]) -> Mapping[str, Hint]:
     found = {
         name: [mark for mark in field.metadata if isinstance(mark, Hint)] for name, field in cls.model_fields.items()
     }
@@ -322,6 +322,6 @@ def ignored_value(field: str, value: str) -> str:
     return f"{field}={re.sub(r'[^A-Za-z0-9_.-]', '_', value[:MAX_NAME])}"
 
 
-def _shortened(name: str) -> str:
+def _shorten_name(name: str) -> str:
     """So much of ``name`` as a header can hold."""
     return re.sub(r"[^A-Za-z0-9-]", "_", name[:MAX_NAME])

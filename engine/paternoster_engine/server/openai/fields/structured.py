@@ -25,7 +25,7 @@ MAX_TAGS = 128
 ANY_OBJECT = {"type": "object"}
 
 
-def _schema(value: Any) -> Any:
+def _parse_schema(value: Any) -> Any:
     """A JSON schema that is an object, also as text; raises ``ValueError``."""
     if isinstance(value, str):
         try:
@@ -37,11 +37,11 @@ def _schema(value: Any) -> Any:
     if not isinstance(value, dict):
         raise ValueError("must be an object, or the text of one in JSON")
     # What cannot be written is the field's fault, and would otherwise be seen only where nobody knows the field.
-    count_free_values(count_values(_said(value).encode(), "the schema"))
+    count_free_values(count_values(_write_json(value).encode(), "the schema"))
     return value
 
 
-def _said(value: Any) -> str:
+def _write_json(value: Any) -> str:
     """As JSON, in the order in which it came: that of properties means something. Raises ``ValueError``."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -52,7 +52,7 @@ def _said(value: Any) -> str:
     return whole_characters(text)
 
 
-Schema = Annotated[Any, AfterValidator(_schema)]
+Schema = Annotated[Any, AfterValidator(_parse_schema)]
 Choice = Annotated[list[Annotated[Text, Field(min_length=1)]], Field(min_length=1, max_length=MAX_CHOICES)]
 Said = Annotated[Text, Field(min_length=1)]
 
@@ -113,8 +113,8 @@ ResponseFormat = Annotated[
 ]
 
 
-def _tag(value: Any) -> StructuralTag:
-    return StructuralTag.model_validate(_schema(value))
+def _parse_structural_tag(value: Any) -> StructuralTag:
+    return StructuralTag.model_validate(_parse_schema(value))
 
 
 class StructuredOutputs(Whole):
@@ -125,7 +125,7 @@ class StructuredOutputs(Whole):
     choice: Choice | None = None
     grammar: Said | None = Field(default=None, description="in Lark or GBNF")
     json_object: bool = Field(default=False, description="any JSON object")
-    structural_tag: Annotated[Any, AfterValidator(_tag)] | None = None
+    structural_tag: Annotated[Any, AfterValidator(_parse_structural_tag)] | None = None
     disable_any_whitespace: bool = Field(
         default=False, description="no white space between the tokens of JSON, in place of blanks and indented lines"
     )
@@ -134,7 +134,7 @@ class StructuredOutputs(Whole):
     whitespace_pattern: Annotated[Any, only()] = None
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
+    def _check_one_given(self) -> Self:
         given = [name for name, _ in self.given()]
         if len(given) != 1:
             raise ValueError(
@@ -144,13 +144,15 @@ class StructuredOutputs(Whole):
         return self
 
     def given(self) -> Iterator[tuple[str, GrammarSource]]:
-        for name, source in self._given():
+        for name, source in self._given_sources():
             yield name, source._replace(compact=self.disable_any_whitespace)
 
-    def _given(self) -> Iterator[tuple[str, GrammarSource]]:
-        yield from _given({"json": self.json_, "regex": self.regex, "choice": self.choice, "grammar": self.grammar})
+    def _given_sources(self) -> Iterator[tuple[str, GrammarSource]]:
+        yield from _given_sources(
+            {"json": self.json_, "regex": self.regex, "choice": self.choice, "grammar": self.grammar}
+        )
         if self.json_object:
-            yield "json_object", GrammarSource("json", _said(ANY_OBJECT))
+            yield "json_object", GrammarSource("json", _write_json(ANY_OBJECT))
         if self.structural_tag is not None:
             yield "structural_tag", _of_tag(self.structural_tag)
 
@@ -176,18 +178,18 @@ class StructuredFields(Body):
 
     def structured(self) -> Structured | None:
         """What the answer must be; raises :class:`InvalidValue` where the body says so twice."""
-        every = list(self._structured())
+        every = list(self._structured_outputs_of_fields())
         if len(every) > 1:
             field, other = every[1].field, every[0].field
             raise InvalidValue(field, f"{field}: not allowed together with {other}: give one of the two", other=other)
         return every[0] if every else None
 
-    def _structured(self) -> Iterator[Structured]:
+    def _structured_outputs_of_fields(self) -> Iterator[Structured]:
         match self.response_format:
             case JsonObjectFormat():
-                yield Structured("response_format", GrammarSource("json", _said(ANY_OBJECT)))
+                yield Structured("response_format", GrammarSource("json", _write_json(ANY_OBJECT)))
             case JsonSchemaFormat(json_schema=said):
-                source = GrammarSource("json", _said(said.schema_))
+                source = GrammarSource("json", _write_json(said.schema_))
                 yield Structured("response_format.json_schema.schema", source, bool(said.strict))
             case StructuralTag() as tag:
                 yield Structured("response_format", _of_tag(tag))
@@ -200,15 +202,17 @@ class StructuredFields(Body):
             "choice": self.guided_choice,
             "grammar": self.guided_grammar,
         }
-        for name, source in _given(guided):
+        for name, source in _given_sources(guided):
             yield Structured(f"guided_{name}", source)
 
 
-def _given(said: Mapping[Kind, str | Sequence[str] | Mapping[str, Any] | None]) -> Iterator[tuple[Kind, GrammarSource]]:
+def _given_sources(
+    said: Mapping[Kind, str | Sequence[str] | Mapping[str, Any] | None],
+) -> Iterator[tuple[Kind, GrammarSource]]:
     for kind, value in said.items():
         if value is not None:
-            yield kind, GrammarSource(kind, value if isinstance(value, str) else _said(value))
+            yield kind, GrammarSource(kind, value if isinstance(value, str) else _write_json(value))
 
 
 def _of_tag(tag: StructuralTag) -> GrammarSource:
-    return GrammarSource("structural_tag", _said(tag.model_dump(by_alias=True)))
+    return GrammarSource("structural_tag", _write_json(tag.model_dump(by_alias=True)))

@@ -67,7 +67,7 @@ Json = Annotated[Any, AfterValidator(plain_json)]
 JsonObject = Annotated[dict[str, Any], AfterValidator(plain_json)]
 
 
-def _small(schema: dict[str, Any]) -> dict[str, Any]:
+def _check_schema_size(schema: dict[str, Any]) -> dict[str, Any]:
     size = len(json.dumps(schema, ensure_ascii=False).encode())
     if size > MAX_SCHEMA:
         raise ValueError(f"has {size} bytes as JSON: at most {MAX_SCHEMA}")
@@ -83,7 +83,7 @@ class Function(Body):
 
     name: FunctionName
     description: Text | None = None
-    parameters: Annotated[JsonObject, AfterValidator(_small)] | None = Field(
+    parameters: Annotated[JsonObject, AfterValidator(_check_schema_size)] | None = Field(
         default=None, description="a JSON schema; enforced where strict is true or a call is required"
     )
     strict: bool | None = Field(default=None, description="true: arguments of each call are held to parameters")

@@ -20,7 +20,7 @@ class NamedTool(Body):
     function: ChosenFunction
 
 
-def _choice(value: Any) -> str | NamedTool:
+def _parse_tool_choice(value: Any) -> str | NamedTool:
     if isinstance(value, dict):
         return NamedTool.model_validate(value)
     if isinstance(value, str) and value in ("none", "auto", "required"):
@@ -31,7 +31,7 @@ def _choice(value: Any) -> str | NamedTool:
 class ToolFields(TemplateFields):
     tool_choice: Annotated[
         str | NamedTool,
-        PlainValidator(_choice, json_schema_input_type=Literal["none", "auto", "required"] | NamedTool),
+        PlainValidator(_parse_tool_choice, json_schema_input_type=Literal["none", "auto", "required"] | NamedTool),
     ] = Field(
         default="auto",
         description="none: the model is not told of the tools; required, or a function: answers are held to calls",

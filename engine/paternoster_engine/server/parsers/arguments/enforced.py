@@ -21,7 +21,7 @@ def enforced(arguments: Arguments, schema: Mapping[str, Any]) -> Enforceable:
     made = make_enforceable(schema, CompileFailure(_is_plain) if named else None)
     if not isinstance(made.schema, Mapping):
         raise GrammarError("no arguments are of this schema")
-    return _merged(made) if named else made
+    return _merge_schemas(made) if named else made
 
 
 def _is_plain(schema: Mapping[str, Any]) -> bool:
@@ -35,14 +35,14 @@ def _is_plain(schema: Mapping[str, Any]) -> bool:
     return True
 
 
-def _merged(made: Enforceable) -> Enforceable:
+def _merge_schemas(made: Enforceable) -> Enforceable:
     """Merge the schemas of the object into one list of properties, since each argument is written by itself."""
     properties: dict[str, Any] = {}
     required: dict[str, None] = {}
     rest: dict[str, Any] = {}
     left_out: dict[str, None] = {}
-    for i, part in enumerate(_parts(made.schema)):
-        for name, schema in _mapping(part, "properties").items():
+    for i, part in enumerate(_applied_schemas(made.schema)):
+        for name, schema in _mapping_at(part, "properties").items():
             known = properties.get(name)
             properties[name] = schema if known in (None, True) else {"allOf": [known, schema]}
         if isinstance(part.get("required"), list):
@@ -58,12 +58,12 @@ def _merged(made: Enforceable) -> Enforceable:
     return Enforceable(whole_schema, tuple(keywords))
 
 
-def _mapping(schema: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def _mapping_at(schema: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value = schema.get(key)
     return value if isinstance(value, Mapping) else {}
 
 
-def _parts(root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _applied_schemas(root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yield ``root`` and the schemas that it applies to the same object, through ``allOf`` and ``$ref``."""
     left, count = [root], 0
     while left:

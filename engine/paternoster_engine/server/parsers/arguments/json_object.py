@@ -20,14 +20,14 @@ OF_OBJECTS = (
 
 def json_object(rule: str, schema: Mapping[str, Any], special: Mapping[str, int]) -> Iterator[str]:
     """The schema stands at the root of a grammar of its own, so that its ``$ref`` lead where they did."""
-    yield f"{rule}: {json_of(_closed({'type': 'object', **schema}))}"
+    yield f"{rule}: {json_of(_close_schema({'type': 'object', **schema}))}"
 
 
 def json_of(schema: Mapping[str, Any]) -> str:
     return f"%json {json.dumps(with_options(schema))}"
 
 
-def _closed(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def _close_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """With no other arguments than it names, unless it says something of them.
 
     Properties come in the schema's order: a model that comes back to an earlier one could only write another name that

@@ -64,7 +64,7 @@ class NamedArguments:
                 raise GrammarError(f"the argument {name!r} has a name that this model's calls cannot have")
             members.append(_Member(f"{rule}_{i}", name in required))
             begin = " ".join(terms(self.before % name, special))
-            for line in self._valued(members[-1].rule, begin, said, schema, kinds, special):
+            for line in self._value_rules(members[-1].rule, begin, said, schema, kinds, special):
                 size += len(line)
                 if size > MAX_BYTES:
                     raise GrammarError(f"the grammar of its arguments has more than {MAX_BYTES} bytes")
@@ -72,12 +72,12 @@ class NamedArguments:
         other = None
         if others is not False:
             other = f"{rule}_other"
-            begin, terminal = self._other(other, properties, special)
-            yield from self._valued(other, begin, others, schema, kinds, special)
+            begin, terminal = self._other_name_rules(other, properties, special)
+            yield from self._value_rules(other, begin, others, schema, kinds, special)
             yield terminal
-        yield from (self._separated if self.between else _one_by_one)(rule, members, other)
+        yield from (self._separated_members if self.between else _one_by_one)(rule, members, other)
 
-    def _valued(
+    def _value_rules(
         self,
         rule: str,
         begin: str,
@@ -118,7 +118,9 @@ class NamedArguments:
             yield " ".join([f"{terminal}: ({expression})", *joined])
         yield f"{rule}: {begin} ({' | '.join(options)})"
 
-    def _other(self, rule: str, properties: Mapping[str, Any], special: Mapping[str, int]) -> tuple[str, str]:
+    def _other_name_rules(
+        self, rule: str, properties: Mapping[str, Any], special: Mapping[str, int]
+    ) -> tuple[str, str]:
         """What is before the value of an argument that is none of ``properties``, and the terminal that it needs.
 
         A name and the text around it are one lexeme, as those of ``properties`` are.
@@ -132,7 +134,7 @@ class NamedArguments:
         return begin, " ".join([f"{terminal}:", *start, name, *end])
 
     @staticmethod
-    def _separated(rule: str, members: Sequence[_Member], other: str | None) -> Iterator[str]:
+    def _separated_members(rule: str, members: Sequence[_Member], other: str | None) -> Iterator[str]:
         """``rule_first_i`` and ``rule_rest_i``: members from ``i`` on, where none is before them and where some is."""
         comma = f'"," {SPACE}'
         for i, member in enumerate(members):

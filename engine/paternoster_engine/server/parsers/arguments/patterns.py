@@ -23,11 +23,11 @@ def _whole_option(pieces: list[str]) -> str:
     for piece in ("^", "$", r"\b", r"\B"):
         if piece in inner:
             raise GrammarError(f"pattern: {piece} is not supported within one of a text that is written plainly")
-    text = "".join(map(_translated, inner))
+    text = "".join(map(_translate_piece, inner))
     return f"{'' if begin else ANYTHING}(?:{text}){'' if end else ANYTHING}"
 
 
-def _translated(piece: str) -> str:
+def _translate_piece(piece: str) -> str:
     if piece in _ASCII:
         return f"[{_ASCII[piece]}]"
     if piece.startswith("["):

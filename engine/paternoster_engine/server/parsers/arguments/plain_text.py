@@ -37,15 +37,15 @@ class PlainTexts:
         if not isinstance(said, Mapping):
             return None if said is False else ANY
         if id(said) not in self._known:
-            self._known[id(said)] = self._text(said, left)
+            self._known[id(said)] = self._pattern_of_text(said, left)
         return self._known[id(said)]
 
-    def _text(self, said: Mapping[str, Any], left: int) -> str | None:
+    def _pattern_of_text(self, said: Mapping[str, Any], left: int) -> str | None:
         for key in _UNSUPPORTED:
             if key in said:
                 raise GrammarError(f"{key!r} is not supported for an argument that is written as plain text")
         parts = []
-        for part in self._parts(said, left):
+        for part in self._patterns_of_keywords(said, left):
             if part is None:
                 return None
             self._made += len(part)
@@ -54,15 +54,15 @@ class PlainTexts:
             parts.append(part)
         return " & ".join(part for part in parts if part and part != ANY) or ANY
 
-    def _parts(self, said: Mapping[str, Any], left: int) -> Iterator[str | None]:
+    def _patterns_of_keywords(self, said: Mapping[str, Any], left: int) -> Iterator[str | None]:
         """A text is of each."""
         types = said.get("type", "string")
         if types != "string" and "string" not in (types if isinstance(types, list) else ()):
             yield None
         for values in (said.get("enum"), [said["const"]] if "const" in said else None):
             if isinstance(values, list):
-                yield _either(json.dumps(value) for value in values if isinstance(value, str))
-        least, most = _length(said, "minLength"), _length(said, "maxLength")
+                yield _alternation(json.dumps(value) for value in values if isinstance(value, str))
+        least, most = _length_limit(said, "minLength"), _length_limit(said, "maxLength")
         if least or most is not None:
             yield regex(f"{_LENGTH}{least or 0},{'' if most is None else most}}})")
         if "pattern" in said:
@@ -72,13 +72,13 @@ class PlainTexts:
                 raise GrammarError(f"format {said['format']!r} is not supported for an argument that is plain text")
             yield regex(FORMATS[said["format"]])
         if isinstance(said.get("anyOf"), list):
-            yield _either(self.of(option, left - 1) for option in said["anyOf"])
+            yield _alternation(self.of(option, left - 1) for option in said["anyOf"])
         if isinstance(said.get("oneOf"), list):
             options = [text for option in said["oneOf"] if (text := self.of(option, left - 1)) is not None]
             if len(options) > 1:
                 raise GrammarError("'oneOf' with several options that are texts is not supported for an argument that "
                                    "is written as plain text")  # fmt: skip
-            yield _either(options)
+            yield _alternation(options)
         if isinstance(said.get("allOf"), list):
             for part in said["allOf"]:
                 yield self.of(part, left - 1)
@@ -89,7 +89,7 @@ class PlainTexts:
             yield self.of(target, left - 1)
 
 
-def _length(said: Mapping[str, Any], key: str) -> int | None:
+def _length_limit(said: Mapping[str, Any], key: str) -> int | None:
     value = said.get(key)
     if value is None:
         return None
@@ -105,7 +105,7 @@ def _text_at(said: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def _either(options: Iterable[str | None]) -> str | None:
+def _alternation(options: Iterable[str | None]) -> str | None:
     some = list(dict.fromkeys(option for option in options if option is not None))
     return None if not some else ANY if ANY in some else f"({' | '.join(f'({option})' for option in some)})"
 

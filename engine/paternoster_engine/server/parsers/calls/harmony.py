@@ -47,7 +47,7 @@ def read(reader: Reader, names: Collection[str]) -> Read[None]:
     last: type[Event] | None = None
     while (yield from reader.peek_solid()) != "":
         reader.commit()
-        header = yield from _header(reader, names)
+        header = yield from _read_header(reader, names)
         recipient, channel = _RECIPIENT.search(header), _CHANNEL.search(header)
         make: Callable[[str], Event]
         if recipient is not None and recipient[1] in names:
@@ -97,7 +97,7 @@ class _NextMessage:
         return self._kind(apart + text)
 
 
-def _header(reader: Reader, names: Collection[str]) -> Read[str]:
+def _read_header(reader: Reader, names: Collection[str]) -> Read[str]:
     """Read up to ``<|message|>``; empty where the text begins without a header.
 
     A header that is cut off is dropped, except for the name of a call.

@@ -82,15 +82,15 @@ class _JsonCall:
             if character == ",":
                 reader.place += 1
                 continue
-            key = yield from _string(reader)
+            key = yield from _read_string(reader)
             if key is None or (yield from reader.peek_solid()) != ":":
                 return told
             reader.place += 1
             begins = yield from reader.peek_solid()
             if told:
-                yield from _value(reader)
+                yield from _read_value(reader)
             elif key == "name":
-                name = yield from _string(reader)
+                name = yield from _read_string(reader)
                 if name not in self._names:
                     return False
                 self.name = name
@@ -101,10 +101,10 @@ class _JsonCall:
                 if not (yield from pass_object(reader, self._end) if begins == "{" else _pass_text(reader)):
                     return True
             elif key in ARGUMENTS:
-                self.arguments = _as_arguments((yield from _value(reader)))
+                self.arguments = _as_arguments((yield from _read_value(reader)))
                 if self.arguments is None:
                     return False
-            elif (yield from _value(reader)) is None:
+            elif (yield from _read_value(reader)) is None:
                 return False
         reader.place += 1
         if not told:
@@ -170,7 +170,7 @@ def _pass_text(reader: Reader) -> Read[bool]:
     return (yield from pass_string(reader, Arguments, '"'))
 
 
-def _value(reader: Reader) -> Read[str | None]:
+def _read_value(reader: Reader) -> Read[str | None]:
     """The text of any value; None where there is none."""
     begins = yield from reader.peek_solid()
     start = reader.place
@@ -224,14 +224,14 @@ def _skip_nested(reader: Reader) -> Read[bool]:
     return False
 
 
-def _string(reader: Reader) -> Read[str | None]:
+def _read_string(reader: Reader) -> Read[str | None]:
     if (yield from reader.peek_solid()) != '"':
         return None
     text = yield from reader.match(_STRING, MAX_NAME)
-    return None if text is None else _decoded(text)
+    return None if text is None else _decode_string(text)
 
 
-def _decoded(text: str) -> str | None:
+def _decode_string(text: str) -> str | None:
     """What a JSON string says; None for what is none, and for lone surrogates, which nothing can send."""
     try:
         value: str = json.loads(text, strict=False)
@@ -247,4 +247,4 @@ def _as_arguments(text: str | None) -> str | None:
         return text
     if text == "null":
         return "{}"
-    return _decoded(text) if text.startswith('"') else None
+    return _decode_string(text) if text.startswith('"') else None

@@ -88,16 +88,16 @@ class _PythonicCall:
             return False
         self._name = name
         reader.place += 1
-        if not (yield from self._arguments(reader)):
+        if not (yield from self._read_arguments(reader)):
             if self._announced or reader.starved:
-                yield from self._announce(reader, cut=not self._announced)
+                yield from self._announce_call(reader, cut=not self._announced)
                 reader.reject(len(reader.held))
             return self._announced
-        yield from self._announce(reader)
+        yield from self._announce_call(reader)
         yield Arguments("}")
         return True
 
-    def _announce(self, reader: Reader, *, cut: bool = False) -> Read[None]:
+    def _announce_call(self, reader: Reader, *, cut: bool = False) -> Read[None]:
         """Commit what was read as a call's; ``cut``: the text ended before its first argument."""
         reader.commit()
         if not self._announced:
@@ -105,7 +105,7 @@ class _PythonicCall:
             yield Call(self._name)
             yield Arguments("" if cut else "{")
 
-    def _arguments(self, reader: Reader) -> Read[bool]:
+    def _read_arguments(self, reader: Reader) -> Read[bool]:
         """False where they end before the closing parenthesis, or are none."""
         while True:
             character = yield from reader.peek_solid()
@@ -114,23 +114,23 @@ class _PythonicCall:
             if character == ")":
                 reader.place += 1
                 return True
-            before = yield from self._before(reader)
+            before = yield from self._read_keyword(reader)
             if before is None and not self._announced:
                 return False
             if before is not None and (yield from reader.peek()) in ("'", '"'):
-                yield from self._announce(reader)
-                if not (yield from self._text(reader, before)):
+                yield from self._announce_call(reader)
+                if not (yield from self._read_strings(reader, before)):
                     return False
-            elif not (yield from self._other(reader, before)):
+            elif not (yield from self._read_value(reader, before)):
                 return False
             if (yield from reader.peek_solid()) == ",":
                 reader.place += 1
 
-    def _before(self, reader: Reader) -> Read[str | None]:
+    def _read_keyword(self, reader: Reader) -> Read[str | None]:
         """JSON before a value: a comma and the name, empty for a name that has a value already; None without a name."""
         start = reader.place
         name = None if reader.held[start] in _NO_KEYWORD else (yield from reader.match(_KEYWORD, MAX_NAME))
-        if name is None or (yield from reader.peek_solid()) != "=" or (yield from _doubled(reader)):
+        if name is None or (yield from reader.peek_solid()) != "=" or (yield from _is_comparison(reader)):
             reader.place = start
             return None
         reader.place += 1
@@ -141,7 +141,7 @@ class _PythonicCall:
         self._seen.add(name)
         return f"{comma}{json.dumps(name, ensure_ascii=False)}: "
 
-    def _text(self, reader: Reader, before: str) -> Read[bool]:
+    def _read_strings(self, reader: Reader, before: str) -> Read[bool]:
         """Give away a string, or several next to each other, while they are written."""
 
         def make(text: str) -> Arguments:
@@ -154,24 +154,24 @@ class _PythonicCall:
             if not (yield from pass_string(reader, make, quote)):
                 return False
         yield Arguments('"' if before else "")
-        return quote in (",", ")") or (yield from self._other(reader, None))
+        return quote in (",", ")") or (yield from self._read_value(reader, None))
 
-    def _other(self, reader: Reader, before: str | None) -> Read[bool]:
+    def _read_value(self, reader: Reader, before: str | None) -> Read[bool]:
         """Give away a value at its end, as JSON or, if it is no literal, unchanged: the first of a call must be one."""
         start = reader.place
         if not (yield from _pass_value(reader)):
             return False
         text = reader.held[start : reader.place].strip()
-        value = None if before is None else _literal(text)
+        value = None if before is None else _json_of_literal(text)
         if value is None and not self._announced:
             return False
-        yield from self._announce(reader)
+        yield from self._announce_call(reader)
         if before != "":
             yield Arguments((before or "") + (text if value is None else value))
         return True
 
 
-def _doubled(reader: Reader) -> Read[bool]:
+def _is_comparison(reader: Reader) -> Read[bool]:
     """Whether the next character, an equals sign, has one behind it."""
     reader.place += 1
     following = yield from reader.peek()
@@ -202,7 +202,7 @@ def _pass_value(reader: Reader) -> Read[bool]:
     return False
 
 
-def _literal(text: str) -> str | None:
+def _json_of_literal(text: str) -> str | None:
     """As JSON: what is JSON already stays as it is; None where it is no literal."""
     try:
         if is_json(text):
@@ -210,14 +210,14 @@ def _literal(text: str) -> str | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(f"({text}\n)", mode="eval").body
-        made = json.dumps(_value(tree), ensure_ascii=False, allow_nan=False)
+        made = json.dumps(_value_of_node(tree), ensure_ascii=False, allow_nan=False)
         made.encode()
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return None
     return made
 
 
-def _value(node: ast.expr) -> Any:
+def _value_of_node(node: ast.expr) -> Any:
     """Raises ``ValueError``, and ``TypeError`` for a key that is no text."""
     match node:
         case ast.Constant(value=str() | bool() | int() | float() | None as value):
@@ -227,14 +227,14 @@ def _value(node: ast.expr) -> Any:
         case ast.Name(id=name) if name in _JSON_NAMES:
             return _JSON_NAMES[name]
         case ast.List(elts=items) | ast.Tuple(elts=items):
-            return [_value(item) for item in items]
+            return [_value_of_node(item) for item in items]
         case ast.Dict(keys=keys, values=values):
-            return {_key(key): _value(value) for key, value in zip(keys, values, strict=True)}
+            return {_key_of_node(key): _value_of_node(value) for key, value in zip(keys, values, strict=True)}
     raise ValueError(f"{type(node).__name__} is no literal")
 
 
-def _key(node: ast.expr | None) -> str:
-    value = None if node is None else _value(node)
+def _key_of_node(node: ast.expr | None) -> str:
+    value = None if node is None else _value_of_node(node)
     if not isinstance(value, str):
         raise TypeError("a key must be a text")
     return value

@@ -71,7 +71,7 @@ def _begins_call(rest: str, marker: str, tools: Collection[str]) -> bool:
 
 def _read_call(reader: Reader, tools: Mapping[str, Mapping[str, Any]], types: dict[str, ArgumentTypes]) -> Read[bool]:
     """``types``: of tools that have been called."""
-    name = yield from _named(reader)
+    name = yield from _read_name(reader)
     if name is None or name not in tools:
         return False
     reader.commit()
@@ -83,7 +83,7 @@ def _read_call(reader: Reader, tools: Mapping[str, Mapping[str, Any]], types: di
         yield from reader.peek_solid()
         if not (yield from reader.take(PARAMETER)):
             break
-        key = yield from _named(reader)
+        key = yield from _read_name(reader)
         if key is None or not (yield from pass_named(reader, key.strip(), seen, VALUE_ENDS, of_tool, line_breaks=True)):
             # Cut off.
             reader.reject(len(reader.held))
@@ -101,7 +101,7 @@ def _read_call(reader: Reader, tools: Mapping[str, Mapping[str, Any]], types: di
     return True
 
 
-def _named(reader: Reader) -> Read[str | None]:
+def _read_name(reader: Reader) -> Read[str | None]:
     """A name and the ``>`` behind it."""
     name = yield from reader.match(_NAME, MAX_NAME)
     return name if name is not None and (yield from reader.take(">")) else None

@@ -41,7 +41,7 @@ def pass_string(reader: Reader, make: Callable[[str], Event], quote: str) -> Rea
                 # More text decides whether this is the closing quote, or which escape it is.
                 break
             elif found := _ESCAPE.match(reader.held, place):
-                text, place = _decoded(found, quote), found.end()
+                text, place = _decode_escape(found, quote), found.end()
             else:
                 text, place = reader.held[place], place + 1
             decoded += pairs.joined(text, last=closed)
@@ -74,7 +74,7 @@ class _Pairs:
             yield REPLACEMENT if "\udc00" <= text[:1] <= "\udfff" else text
 
 
-def _decoded(escape: re.Match[str], quote: str) -> str:
+def _decode_escape(escape: re.Match[str], quote: str) -> str:
     for kind, base in (("octal", 8), ("x", 16), ("u", 16), ("U", 16)):
         if escape[kind] is not None:
             number = int(escape[kind], base)

@@ -54,7 +54,7 @@ def pass_named(
             markers = (*markers, *(f"\n{marker}" for marker in markers))
         reader.commit()
         yield Arguments(f'{before}"')
-        if not (yield from reader.pass_value(markers, _escaped)):
+        if not (yield from reader.pass_value(markers, _escape_text)):
             return False
         yield Arguments('"')
         if line_breaks:
@@ -87,7 +87,7 @@ def _is_text(reader: Reader, others: frozenset[str]) -> Read[bool]:
     return not other
 
 
-def _escaped(text: str) -> Arguments:
+def _escape_text(text: str) -> Arguments:
     return Arguments(json.dumps(text, ensure_ascii=False)[1:-1])
 
 
@@ -114,7 +114,7 @@ def json_of(text: str, types: frozenset[str]) -> str:
     if types == {"string"}:
         return json.dumps(text, ensure_ascii=False)
     solid = text.strip()
-    value = _literal(solid)
+    value = _parse_literal(solid)
     kinds = tuple(kind for name in types - {"string"} for kind in TYPES[name])
     if isinstance(value, bool) and "boolean" not in types:
         kinds = ()
@@ -133,7 +133,7 @@ def is_json(text: str) -> bool:
     return True
 
 
-def _literal(text: str) -> Any:
+def _parse_literal(text: str) -> Any:
     """What JSON says, or Python, which models write as well; the text where it is neither."""
     if text in _PYTHON:
         return _PYTHON[text]
@@ -146,10 +146,10 @@ def _literal(text: str) -> Any:
 
 
 def _from_json(text: str) -> Any:
-    return json.loads(text, parse_constant=_refuse)
+    return json.loads(text, parse_constant=_reject_constant)
 
 
-def _refuse(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not of JSON")
 
 
