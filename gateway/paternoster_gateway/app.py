@@ -19,7 +19,7 @@ from paternoster_contract.http.routes import FORWARDED
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.supervise import supervise
 from paternoster_gateway.admission import admit, may_open_a_model, only_model, open_to
-from paternoster_gateway.balancer import Balancer
+from paternoster_gateway.dispatcher import Dispatcher
 from paternoster_gateway.errors import GatewayError, client_gone, install, unauthorized, unavailable
 from paternoster_gateway.keys import SentKeys
 from paternoster_gateway.known_parties import KnownParties
@@ -78,23 +78,31 @@ def create_app(
     def replica_hung(url: str, last_heard: float) -> None:
         metrics.hangs.inc()
         quarantine.replica_hung(url, last_heard)
+        dispatcher.balancer.on_engine_report(url, hung=True)
+
+    def replica_quiet(url: str) -> None:
+        quarantine.forget_left(url)
+        dispatcher.balancer.on_engine_report(url, hung=False)
 
     liveness = Liveness(
-        lambda url: proxy.healthy(url), lambda url: source.table.has(url), replica_hung, quarantine.forget_left
+        lambda url: proxy.healthy(url),
+        lambda url: source.table.has(url),
+        on_hang=replica_hung,
+        on_recovery=lambda url: dispatcher.balancer.on_engine_report(url, hung=False),
+        on_quiet=replica_quiet,
     )
     metrics.hung_gauge.set_function(lambda: len(liveness.hung))
-    balancer = Balancer(lambda: source.table, hung=lambda: liveness.hung)
+    dispatcher = Dispatcher()
     source = TableSource(routes, lambda: table_changed(), SentKeys(roots, GATEWAY_TO_OPERATOR), last_routes)
     metrics.table_age.set_function(lambda: source.age_seconds or 0.0)
     metrics.table_from_copy.set_function(lambda: source.origin is Origin.COPY)
-    proxy = Proxy(balancer, metrics, SentKeys(roots, GATEWAY_TO_ENGINE), liveness, quarantine)
+    proxy = Proxy(dispatcher, metrics, SentKeys(roots, GATEWAY_TO_ENGINE), liveness, quarantine)
 
     known, turns = KnownParties(), StartTurns()
 
     def table_changed() -> None:
-        balancer.release_held()
+        dispatcher.change_table(source.table)
         metrics.forget_all_but(source.table.models)
-        proxy.budgets.forget_all_but({(model, route.fleet) for model, route in source.table.models.items()})
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -196,7 +204,7 @@ def create_app(
 
     @app.get(paths.STATS)
     async def stats() -> Response:
-        numbers = metrics.stats(source.table.models, balancer.held, balancer.refused)
+        numbers = metrics.stats(source.table.models, dispatcher.held, dispatcher.rejected)
         return Response(numbers.model_dump_json(), media_type="application/json")
 
     @app.get(paths.METRICS)
@@ -204,7 +212,7 @@ def create_app(
         # Also here: an answer that began while the model was in the table may have ended since.
         metrics.forget_all_but(source.table.models)
         for model in source.table.models:
-            waiting = balancer.held(model)
+            waiting = dispatcher.held(model)
             metrics.held_gauge.labels(model).set(waiting)
             metrics.in_flight_gauge.labels(model).set(max(0, metrics.in_flight[model] - waiting))
             metrics.broken.labels(model)  # from 0 on, or rate() would not see the first

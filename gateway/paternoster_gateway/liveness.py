@@ -54,16 +54,18 @@ class Liveness:
         healthy: Callable[[str], Awaitable[bool]],
         listed: Callable[[str], bool] = lambda _: True,
         on_hang: Callable[[str, float], object] = lambda _url, _last_heard: None,
+        on_recovery: Callable[[str], object] = lambda _: None,
         on_quiet: Callable[[str], object] = lambda _: None,
     ) -> None:
         """``healthy`` probes a URL once; a hung replica is forgotten when it is not ``listed`` any more.
 
-        ``on_hang`` is called with the URL of a replica that is hung and when it was last heard, ``on_quiet`` with that
-        of one that owes nothing any more.
+        ``on_hang`` is called with the URL of a replica that is hung and when it was last heard, ``on_recovery`` with
+        that of one that is hung no longer, ``on_quiet`` with that of one that owes nothing any more.
         """
         self._healthy = healthy
         self._listed = listed
         self._on_hang = on_hang
+        self._on_recovery = on_recovery
         self._on_quiet = on_quiet
         self._hung: set[str] = set()
         self._waiting: dict[str, set[asyncio.Timeout]] = {}
@@ -163,4 +165,5 @@ class Liveness:
                 log.info("%s answers probes again", url)
                 break
         self._hung.discard(url)
+        self._on_recovery(url)
         self._heard(url)

@@ -1,18 +1,15 @@
 """Passing a request's body on and its answer back, byte by byte and without looking into them.
 
-Until the first byte of the answer a failed attempt can be repeated at another replica; after it the failure is told.
-A refusal is no failure: an engine whose queue is full says so at once, and asking again would only be more load. One
-other replica is asked, and only one that has not refused a request a moment ago; else the refusal is the answer. A
-budget bounds all retries of a fleet.
+Until the first byte of the answer a failed attempt can be repeated at another replica; after it the client gets the
+failure. :mod:`paternoster_gateway.routing.balancer` decides whether and where; the proxy classifies what an attempt
+came to. A refusal is no failure: an engine whose queue is full answers at once, and one more attempt is more load.
 """
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import NoReturn
 
 import aiohttp
@@ -24,7 +21,7 @@ from paternoster_contract.http.headers import NOT_SERVING
 from paternoster_contract.routing import Replica
 from paternoster_gateway import liveness
 from paternoster_gateway.admission import Admission
-from paternoster_gateway.balancer import Balancer
+from paternoster_gateway.dispatcher import Dispatcher
 from paternoster_gateway.errors import GatewayError, keys_refused, unavailable
 from paternoster_gateway.keys import SentKeys
 from paternoster_gateway.liveness import Liveness, Wait
@@ -39,8 +36,7 @@ from paternoster_gateway.quarantine import (
     quarantined,
     suspicion,
 )
-from paternoster_gateway.routing.limits import MAX_ATTEMPTS
-from paternoster_gateway.routing.retry_budget import RetryBudget, RetryBudgets
+from paternoster_gateway.routing.decisions import Result, Retry, RoutedRequest, Send
 from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
 
 log = logging.getLogger(__name__)
@@ -82,25 +78,11 @@ class Answer:
         await self.stack.aclose()
 
 
-class Next(Enum):
-    """Who may be asked after an attempt."""
-
-    NONE = "none"
-    """The answer is the client's."""
-    ONE_NOW = "one now"
-    """One other replica, if one is ready: this one answered at once, and its answer is as good as any other."""
-    ANY_NOW = "any now"
-    """Every other one that is ready: the client has no part in what went wrong."""
-    ANY = "any"
-    """Every one, also one that is not ready yet: this one does not serve."""
-
-
 @dataclass(slots=True)
 class Attempt:
     """What came of sending a call to one replica: an answer, or an error for the client where no other can be asked."""
 
     outcome: Answer | GatewayError
-    next: Next = Next.NONE
     reason: str = ""
     """Of a retry, for the metrics."""
     suspicion: Suspicion = Suspicion.NONE
@@ -116,15 +98,14 @@ class Proxy:
     """Sends calls to replicas."""
 
     def __init__(
-        self, balancer: Balancer, metrics: GatewayMetrics, keys: SentKeys, watched: Liveness, quarantine: Quarantine
+        self, dispatcher: Dispatcher, metrics: GatewayMetrics, keys: SentKeys, watched: Liveness, quarantine: Quarantine
     ) -> None:
-        self._balancer = balancer
+        self._dispatcher = dispatcher
         self._liveness = watched
         self._quarantine = quarantine
         self._metrics = metrics
         self._keys = keys
         self._session: aiohttp.ClientSession | None = None
-        self.budgets = RetryBudgets()
 
     async def open(self) -> None:
         self._session = aiohttp.ClientSession(
@@ -152,24 +133,28 @@ class Proxy:
 
     async def send(self, call: Call, admission: Admission) -> Answer:
         """The answer of some replica; raises :class:`GatewayError` when none could be had."""
-        budget = self.budgets.of(admission.model, admission.fleet)
-        budget.count_request(time.monotonic())
+        request = self._dispatcher.open_request(admission)
+        try:
+            return await self._send(request, call, admission)
+        except BaseException:
+            self._dispatcher.balancer.on_disconnect(request)
+            raise
+
+    async def _send(self, request: RoutedRequest, call: Call, admission: Admission) -> Answer:
         self._refuse_quarantined(call, admission)
-        tried: list[str] = []
         suspected: list[tuple[str, Attempt]] = []
-        replica = await self._balancer.acquire(admission)
-        refused = False
+        decision = await self._dispatcher.route(request, admission)
+        assert isinstance(decision, Send), "a new request has no result to return"
+        replica = decision.replica
         while True:
             self._refuse_quarantined(call, admission)  # the same body may have been in flight at another replica
-            attempt = await self._attempt(replica, call, admission, len(tried) + 1)
-            tried.append(replica.url)
+            attempt = await self._attempt(request, replica, call, admission)
             if attempt.suspicion is Suspicion.POSSIBLE:
                 suspected.append((replica.url, attempt))
             if attempt.suspicion is Suspicion.CERTAIN or await self._stopped_replicas(suspected) >= MAX_POSSIBLE:
                 self._put_in_quarantine(replica, call, admission)
             try:
-                # After a refusal only one more is asked, whatever comes of that.
-                following = None if refused else await self._following(attempt.next, admission, tried, budget)
+                following = await self._next_replica(request, admission)
             except BaseException:
                 await attempt.discard()
                 raise
@@ -179,7 +164,6 @@ class Proxy:
                 return attempt.outcome
             await attempt.discard()
             self._metrics.retries.labels(attempt.reason).inc()
-            refused = attempt.next is Next.ONE_NOW
             replica = following
 
     def _refuse_quarantined(self, call: Call, admission: Admission) -> None:
@@ -203,25 +187,21 @@ class Proxy:
         self._metrics.quarantined.inc()
         raise quarantined(call.model)
 
-    async def _following(
-        self, following: Next, admission: Admission, tried: Sequence[str], budget: RetryBudget
-    ) -> Replica | None:
-        """The replica to ask next, None for none; waits only where ``following`` says so."""
-        if following is Next.NONE or len(tried) >= MAX_ATTEMPTS:
+    async def _next_replica(self, request: RoutedRequest, admission: Admission) -> Replica | None:
+        """The replica for a retry, once there is one; None where the result of the last attempt is the client's."""
+        if request.retry is Retry.NONE:
             return None
-        if following is not Next.ANY and self._balancer.pick_for_retry(admission, tried) is None:
-            return None
-        if not budget.withdraw(time.monotonic()):
+        decision = await self._dispatcher.route(request, admission)
+        if isinstance(decision, Send):
+            return decision.replica
+        if decision.budget_exhausted:
             self._metrics.retries_denied.inc()
-            return None
-        if following is Next.ANY:
-            return await self._balancer.acquire(admission, tried)
-        return self._balancer.pick_for_retry(admission, tried)
+        return None
 
-    async def _attempt(self, replica: Replica, call: Call, admission: Admission, number: int) -> Attempt:
-        """Send ``call`` to ``replica`` and wait for the first piece of the answer; ``number`` counts from 1."""
-        stack = AsyncExitStack()
-        stack.enter_context(self._balancer.count_in_flight(replica))
+    async def _attempt(self, request: RoutedRequest, replica: Replica, call: Call, admission: Admission) -> Attempt:
+        """Send ``call`` to ``replica``, wait for the first piece of the answer and report what came of it."""
+        stack, number = AsyncExitStack(), len(request.tried)
+        stack.callback(self._dispatcher.balancer.on_attempt_end, request, replica.url)
         waits: Wait | None = None
         """For the headers, which come after the body was read and checked."""
         try:
@@ -231,45 +211,35 @@ class Proxy:
             if response.status == 401:
                 await stack.aclose()
                 log.warning("%s at %s refused the gateway's key: not of its fleet's root", replica.name, replica.url)
-                self._balancer.eject(replica)
-                return Attempt(keys_refused(call.model, number), Next.ANY_NOW, "status_401")
+                self._dispatcher.report(request, replica.url, Result.NOT_THE_ENGINE)
+                return Attempt(keys_refused(call.model, number), "status_401")
             if not is_status_of_engine(response.status):
                 await stack.aclose()
                 log.warning("%s answered with status %d, which no engine does", replica.url, response.status)
-                self._balancer.eject(replica)
+                self._dispatcher.report(request, replica.url, Result.NOT_THE_ENGINE)
                 message = f"A replica of `{call.model}` answered with a status that no engine has."
-                return Attempt(GatewayError(502, "BadGatewayError", message), Next.ANY_NOW, "bad_status")
+                return Attempt(GatewayError(502, "BadGatewayError", message), "bad_status")
             # The first piece belongs to the attempt: an engine that dies before it can be replaced.
             async with self._liveness.expecting(replica.url):
                 first = await response.content.readany()
-            chunks = self._body(call, admission.model, replica, response, first, stack)
+            chunks = self._body(request, call, replica, response, first, stack)
             answer = Answer(response.status, answer_headers(response.raw_headers), chunks, replica.url, number, stack)
-            following = self._after(response, replica)
-            return Attempt(answer, following, "not_serving" if following is Next.ANY else f"status_{response.status}")
+            result = _result_of(response)
+            self._dispatcher.report(request, replica.url, result)
+            return Attempt(answer, "not_serving" if result is Result.NOT_SERVING else f"status_{response.status}")
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             await stack.aclose()
             log.warning("%s did not answer: %s", replica.url, error_text(error))
-            self._balancer.eject(replica)
+            self._dispatcher.report(request, replica.url, Result.UNREACHABLE)
             reason = "hung" if replica.url in self._liveness.hung else "unreachable"
             message = f"{number} replicas of `{call.model}` did not answer."
             suspected = Suspicion.NONE if waits is None else suspicion(len(call.body), error, waits)
-            return Attempt(unavailable(message, 1), Next.ANY, reason, suspected)
+            return Attempt(unavailable(message, 1), reason, suspected)
         except BaseException:
             await stack.aclose()
             if waits is not None and len(call.body) > LONG_BODY and not (waits.silent_before or waits.answered):
                 self._quarantine.note_left(replica.url, _digest(call, admission), waits)
             raise
-
-    def _after(self, response: aiohttp.ClientResponse, replica: Replica) -> Next:
-        """Who may be asked after an answer, which is also noted for requests to come."""
-        if response.status not in REFUSALS or response.headers.get("x-should-retry") == "false":
-            return Next.NONE
-        if response.status == 503 and NOT_SERVING in response.headers:
-            self._balancer.eject(replica)
-            return Next.ANY
-        if response.status == 503:
-            self._balancer.mark_full(replica)
-        return Next.ONE_NOW
 
     async def _ask(self, replica: Replica, call: Call, admission: Admission) -> aiohttp.ClientResponse:
         assert self._session is not None
@@ -286,8 +256,8 @@ class Proxy:
 
     async def _body(
         self,
+        request: RoutedRequest,
         call: Call,
-        model: str,
         replica: Replica,
         response: aiohttp.ClientResponse,
         first: bytes,
@@ -301,8 +271,8 @@ class Proxy:
                     async with self._liveness.expecting(replica.url):
                         chunk = await response.content.readany()
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                self._metrics.broken.labels(model).inc()
-                self._balancer.eject(replica)
+                self._metrics.broken.labels(request.model).inc()
+                self._dispatcher.report(request, replica.url, Result.BROKEN)
                 log.warning("%s broke off an answer: %s", replica.url, error_text(error))
                 if not response.content_type.startswith("text/event-stream"):
                     raise
@@ -313,6 +283,15 @@ class Proxy:
                 # The client has gone: closing the connection tells the engine to stop.
                 response.close()
                 raise
+
+
+def _result_of(response: aiohttp.ClientResponse) -> Result:
+    """What an answer of an engine is to the balancer."""
+    if response.status not in REFUSALS or response.headers.get("x-should-retry") == "false":
+        return Result.ANSWERED
+    if response.status == 503:
+        return Result.NOT_SERVING if NOT_SERVING in response.headers else Result.FULL
+    return Result.REFUSED
 
 
 def _digest(call: Call, admission: Admission) -> bytes:

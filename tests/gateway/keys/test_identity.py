@@ -13,7 +13,7 @@ from paternoster_contract.access.identity import HEADER, Identity, of_plain_key
 from paternoster_contract.access.keys import digest
 from paternoster_contract.routing import RoutingTable
 from paternoster_gateway.admission import Admission, admit, open_to
-from paternoster_gateway.balancer import Balancer
+from paternoster_gateway.dispatcher import Dispatcher
 from paternoster_gateway.errors import GatewayError
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
@@ -77,11 +77,12 @@ def test_a_key_opens_nothing_once_it_has_expired() -> None:
 @pytest.mark.parametrize("keys", [True, False], ids=["tenants", "addresses"])
 async def test_one_sender_does_not_keep_all_held_places(keys: bool) -> None:
     table = RoutingTable(models={"m": route(max_held=4, hold_timeout_seconds=60)})
-    balancer = Balancer(lambda: table)
+    dispatcher = Dispatcher()
+    dispatcher.change_table(table)
 
     def hold(sender: str) -> asyncio.Task[Any]:
         admission = Admission("m", identity=Identity(tenant=sender)) if keys else Admission("m", peer=sender)
-        return asyncio.create_task(balancer.acquire(admission))
+        return asyncio.create_task(dispatcher.route(dispatcher.open_request(admission), admission))
 
     async def refused(*tasks: asyncio.Task[Any]) -> list[int]:
         await asyncio.sleep(0)
@@ -93,7 +94,7 @@ async def test_one_sender_does_not_keep_all_held_places(keys: bool) -> None:
     quiet = [hold("quiet") for _ in range(3)]
     assert await refused(*quiet) == [2], "two each"
     assert await refused(*flood) == [2, 3, 4, 5], "the latest go"
-    assert balancer.held("m") == 4
+    assert dispatcher.held("m") == 4
     for task in (*flood, *quiet):
         task.cancel()
     await asyncio.gather(*flood, *quiet, return_exceptions=True)

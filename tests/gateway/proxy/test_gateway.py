@@ -12,8 +12,9 @@ from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route
 from paternoster_contract import __version__
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_gateway.admission import Admission
-from paternoster_gateway.balancer import Balancer
+from paternoster_gateway.dispatcher import Dispatcher
 from paternoster_gateway.errors import GatewayError
+from paternoster_gateway.routing.decisions import Result, Send
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 PATH = "/v1/chat/completions"
@@ -194,29 +195,31 @@ async def test_a_model_that_does_not_hold_says_when_to_come_again(
 async def test_refused_requests_are_demand_until_they_may_come_again() -> None:
     now = [100.0]
     table = RoutingTable(models={"m": ModelRoute(hold=False, retry_after_seconds=10)})
-    balancer = Balancer(lambda: table, clock=lambda: now[0])
+    dispatcher, admission = Dispatcher(clock=lambda: now[0]), Admission("m")
+    dispatcher.change_table(table)
     counts = []
     for now[0], comes in ((100.0, True), (105.0, True), (109.9, False), (110.0, False), (115.0, False)):
         if comes:
             with pytest.raises(GatewayError):
-                await balancer.acquire(Admission("m"))
-        counts.append(balancer.refused("m"))
+                await dispatcher.route(dispatcher.open_request(admission), admission)
+        counts.append(dispatcher.rejected("m"))
     assert counts == [1, 2, 2, 1, 0]
-    assert balancer.refused("another") == 0
+    assert dispatcher.rejected("another") == 0
 
 
 async def test_replicas_that_are_put_aside_are_waited_for_also_where_nothing_is_held() -> None:
     now = [100.0]
     replica = Replica(name="a", url="http://x", ready=True)
     table = RoutingTable(models={"m": ModelRoute(replicas=[replica], hold=False, hold_timeout_seconds=60)})
-    balancer = Balancer(lambda: table, clock=lambda: now[0])
-    balancer.eject(replica)
-    waiting = asyncio.create_task(balancer.acquire(Admission("m")))
+    dispatcher, admission = Dispatcher(clock=lambda: now[0]), Admission("m")
+    dispatcher.change_table(table)
+    dispatcher.report(dispatcher.open_request(admission), replica.url, Result.UNREACHABLE)
+    waiting = asyncio.create_task(dispatcher.route(dispatcher.open_request(admission), admission))
     await asyncio.sleep(0.05)
     assert not waiting.done()
     now[0] = 102.0
-    balancer.release_held()
-    assert await waiting == replica
+    dispatcher.change_table(table)
+    assert await waiting == Send(replica)
 
 
 @pytest.mark.parametrize(
@@ -290,15 +293,6 @@ async def test_metrics_speak(client: aiohttp.ClientSession, door: Door, start: S
     assert 'paternoster_gateway_broken_streams_total{model="m"} 0.0' in text
     assert f'paternoster_build_info{{component="gateway",version="{__version__}"}} 1.0' in text
     assert "process_resident_memory_bytes" in text
-
-
-def test_in_flight_counts_balance() -> None:
-    balancer = Balancer(RoutingTable)
-    replica = Replica(name="a", url="http://x", ready=True)
-    with pytest.raises(RuntimeError), balancer.count_in_flight(replica):
-        assert balancer.in_flight == {"http://x": 1}
-        raise RuntimeError
-    assert balancer.in_flight == {}
 
 
 async def test_a_model_that_left_takes_its_series_along(

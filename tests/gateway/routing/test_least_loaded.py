@@ -2,15 +2,14 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from contextlib import ExitStack
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
-from paternoster_gateway.admission import Admission
-from paternoster_gateway.balancer import Balancer
+from paternoster_gateway.routing.balancer import Balancer
+from paternoster_gateway.routing.decisions import RoutedRequest, Send
 from paternoster_gateway.routing.least_loaded import LeastLoaded
 
 NAMES = [f"pod-{i}" for i in range(6)]
@@ -72,28 +71,30 @@ happenings = st.lists(
 
 
 @given(happenings)
-async def test_the_balancer_follows_table_and_answers(happened: list[tuple[str, Any]]) -> None:
+def test_the_balancer_follows_table_and_answers(happened: list[tuple[str, Any]]) -> None:
     """Whatever was sent, answered and changed before, it picks a ready replica with the fewest in flight."""
     routes, load = table(set(NAMES)), Counter[str]()
-    balancer = Balancer(lambda: routes)
-    unanswered: list[tuple[str, ExitStack]] = []
+    balancer = Balancer()
+    balancer.on_table(routes)
+    unanswered: list[tuple[str, RoutedRequest]] = []
     for what, subject in happened:
         if what == "changed":
             routes = table(subject)
-            balancer.release_held()
+            balancer.on_table(routes)
         elif what == "answered" and unanswered:
             name, sent = unanswered.pop(subject % len(unanswered))
-            sent.close()
+            balancer.on_attempt_end(sent, name)
             load[name] -= 1
         elif what == "asked":
             able = [r for r in routes.models["m"].replicas if r.ready and r.url not in subject]
             if not able:
                 continue
-            picked = await balancer.acquire(Admission("m"), tried=subject)
-            assert picked in able
-            assert load[picked.url] == min(load[r.url] for r in able)
-            sent = ExitStack()
-            sent.enter_context(balancer.count_in_flight(picked))
-            unanswered.append((picked.url, sent))
-            load[picked.url] += 1
+            request = balancer.open_request("m", "", 0.0)
+            request.tried.extend(subject)
+            decision = balancer.route(request, routes.models["m"], 0.0)
+            assert isinstance(decision, Send)
+            assert decision.replica in able
+            assert load[decision.replica.url] == min(load[r.url] for r in able)
+            unanswered.append((decision.replica.url, request))
+            load[decision.replica.url] += 1
     assert balancer.in_flight == {name: count for name, count in load.items() if count}

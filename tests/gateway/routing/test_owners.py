@@ -10,8 +10,8 @@ from tests.gateway.fakes import Behave, Door, FakeEngine, answer, stats, until
 
 from paternoster_contract.access.keys import digest
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
-from paternoster_gateway.admission import Admission
-from paternoster_gateway.balancer import Balancer
+from paternoster_gateway.routing.balancer import Balancer
+from paternoster_gateway.routing.decisions import Decision, Result, Send
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 URL = "/v1/chat/completions"
@@ -79,25 +79,28 @@ async def test_requests_refused_for_one_fleet_are_no_demand_for_the_next(
     assert models["m"]["refused"] == 0
 
 
-async def test_a_replica_that_is_put_aside_takes_no_namesake_along() -> None:
+def test_an_ejected_replica_leaves_its_namesake_ready() -> None:
     balancer, one, two = namesakes()
-    balancer.eject(one)
-    asked = asyncio.create_task(balancer.acquire(Admission("other")))
-    await asyncio.sleep(0)
-    assert asked.done(), "at once, and not when its namesake is asked again"
-    assert await asked == two
-    assert await balancer.acquire(Admission("other"), tried={one.url}) == two
+    failed = balancer.open_request("m", "", 100.0)
+    balancer.on_result(failed, one.url, Result.UNREACHABLE, 100.0)
+    assert sent(balancer, "other") == Send(two)
+    assert not isinstance(sent(balancer, "m"), Send)
 
 
 def test_what_one_has_in_flight_is_no_load_of_its_namesake() -> None:
     balancer, one, two = namesakes()
-    with balancer.count_in_flight(one):
-        assert balancer.in_flight[one.url] == 1
-        assert balancer.in_flight[two.url] == 0
+    assert sent(balancer, "m") == Send(one)
+    assert (balancer.in_flight[one.url], balancer.in_flight[two.url]) == (1, 0)
+
+
+def sent(balancer: Balancer, model: str) -> Decision:
+    return balancer.route(balancer.open_request(model, "", 100.0), balancer.table.models[model], 100.0)
 
 
 def namesakes() -> tuple[Balancer, Replica, Replica]:
-    """Two pods of one name in two namespaces, each the only one of its fleet, and a balancer whose clock stands."""
+    """Two pods of one name in two namespaces, each the only one of its fleet."""
     one, two = (Replica(name="pod-0", url=f"http://{host}:8000", ready=True) for host in ("a", "b"))
     table = RoutingTable(models={"m": ModelRoute(replicas=[one]), "other": ModelRoute(replicas=[two])})
-    return Balancer(lambda: table, clock=lambda: 100.0), one, two
+    balancer = Balancer()
+    balancer.on_table(table)
+    return balancer, one, two

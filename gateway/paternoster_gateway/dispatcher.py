@@ -1,0 +1,72 @@
+"""Runs the balancer on asyncio: the clock, and a future for each held request."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from paternoster_contract.routing import RoutingTable
+from paternoster_gateway.admission import Admission
+from paternoster_gateway.errors import unavailable
+from paternoster_gateway.routing.balancer import Balancer
+from paternoster_gateway.routing.decisions import Queue, Reject, Result, ReturnResult, RoutedRequest, Send
+
+
+class Dispatcher:
+    """Asks one balancer about each request and waits where it holds one; it decides nothing itself."""
+
+    def __init__(self, balancer: Balancer | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.balancer = balancer or Balancer()
+        self._clock = clock
+        self._waiting: dict[RoutedRequest, asyncio.Future[None]] = {}
+
+    def change_table(self, table: RoutingTable) -> None:
+        """Route by ``table`` from now on, held requests first."""
+        for request in self.balancer.on_table(table):
+            self._wake(request)
+
+    def open_request(self, admission: Admission) -> RoutedRequest:
+        return self.balancer.open_request(
+            admission.model, admission.fleet, self._clock(), name=admission.name, sender=admission.sender
+        )
+
+    async def route(self, request: RoutedRequest, admission: Admission) -> Send | ReturnResult:
+        """The decision for ``request``, once it is held no longer.
+
+        Raises :class:`GatewayError`: 503 for a rejection, and what :meth:`Admission.route` raises, at whatever moment.
+        """
+        while True:
+            row = admission.route(self.balancer.table)
+            decision = self.balancer.route(request, row, self._clock())
+            if isinstance(decision, Reject):
+                raise unavailable(decision.reason, decision.retry_after)
+            if not isinstance(decision, Queue):
+                return decision
+            if decision.evicted is not None:
+                self._wake(decision.evicted)
+            await self._wait(request, decision.until)
+
+    def report(self, request: RoutedRequest, url: str, result: Result) -> None:
+        """Report what came of the attempt at ``url``."""
+        self.balancer.on_result(request, url, result, self._clock())
+
+    def held(self, model: str) -> int:
+        return self.balancer.held(model)
+
+    def rejected(self, model: str) -> int:
+        return self.balancer.rejected(model, self._clock())
+
+    async def _wait(self, request: RoutedRequest, until: float) -> None:
+        """Until the balancer releases or evicts ``request``, at most ``until``."""
+        released = self._waiting[request] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(until - self._clock()):
+                await released
+        except TimeoutError:
+            return
+        finally:
+            del self._waiting[request]
+
+    def _wake(self, request: RoutedRequest) -> None:
+        released = self._waiting.get(request)
+        if released is not None and not released.done():
+            released.set_result(None)

@@ -1,0 +1,115 @@
+"""What the balancer decides for a request, and what it learns of an attempt."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from paternoster_contract.routing import Replica
+from paternoster_gateway.routing.retry_budget import RetryBudget
+
+RETRY_AFTER_SECONDS = 5
+"""``Retry-After`` of a rejection whose fleet sets none."""
+
+
+class Result(Enum):
+    """What came of an attempt."""
+
+    ANSWERED = "answered"
+    """The client gets this answer, whatever its status."""
+    REFUSED = "refused"
+    """The replica answered at once that it does not serve this request."""
+    FULL = "full"
+    """As ``REFUSED``; its queue is full, so other requests go elsewhere for a moment."""
+    NOT_SERVING = "not serving"
+    """The replica is loading or draining."""
+    NOT_THE_ENGINE = "not the engine"
+    """It refused the gateway's key, or answered with a status that no engine has."""
+    UNREACHABLE = "unreachable"
+    """It ended, hung or closed the connection before the first byte."""
+    BROKEN = "broken"
+    """It broke off its answer after the first byte."""
+
+
+class Retry(Enum):
+    """Which replicas may get a request after an attempt."""
+
+    NONE = "none"
+    """No other: the result is the client's."""
+    ONE_NOW = "one now"
+    """One other, if one is ready: its answer is as good as this one."""
+    ANY_NOW = "any now"
+    """Each other one that is ready: the client has no part in what went wrong."""
+    ANY = "any"
+    """Each one, also one that is not ready yet: this one does not serve."""
+
+
+RETRY_AFTER = {
+    Result.ANSWERED: Retry.NONE,
+    Result.REFUSED: Retry.ONE_NOW,
+    Result.FULL: Retry.ONE_NOW,
+    Result.NOT_SERVING: Retry.ANY,
+    Result.NOT_THE_ENGINE: Retry.ANY_NOW,
+    Result.UNREACHABLE: Retry.ANY,
+    Result.BROKEN: Retry.NONE,
+}
+EJECTING = frozenset({Result.NOT_SERVING, Result.NOT_THE_ENGINE, Result.UNREACHABLE, Result.BROKEN})
+"""Results after which the replica gets nothing for a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send the request to ``replica``; it counts as in flight there until its attempt ends."""
+
+    replica: Replica
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Hold the request; route it again when a change of the table releases it, at the latest at ``until``."""
+
+    until: float
+    evicted: "RoutedRequest | None" = None
+    """A held request that gives way to this one: route it again, too, and it is rejected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """Answer 503 with ``reason`` as the message."""
+
+    reason: str
+    retry_after: int = RETRY_AFTER_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnResult:
+    """Give the client what the last attempt came to: there is no retry."""
+
+    budget_exhausted: bool = False
+    """A replica could have got the request, and the retry budget of its fleet is used up."""
+
+
+Decision = Send | Queue | Reject | ReturnResult
+
+
+@dataclass(slots=True, eq=False)
+class RoutedRequest:
+    """One request on its way to a replica. The balancer alone changes it; the driver reads :attr:`retry`."""
+
+    model: str
+    """The first of its model's names."""
+    fleet: str
+    name: str
+    """The client's name for the model; may be empty."""
+    sender: str
+    """The tenant or address that its share of the held requests is counted for."""
+    budget: RetryBudget
+    tried: list[str] = field(default_factory=list)
+    """URLs of the replicas that it was sent to, in order."""
+    in_flight: list[str] = field(default_factory=list)
+    """URLs of replicas where an attempt has not ended."""
+    retry: Retry = Retry.NONE
+    """What the result of the last attempt allows: ``NONE``, and there is nothing to route."""
+    is_last_attempt: bool = False
+    hold_until: float | None = None
+    """When it gives up, once it has been held since its last attempt."""
+    rejection: Reject | None = None
+    """Once another request has its place among the held ones."""
