@@ -175,7 +175,7 @@ class Simulation:
             pending=tuple(pod.name for pod in fleet.pending),
             draining=tuple(pod.name for pod in fleet.of(Phase.DRAINING)),
             engines=stats if dark is None else {name: s for name, s in stats.items() if not dark(name)},
-            held=len(gateway.held),
+            held=gateway.held,
             in_flight=gateway.in_flight,
             gateway_requests={"gateway": gateway.requests},
             startup_seconds=self._startup.average,

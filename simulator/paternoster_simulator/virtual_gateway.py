@@ -1,25 +1,26 @@
-"""The gateway in virtual time: who gets a request, who is asked next, and who waits for a replica."""
+"""Runs the gateway's balancer in virtual time: a timer for each held request, and engines that answer at once."""
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from paternoster_contract.routing import ModelRoute, RoutingTable
+from paternoster_contract.routing import Replica as RoutedReplica
 from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_engine.core.errors import AdmissionError, QueueFull
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_gateway.routing.least_loaded import LeastLoaded
-from paternoster_gateway.routing.limits import EJECTION_SECONDS, MAX_ATTEMPTS
-from paternoster_simulator.cost import TICKS_PER_SECOND, ticks
+from paternoster_gateway.routing.balancer import Balancer
+from paternoster_gateway.routing.decisions import Queue, Reject, Result, Retry, ReturnResult, RoutedRequest
+from paternoster_simulator.cost import TICKS_PER_SECOND, seconds, ticks
 from paternoster_simulator.events import EventQueue, Rank
 from paternoster_simulator.fleet import Pod
 from paternoster_simulator.outcome.records import Records, RequestOutcome
 from paternoster_simulator.prompts import filler, own_token, prompt
 from paternoster_simulator.replica.replica import Replica
 
-EJECTION = ticks(EJECTION_SECONDS)
-"""Picoseconds for which the gateway sends nothing to a replica that broke off."""
+MODEL = "model"
+"""Name of the only fleet in the routing table."""
 
 
 @dataclass(slots=True, eq=False)
@@ -29,15 +30,13 @@ class Ticket:
     number: int
     row: TraceRow
     arrival: int
-    attempts: int = 0
-    tried: list[str] = field(default_factory=list)
-    hold_until: int | None = None
-    """When a held request gives up."""
-    pod: Pod | None = None
+    routed: RoutedRequest
+    outcome: RequestOutcome = RequestOutcome.HELD_TOO_LONG
+    """What it counts as if no further attempt is made."""
 
 
 class VirtualGateway:
-    """Takes requests in and keeps the record of what became of them."""
+    """Routes requests as the balancer decides, and records what became of them."""
 
     def __init__(
         self,
@@ -48,53 +47,59 @@ class VirtualGateway:
         hold_timeout: float,
         wake: Callable[[Pod, Replica], None],
         idle: Callable[[Pod, int], None],
+        balancer: Balancer | None = None,
     ) -> None:
         self.records = Records()
         self.requests = 0
-        self.in_flight = 0
-        self.held: deque[Ticket] = deque()
         self._events = events
         self._prefix_cache = prefix_cache
-        self._max_held = max_held
-        self._hold_timeout = ticks(hold_timeout)
+        self._row = ModelRoute(max_held=max_held, hold_timeout_seconds=hold_timeout)
         self._wake = wake
         self._idle = idle
         self._pods: dict[str, Pod] = {}
-        self._balancer = LeastLoaded()
-        self._ejected_until: dict[str, int] = {}
+        """Those that are ready, by URL, which is the name."""
+        self._balancer = balancer or Balancer()
+        self._held: dict[RoutedRequest, tuple[Ticket, int]] = {}
+        """Each with the moment at which it is routed again."""
         self._tickets: dict[str, Ticket] = {}
+        """Of requests in flight."""
         self._params: dict[int, SamplingParams] = {}
-        self._turn = 0
+        self._change_table(0)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._tickets)
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
 
     @property
     def unanswered(self) -> int:
-        return self.in_flight + len(self.held)
+        return self.in_flight + self.held
 
     def arrive(self, row: TraceRow, now: int) -> None:
         """A client's request."""
         self.requests += 1
-        self._send(Ticket(self.requests, row, now), now)
+        self._route(Ticket(self.requests, row, now, self._balancer.open_request(MODEL, "", seconds(now))), now)
 
     def ready(self, pod: Pod, now: int) -> None:
-        """A pod may be sent requests; those held look again, first come first served."""
+        """A pod may be sent requests; held requests are routed again, first come first served."""
         self._pods[pod.name] = pod
-        self._balancer.add(pod.name)
-        for ticket in list(self.held):
-            self._look_again(ticket, now)
+        self._change_table(now)
 
     def leaving(self, pod: Pod, now: int) -> None:
-        """A pod takes no more."""
-        self._balancer.remove(pod.name)
-        self._pods.pop(pod.name, None)
+        """A pod gets no more requests."""
+        if self._pods.pop(pod.name, None) is not None:
+            self._change_table(now)
 
     def finished(self, pod: Pod, requests: list[Request], now: int) -> None:
         """These have had their last token."""
-        count = len(requests)
-        self.in_flight -= count
-        pod.serving.in_flight -= count
-        self._balancer.change(pod.name, -count)
+        pod.serving.in_flight -= len(requests)
         for request in requests:
             ticket = self._tickets.pop(request.request_id)
+            self._balancer.on_result(ticket.routed, pod.name, Result.ANSWERED, seconds(now))
+            self._balancer.on_attempt_end(ticket.routed, pod.name)
             assert request.first_token is not None
             self.records.add(
                 RequestOutcome.FINISHED,
@@ -109,95 +114,90 @@ class VirtualGateway:
             self._idle(pod, now)
 
     def broken(self, pod: Pod, requests: list[Request], now: int) -> None:
-        """An engine ended: streams that had begun are lost, the others try elsewhere."""
-        self.in_flight -= len(requests)
-        if requests:
-            self._ejected_until[pod.name] = now + EJECTION
-        for request in requests:
-            ticket = self._tickets.pop(request.request_id)
-            ticket.pod = None
-            if request.first_token is not None or ticket.attempts >= MAX_ATTEMPTS:
-                self._lose(ticket, RequestOutcome.BROKEN, request)
+        """An engine ended: streams that had begun are lost, the others may be retried."""
+        tickets = [(self._tickets.pop(request.request_id), request) for request in requests]
+        for ticket, request in tickets:
+            result = Result.UNREACHABLE if request.first_token is None else Result.BROKEN
+            self._balancer.on_attempt_end(ticket.routed, pod.name)
+            self._balancer.on_result(ticket.routed, pod.name, result, seconds(now))
+            ticket.outcome = RequestOutcome.BROKEN
+        for ticket, request in tickets:
+            if ticket.routed.retry is Retry.NONE:
+                self._lose(ticket, ticket.outcome, request)
             else:
-                ticket.tried.append(pod.name)
-                self._send(ticket, now)
+                self._route(ticket, now)
 
     def close(self) -> None:
         """The end of the simulation: what has no answer yet never gets one."""
-        for ticket in [*self.held, *self._tickets.values()]:
+        for ticket in [*(ticket for ticket, _ in self._held.values()), *self._tickets.values()]:
             self._lose(ticket, RequestOutcome.UNFINISHED)
-        self.held.clear()
+        self._held.clear()
         self._tickets.clear()
 
-    def _send(self, ticket: Ticket, now: int) -> None:
+    def _change_table(self, now: int) -> None:
+        replicas = [RoutedReplica.model_construct(name=name, url=name, ready=True) for name in self._pods]
+        self._row = self._row.model_copy(update={"replicas": replicas})
+        for routed in self._balancer.on_table(RoutingTable(models={MODEL: self._row})):
+            self._route_held(routed, now)
+
+    def _route_held(self, routed: RoutedRequest, now: int) -> None:
+        self._route(self._held[routed][0], now)
+
+    def _route(self, ticket: Ticket, now: int) -> None:
+        """Do what the balancer decides for a request, until it is in flight, held or lost."""
+        self._held.pop(ticket.routed, None)
         while True:
-            pod = self._pick(ticket, now)
-            if pod is None:
-                self._hold(ticket, now)
+            decision = self._balancer.route(ticket.routed, self._row, seconds(now))
+            if isinstance(decision, Queue):
+                self._hold(ticket, decision, now)
                 return
-            ticket.attempts += 1
-            engine, request = pod.serving, self._request(ticket, now)
-            idle = engine.end is None
-            before = engine.end
-            try:
-                engine.add(request, now)
-            except QueueFull:
-                if ticket.attempts >= MAX_ATTEMPTS:
-                    self._lose(ticket, RequestOutcome.REFUSED)
-                    return
-                ticket.tried.append(pod.name)
-                continue
-            except AdmissionError:
-                self._lose(ticket, RequestOutcome.REFUSED)
+            if isinstance(decision, Reject):
+                self._lose(ticket, RequestOutcome.HELD_TOO_LONG)
                 return
-            ticket.pod = pod
-            self._tickets[request.request_id] = ticket
-            self.in_flight += 1
-            engine.in_flight += 1
-            self._balancer.change(pod.name, 1)
-            if idle or engine.end != before:
-                self._wake(pod, engine)
-            return
+            if isinstance(decision, ReturnResult):
+                self._lose(ticket, ticket.outcome)
+                return
+            result = self._send(ticket, self._pods[decision.replica.url], now)
+            if result is None:
+                return
+            ticket.outcome = RequestOutcome.REFUSED
+            self._balancer.on_result(ticket.routed, decision.replica.url, result, seconds(now))
+            self._balancer.on_attempt_end(ticket.routed, decision.replica.url)
+            if ticket.routed.retry is Retry.NONE:
+                self._lose(ticket, ticket.outcome)
+                return
 
-    def _pick(self, ticket: Ticket, now: int) -> Pod | None:
-        self._turn += 1
-        avoid: set[str] | tuple[str, ...] = ()
-        if self._ejected_until or ticket.tried:
-            self._ejected_until = {name: until for name, until in self._ejected_until.items() if until > now}
-            avoid = {*ticket.tried, *self._ejected_until}
-        name = self._balancer.pick(avoid=avoid, turn=self._turn)
-        return None if name is None else self._pods[name]
+    def _send(self, ticket: Ticket, pod: Pod, now: int) -> Result | None:
+        """Send the request to a pod's engine; the result where it is refused at once."""
+        engine, request = pod.serving, self._request(ticket, now)
+        before = engine.end
+        try:
+            engine.add(request, now)
+        except QueueFull:
+            return Result.FULL
+        except AdmissionError:
+            return Result.ANSWERED
+        self._tickets[request.request_id] = ticket
+        engine.in_flight += 1
+        if before is None or engine.end != before:
+            self._wake(pod, engine)
+        return None
 
-    def _hold(self, ticket: Ticket, now: int) -> None:
-        if ticket.hold_until is None:
-            ticket.hold_until = now + self._hold_timeout
-        if len(self.held) >= self._max_held or ticket.hold_until <= now:
-            self._lose(ticket, RequestOutcome.HELD_TOO_LONG)
-            return
-        ticket.tried.clear()
-        self.held.append(ticket)
-        self._wait(ticket, now)
+    def _hold(self, ticket: Ticket, decision: Queue, now: int) -> None:
+        # A float of seconds is coarser than a tick: the next one may not be the past.
+        again = max(ticks(decision.until), now + 1)
+        self._held[ticket.routed] = ticket, again
+        if decision.evicted is not None:
+            self._route_held(decision.evicted, now)
 
-    def _wait(self, ticket: Ticket, now: int) -> None:
-        # An ejected replica returns without an event from the fleet.
-        assert ticket.hold_until is not None
-        again = min(ticket.hold_until, now + EJECTION)
-        self._events.push(again, Rank.LIFE, lambda now: self._look_again(ticket, now, timer=True))
+        def look_again(now: int) -> None:
+            if self._held.get(ticket.routed) == (ticket, now):
+                self._route(ticket, now)
 
-    def _look_again(self, ticket: Ticket, now: int, *, timer: bool = False) -> None:
-        if ticket not in self.held:
-            return
-        assert ticket.hold_until is not None
-        if self._pick(ticket, now) is not None:
-            self.held.remove(ticket)
-            self._send(ticket, now)
-        elif ticket.hold_until <= now:
-            self.held.remove(ticket)
-            self._lose(ticket, RequestOutcome.HELD_TOO_LONG)
-        elif timer:
-            self._wait(ticket, now)
+        self._events.push(again, Rank.LIFE, look_again)
 
     def _lose(self, ticket: Ticket, outcome: RequestOutcome, request: Request | None = None) -> None:
+        self._balancer.on_disconnect(ticket.routed)
         begun = request is not None and request.first_token is not None
         self.records.add(
             outcome,

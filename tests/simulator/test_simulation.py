@@ -208,7 +208,7 @@ def test_requests_are_held_until_a_replica_is_ready() -> None:
 def test_requests_are_held_only_so_many_and_so_long() -> None:
     outcome = run(
         traffic(10, 0.5), Script(lambda observation: Action(1)), start=0,
-        fleet=FleetSettings(max_held_requests=3, hold_timeout_seconds=9),
+        fleet=FleetSettings(max_held_requests=3, hold_timeout_seconds=9.2),
     )  # fmt: skip
     assert set(outcome.records.outcome) == {RequestOutcome.HELD_TOO_LONG, RequestOutcome.FINISHED}
     assert outcome.finished < 10
