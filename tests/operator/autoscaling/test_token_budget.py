@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.operator.autoscaling.law_inputs import LawState, decide, law_state, policy, seen, step_sums
@@ -62,6 +63,12 @@ def test_a_queue_does_not_move_it() -> None:
     """A larger step reads the same prompts no sooner, and what it raised was lowered again for ever."""
     decision, _ = said(tuned(), state(1152), waiting=20)
     assert (decision.target, decision.reason) == (1152, Reason.WITHIN_TOLERANCE)
+
+
+@pytest.mark.parametrize("current", [1088, 1120, 1216])
+def test_a_change_of_less_than_a_tenth_is_no_change(current: int) -> None:
+    decision, _ = said(tuned(), state(current))
+    assert (decision.target, decision.reason) == (current, Reason.WITHIN_TOLERANCE)
 
 
 def test_room_is_taken_when_steps_have_become_shorter() -> None:

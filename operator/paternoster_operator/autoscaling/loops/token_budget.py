@@ -81,15 +81,17 @@ class TokenBudgetLoop:
         if (held := hold_after("changed", state.changed, cooldown, current, now)) is not None:
             return held
         # What is between the limit and what is aimed at is for steps with more beside the prompt than usual.
-        limit = slo.itl * self.tuning.itl_margin
+        margin = self.tuning.itl_margin
+        limit = slo.itl * margin
         fits, step_seconds = steps.largest_step(limit), steps.mixed_step(current)
         if fits is None or step_seconds is None:
             return Outcome(current, Reason.INSUFFICIENT_DATA, "the time of a step is not known yet")
         room = self._within(capacity, fits)
         duration = f"a step of {current} tokens takes {step_seconds * 1000:.0f} ms"
-        if room > current:
+        # A change by less than that margin would follow the noise of the fit, in many small moves.
+        if room * margin > current or current < room == capacity:
             return Outcome(room, Reason.HEADROOM_AVAILABLE, f"{duration} < {limit * 1000:.0f} ms")
-        if room == current:
+        if room >= current * margin:
             return Outcome(current, Reason.WITHIN_TOLERANCE, f"{duration}, aimed at {limit * 1000:.0f} ms")
         return Outcome(room, Reason.LATENCY_ABOVE_TARGET, f"{duration} > {limit * 1000:.0f} ms")
 
