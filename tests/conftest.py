@@ -1,6 +1,7 @@
 """What the whole suite shares: no verdict by the clock or by the tests before, and the order of its files."""
 
 import gc
+import logging
 import sys
 import zlib
 from collections import defaultdict
@@ -79,3 +80,12 @@ def pytest_collection_finish() -> None:
     """What all files import stays to the end: the collector need not look at these objects again and again."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def keep_root_log_level() -> Generator[None]:
+    """Commands that a test runs in this process set the root logger's level, which other tests read messages by."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
