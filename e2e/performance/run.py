@@ -38,8 +38,8 @@ METRICS = {
 }
 """What is measured, and what it is called in the table."""
 NUM_CHANGES = 50
-QUIET_SECONDS = 10
-"""Before the steady state, for the last echoes of settling to end."""
+QUIET_SECONDS = 40
+"""Before the steady state: rates in a status rise for the 30 s of their window, and each rise is a write."""
 PATIENCE_SECONDS = 1200
 """Time for all fleets to settle, and beyond which something is broken and not slow."""
 
