@@ -14,6 +14,7 @@ import os
 import shlex
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -34,6 +35,14 @@ from paternoster_engine.bench.requests.prompts import PromptSource, default_text
 
 PACKAGES = ("common", "operator", "engine", "kernels", "gateway", "simulator")
 ROOT = Path(__file__).resolve().parents[2]
+SERVE = """\
+import argparse
+from paternoster_engine.commands import serve
+parser = argparse.ArgumentParser()
+serve.add_arguments(parser)
+raise SystemExit(serve.run(parser.parse_args()))
+"""
+"""The subcommand without the console script, whose module is this environment's and need not exist in the commit."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,8 @@ def checkout(commit: str, folder: Path) -> Iterator[Path]:
 @contextmanager
 def served(tree: Path, flags: Sequence[str]) -> Iterator[str]:
     """The address of an engine that runs the packages of ``tree``."""
-    process, url = serve(flags, PYTHONPATH=os.pathsep.join(str(tree / package) for package in PACKAGES))
+    command = (sys.executable, "-c", SERVE)
+    process, url = serve(flags, command, PYTHONPATH=os.pathsep.join(str(tree / package) for package in PACKAGES))
     try:
         yield url
     finally:

@@ -30,10 +30,15 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def serve(flags: Sequence[str], **environment: str) -> tuple[subprocess.Popen[str], str]:
+SERVE = (str(Path(sys.executable).with_name("paternoster")), "serve")
+
+
+def serve(
+    flags: Sequence[str], command: Sequence[str] = SERVE, **environment: str
+) -> tuple[subprocess.Popen[str], str]:
     """A server that is ready, and its address; raises ``RuntimeError`` when it ends before."""
-    command = [str(Path(sys.executable).with_name("paternoster")), "serve", "--port", "0", *flags]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | environment)
+    words = [*command, "--port", "0", *flags]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=os.environ | environment)
     assert process.stdout is not None
     for line in process.stdout:
         if found := re.match(r"listening on (http://\S+)", line):
