@@ -17,6 +17,7 @@ import multiprocessing
 import random
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,19 +39,36 @@ OF_LLM = (
     "/tokenize", "/detokenize",
 )  # fmt: skip
 MODELS = {**dict.fromkeys(OF_EMBEDDER, EMBEDDER), **dict.fromkeys(OF_LLM, MODEL)}
+_CHAT = {"messages": [{"role": "user", "content": "a"}]}
+_RERANK = ({"query": "a", "documents": ["a", "b"]},)
+_SCORE = ({"queries": "a", "documents": "a"}, {"text_1": "a", "text_2": "a"}, {"data_1": "a", "data_2": "a"})
+BASES = {
+    **dict.fromkeys(("/v1/rerank", "/v2/rerank", "/rerank"), _RERANK),
+    **dict.fromkeys(("/v1/score", "/score"), _SCORE),
+    "/v1/embeddings": ({"input": "a"},),
+    "/v1/chat/completions": (_CHAT,),
+    "/v1/completions": ({"prompt": "a"},),
+    "/v1/responses": ({"input": "a"},),
+    "/v1/messages": (_CHAT | {"max_tokens": 1},),
+    "/v1/messages/count_tokens": (_CHAT,),
+    "/tokenize": ({"prompt": "a"}, _CHAT),
+    "/detokenize": ({"tokens": [1]},),
+}
+"""The short fields of requests that are answered."""
 LARGEST, SMALLEST = 4 * 2**20, 2**12
-"""Bytes. Half of the bodies are as long as any may be; of the others many are within the bounds of their fields."""
+"""Bytes. Half of the invalid bodies are as long as any may be; many of the others are within their fields' bounds."""
 PERIOD_SECONDS = 0.01
 AGAIN = 3
 GONE_SECONDS = 60.0
 """What counts as the wait for the /health of a server that ended."""
 SHOWN = 10
+REASON_BYTES = 160
 ANSWER_SECONDS = 15
 """After which the client leaves: a long prompt may be computed for as long as it takes."""
 
 
 def watch(port: int, pid: int, orders: Connection) -> None:
-    """DraftTask /health all the time; at each order tell its longest wait in seconds and the most bytes since the last.
+    """Call /health all the time; at each order send its longest wait in seconds and the most bytes since the last.
 
     Of a wait, no more counts than the processor time that the server took meanwhile: on a busy machine it waits for
     its turn itself.
@@ -105,13 +123,15 @@ class Result:
     body: GeneratedBody
     size: int
     status: int
+    reason: str
+    """The first of what a refusal says."""
     silent: dict[str, float] = field(default_factory=dict)
     grown: dict[str, float] = field(default_factory=dict)
 
     def line(self) -> str:
         parts = (f"{name} {seconds:.3f} s {self.grown[name]:4.0f} MiB" for name, seconds in self.silent.items())
         sent = f"{self.size:>7} bytes to {self.body.path}  {self.body.name}"
-        return f"{'  '.join(parts)}  {self.status}  {self.case}  {sent}"
+        return f"{'  '.join(parts)}  {self.status}  {self.case}  {sent}  {self.reason}"
 
     def least(self, other: "Result") -> None:
         for name in self.silent:
@@ -130,11 +150,11 @@ class Fuzzer:
     def measure(self, case: str, attempt: int = 0) -> Result:
         """The body of this case, sent once; each attempt is a space longer, as what stopped a replica is refused."""
         body = self._generator.body(case)
-        data = body.of_size(_size(case) - AGAIN) + b" " * attempt
+        data = body.of_size(_size(case, body) - AGAIN) + b" " * attempt
         watched = {"gateway": self._gateway, "engine": self._engines[MODELS[body.path]]}
         time.sleep(0.05)
         before = {name: each.read()[1] for name, each in watched.items()}
-        result = Result(case, body, len(data), self._send(body.path, data))
+        result = Result(case, body, len(data), *self._send(body.path, data))
         time.sleep(5 * PERIOD_SECONDS)
         for name, each in watched.items():
             longest, most = each.read()
@@ -142,23 +162,27 @@ class Fuzzer:
             result.grown[name] = max(0.0, (most - before[name]) / 2**20)
         return result
 
-    def _send(self, path: str, data: bytes) -> int:
-        """The status, 0 for none."""
+    def _send(self, path: str, data: bytes) -> tuple[int, str]:
+        """The status, 0 for none, and the reason of a refusal."""
         connection = HTTPConnection("127.0.0.1", self._gateway.server.port, timeout=ANSWER_SECONDS)
         try:
             connection.request("POST", path, data, {"Content-Type": "application/json"})
             response = connection.getresponse()
-            response.read()
-            return response.status
-        except (OSError, HTTPException):
-            return 0
+            answer = response.read()
+            return response.status, "" if response.status == 200 else answer[:REASON_BYTES].decode(errors="replace")
+        except (OSError, HTTPException) as error:
+            return 0, repr(error)[:REASON_BYTES]
         finally:
             connection.close()
 
 
-def _size(case: str) -> int:
+def _size(case: str, body: GeneratedBody) -> int:
     draw = random.Random(f"{case} size")
-    return LARGEST if draw.random() < 0.5 else int(math.exp(draw.uniform(math.log(SMALLEST), math.log(LARGEST))))
+    return (
+        LARGEST
+        if not body.valid and draw.random() < 0.5
+        else int(math.exp(draw.uniform(math.log(SMALLEST), math.log(LARGEST))))
+    )
 
 
 @contextmanager
@@ -188,7 +212,7 @@ def fuzzed(folder: Path) -> Iterator[Fuzzer]:
         for server in (*servers.values(), gateway):
             server.wait_ready()
         with urlopen(f"{servers[MODEL].url}/openapi.json", timeout=60) as response:
-            generator = Generator(json.load(response), MODELS)
+            generator = Generator(json.load(response), MODELS, BASES)
         watched = {name: Watched(server) for name, server in (*servers.items(), ("gateway", gateway))}
         for each in watched.values():
             stack.callback(each.end)
@@ -224,8 +248,10 @@ def main() -> int:
             if above(result):
                 failed.append(result)
                 print(f"ABOVE A BOUND: {result.line()}", flush=True)
-    statuses = {status: sum(each.status == status for each in results) for status in {each.status for each in results}}
-    print(f"{len(results)} bodies, seed {args.seed}, by status: {dict(sorted(statuses.items()))}")
+    print(f"{len(results)} bodies, seed {args.seed}")
+    for name, valid in (("valid by the schema", True), ("others", False)):
+        statuses = Counter(each.status for each in results if each.body.valid == valid)
+        print(f"  {name}, by status: {dict(sorted(statuses.items()))}")
     for title in ("silent", "grown"):
         print(f"the worst by {title}:")
         for each in sorted(results, key=lambda result: -max(getattr(result, title).values()))[:SHOWN]:

@@ -2,6 +2,7 @@
 
 import json
 
+import jsonschema_rs
 import pytest
 
 from hostile.generated import MARK, Generator
@@ -15,6 +16,7 @@ BODY = {
         "parts": {"anyOf": [{"type": "array", "items": PART}, {"type": "null"}]},
         "bias": {"type": "object", "additionalProperties": {"type": "number"}},
         "seed": {"type": "integer", "minimum": 3},
+        "stop": {"type": "array", "maxItems": 4, "items": {"type": "string", "maxLength": 16}},
     },
 }
 
@@ -78,3 +80,12 @@ def test_most_are_json_and_every_field_and_kind_is_drawn(generator: Generator) -
     fields = {body.name.partition(".")[0].partition(":")[0] for body in bodies if body.path == "/a"}
     assert {"parts", "bias", "seed", "model"} <= fields
     assert len({body.kind for body in bodies}) >= 8
+
+
+def test_valid_bodies_hold_what_the_schema_allows(generator: Generator) -> None:
+    schema = {**BODY, "components": DOCUMENT["components"], "additionalProperties": False}
+    valid = [body for body in map(generator.body, CASES) if body.path == "/a" and body.valid]
+    for body in valid:
+        jsonschema_rs.validate(schema, json.loads(body.of_size(SIZE)))
+    assert len(valid) > len(CASES) / 8
+    assert {"parts", "bias", "stop"} <= {body.name.partition(".")[0].partition(":")[0] for body in valid}
