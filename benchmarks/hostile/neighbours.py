@@ -10,12 +10,11 @@ where an attack makes p99 more than 1.5 times, and 0.2 s, as long as alone, or a
 import argparse
 import asyncio
 import json
-import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from itertools import count, cycle
 from pathlib import Path
@@ -27,8 +26,9 @@ from rich.table import Table
 from tqdm import tqdm
 
 from hostile.attackers.attack_rows import ROWS, AttackRow
+from hostile.attackers.attacker_process import run_attackers
 from hostile.felt import Felt, compare, passes
-from hostile.shared_fleets import BENCHMARKS, EMBEDDING, KEYS, SharedFleets, shared_fleets
+from hostile.shared_fleets import EMBEDDING, KEYS, SharedFleets, shared_fleets
 from paternoster_contract.http import paths
 from paternoster_engine.bench.requests.prompts import default_text
 
@@ -36,8 +36,6 @@ PERIOD_SECONDS = 0.5
 """Between its requests."""
 OUTPUT = 16
 """Tokens of each of its answers."""
-START_SECONDS = 2.0
-"""From the first request of every attacker until they are felt."""
 QUIET_SECONDS = 20.0
 """In which engines end what attackers have left behind."""
 TIMEOUT_SECONDS = 20.0
@@ -113,7 +111,7 @@ class Neighbours:
         alone, attacked, answers = Felt(), Felt(), Counter[str]()
         async with self._token_budget(row):
             await self._client.ask_for(row.model, self._args.seconds / 2, alone)
-            async with self._attackers(row, answers):
+            async with run_attackers(self._urls, row, answers):
                 await self._client.ask_for(row.model, self._args.seconds, attacked)
             await self._await_quiet()
             await self._client.ask_for(row.model, self._args.seconds / 2, alone)
@@ -124,29 +122,6 @@ class Neighbours:
         for row in {row.model: row for row in ROWS}.values():
             for _ in range(WARM_UP):
                 await self._client.ask(row.model, Felt())
-
-    @asynccontextmanager
-    async def _attackers(self, row: AttackRow, answers: Counter[str]) -> AsyncIterator[None]:
-        """Beside attackers, whose ``answers`` are known at the end."""
-        command = [sys.executable, str(BENCHMARKS), "hostile.attacks", *self._urls]
-        command += ["--attackers", str(row.attackers), "--kind", row.kind]
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
-        try:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            with suppress(TimeoutError):  # thousands may take longer, and are felt by then
-                await asyncio.wait_for(process.stdout.readline(), TIMEOUT_SECONDS)
-            await asyncio.sleep(START_SECONDS)
-            yield
-            process.stdin.close()
-            with suppress(TimeoutError):
-                printed, _ = await asyncio.wait_for(process.communicate(), QUIET_SECONDS)
-                answers.update(json.loads(printed.splitlines()[-1]))
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
 
     @asynccontextmanager
     async def _token_budget(self, row: AttackRow) -> AsyncIterator[None]:

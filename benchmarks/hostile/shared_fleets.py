@@ -1,13 +1,13 @@
-"""Fleets that two tenants share, two of the attacker alone, and two gateways before them, each server a process."""
+"""Fleets that two tenants share, those of the attacker alone, and gateways before them, each server a process."""
 
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from hostile.fleet import MODEL, PATERNOSTER, Server, free_port, started
+from hostile.fleet import MODEL, PATERNOSTER, Fleet, Server, free_port, started
 from paternoster_contract.access import keys
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
@@ -22,6 +22,8 @@ IDENTITIES = {
     "capped": Identity(tenant="hostile", max_running=1),
 }
 """All limits but that of the last are the engine's defaults."""
+BOTH, ATTACKER = ("quiet", "hostile", "capped"), ("hostile",)
+"""Whose keys a fleet accepts."""
 GATEWAYS = 2
 BENCHMARKS = Path(__file__).resolve().parents[1]
 ENGINES = {
@@ -43,45 +45,66 @@ class SharedFleets:
 @contextmanager
 def shared_fleets(folder: Path) -> Iterator[SharedFleets]:
     """Fleets that are ready, at default limits; the files of keys and routes are in ``folder``."""
-    root = folder / "root"
-    root.write_text(secrets.token_hex())
-    engines = {model: _engine(folder, root.read_text(), model, flags) for model, flags in ENGINES.items()}
+    root = _root_key(folder)
+    engines = {model: _engine(folder, root, model, model, flags) for model, flags in ENGINES.items()}
     dribbling = free_port()
     command = [sys.executable, str(BENCHMARKS), "hostile.dribbling_engine", "--port", str(dribbling)]
     engines[DRIBBLING] = Server(DRIBBLING, command, dribbling, folder / "dribbling.log")
-    both, attacker = ("quiet", "hostile", "capped"), ("hostile",)
-    table = RoutingTable(
-        models={
-            CHAT: _route(CHAT, both, engines[CHAT]),
-            EMBEDDING: _route(EMBEDDING, both, engines[EMBEDDING]),
-            DRIBBLING: _route(DRIBBLING, attacker, engines[DRIBBLING]),
-            # The largest bounds that a manifest may have.
-            ASLEEP: _route(ASLEEP, attacker).model_copy(
-                update={"max_held": 2**31 - 1, "hold_timeout_seconds": 86_400.0}
-            ),
-        }
-    )
-    routes = folder / "routes.json"
-    routes.write_text(table.model_dump_json())
-    gateways = []
-    for number in range(GATEWAYS):
-        port = free_port()
-        command = [PATERNOSTER, "gateway", "--routes", str(routes), "--port", str(port), "--engine-key", str(root)]
-        gateways.append(Server(f"gateway-{number}", command, port, folder / f"gateway-{number}.log"))
+    models = {
+        CHAT: _route(CHAT, BOTH, engines[CHAT]),
+        EMBEDDING: _route(EMBEDDING, BOTH, engines[EMBEDDING]),
+        DRIBBLING: _route(DRIBBLING, ATTACKER, engines[DRIBBLING]),
+        ASLEEP: _sleeping_route(),
+    }
+    gateways = [_gateway(folder, f"gateway-{number}", models) for number in range(GATEWAYS)]
     with started([*engines.values(), *gateways]):
         yield SharedFleets(engines, gateways)
 
 
-def _engine(folder: Path, root: str, model: str, flags: tuple[str, ...]) -> Server:
-    key = folder / f"{model}-keys"
+@contextmanager
+def fleet_of_two(folder: Path, env: Mapping[str, str]) -> Iterator[Fleet]:
+    """Two engines of the chat model and a gateway, all ready; ``env`` is added to every process's environment."""
+    root = _root_key(folder)
+    engines = [_engine(folder, root, CHAT, f"engine-{number}", ENGINES[CHAT], env) for number in range(2)]
+    gateway = _gateway(folder, "gateway", {CHAT: _route(CHAT, BOTH, *engines), ASLEEP: _sleeping_route()}, env)
+    fleet = Fleet(engines, gateway)
+    with started(fleet.servers):
+        yield fleet
+
+
+def _root_key(folder: Path) -> str:
+    root = secrets.token_hex()
+    (folder / "root").write_text(root)
+    return root
+
+
+def _engine(
+    folder: Path, root: str, model: str, name: str, flags: tuple[str, ...], env: Mapping[str, str] | None = None
+) -> Server:
+    key = folder / f"{name}-keys"
     key.write_text(keys.derive(root, keys.GATEWAY_TO_ENGINE, model))
     port, admin = free_port(), free_port()
     command = [PATERNOSTER, "serve", "--served-model-name", model, "--port", str(port), "--admin-port", str(admin)]
     command += ["--threads", "1", "--api-keys", str(key), "--identity-header", *flags]
-    return Server(model, command, port, folder / f"{model}.log", {"OMP_NUM_THREADS": "1"}, admin_port=admin)
+    threads = {"OMP_NUM_THREADS": "1", **(env or {})}
+    return Server(name, command, port, folder / f"{name}.log", threads, admin_port=admin)
+
+
+def _gateway(folder: Path, name: str, models: Mapping[str, ModelRoute], env: Mapping[str, str] | None = None) -> Server:
+    routes, port = folder / "routes.json", free_port()
+    routes.write_text(RoutingTable(models=dict(models)).model_dump_json())
+    command = [PATERNOSTER, "gateway", "--routes", str(routes), "--port", str(port)]
+    command += ["--engine-key", str(folder / "root")]
+    return Server(name, command, port, folder / f"{name}.log", env or {})
 
 
 def _route(model: str, tenants: tuple[str, ...], *engines: Server) -> ModelRoute:
     identities = {keys.digest(KEYS[name]): IDENTITIES[name] for name in tenants}
     replicas = [Replica(name=engine.name, url=engine.url, ready=True) for engine in engines]
     return ModelRoute(fleet=model, key_digests=list(identities), identities=identities, replicas=replicas)
+
+
+def _sleeping_route() -> ModelRoute:
+    """The attacker's fleet without a replica, with the largest bounds that a manifest may have."""
+    bounds = {"max_held": 2**31 - 1, "hold_timeout_seconds": 86_400.0}
+    return _route(ASLEEP, ATTACKER).model_copy(update=bounds)

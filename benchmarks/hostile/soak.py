@@ -1,8 +1,9 @@
-"""Mixed load on a fleet of two, with processes stopped and killed, a full disk and a clock that jumps: nothing leaks.
+"""Mixed load on a fleet of two, with attacks, killed processes, a full disk and a clock that jumps: nothing leaks.
 
     python benchmarks hostile.soak --seconds 600 --json result.json
 
-Exit code 1 where a call had neither a whole answer nor an honest error, or something is still held when all is quiet.
+Another tenant attacks all the time, in one way after another. Exit code 1 where a call had neither a whole answer nor
+an honest error, or something is still held when all is quiet.
 """
 
 import argparse
@@ -11,10 +12,12 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +26,13 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
+from hostile.attackers.attack_rows import ROWS, AttackRow
+from hostile.attackers.attacker_process import START_SECONDS, run_attackers
 from hostile.calls import Caller, End, Outcomes
 from hostile.faults import Clock, full_disk, install_faketime, kill_and_restart, stop_and_continue
-from hostile.fleet import Fleet, engine_stats, gateway_stats, running
+from hostile.fleet import Fleet, engine_stats, gateway_stats
 from hostile.samples import Samples, descriptors, slope
+from hostile.shared_fleets import CHAT, fleet_of_two
 
 CALLERS = 24
 STOPPED_SECONDS = 12
@@ -37,6 +43,11 @@ MORE_DESCRIPTORS = 10
 """At the end than before the load: a connection or two of a pool."""
 GROWTH = 0.5 * 2**20
 """Bytes a second: a quarter of the leak that 1.2 MB prompts once were (840 MB in 7 minutes)."""
+ENGINE_ATTACKS = ("single bytes answered", "small chunks answered", "early hints")
+"""They need an engine of the attacker's own, which this fleet has not."""
+ATTACKS = tuple(row for row in ROWS if row.model == CHAT and row.kind not in ENGINE_ATTACKS)
+ATTACK_SECONDS = 25.0
+"""Of each attack, until the next."""
 SHORTEST_FOR_SLOPE = 240
 """Seconds of load: before, an engine still grows to what its batches need."""
 
@@ -49,6 +60,8 @@ class Result:
     ends: dict[str, dict[str, int]] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
     """What was done to the processes."""
+    attacks: Counter[str] = field(default_factory=Counter)
+    """Answers to attackers, by kind and status."""
     held: dict[str, Any] = field(default_factory=dict)
     """When all is quiet."""
     megabytes_per_minute: dict[str, float] = field(default_factory=dict)
@@ -57,20 +70,26 @@ class Result:
     faults: list[str] = field(default_factory=list)
 
 
-async def soak(folder: Path, seconds: float, callers: int = CALLERS, pause: float | None = None) -> Result:
+async def soak(
+    folder: Path,
+    seconds: float,
+    callers: int = CALLERS,
+    pause: float | None = None,
+    attacks: Sequence[AttackRow] = ATTACKS,
+) -> Result:
     """Load for ``seconds`` from ``callers`` at once; ``pause``: seconds before each fault (default: a tenth of all)."""
     clock = Clock(folder)
     result = Result(seconds)
     if not clock.available:
         print("no clock jumps: install Debian's package libfaketime", file=sys.stderr)
-    with running(folder, clock.env) as fleet:
+    with fleet_of_two(folder, clock.env) as fleet:
         outcomes, samples = Outcomes(), Samples()
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as session:
             await Caller(fleet.gateway.url, session, outcomes).short()
         before = {server.name: descriptors(server) for server in fleet.servers}
         pause = seconds / 10 if pause is None else pause
-        await _load(fleet, outcomes, samples, clock, seconds, callers, pause, result.done)
+        await _load(fleet, outcomes, samples, clock, callers, pause, attacks, result)
         await _until_quiet(fleet, before, result)
         for (kind, end), count in sorted(outcomes.counts.items()):
             result.ends.setdefault(kind, {})[end.value] = count
@@ -84,12 +103,12 @@ async def _load(
     outcomes: Outcomes,
     samples: Samples,
     clock: Clock,
-    seconds: float,
     callers: int,
     pause: float,
-    done: list[str],
+    attacks: Sequence[AttackRow],
+    result: Result,
 ) -> None:
-    ends = time.monotonic() + seconds
+    ends, done = time.monotonic() + result.seconds, result.done
 
     async def call(number: int) -> None:
         # A connection of its own each, as clients have.
@@ -119,21 +138,29 @@ async def _load(
                     clock.jump(offset)
                     done.append(f"clock {offset}")
 
+    async def attack() -> None:
+        for row in cycle(attacks):
+            if (left := ends - time.monotonic()) < START_SECONDS:
+                return
+            async with run_attackers([fleet.gateway.url], row, result.attacks):
+                await asyncio.sleep(min(ATTACK_SECONDS, left - START_SECONDS))
+
     async def look() -> None:
-        with tqdm(total=round(seconds), unit="s", desc="soak") as bar:
+        with tqdm(total=round(result.seconds), unit="s", desc="soak") as bar:
             while (left := ends - time.monotonic()) > 0:
                 for server in fleet.servers:
                     with suppress(Exception):  # it is being started anew
                         samples.take(server)
                 calls = {end.value: sum(n for (_, e), n in outcomes.counts.items() if e is end) for end in End}
                 bar.set_postfix(calls, refresh=False)
-                bar.update(round(seconds - left) - bar.n)
+                bar.update(round(result.seconds - left) - bar.n)
                 await asyncio.sleep(1)
 
     async with asyncio.TaskGroup() as tasks:
         for number in range(callers):
             tasks.create_task(call(number))
         tasks.create_task(break_things())
+        tasks.create_task(attack())
         tasks.create_task(look())
 
 
@@ -180,6 +207,7 @@ def show(result: Result, write: Callable[[object], None]) -> None:
         servers.add_row(name, str(first), str(last), str(result.megabytes_per_minute.get(name, "started anew")))
     write(servers)
     write("done to them: " + ", ".join(result.done))
+    write("answers to attackers, by status: " + ", ".join(f"{kind}: {n}" for kind, n in sorted(result.attacks.items())))
     write("\n".join(result.faults) or "nothing lost, nothing held")
 
 

@@ -62,6 +62,7 @@ class AttackKinds:
             "full KV cache": self.fill_kv_cache,
             "single bytes sent": self.send_single_bytes,
             "single bytes answered": self.receive_single_bytes,
+            "small chunks answered": self.receive_small_chunks,
             "early hints": self.receive_early_hints,
             "refused prompts": self.send_refused_prompt,
             "long prompts": self.send_long_prompt,
@@ -121,6 +122,10 @@ class AttackKinds:
         await self._post(
             "single bytes answered", bodies.COMPLETION, {"model": DRIBBLING, "prompt": "up", "stream": True}
         )
+
+    async def receive_small_chunks(self) -> None:
+        body = {"model": DRIBBLING, "prompt": "small chunks", "stream": True}
+        await self._post("small chunks answered", bodies.COMPLETION, body)
 
     async def receive_early_hints(self) -> None:
         await self._post("early hints", bodies.COMPLETION, {"model": DRIBBLING, "prompt": "hints", "stream": True})

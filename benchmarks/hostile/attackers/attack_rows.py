@@ -30,6 +30,7 @@ ROWS = (
     AttackRow("KV cache kept full (16)", "full KV cache", 16),
     AttackRow("bodies in chunks of one byte (4)", "single bytes sent", 4),
     AttackRow("answers in chunks of one byte (4)", "single bytes answered", 4),
+    AttackRow("answers in chunks of 32 bytes (4)", "small chunks answered", 4),
     AttackRow("answers after 2,000 103s (4)", "early hints", 4),
     AttackRow("prompts of 100 kB, refused (4)", "refused prompts", 4),
     AttackRow("prompts of 2,000 tokens that fit (4)", "long prompts", 4),
