@@ -18,7 +18,7 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
@@ -39,17 +39,17 @@ OF_LLM = (
     "/tokenize", "/detokenize",
 )  # fmt: skip
 MODELS = {**dict.fromkeys(OF_EMBEDDER, EMBEDDER), **dict.fromkeys(OF_LLM, MODEL)}
-_CHAT = {"messages": [{"role": "user", "content": "a"}]}
+_CHAT: Mapping[str, object] = {"messages": [{"role": "user", "content": "a"}]}
 _RERANK = ({"query": "a", "documents": ["a", "b"]},)
 _SCORE = ({"queries": "a", "documents": "a"}, {"text_1": "a", "text_2": "a"}, {"data_1": "a", "data_2": "a"})
-BASES = {
+BASES: Mapping[str, Sequence[Mapping[str, object]]] = {
     **dict.fromkeys(("/v1/rerank", "/v2/rerank", "/rerank"), _RERANK),
     **dict.fromkeys(("/v1/score", "/score"), _SCORE),
     "/v1/embeddings": ({"input": "a"},),
     "/v1/chat/completions": (_CHAT,),
     "/v1/completions": ({"prompt": "a"},),
     "/v1/responses": ({"input": "a"},),
-    "/v1/messages": (_CHAT | {"max_tokens": 1},),
+    "/v1/messages": ({**_CHAT, "max_tokens": 1},),
     "/v1/messages/count_tokens": (_CHAT,),
     "/tokenize": ({"prompt": "a"}, _CHAT),
     "/detokenize": ({"tokens": [1]},),
