@@ -10,9 +10,9 @@ from promql import (
     gateway,
     grouped,
     operator,
+    operator_gauge,
     quantiles,
     rate,
-    told,
 )
 
 OF_MODEL = 'model="$model"'
@@ -33,8 +33,8 @@ def limit(objective: str) -> tuple[str, str]:
 STATE = [
     panel(
         "Replicas that serve",
-        (told("ready_replicas"), "ready"),
-        (told("desired_replicas"), "desired"),
+        (operator_gauge("ready_replicas"), "ready"),
+        (operator_gauge("desired_replicas"), "desired"),
         kind="stat",
         width=4,
         help="Replicas that take requests, beside those the operator aims at.",
@@ -51,12 +51,12 @@ STATE = [
     ),
     panel(
         "Conditions",
-        (told("condition", by="type, status, reason"), ""),
+        (operator_gauge("condition", by="type, status, reason"), ""),
         kind="table",
         help="Status conditions as they are now. Their messages are in `kubectl describe`.",
     ),
     panel(
-        "What each decision said",
+        "Decisions by loop, action and reason",
         (grouped(counted(DECISIONS, "$__range"), "loop, action, reason"), ""),
         kind="table",
         help="How often each loop decided what, and why, in the time shown. `paternoster explain` has the numbers of "
@@ -67,31 +67,31 @@ STATE = [
 STEERING = [
     panel(
         "Replicas",
-        (told("ready_replicas"), "ready"),
-        (told("desired_replicas"), "desired"),
-        (told("recommended_replicas"), "recommended"),
-        (told("pending_replicas"), "pending"),
+        (operator_gauge("ready_replicas"), "ready"),
+        (operator_gauge("desired_replicas"), "desired"),
+        (operator_gauge("recommended_replicas"), "recommended"),
+        (operator_gauge("pending_replicas"), "pending"),
         help="Recommended is what the law asks for before limits; desired is what limits leave of it.",
     ),
     panel(
         "Demand against capacity",
-        (told("demand_requests"), "demand"),
-        (told("capacity_requests"), "capacity"),
+        (operator_gauge("demand_requests"), "demand"),
+        (operator_gauge("capacity_requests"), "capacity"),
         help="Running, waiting and held requests; the sum of the live caps of serving replicas.",
     ),
     panel(
         "Live cap",
-        (told("desired_live_cap"), "told"),
-        (told("recommended_live_cap"), "recommended"),
+        (operator_gauge("desired_live_cap"), "set"),
+        (operator_gauge("recommended_live_cap"), "recommended"),
         (engine("capacity"), "{{pod}} capacity"),
-        help="Sequences that each engine may run, as the operator tells it and the law asks for, within its capacity.",
+        help="Sequences that each engine may run, as the operator set and the law recommends, within its capacity.",
     ),
     panel(
         "Token budget",
-        (told("desired_token_budget"), "told"),
-        (told("recommended_token_budget"), "recommended"),
+        (operator_gauge("desired_token_budget"), "set"),
+        (operator_gauge("recommended_token_budget"), "recommended"),
         (engine("max_batched_tokens"), "{{pod}} capacity"),
-        help="Tokens that a step of each engine may hold, as the operator tells it and the law asks for.",
+        help="Tokens that a step of each engine may hold, as the operator set and the law recommends.",
     ),
     panel(
         "Decisions by reason",
@@ -101,14 +101,14 @@ STEERING = [
     ),
     panel(
         "Preempted requests per finished request",
-        (told("preemption_ratio"), "as the operator sees it"),
+        (operator_gauge("preemption_ratio"), "as the operator sees it"),
         unit="percentunit",
         steps=(("green", None), ("orange", 0.02), ("red", 0.05)),
         help="In the window of the cap loop. Above its target, 2 % by default, the loop cuts the live cap.",
     ),
     panel(
         "Start-up time",
-        (told("startup_seconds"), "average"),
+        (operator_gauge("startup_seconds"), "average"),
         unit="s",
         help="From a pod's creation until it serves, weighted towards the latest start; 0 while none was seen.",
     ),

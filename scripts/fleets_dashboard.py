@@ -10,9 +10,9 @@ from promql import (
     grouped,
     of_process,
     operator,
+    operator_gauge,
     quantiles,
     rate,
-    told,
 )
 
 EACH = "{{namespace}}/{{llmdeployment}}"
@@ -106,21 +106,21 @@ CONCURRENCY = [
 REPLICAS = [
     panel(
         "Replicas",
-        (told("ready_replicas"), f"{EACH_OBJECT} ready"),
-        (told("desired_replicas"), f"{EACH_OBJECT} desired"),
-        (told("recommended_replicas"), f"{EACH_OBJECT} recommended"),
-        (told("pending_replicas"), f"{EACH_OBJECT} pending"),
+        (operator_gauge("ready_replicas"), f"{EACH_OBJECT} ready"),
+        (operator_gauge("desired_replicas"), f"{EACH_OBJECT} desired"),
+        (operator_gauge("recommended_replicas"), f"{EACH_OBJECT} recommended"),
+        (operator_gauge("pending_replicas"), f"{EACH_OBJECT} pending"),
         help="Recommended is what the law asks for before limits; desired is what limits leave of it.",
     ),
     panel(
         "Demand against capacity",
-        (told("demand_requests"), f"{EACH_OBJECT} demand"),
-        (told("capacity_requests"), f"{EACH_OBJECT} capacity"),
+        (operator_gauge("demand_requests"), f"{EACH_OBJECT} demand"),
+        (operator_gauge("capacity_requests"), f"{EACH_OBJECT} capacity"),
         help="Running, waiting and held requests; the sum of the live caps of serving replicas.",
     ),
     panel(
         "Start-up time",
-        (told("startup_seconds"), EACH_OBJECT),
+        (operator_gauge("startup_seconds"), EACH_OBJECT),
         unit="s",
         help="From a pod's creation until it serves, weighted towards the latest start; 0 while none was seen.",
     ),
@@ -132,7 +132,7 @@ REPLICAS = [
         help="Changes, and each beginning to hold or to advise for another reason.",
     ),
     panel(
-        "What each decision said",
+        "Decisions by loop, action and reason",
         (grouped(counted(DECISIONS, "$__range"), "namespace, name, loop, action, reason"), ""),
         kind="table",
         width=12,
@@ -141,7 +141,7 @@ REPLICAS = [
     ),
     panel(
         "Stalled",
-        (told("condition", 'type="Stalled"', 'status="True"', by="namespace, name, reason"), ""),
+        (operator_gauge("condition", 'type="Stalled"', 'status="True"', by="namespace, name, reason"), ""),
         kind="table",
         width=12,
         help="LLMDeployments that do not get what they need by waiting, and why; empty is well.",

@@ -17,7 +17,7 @@ def operator(metric: str, *matchers: str) -> str:
 
 
 def gateway(metric: str, *matchers: str) -> str:
-    """The gateway's series know models and no LLMDeployment."""
+    """The gateway's series have models as labels and no LLMDeployment."""
     return f"paternoster_gateway_{metric}" + (f"{{{', '.join(matchers)}}}" if matchers else "")
 
 
@@ -29,8 +29,8 @@ def grouped(expression: str, by: str = "namespace, llmdeployment", how: str = "s
     return f"{how} by ({by}) ({expression})"
 
 
-def told(metric: str, *matchers: str, by: str = "namespace, name") -> str:
-    """A gauge of the operator; with a standby, two may tell of the same LLMDeployment for a moment."""
+def operator_gauge(metric: str, *matchers: str, by: str = "namespace, name") -> str:
+    """A gauge of the operator; with a standby, two may report the same LLMDeployment for a moment."""
     return grouped(operator(metric, *matchers), by, "max")
 
 
@@ -65,7 +65,7 @@ ANNOTATIONS: list[Json] = [
     ),
     annotation(
         "Stalled",
-        told("condition", 'type="Stalled"', 'status="True"', by="namespace, name, reason"),
+        operator_gauge("condition", 'type="Stalled"', 'status="True"', by="namespace, name, reason"),
         "{{namespace}}/{{name}} is stalled",
         "{{reason}}",
         "red",

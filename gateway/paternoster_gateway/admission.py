@@ -1,4 +1,4 @@
-"""Which fleet a request may be sent to, and as whose: its key against those of the fleet that it names. Pure."""
+"""Which fleet a request may be sent to, and for which tenant: its key against the keys of the fleet that it names."""
 
 import time
 from collections.abc import Callable
@@ -21,35 +21,35 @@ from paternoster_http.shares import Party
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A request's leave to be sent to one fleet, and to no other that its model's name may pass to."""
+    """The permission to send a request to one fleet, and to no other that its model's name may pass to."""
 
     model: str
     """The first of its model's names."""
     fleet: str = ""
     key: str = field(default="", repr=False)
     identity: Identity | None = field(default=None, repr=False)
-    """Who the key says it is from; None where the fleet asks for no key."""
+    """The identity of the key; None where the fleet needs no key."""
     peer: str = ""
-    """What counts as the address that it came from."""
+    """What counts as the address of the client."""
     clock: Callable[[], float] = field(default=time.time, repr=False, compare=False)
     """Unix seconds: keys expire by the calendar."""
     name: str = ""
-    """The name that the request has for the model; empty where it has none, which every engine takes."""
+    """The name by which the request calls the model; empty if it names none, which every engine accepts."""
 
     @property
     def sender(self) -> str:
-        """Whom a share of what is scarce is counted for."""
+        """The tenant or address that the request counts for where resources are shared."""
         return self.peer if self.identity is None else self.identity.tenant
 
     @property
     def party(self) -> Party:
-        """Fleet and sender; a fleet that has no uid is known by its model."""
+        """Fleet and sender; a fleet without a uid goes by its model."""
         return self.fleet or self.model, self.sender
 
     def route(self, table: RoutingTable) -> ModelRoute:
-        """Where it may be sent by this ``table``, which may be another than the one it was admitted by.
+        """The row of ``table`` by which it may be sent now; the table may be a later one than at its admission.
 
-        Raises :class:`GatewayError`: 404, 503 where the name is another fleet's now, 401 where the key is not taken.
+        Raises :class:`GatewayError`: 404, 503 where the name is another fleet's now, 401 where the key is not accepted.
         """
         name = self.name or self.model
         first = table.first_names.get(name)
@@ -60,8 +60,8 @@ class Admission:
             raise another_fleet(name)
         if route.key_digests is not None and not matches(self.key, route.key_digests):
             raise unauthorized()
-        who = route.identity(self.key)
-        if who is not None and who.expired(self.clock()):
+        identity = route.identity(self.key)
+        if identity is not None and identity.expired(self.clock()):
             raise expired()
         return route
 
@@ -75,7 +75,7 @@ def admit(
     *,
     named: bool = True,
 ) -> Admission:
-    """The leave of a request for ``model``, by any of its names, that brings ``key``; ``named``: its body names it.
+    """Admit a request with ``key`` for ``model``, by any of its names; ``named``: its body names the model.
 
     Raises :class:`GatewayError` (404, 401).
     """
@@ -87,8 +87,8 @@ def admit(
     return admission
 
 
-def may_open_a_model(table: RoutingTable, key: str) -> bool:
-    """Whether ``key`` is one of any fleet's, or some model needs none."""
+def opens_any_model(table: RoutingTable, key: str) -> bool:
+    """Whether ``key`` is one of some fleet's, or some model needs none."""
     return table.all_key_digests is None or digest(key) in table.all_key_digests
 
 
@@ -97,7 +97,7 @@ def only_model(table: RoutingTable, key: str, clock: Callable[[], float] = time.
 
     Raises :class:`GatewayError`: 401 where the key opens none, 400 where there is none, or a choice.
     """
-    names = open_to(table, key, clock)
+    names = models_open_to(table, key, clock)
     if len(names) == 1:
         return names[0]
     if table.models and not names:
@@ -105,7 +105,7 @@ def only_model(table: RoutingTable, key: str, clock: Callable[[], float] = time.
     raise model_needed(names)
 
 
-def open_to(table: RoutingTable, key: str, clock: Callable[[], float] = time.time) -> list[str]:
+def models_open_to(table: RoutingTable, key: str, clock: Callable[[], float] = time.time) -> list[str]:
     """The models that ``key`` opens, by their first names."""
     names = []
     for name in table.models:

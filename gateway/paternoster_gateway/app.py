@@ -18,9 +18,9 @@ from paternoster_contract.http.headers import REQUEST_ID
 from paternoster_contract.http.routes import FORWARDED
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.supervise import supervise
-from paternoster_gateway.admission import admit, may_open_a_model, only_model, open_to
+from paternoster_gateway.admission import admit, models_open_to, only_model, opens_any_model
 from paternoster_gateway.dispatcher import Dispatcher
-from paternoster_gateway.errors import GatewayError, client_gone, install, unauthorized, unavailable
+from paternoster_gateway.errors import GatewayError, client_gone, install_error_handlers, unauthorized, unavailable
 from paternoster_gateway.keys import SentKeys
 from paternoster_gateway.known_parties import KnownParties
 from paternoster_gateway.liveness import Liveness
@@ -31,7 +31,7 @@ from paternoster_gateway.process.stats_port import StatsPort
 from paternoster_gateway.process.tls import PlainHttpForProbesOnly
 from paternoster_gateway.proxy.body import named_model, refuse_costly
 from paternoster_gateway.proxy.forwarded_answer import ForwardedAnswer
-from paternoster_gateway.proxy.headers import PASSED_ON
+from paternoster_gateway.proxy.headers import FORWARDED_HEADERS
 from paternoster_gateway.proxy.proxy import Answer, Call, Proxy
 from paternoster_gateway.quarantine import Quarantine
 from paternoster_gateway.table import Origin, TableSource
@@ -46,9 +46,9 @@ from paternoster_http.request_line import CanonicalRequestLine
 from paternoster_http.start_turns import StartTurns
 
 STARTED = int(time.time())
-"""``created`` of a model whose table does not say when its LLMDeployment was made."""
+"""``created`` of a model whose row does not state when its LLMDeployment was made."""
 READ_WITHOUT_KEY = 64 * 2**10
-"""Bytes of a body that is read although its key opens no model; of a longer one, the headers alone."""
+"""Most bytes of a body that is read although its key opens no model; of a longer request only the headers are read."""
 _NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
@@ -63,46 +63,47 @@ def create_app(
     only_probes_in_plain: bool = False,
     access_log: Callable[[str], object] | None = None,
 ) -> FastAPI:
-    """A gateway over the routing table at ``routes``, a URL or a file; ``shutdown``: whether it has begun to end.
+    """Build the gateway over the routing table at ``routes``, a URL or a file.
 
-    The keys that it sends are made from those at ``engine_key``; without it, none is sent. ``last_routes``: a file with
-    a copy of the table, used until ``routes`` has given one. ``origins``: web pages that
-    may call it. ``stats_port``: the only port with statistics, where they have one. ``only_probes_in_plain``: it serves
-    HTTPS, and without TLS nothing but probes and statistics. ``access_log``: called with a line for each answer.
+    ``engine_key``: where the root keys are from which the keys that it sends are made; without it, it sends none.
+    ``last_routes``: a file with a copy of the table, used until one was read from ``routes``. ``shutdown``: whether the
+    process has begun to end. ``origins``: web pages that may call the gateway. ``stats_port``: the only port with
+    statistics, where they have one. ``only_probes_in_plain``: it serves HTTPS, and without TLS only probes and
+    statistics. ``access_log``: called with a line for each answer.
     """
     shutdown = shutdown or Shutdown()
     roots = KeyFiles(engine_key) if engine_key else None
     metrics = GatewayMetrics()
     quarantine = Quarantine()
 
-    def replica_hung(url: str, last_heard: float) -> None:
+    def on_replica_hung(url: str, last_heard: float) -> None:
         metrics.hangs.inc()
-        quarantine.replica_hung(url, last_heard)
+        quarantine.on_replica_hung(url, last_heard)
         dispatcher.balancer.on_engine_report(url, hung=True)
 
-    def replica_quiet(url: str) -> None:
+    def on_replica_quiet(url: str) -> None:
         quarantine.forget_left(url)
         dispatcher.balancer.on_engine_report(url, hung=False)
 
     liveness = Liveness(
-        lambda url: proxy.healthy(url),
+        lambda url: proxy.answers_probe(url),
         lambda url: source.table.has(url),
-        on_hang=replica_hung,
+        on_hang=on_replica_hung,
         on_recovery=lambda url: dispatcher.balancer.on_engine_report(url, hung=False),
-        on_quiet=replica_quiet,
+        on_quiet=on_replica_quiet,
     )
     metrics.hung_gauge.set_function(lambda: len(liveness.hung))
     dispatcher = Dispatcher()
-    source = TableSource(routes, lambda: table_changed(), SentKeys(roots, GATEWAY_TO_OPERATOR), last_routes)
+    source = TableSource(routes, lambda: on_table_change(), SentKeys(roots, GATEWAY_TO_OPERATOR), last_routes)
     metrics.table_age.set_function(lambda: source.age_seconds or 0.0)
     metrics.table_from_copy.set_function(lambda: source.origin is Origin.COPY)
     proxy = Proxy(dispatcher, metrics, SentKeys(roots, GATEWAY_TO_ENGINE), liveness, quarantine)
 
-    known, turns = KnownParties(), StartTurns()
+    known_parties, turns = KnownParties(), StartTurns()
 
-    def table_changed() -> None:
+    def on_table_change() -> None:
         dispatcher.change_table(source.table)
-        metrics.forget_all_but(source.table.models)
+        metrics.retain_only(source.table.models)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -117,7 +118,7 @@ def create_app(
         title="Paternoster gateway", lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None,
         openapi_url=None,
     )  # fmt: skip
-    install(app)
+    install_error_handlers(app)
     # The middleware added last is the outermost.
     app.add_middleware(UnforeseenErrors)
     allow_origins(app, origins)
@@ -134,24 +135,24 @@ def create_app(
 
     async def forward(request: Request) -> Response:
         started, details = time.monotonic(), forwarded.get() or Forwarded()
-        # As the table of routes has it, so that its values are few.
+        # The path as the router has it, so that its values are few.
         model, route = "", request.scope["route"].path
         try:
-            if (party := known.party_of(client_key(request.headers), source.table)) is not None:
+            if (party := known_parties.party_of(client_key(request.headers), source.table)) is not None:
                 charge(request.scope, party)
             await turns.begin(party_of(request.scope))
-            call = await _read(request, source.table)
-            # The first of its names, so that a model has one series of each metric.
+            call = await _read_call(request, source.table)
+            # The first of its names: a model has one series of each metric.
             details.model = model = source.table.first_names.get(call.model, "")
             # A client without a key is refused before anything else is done or counted for the model.
             peer = address_of(request.client.host) if request.client else ""
             admission = admit(source.table, call.model, call.key, peer, named=call.named)
             details.tenant = "" if admission.identity is None else admission.identity.tenant
-            known.remember(admission)
+            known_parties.remember(admission)
             charge(request.scope, admission.party)
             metrics.begin_request(model)
             try:
-                answer = await _unless_gone(request, proxy.send(call, admission))
+                answer = await _await_answer(request, proxy.send(call, admission))
             except BaseException:
                 metrics.end_request(model, admission.fleet)
                 raise
@@ -164,10 +165,10 @@ def create_app(
         metrics.first_byte.labels(model, route).observe(time.monotonic() - started)
         metrics.requests.labels(model, route, str(answer.status)).inc()
 
-        def ended() -> None:
+        def record_end() -> None:
             metrics.end_request(model, admission.fleet)
 
-        response = ForwardedAnswer(answer, ended)
+        response = ForwardedAnswer(answer, record_end)
         if response.headers.get("Content-Type", "").startswith("text/event-stream"):
             response.headers.update(_NO_BUFFERING)
         return response
@@ -179,8 +180,8 @@ def create_app(
     async def models(request: Request) -> dict[str, object]:
         key = client_key(request.headers)
         table = source.table
-        names = [name for first in open_to(table, key) for name in (first, *table.models[first].aliases)]
-        return {"object": "list", "data": [_card(table, name) for name in names]}
+        names = [name for first in models_open_to(table, key) for name in (first, *table.models[first].aliases)]
+        return {"object": "list", "data": [_model_card(table, name) for name in names]}
 
     @app.get(paths.MODEL)
     async def model(model: str, request: Request) -> Response:
@@ -189,7 +190,7 @@ def create_app(
             admit(source.table, model, key)
         except GatewayError as error:
             return JSONResponse(error.body(), error.status, error.headers())
-        return JSONResponse(_card(source.table, model))
+        return JSONResponse(_model_card(source.table, model))
 
     @app.get(paths.HEALTH)
     async def health() -> Response:
@@ -199,7 +200,7 @@ def create_app(
     async def ready() -> Response:
         age = source.age_seconds
         table = {"from": source.origin, "age_seconds": None if age is None else round(age, 1)}
-        status = "ending" if shutdown.begun else "ready" if source.seen else "no routing table"
+        status = "ending" if shutdown.begun else "ready" if source.has_table else "no routing table"
         return JSONResponse({"status": status, "routing_table": table}, 200 if status == "ready" else 503)
 
     @app.get(paths.STATS)
@@ -209,8 +210,8 @@ def create_app(
 
     @app.get(paths.METRICS)
     async def exposition() -> Response:
-        # Also here: an answer that began while the model was in the table may have ended since.
-        metrics.forget_all_but(source.table.models)
+        # As at each table: an answer that began while the model was in the table may have ended since.
+        metrics.retain_only(source.table.models)
         for model in source.table.models:
             waiting = dispatcher.held(model)
             metrics.held_gauge.labels(model).set(waiting)
@@ -221,8 +222,8 @@ def create_app(
     return app
 
 
-def _card(table: RoutingTable, name: str) -> dict[str, object]:
-    """A model as OpenAI lists it, by any of its names and with the first as ``root``.
+def _model_card(table: RoutingTable, name: str) -> dict[str, object]:
+    """The model with ``name`` as OpenAI lists it, with the first of its names as ``root``.
 
     With ``max_model_len`` (vLLM's name) and ``default_parameters`` (OpenRouter's) once its engines have reported them.
     """
@@ -238,21 +239,21 @@ def _card(table: RoutingTable, name: str) -> dict[str, object]:
     return card
 
 
-async def _read(request: Request, table: RoutingTable) -> Call:
-    """The request, whole: it may have to be sent twice. Raises :class:`GatewayError`.
+async def _read_call(request: Request, table: RoutingTable) -> Call:
+    """Read the whole request, since it may have to be sent twice. Raises :class:`GatewayError`.
 
-    With a key that opens no model, only a short body is read, for the name of the model that metrics have.
+    With a key that opens no model only a short body is read, for the model's name in the metrics.
     """
     key = client_key(request.headers)
     length = request.headers.get("content-length", "")
     short = length.isdecimal() and int(length) <= READ_WITHOUT_KEY
-    if not short and not may_open_a_model(table, key):
+    if not short and not opens_any_model(table, key):
         raise unauthorized()
     try:
         body = await request.body()
     except ClientDisconnect:
         raise client_gone() from None
-    headers = {name: value for name, value in request.headers.items() if name in PASSED_ON}
+    headers = {name: value for name, value in request.headers.items() if name in FORWARDED_HEADERS}
     headers[REQUEST_ID] = current_request_id.get()
     await refuse_costly(body)
     named = named_model(body)
@@ -260,10 +261,10 @@ async def _read(request: Request, table: RoutingTable) -> Call:
     return Call(request.scope["path"], model, body, headers, key, named is not None)
 
 
-async def _unless_gone(request: Request, sending: "asyncio.Future[Answer] | object") -> Answer:
-    """The answer, unless the client leaves first: then the attempt is cancelled."""
+async def _await_answer(request: Request, sending: "asyncio.Future[Answer] | object") -> Answer:
+    """Wait for the answer; cancel the attempt and raise :class:`GatewayError` (499) if the client leaves first."""
     task: asyncio.Task[Answer] = asyncio.ensure_future(sending)  # type: ignore[arg-type]
-    gone = asyncio.create_task(_disconnected(request))
+    gone = asyncio.create_task(_wait_for_disconnect(request))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
@@ -278,6 +279,6 @@ async def _unless_gone(request: Request, sending: "asyncio.Future[Answer] | obje
             task.cancel()
 
 
-async def _disconnected(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -12,7 +12,7 @@ from paternoster_gateway.routing.decisions import Queue, Reject, Result, ReturnR
 
 
 class Dispatcher:
-    """Asks one balancer about each request and waits where it holds one; it decides nothing itself."""
+    """Routes each request by one balancer and waits while it holds the request; it decides nothing itself."""
 
     def __init__(self, balancer: Balancer | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.balancer = balancer or Balancer()

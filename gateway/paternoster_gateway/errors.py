@@ -1,4 +1,4 @@
-"""Errors that the gateway answers itself, in OpenAI's body; :mod:`paternoster_http.errors` makes Anthropic's."""
+"""Errors that the gateway itself answers, as OpenAI's bodies; :mod:`paternoster_http.errors` makes Anthropic's."""
 
 import json
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from paternoster_http.errors.anthropic_paths import is_anthropic
 MAX_SHOWN = 200
 """Most characters of a refused value shown in an answer."""
 MAX_LISTED = 20
-"""Most names of models listed in one."""
+"""Most names of models that one answer lists."""
 
 
 class GatewayError(Exception):
@@ -45,30 +45,30 @@ class GatewayError(Exception):
         challenge = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
         return challenge if self.retry_after is None else {**challenge, "Retry-After": str(self.retry_after)}
 
-    def event(self, path: str) -> bytes:
-        """The error as the end of an event stream of ``path`` whose status has already been sent."""
+    def encode_event(self, path: str) -> bytes:
+        """The error as the end of an event stream of ``path``, whose status has already been sent."""
         if is_anthropic(path):
             body = anthropic_errors.error_body(self.status, str(self))
             return b"event: error\ndata: " + json.dumps(body).encode() + b"\n\n"
         return b"data: " + json.dumps(self.body()).encode() + b"\n\ndata: [DONE]\n\n"
 
 
-def install(app: FastAPI) -> None:
-    """Make what ``app`` itself says to unknown paths and methods, and its own faults, an OpenAI error body."""
+def install_error_handlers(app: FastAPI) -> None:
+    """Have ``app`` answer unknown paths and methods, and its own faults, with an OpenAI error body."""
 
-    async def http(_: Request, error: Exception) -> JSONResponse:
+    async def answer_refusal(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
-        known = GatewayError(error.status_code, _kind(error.status_code), error.detail)
-        return JSONResponse(known.body(), known.status, error.headers)
+        refusal = GatewayError(error.status_code, _error_type(error.status_code), error.detail)
+        return JSONResponse(refusal.body(), refusal.status, error.headers)
 
-    async def fault(_: Request, error: Exception) -> JSONResponse:
+    async def answer_fault(_: Request, error: Exception) -> JSONResponse:
         return JSONResponse(GatewayError(500, "InternalServerError", "Internal server error").body(), 500)
 
-    app.add_exception_handler(HTTPException, http)
-    app.add_exception_handler(Exception, fault)
+    app.add_exception_handler(HTTPException, answer_refusal)
+    app.add_exception_handler(Exception, answer_fault)
 
 
-def _kind(status: int) -> str:
+def _error_type(status: int) -> str:
     return {404: "NotFoundError", 405: "MethodNotAllowedError"}.get(status, HTTPStatus(status).phrase)
 
 
@@ -77,11 +77,11 @@ def bad_request(message: str, param: str | None = None) -> GatewayError:
 
 
 def model_needed(names: Sequence[str]) -> GatewayError:
-    """For a request that names no model where it could be one of ``names``, or none."""
+    """For a request that names no model, where its key opens the models ``names``."""
     shown = ", ".join(f"`{name[:MAX_SHOWN]}`" for name in names[:MAX_LISTED])
     more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-    there = f"one of {shown}{more}" if names else "and none is served now"
-    return bad_request(f"`model` must be given: {there}.", "model")
+    choice = f"one of {shown}{more}" if names else "and none is served now"
+    return bad_request(f"`model` must be given: {choice}.", "model")
 
 
 def unknown_model(model: str) -> GatewayError:
@@ -90,7 +90,7 @@ def unknown_model(model: str) -> GatewayError:
 
 
 def client_gone() -> GatewayError:
-    """For the metrics alone: nobody reads it."""
+    """For the metrics alone: the client has left."""
     return GatewayError(499, "ClientClosedRequest", "The client closed its request.")
 
 
@@ -107,17 +107,17 @@ def unavailable(message: str, retry_after: int = 5) -> GatewayError:
 
 
 def route_unread(model: str) -> GatewayError:
-    """The operator could not say where requests go, and this gateway has no earlier route."""
+    """For a model whose route the operator has not read yet, and of which this gateway has no earlier one."""
     return unavailable(f"The operator could not read the route of `{model}` yet; send the request again.", 1)
 
 
 def another_fleet(model: str) -> GatewayError:
-    """For a request that waited: it was meant for the fleet that had the name when it came."""
+    """For a held request: its model's name has passed to another fleet since it came."""
     return unavailable(f"`{model}` became the name of another fleet while the request waited; send it again.", 1)
 
 
 def keys_refused(model: str, replicas: int) -> GatewayError:
-    """An engine's 401 is about the gateway's key and not about the client's."""
+    """For an engine's 401, which concerns the gateway's key and not the client's."""
     return unavailable(
         f"{replicas} replicas of `{model}` refused the gateway's key. Operators: the gateway's log names them; "
         "see that its --engine-key and the keys of the fleet's engines come from one root."

@@ -1,9 +1,9 @@
-"""Whether a replica that sends nothing is at work or stands still: it is asked at its health probe.
+"""Whether a replica that sends nothing is busy or hung: the gateway probes it.
 
-A first token may take minutes behind a long queue, and none may come while prompts of others are computed. So no answer
-is limited in time. A replica of which no request has heard for a moment is probed instead, as often as it stays quiet;
-one that answers no probe, or says that its engine stands still, is hung: who waits for it is told, and it is left alone
-until it answers a probe again.
+A first token may take minutes behind a long queue, and none may come while prompts of other requests are computed, so
+no answer is limited in time. Instead the gateway probes a replica that owes bytes and has sent none for a moment, and
+repeats the probe while the replica stays quiet. A replica that answers no probe, or reports that its engine stands
+still, is hung: requests that wait for its bytes fail, and it gets no others until it answers a probe again.
 """
 
 import asyncio
@@ -18,36 +18,36 @@ from paternoster_contract.supervise import supervise
 log = logging.getLogger(__name__)
 
 QUIET_SECONDS = 1.0
-"""Without a byte from a replica that owes some: then it is probed."""
+"""Time without a byte from a replica that owes some, after which the gateway probes it."""
 PROBE_SECONDS = 2.5
-"""For the answer to a probe. A healthy engine takes milliseconds, on a machine with far too few cores a second."""
+"""Limit for the answer to a probe. A healthy engine takes milliseconds, on a machine with too few cores a second."""
 PROBES = 3
-"""Without an answer, one after another, until a replica is hung: two may be lost where processors are short."""
+"""Probes without an answer, one after another, until a replica is hung: two may be lost on a busy machine."""
 AGAIN_SECONDS = 1.0
-"""Between probes of a replica that is hung."""
+"""Time between probes of a hung replica."""
 ANSWERED_SECONDS = 2.0
-"""After which a replica that is heard has read and checked what it was sent before: a body is on its way for part."""
+"""Time from sending a body until a replica that then sends a byte has received, read and checked it."""
 
 
 @dataclass(slots=True)
 class Wait:
-    """A block that waits for a replica's bytes; once that has failed, what the replica did meanwhile."""
+    """One wait for bytes of a replica, and what the replica did until the wait ended."""
 
     began: float
-    """Of the monotonic clock."""
+    """Seconds of the monotonic clock."""
     silent_before: bool
-    """Whether the replica answered no probe when it began."""
+    """Whether the replica left a probe unanswered when the wait began."""
     silent: bool = False
-    """Whether it answered no probe when it ended."""
+    """Whether the replica left a probe unanswered when the wait ended."""
     answered: bool = False
-    """Whether the replica was heard :data:`ANSWERED_SECONDS` after it began."""
+    """Whether the replica sent a byte :data:`ANSWERED_SECONDS` or more after the wait began."""
 
-    def answered_by(self, last_heard: float) -> bool:
-        return last_heard >= self.began + ANSWERED_SECONDS
+    def answered_by(self, last_byte: float) -> bool:
+        return last_byte >= self.began + ANSWERED_SECONDS
 
 
 class Liveness:
-    """Which replicas, by URL, are hung, from what those hear who wait for them."""
+    """Finds out which replicas, by URL, are hung, while requests wait for their bytes."""
 
     def __init__(
         self,
@@ -57,10 +57,10 @@ class Liveness:
         on_recovery: Callable[[str], object] = lambda _: None,
         on_quiet: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """``healthy`` probes a URL once; a hung replica is forgotten when it is not ``listed`` any more.
+        """``healthy`` probes a URL once; a hung replica that is no longer ``listed`` is removed.
 
-        ``on_hang`` is called with the URL of a replica that is hung and when it was last heard, ``on_recovery`` with
-        that of one that is hung no longer, ``on_quiet`` with that of one that owes nothing any more.
+        ``on_hang`` is called with the URL of a replica that hangs and the time of its last byte, ``on_recovery`` with
+        the URL of a replica that is hung no longer, ``on_quiet`` with that of a replica that owes no bytes any more.
         """
         self._healthy = healthy
         self._listed = listed
@@ -70,91 +70,91 @@ class Liveness:
         self._hung: set[str] = set()
         self._waiting: dict[str, set[asyncio.Timeout]] = {}
         self._quiet_since: dict[str, float] = {}
-        self._last_heard: dict[str, float] = {}
+        self._last_byte: dict[str, float] = {}
         self._silent: set[str] = set()
-        """URLs of those that left a probe without an answer since they were heard."""
-        self._watching: dict[str, asyncio.Task[None]] = {}
+        """URLs of replicas that left a probe unanswered since their last byte."""
+        self._probing: dict[str, asyncio.Task[None]] = {}
 
     @property
     def hung(self) -> Collection[str]:
-        """URLs; always the present ones."""
+        """URLs, in a collection that changes with the state."""
         return self._hung
 
     @asynccontextmanager
     async def expecting(self, url: str) -> AsyncIterator[Wait]:
-        """A block that waits for the next bytes from ``url``; raises ``TimeoutError`` in it once that is hung."""
+        """A block that waits for the next bytes of ``url``; raises ``TimeoutError`` in it once the replica is hung."""
         async with asyncio.timeout(0 if url in self._hung else None) as limit:
             waiting = self._waiting.setdefault(url, set())
             waiting.add(limit)
-            # Clients that soon lose patience do not begin it anew.
+            # A client that leaves early does not restart the period.
             self._quiet_since.setdefault(url, time.monotonic())
-            if url not in self._watching:
-                self._watch(url)
+            if url not in self._probing:
+                self._start_probing(url)
             wait = Wait(time.monotonic(), url in self._silent or url in self._hung)
-            heard = False
+            received = False
             try:
                 yield wait
-                heard = True
+                received = True
             finally:
                 wait.silent = url in self._silent or url in self._hung
-                wait.answered = wait.answered_by(self._last_heard.get(url, 0.0))
+                wait.answered = wait.answered_by(self._last_byte.get(url, 0.0))
                 waiting.discard(limit)
                 if not waiting:
                     self._waiting.pop(url, None)
-                if heard:
-                    self._heard(url)
+                if received:
+                    self._record_byte(url)
 
     async def close(self) -> None:
         """End all probes."""
-        watching = list(self._watching.values())
-        for task in watching:
+        probing = list(self._probing.values())
+        for task in probing:
             task.cancel()
-        await asyncio.gather(*watching, return_exceptions=True)
+        await asyncio.gather(*probing, return_exceptions=True)
 
-    def _heard(self, url: str) -> None:
+    def _record_byte(self, url: str) -> None:
         if url in self._hung:
-            return  # what it had sent before
+            return  # it had sent the byte before it hung
         self._silent.discard(url)
-        self._last_heard[url] = time.monotonic()
+        self._last_byte[url] = time.monotonic()
         if url in self._waiting:
             self._quiet_since[url] = time.monotonic()
         else:
             self._quiet_since.pop(url, None)
 
-    def _watch(self, url: str) -> None:
-        task = self._watching[url] = supervise(lambda: self._probe_while_quiet(url), "probe-replicas")
+    def _start_probing(self, url: str) -> None:
+        task = self._probing[url] = supervise(lambda: self._probe_while_quiet(url), "probe-replicas")
 
-        def ended(_: asyncio.Task[None]) -> None:
-            self._watching.pop(url, None)
+        def remove(_: asyncio.Task[None]) -> None:
+            self._probing.pop(url, None)
             self._quiet_since.pop(url, None)
             self._hung.discard(url)
             self._silent.discard(url)
-            self._last_heard.pop(url, None)
+            self._last_byte.pop(url, None)
             self._on_quiet(url)
 
-        task.add_done_callback(ended)
+        task.add_done_callback(remove)
 
     async def _probe_while_quiet(self, url: str) -> None:
-        """Until nobody waits for it, or it is hung and gone from the table."""
+        """Probe until no request waits for the replica, or it is hung and no longer in the table."""
         while (since := self._quiet_since.get(url)) is not None:
             if (left := since + QUIET_SECONDS - time.monotonic()) > 0:
                 await asyncio.sleep(left)
-            elif await self._answers(url):
-                self._heard(url)
+            elif await self._answers_probe(url):
+                self._record_byte(url)
             elif self._quiet_since.get(url) == since:
-                await self._out(url)
+                await self._wait_until_recovered(url)
 
-    async def _answers(self, url: str) -> bool:
+    async def _answers_probe(self, url: str) -> bool:
         for _ in range(PROBES):
             if await self._healthy(url):
                 return True
             self._silent.add(url)
         return False
 
-    async def _out(self, url: str) -> None:
-        """Tell who waits, then wait until it answers again or is gone."""
-        log.warning("%s answers no probe: it is left until it does", url)
-        self._on_hang(url, self._last_heard.get(url, 0.0))
+    async def _wait_until_recovered(self, url: str) -> None:
+        """Fail the requests that wait for the replica, then probe until it answers or leaves the table."""
+        log.warning("%s answers no probe: it gets no requests until it does", url)
+        self._on_hang(url, self._last_byte.get(url, 0.0))
         self._hung.add(url)
         for limit in self._waiting.get(url, ()):
             if not limit.expired():
@@ -166,4 +166,4 @@ class Liveness:
                 break
         self._hung.discard(url)
         self._on_recovery(url)
-        self._heard(url)
+        self._record_byte(url)

@@ -1,4 +1,4 @@
-"""The gateway's metrics, and its numbers by model for the operator."""
+"""The gateway's metrics, and the numbers by model that the operator reads."""
 
 import time
 import uuid
@@ -55,7 +55,7 @@ class ShareRefusals:
 
 
 class GatewayMetrics:
-    """One registry for one gateway."""
+    """The metrics of one gateway, in a registry of their own."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -70,7 +70,7 @@ class GatewayMetrics:
         self.in_flight: Counts[str] = Counts()
         """Requests by model, held ones included."""
         self._last_requests: dict[str, tuple[str, float]] = {}
-        """By model: of which fleet the last request was that ended, and when."""
+        """By model: the fleet of the request that ended last, and when it ended."""
         self.totals: Counts[str] = Counts()
         self.failures: Counts[str] = Counts()
         prefix = "paternoster_gateway_"
@@ -125,14 +125,14 @@ class GatewayMetrics:
         self._last_requests[model] = fleet, self._clock()
 
     def _idle_seconds(self, model: str, fleet: str, refused: int) -> float | None:
-        """Since the last request for the fleet; 0 while there is one, None where there was none yet."""
+        """Seconds since the last request for the fleet; 0 while there is one, None where there was none yet."""
         if self.in_flight[model] or refused:
             return 0.0
-        of, last = self._last_requests.get(model, ("", 0.0))
-        return max(0.0, self._clock() - last) if of == fleet and model in self._last_requests else None
+        last_fleet, ended = self._last_requests.get(model, ("", 0.0))
+        return max(0.0, self._clock() - ended) if last_fleet == fleet and model in self._last_requests else None
 
-    def forget_all_but(self, models: Collection[str]) -> None:
-        """End every series of other models, but for ``""``: alerts would fire on their last values for ever."""
+    def retain_only(self, models: Collection[str]) -> None:
+        """Remove the series of all other models but ``""``: alerts would fire on their last values for ever."""
         for metric in (self.requests, self.broken, self.first_byte, self.in_flight_gauge, self.held_gauge):
             seen = {sample.labels["model"] for family in metric.collect() for sample in family.samples}
             for model in seen - {"", *models}:
@@ -147,7 +147,10 @@ class GatewayMetrics:
     def stats(
         self, routes: Mapping[str, ModelRoute], held: Callable[[str], int], refused: Callable[[str], int]
     ) -> GatewayStats:
-        """For every model of ``routes``: how many requests wait for a replica, and were told to come again."""
+        """The numbers of every model of ``routes``.
+
+        ``held`` and ``refused`` count a model's requests that wait for a replica, and that were rejected a moment ago.
+        """
         models = {
             model: GatewayModelStats(
                 fleet=route.fleet,

@@ -1,4 +1,4 @@
-"""Reads a routing table row by row: what did not change is not parsed again, and a bad row leaves out itself alone."""
+"""Read a routing table row by row: an unchanged row is not parsed again, and an invalid one leaves out only itself."""
 
 import asyncio
 import hashlib
@@ -12,8 +12,8 @@ from paternoster_contract.routing_rows import MOST_BYTES, End, Row
 
 log = logging.getLogger(__name__)
 
-_MOST_FAULT = 300
-"""Characters of what is logged of a row that is none."""
+_LONGEST_FAULT = 300
+"""Most characters of a logged error about a line that is no row."""
 
 
 class RowReader:
@@ -21,7 +21,7 @@ class RowReader:
 
     def __init__(self) -> None:
         self.etag = ""
-        """Of the last table that was read whole."""
+        """The tag of the last table that was read whole."""
         self._rows: dict[bytes, Row | None] = {}
         """None: the line is no row."""
 
@@ -36,7 +36,7 @@ class RowReader:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 if last:
-                    await self._add(last, rows)
+                    await self._read_row(last, rows)
                 last = line
         if rest or not last:
             raise ValueError("the routing table is cut off")
@@ -47,7 +47,7 @@ class RowReader:
         models = {row.name: row.route for row in rows.values() if row is not None}
         return RoutingTable.model_construct(models=models, unread=end.unread)
 
-    async def _add(self, line: bytes, rows: dict[bytes, Row | None]) -> None:
+    async def _read_row(self, line: bytes, rows: dict[bytes, Row | None]) -> None:
         digest = hashlib.sha256(line).digest()
         if digest in self._rows:
             rows[digest] = self._rows[digest]
@@ -56,5 +56,5 @@ class RowReader:
             rows[digest] = Row.model_validate_json(line)
         except ValidationError as error:
             rows[digest] = None
-            log.warning("a row of the routing table is left out: %s", str(error)[:_MOST_FAULT])
+            log.warning("a row of the routing table is left out: %s", str(error)[:_LONGEST_FAULT])
         await asyncio.sleep(0)

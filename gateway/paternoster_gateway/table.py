@@ -1,4 +1,4 @@
-"""The routing table as last seen; it outlives the operator's absence.
+"""The routing table as last read; the gateway serves by it while no operator answers.
 
 A gateway that starts while no operator answers serves from a copy that the operator left in a Secret. Once an operator
 has answered, its table is the newer one, and the copy is not read any more.
@@ -26,15 +26,15 @@ log = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 0.5
 LONGEST_FAULT = 300
-"""Characters of what is logged of a table that is none."""
+"""Most characters of a logged error about a table that cannot be read."""
 
 
 class Origin(StrEnum):
-    """Where the table is from."""
+    """Where a gateway has its table from."""
 
     NONE = "none"
     SOURCE = "operator"
-    """Or the file that stands for one."""
+    """The operator, or the file in its place."""
     COPY = "copy"
 
 
@@ -49,7 +49,7 @@ class TableSource:
         copy: Path | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """``copy``: a file with a :class:`RoutingCopy`, used until ``location`` has given a table."""
+        """``copy``: a file with a :class:`RoutingCopy`, used until a table was read from ``location``."""
         self.table = RoutingTable()
         self.origin = Origin.NONE
         self._confirmed_at: float | None = None
@@ -65,17 +65,17 @@ class TableSource:
         self._fault = ""
 
     @property
-    def seen(self) -> bool:
-        """True once a table was read."""
+    def has_table(self) -> bool:
+        """Whether a table was read."""
         return self.origin is not Origin.NONE
 
     @property
     def age_seconds(self) -> float | None:
-        """Since an operator last said that the table is as it is; None without a table."""
+        """Seconds since an operator last confirmed the table; None without a table."""
         return None if self._confirmed_at is None else max(0.0, self._clock() - self._confirmed_at)
 
     async def follow(self) -> None:
-        """Read again and again, until cancelled."""
+        """Read the table every :data:`PERIOD_SECONDS`, until cancelled."""
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
             while True:
                 await self._refresh(session)
@@ -101,7 +101,7 @@ class TableSource:
             await self._read_copy(self._copy)
 
     async def _read_copy(self, file: Path) -> None:
-        """Take the table from the copy; a newer copy may come while no operator answers the gateway."""
+        """Read the table from the copy; a newer copy may come while no operator answers the gateway."""
         try:
             packed = await asyncio.to_thread(_read_file, file, MOST_BYTES)
             if packed == self._copied:
@@ -123,9 +123,9 @@ class TableSource:
         self._on_change()
 
     async def _read(self, session: aiohttp.ClientSession) -> RoutingTable | None:
-        """The table, None where it is the one that was read last; raises what :meth:`_refresh` takes for a fault."""
+        """The table, None where it is the one that was read last; raises the errors that :meth:`_refresh` logs."""
         if not self._location.startswith(("http://", "https://")):
-            return self._whole(await asyncio.to_thread(_read_file, Path(self._location), LONGEST_TABLE))
+            return self._parse_document(await asyncio.to_thread(_read_file, Path(self._location), LONGEST_TABLE))
 
         async def get(key: Mapping[str, str]) -> aiohttp.ClientResponse:
             headers = {**key, "Accept": f"{CONTENT_TYPE}, application/json", "If-None-Match": self._rows.etag}
@@ -145,9 +145,9 @@ class TableSource:
             async for chunk in chunks:
                 text += chunk
                 _check_length(len(text), LONGEST_TABLE)
-            return self._whole(bytes(text))
+            return self._parse_document(bytes(text))
 
-    def _whole(self, text: bytes) -> RoutingTable | None:
+    def _parse_document(self, text: bytes) -> RoutingTable | None:
         if text == self._text:
             return None
         table = RoutingTable.model_validate_json(text)

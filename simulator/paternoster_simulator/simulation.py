@@ -127,7 +127,7 @@ class Simulation:
             return
 
         def arrive(now: int, row: TraceRow = row) -> None:
-            self._gateway.arrive(row, now)
+            self._gateway.on_arrival(row, now)
             self._next_arrival(arrivals)
 
         self._events.push(ticks(row.arrival_s), Rank.ARRIVAL, arrive)
@@ -144,18 +144,18 @@ class Simulation:
             done = engine.advance(now)
             self._wake(pod, engine)
             if done:
-                self._gateway.finished(pod, list(done), now)
+                self._gateway.on_finished(pod, list(done), now)
 
         self._events.push(engine.end, Rank.STEP, step)
 
     def _ready(self, pod: Pod, now: int) -> None:
-        self._gateway.ready(pod, now)
+        self._gateway.on_pod_ready(pod, now)
 
     def _leaving(self, pod: Pod, now: int) -> None:
-        self._gateway.leaving(pod, now)
+        self._gateway.on_pod_leaving(pod, now)
 
     def _broken(self, pod: Pod, requests: list[Any], now: int) -> None:
-        self._gateway.broken(pod, requests, now)
+        self._gateway.on_engine_end(pod, requests, now)
 
     def _observe(self, now: int) -> None:
         self._events.push(now + ticks(self._policy.period_seconds), Rank.OBSERVE, self._observe)

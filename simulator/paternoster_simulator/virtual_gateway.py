@@ -25,18 +25,18 @@ MODEL = "model"
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """A request on its way through the fleet."""
+    """A request on its way through the fleet, and its row of the trace."""
 
     number: int
     row: TraceRow
     arrival: int
     routed: RoutedRequest
     outcome: RequestOutcome = RequestOutcome.HELD_TOO_LONG
-    """What it counts as if no further attempt is made."""
+    """The outcome if no further attempt is made."""
 
 
 class VirtualGateway:
-    """Routes requests as the balancer decides, and records what became of them."""
+    """Routes requests as the balancer decides, and records their outcomes."""
 
     def __init__(
         self,
@@ -57,12 +57,12 @@ class VirtualGateway:
         self._wake = wake
         self._idle = idle
         self._pods: dict[str, Pod] = {}
-        """Those that are ready, by URL, which is the name."""
+        """Ready pods by URL, which is their name."""
         self._balancer = balancer or Balancer()
         self._held: dict[RoutedRequest, tuple[Ticket, int]] = {}
-        """Each with the moment at which it is routed again."""
+        """Held requests, each with the moment at which it is routed again."""
         self._tickets: dict[str, Ticket] = {}
-        """Of requests in flight."""
+        """Tickets of requests in flight."""
         self._params: dict[int, SamplingParams] = {}
         self._change_table(0)
 
@@ -78,23 +78,23 @@ class VirtualGateway:
     def unanswered(self) -> int:
         return self.in_flight + self.held
 
-    def arrive(self, row: TraceRow, now: int) -> None:
-        """A client's request."""
+    def on_arrival(self, row: TraceRow, now: int) -> None:
+        """Route a request that a client sends ``now``."""
         self.requests += 1
         self._route(Ticket(self.requests, row, now, self._balancer.open_request(MODEL, "", seconds(now))), now)
 
-    def ready(self, pod: Pod, now: int) -> None:
-        """A pod may be sent requests; held requests are routed again, first come first served."""
+    def on_pod_ready(self, pod: Pod, now: int) -> None:
+        """Send a pod requests from now on; route held requests again, first come first served."""
         self._pods[pod.name] = pod
         self._change_table(now)
 
-    def leaving(self, pod: Pod, now: int) -> None:
-        """A pod gets no more requests."""
+    def on_pod_leaving(self, pod: Pod, now: int) -> None:
+        """Send a pod no more requests."""
         if self._pods.pop(pod.name, None) is not None:
             self._change_table(now)
 
-    def finished(self, pod: Pod, requests: list[Request], now: int) -> None:
-        """These have had their last token."""
+    def on_finished(self, pod: Pod, requests: list[Request], now: int) -> None:
+        """Record the answers of requests that have their last token."""
         pod.serving.in_flight -= len(requests)
         for request in requests:
             ticket = self._tickets.pop(request.request_id)
@@ -113,8 +113,8 @@ class VirtualGateway:
         if pod.serving.in_flight == 0:
             self._idle(pod, now)
 
-    def broken(self, pod: Pod, requests: list[Request], now: int) -> None:
-        """An engine ended: streams that had begun are lost, the others may be retried."""
+    def on_engine_end(self, pod: Pod, requests: list[Request], now: int) -> None:
+        """Lose the streams that an ended engine had begun, and retry its other requests."""
         tickets = [(self._tickets.pop(request.request_id), request) for request in requests]
         for ticket, request in tickets:
             result = Result.UNREACHABLE if request.first_token is None else Result.BROKEN
@@ -128,7 +128,7 @@ class VirtualGateway:
                 self._route(ticket, now)
 
     def close(self) -> None:
-        """The end of the simulation: what has no answer yet never gets one."""
+        """End the simulation: requests without an answer are recorded as unfinished."""
         for ticket in [*(ticket for ticket, _ in self._held.values()), *self._tickets.values()]:
             self._lose(ticket, RequestOutcome.UNFINISHED)
         self._held.clear()
@@ -190,11 +190,11 @@ class VirtualGateway:
         if decision.evicted is not None:
             self._route_held(decision.evicted, now)
 
-        def look_again(now: int) -> None:
+        def route_again(now: int) -> None:
             if self._held.get(ticket.routed) == (ticket, now):
                 self._route(ticket, now)
 
-        self._events.push(again, Rank.LIFE, look_again)
+        self._events.push(again, Rank.LIFE, route_again)
 
     def _lose(self, ticket: Ticket, outcome: RequestOutcome, request: Request | None = None) -> None:
         self._balancer.on_disconnect(ticket.routed)

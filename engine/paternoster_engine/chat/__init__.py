@@ -1,1 +1,1 @@
-"""Chat templates: compiled and rendered in a process of their own, because a template is a program of strangers."""
+"""Chat templates, compiled and rendered in a process of their own: a template is an untrusted program."""

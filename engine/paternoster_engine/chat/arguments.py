@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 
-class _CalledWith(dict[str, Any]):
-    """Arguments of a call: an object to templates that write JSON or go through it, and its text to those that join."""
+class _CallArguments(dict[str, Any]):
+    """Arguments of a call: a dict for templates that write JSON or iterate, and a text for those that concatenate."""
 
     def __init__(self, value: Mapping[str, Any], text: str) -> None:
         super().__init__(value)
@@ -22,11 +22,11 @@ class _CalledWith(dict[str, Any]):
 
 
 def with_arguments(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A message whose calls have ``arguments_text`` beside ``arguments``, with both in one."""
+    """Merge ``arguments`` and ``arguments_text`` of each call of ``message`` into one value."""
     calls = []
     for call in message.get("tool_calls") or ():
         function = dict(call["function"])
         if "arguments_text" in function:
-            function["arguments"] = _CalledWith(function["arguments"], function.pop("arguments_text"))
+            function["arguments"] = _CallArguments(function["arguments"], function.pop("arguments_text"))
         calls.append({**call, "function": function})
     return {**message, "tool_calls": calls} if calls else message

@@ -1,4 +1,4 @@
-"""Why there is no prompt for a conversation."""
+"""The errors of a conversation that gets no prompt."""
 
 
 class ChatTemplateError(ValueError):

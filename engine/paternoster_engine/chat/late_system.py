@@ -1,8 +1,8 @@
-"""Late system messages: those behind a message of another role, as Claude Code and Codex send them.
+"""Late system messages: those after a message of another role, as Claude Code and Codex send them.
 
-Moving such a text to the head of the prompt would change everything behind it, so that the prefix cache had none of it.
-So the message keeps its place where the chat template renders it there. For other templates its text becomes part of
-the neighbouring message of the user.
+Moving such a text to the head of the prompt would change all that follows, and the prefix cache would have none of it.
+So the message keeps its place if the chat template renders it there. For other templates its text becomes part of the
+neighbouring message of the user.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,9 +1,9 @@
-"""Control tokens that users write stay text: marks in messages tell them from those that the template writes.
+"""Marks in messages that separate control tokens which users write from those that the template writes.
 
-A mark goes into each one that is spelled in a message, behind its first character, before the template renders: so it
-is no control token there, wherever the template puts it. The tokenizer takes marks out *after* it has looked for
-control tokens and *before* it merges bytes: what is left is encoded as the plain text it is, together with its
-neighbours. Texts in which nobody spells a control token have no marks and are encoded as ever.
+Before the template renders, each control token that a message spells gets a mark behind its first character, so that it
+is plain text wherever the template puts it. The tokenizer removes marks *after* it has looked for control tokens and
+*before* it merges bytes: the rest is encoded as plain text, together with its neighbours. Texts that spell no control
+token have no marks and are encoded as they are.
 """
 
 import secrets
@@ -18,26 +18,26 @@ def _new_mark() -> str:
 
 
 MARK = _new_mark()
-"""Four characters of a private plane, others in each process: no text has them by accident or can guess them."""
+"""Four random characters of a private plane, drawn by each process: no text contains or guesses them."""
 END = _new_mark()
-"""Stands behind the last message's text while a template renders, where the prompt ends with that text."""
+"""Follows the last message's text while a template renders, if the prompt ends with that text."""
 
 
 class Marker:
-    """Marks what is spelled like a control token of one model."""
+    """Marks texts that are spelled like a control token of one model."""
 
     def __init__(self, special: Iterable[str], others: Iterable[str], template: str) -> None:
-        """``special``: control tokens for sure. ``others``: what else is one token whenever it is spelled.
+        """``special``: control tokens. ``others``: further texts that are always one token.
 
-        Those the ``template`` writes are control tokens too, such as ``<tool_call>``; the rest are words and spaces.
-        But for answers of the assistant: there they are what the model itself has said, and come back as that.
+        Of ``others``, those that the ``template`` writes are control tokens too, such as ``<tool_call>``; the rest are
+        words and spaces. In answers of the assistant only ``special`` are marked: the model itself wrote the others.
         """
         self._special = _markable_tokens(special)
         written = [token for token in others if token in template and not token.isspace()]
         self._all = [*self._special, *_markable_tokens(written)]
 
     def mark(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """The messages, with marks in their texts."""
+        """Copy the messages, with marks in their texts."""
         return [
             {
                 name: value
@@ -49,12 +49,12 @@ class Marker:
         ]
 
     def mark_value(self, value: Any) -> Any:
-        """JSON that a user sent, with marks in its texts and names, such as tools and documents."""
+        """Copy JSON that a user sent, such as tools and documents, with marks in its texts and names."""
         return _mark_value(value, self._all)
 
 
 def _markable_tokens(tokens: Iterable[str]) -> list[str]:
-    """Those between whose characters a mark can stand."""
+    """The tokens that have room for a mark between two characters."""
     return [token for token in tokens if len(token) > 1]
 
 
@@ -68,7 +68,7 @@ def _mark_value(value: Any, tokens: Sequence[str]) -> Any:
 
 def _mark_tokens(text: str, tokens: Iterable[str]) -> str:
     for token in tokens:
-        # More than once where a token overlaps with itself.
+        # A token that overlaps with itself is replaced more than once.
         while token in text:
             text = text.replace(token, token[0] + MARK + token[1:])
     return text

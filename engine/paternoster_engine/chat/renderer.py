@@ -55,16 +55,16 @@ class Renderer:
 
         ``variables``: those of the template besides the skeleton's.
         """
-        asked = {
+        request = {
             "messages": skeleton.messages,
             "required": skeleton.required,
             "variables": skeleton.variables | variables,
             "most": MOST_OF_SKELETON,
         }
-        key = blake2b(json.dumps(asked, sort_keys=True).encode(), digest_size=16).digest()
+        key = blake2b(json.dumps(request, sort_keys=True).encode(), digest_size=16).digest()
         found = self._fits.get(key)
         if found is None:
-            answer = self._request_answer(asked)
+            answer = self._request_answer(request)
             steps = tuple((name, tuple(indices)) for name, indices in answer["steps"])
             found = Fit(steps, frozenset(answer["shown"]), answer["fault"])
             self._fits[key] = found
@@ -83,7 +83,7 @@ class Renderer:
         return answer
 
     def warm_up(self) -> None:
-        """Start the process, so that the first conversation finds it; what the template lacks is told by those."""
+        """Start the process before the first conversation needs it; that one gets the template's errors."""
         with self._turn, contextlib.suppress(ChatTemplateError, RendererLost):
             self._ensure_process()
 
@@ -112,9 +112,9 @@ class Renderer:
         return process
 
 
-def _answer_or_error(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _answer_or_error(request_answer: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
-        return ask()
+        return request_answer()
     except ProcessEnded as ended:
         if ended.status in (-signal.SIGKILL, -signal.SIGTERM):
             raise RendererLost from ended

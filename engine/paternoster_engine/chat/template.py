@@ -16,8 +16,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from paternoster_engine.chat.errors import ChatTemplateError
 
-MAX_TOLD = 300
-"""Most characters of what a template says of its failure."""
+MAX_ERROR_LENGTH = 300
+"""Most characters of a template's own error that are reported."""
 
 
 class _Refusal(TemplateError):
@@ -25,7 +25,7 @@ class _Refusal(TemplateError):
 
 
 class _Generation(Extension):
-    """``{% generation %}`` marks what an assistant said, for training; a prompt has its content alone."""
+    """``{% generation %}`` marks answers of the assistant for training; a prompt has only its content."""
 
     tags: set[str] = {"generation"}  # noqa: RUF012 - declared so by jinja2
 
@@ -35,7 +35,7 @@ class _Generation(Extension):
 
 
 class ChatTemplate:
-    """Compiled once; ``variables`` (such as ``bos_token``) are given to every rendering."""
+    """A compiled template; every rendering gets ``variables``, such as ``bos_token``."""
 
     def __init__(self, source: str, variables: Mapping[str, Any]) -> None:
         """Raises :class:`ChatTemplateError`."""
@@ -54,7 +54,7 @@ class ChatTemplate:
 
     def render(self, messages: Sequence[Mapping[str, Any]], most: int, /, **variables: Any) -> str:
         """Prompt text for ``messages``, at most ``most`` bytes in UTF-8; raises :class:`ChatTemplateError`."""
-        # Those that a request leaves out are none, and not undefined: templates tell the two apart.
+        # A variable that a request leaves out is none and not undefined: templates treat the two differently.
         given = {**self._variables, "messages": messages, "tools": None, "documents": None, **variables}
         pieces, left = [], most
         try:
@@ -80,7 +80,7 @@ class ChatTemplate:
 def _error_text(error: Exception) -> str:
     text = str(error) if isinstance(error, TemplateError) else f"{type(error).__name__}: {error}".removesuffix(": ")
     text = text.encode(errors="backslashreplace").decode()
-    return text if len(text) <= MAX_TOLD else text[:MAX_TOLD] + "..."
+    return text if len(text) <= MAX_ERROR_LENGTH else text[:MAX_ERROR_LENGTH] + "..."
 
 
 def _raise_exception(message: str) -> NoReturn:

@@ -12,7 +12,7 @@ from paternoster_engine.limited.worker import Answer, serve
 
 
 def prepare(given: Mapping[str, Any]) -> Answer:
-    """``source`` of the template and the ``variables`` of all renderings; then conversations come, and skeletons."""
+    """Compile the template ``source`` with ``variables``; the answer renders a conversation or fits a skeleton."""
     template = ChatTemplate(given["source"], given["variables"])
 
     def answer(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,10 @@ def add_traffic_flags(parser: argparse.ArgumentParser) -> None:
         "--duration", type=float, metavar="S", help="send for S seconds, repeating the requests as needed"
     )
     group.add_argument(
-        "--max-prompt-tokens", type=int, metavar="N", help="clip prompts (default: the context, if the server tells it)"
+        "--max-prompt-tokens",
+        type=int,
+        metavar="N",
+        help="clip prompts (default: the context, if the server reports it)",
     )
     group.add_argument("--max-output-tokens", type=int, metavar="N", help="clip outputs (default: half the context)")
     group.add_argument(
@@ -69,7 +72,7 @@ def add_report_flags(parser: argparse.ArgumentParser) -> None:
         type=_parse_floats,
         default=[99.0],
         metavar="P[,P...]",
-        help="percentiles told (default: 99)",
+        help="percentiles of the report (default: 99)",
     )
     group.add_argument("--json", action="store_true", help="print the result document alone")
     group.add_argument("--save-result", metavar="FILE", help="write the result document")

@@ -1,1 +1,1 @@
-"""What clients and models wrote, run in a process that the kernel ends at its limits."""
+"""Run untrusted templates and grammars in a process that the kernel ends at its limits."""

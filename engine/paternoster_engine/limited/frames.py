@@ -1,4 +1,4 @@
-"""What the engine and a limited process say to each other: JSON behind its length."""
+"""Messages between the engine and a limited process: JSON after its length in bytes."""
 
 import json
 from typing import IO, Any
@@ -6,14 +6,14 @@ from typing import IO, Any
 _LENGTH = 8
 
 
-def write(stream: IO[bytes], value: Any) -> None:
+def write_frame(stream: IO[bytes], value: Any) -> None:
     data = json.dumps(value).encode()
     stream.write(len(data).to_bytes(_LENGTH, "little") + data)
     stream.flush()
 
 
-def read(stream: IO[bytes]) -> Any:
-    """Raises ``EOFError`` when the other side is gone."""
+def read_frame(stream: IO[bytes]) -> Any:
+    """Read one message; raises ``EOFError`` when the other process has ended."""
     data = _read_exactly(stream, int.from_bytes(_read_exactly(stream, _LENGTH), "little"))
     return json.loads(data)
 

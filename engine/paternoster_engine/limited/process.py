@@ -11,19 +11,21 @@ from typing import Any
 from paternoster_engine.limited import frames
 
 ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "TZ")
-"""What the process is given of the engine's environment, which may hold secrets."""
+"""The variables that the process gets; the engine's others may hold secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """What the kernel lets a limited process use."""
+
     cpu_time: float
-    """Seconds of a processor for each request."""
+    """Seconds of processor time for each request."""
     memory: int
     """Bytes of address space."""
     stack: int | None = None
-    """Bytes; None for what the engine itself has."""
+    """Bytes of stack; None for the engine's own limit."""
     start_time: float | None = None
-    """Seconds of a processor for the start; None: as for a request."""
+    """Seconds of processor time for the start; None: as for a request."""
 
 
 class ProcessEnded(RuntimeError):
@@ -39,7 +41,7 @@ class LimitedProcess:
 
     def __init__(self, module: str, limits: Limits) -> None:
         self._limits = limits
-        # Safe path: the folder that this was started in must not come before the installed packages.
+        # Safe path: the working directory must not come before the installed packages.
         command = [sys.executable, "-P", "-m", module]
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
@@ -53,26 +55,26 @@ class LimitedProcess:
         return self._process.poll() is None
 
     def begin(self, given: Any, wall_time: float) -> dict[str, Any]:
-        """The first request: what the process needs for all others; answered as :meth:`ask`."""
+        """Send what the process needs for all requests; answers and raises as :meth:`ask`."""
         return self.ask({"limits": asdict(self._limits), "given": given}, wall_time)
 
     def ask(self, request: Mapping[str, Any], wall_time: float) -> dict[str, Any]:
-        """The answer, in which ``error`` says why there is none; waits at most ``wall_time`` seconds.
+        """Wait for the answer, at most ``wall_time`` seconds; its ``error`` is the reason of a refusal.
 
         Raises :class:`ProcessEnded`.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        late = threading.Timer(wall_time, self._process.kill)
-        late.start()
+        deadline = threading.Timer(wall_time, self._process.kill)
+        deadline.start()
         try:
-            frames.write(self._process.stdin, request)
-            answer: dict[str, Any] = frames.read(self._process.stdout)
+            frames.write_frame(self._process.stdin, request)
+            answer: dict[str, Any] = frames.read_frame(self._process.stdout)
             return answer
         except (OSError, EOFError) as error:
             raise ProcessEnded(self._process.wait()) from error
         finally:
-            late.cancel()
+            deadline.cancel()
 
     def wait(self) -> int:
         return self._process.wait()

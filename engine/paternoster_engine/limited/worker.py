@@ -1,7 +1,7 @@
-"""The side of the process itself: the kernel ends it at its limits.
+"""The limited process itself, which the kernel ends at its limits.
 
-Standard input brings requests, standard output takes answers. When the pipe closes the process ends; what never ends is
-ended by its timer, also when nobody is left to kill it.
+It reads requests from standard input, writes answers to standard output, and ends when the pipe closes. A timer ends a
+request that never ends, also when the engine is gone.
 """
 
 import resource
@@ -16,11 +16,11 @@ Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 def serve(prepare: Callable[[Any], Answer], refusal: type[Exception]) -> None:
-    """Answer requests by what ``prepare`` makes of what was given at the start; ``refusal`` becomes an error told."""
-    # A key pressed in a terminal is for the engine, which lets what runs finish.
+    """Answer requests by the function that ``prepare`` returns; a ``refusal`` becomes the answer's ``error``."""
+    # A key pressed in a terminal is for the engine, which finishes what runs.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
-    start = frames.read(requests)
+    start = frames.read_frame(requests)
     limits = start["limits"]
     bounded = {resource.RLIMIT_AS: limits["memory"], resource.RLIMIT_FSIZE: 0, resource.RLIMIT_CORE: 0}
     if limits["stack"] is not None:
@@ -28,27 +28,27 @@ def serve(prepare: Callable[[Any], Answer], refusal: type[Exception]) -> None:
     for limit, value in bounded.items():
         resource.setrlimit(limit, (value, value))
 
-    def timer(seconds: float) -> None:
+    def set_timer(seconds: float) -> None:
         # The default action of SIGPROF ends the process, also in the midst of one long operation.
         signal.setitimer(signal.ITIMER_PROF, seconds)
 
-    timer(limits["start_time"] or limits["cpu_time"])
+    set_timer(limits["start_time"] or limits["cpu_time"])
     try:
         answer = prepare(start["given"])
     except refusal as error:
-        frames.write(answers, {"error": str(error)})
+        frames.write_frame(answers, {"error": str(error)})
         return
-    timer(0)
-    frames.write(answers, {})
+    set_timer(0)
+    frames.write_frame(answers, {})
     while True:
         try:
-            request = frames.read(requests)
+            request = frames.read_frame(requests)
         except EOFError:
             return
-        timer(limits["cpu_time"])
+        set_timer(limits["cpu_time"])
         try:
             result = answer(request)
         except refusal as error:
             result = {"error": str(error)}
-        timer(0)
-        frames.write(answers, result)
+        set_timer(0)
+        frames.write_frame(answers, result)

@@ -21,32 +21,32 @@ from paternoster_contract.http.routes import NUMBERS, PROBES
 from paternoster_http.errors.request_id import current_request_id
 
 LONGEST = 256
-"""Characters of a path or of a user agent; what is longer is cut."""
+"""Most characters of a path or of a user agent; longer ones are cut."""
 NOT_LOGGED = PROBES | NUMBERS
-"""Paths that a kubelet and Prometheus ask for every few seconds."""
+"""Paths that a kubelet and Prometheus request every few seconds."""
 NO_ANSWER = 0
 """``response_code`` of a request whose connection was closed before an answer began, as in Envoy."""
 
 
 @dataclass(slots=True)
 class Forwarded:
-    """What the gateway adds to the line of a request that it read."""
+    """Fields of a line that the gateway sets once it has read the request."""
 
     model: str = ""
-    """A served one; empty where the request names none."""
+    """The served model; empty where the request names none."""
     tenant: str = ""
-    """Of the client's key; empty where the fleet asks for none."""
+    """The tenant of the client's key; empty where the fleet needs no key."""
     upstream_host: str = ""
     """URL of the replica that answered."""
     upstream_request_attempt_count: int = 0
 
 
 forwarded: ContextVar[Forwarded | None] = ContextVar("forwarded", default=None)
-"""Of the request that is being answered; None where no log is written."""
+"""The fields of the request that is being answered; None where no log is written."""
 
 
 def write_line(line: str, stream: TextIO | None = None) -> None:
-    """To stdout, and at once."""
+    """Write ``line`` to ``stream``, stdout by default, and flush it."""
     stream = stream or sys.stdout
     stream.write(f"{line}\n")
     stream.flush()

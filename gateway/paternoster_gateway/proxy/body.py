@@ -1,4 +1,4 @@
-"""What the gateway must know of a body: the model that it names."""
+"""The one field of a body that the gateway reads: the model that it names."""
 
 import asyncio
 import re
@@ -11,17 +11,17 @@ from paternoster_gateway.errors import GatewayError, bad_request
 MAX_CONTAINERS = 131_072
 """Arrays and objects of a body: parsing takes 0.1 µs for a number or a text and ten times that for one of these."""
 TOKENS_AT_ONCE = 8192
-"""Strings and brackets that are counted before other requests get their turn."""
-SHOWN = 64
-"""Bytes of a body that is no object, for an error that says what it is."""
+"""Strings and brackets that are counted before the event loop serves other requests."""
+SHOWN_BYTES = 64
+"""Bytes of a body that is no object, for an error that states what it is."""
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 _MODEL_OF_PARTS = re.compile(rb'"model"[ \t\n\r]*:[ \t\n\r]*[\[{]')
 _QUOTE = ord('"')
 _OBJECT = re.compile(rb"[ \t\n\r]*\{")
 
 
-class _Named(BaseModel):
-    """The rest is read as JSON and then dropped, without an object in Python for each value."""
+class _NamedModel(BaseModel):
+    """A body's ``model``; the parser checks the rest as JSON and makes no Python objects of it."""
 
     model_config = ConfigDict(strict=True)
 
@@ -43,7 +43,7 @@ async def refuse_costly(body: bytes) -> None:
         first = body[token.start()]
         if first == _QUOTE:
             if depth == 1 and _MODEL_OF_PARTS.match(body, token.start()):
-                raise _not_named()
+                raise _model_not_named()
         elif first in b"[{":
             containers += 1
             depth += 1
@@ -63,18 +63,18 @@ def named_model(body: bytes) -> str | None:
     """
     if not _OBJECT.match(body):
         # pydantic would make objects in Python of all that an array has, to show them in its error.
-        body = body[:SHOWN]
+        body = body[:SHOWN_BYTES]
     try:
-        return _Named.model_validate_json(body).model or None
+        return _NamedModel.model_validate_json(body).model or None
     except ValidationError as error:
-        raise _told(error.errors(include_url=False, include_input=False)[0]) from None
+        raise _error_of(error.errors(include_url=False, include_input=False)[0]) from None
 
 
-def _told(error: Any) -> GatewayError:
+def _error_of(error: Any) -> GatewayError:
     if error["type"] == "json_invalid":
         return bad_request(f"The body is not JSON: {error['ctx']['error']}")
-    return _not_named()
+    return _model_not_named()
 
 
-def _not_named() -> GatewayError:
+def _model_not_named() -> GatewayError:
     return bad_request("The body must be an object, and its `model` the name of a served model.", "model")

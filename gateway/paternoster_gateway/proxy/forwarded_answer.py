@@ -1,4 +1,4 @@
-"""An engine's answer as the response to a client: however that ends, the answer is discarded and counted out."""
+"""An engine's answer as the response to a client: it is discarded and its end recorded, however sending ends."""
 
 from collections.abc import Callable
 
@@ -9,17 +9,17 @@ from paternoster_gateway.proxy.proxy import Answer
 
 
 class ForwardedAnswer(StreamingResponse):
-    """Sends the status, headers and pieces of ``answer``; then calls ``ended``, also where sending failed."""
+    """Sends the status, headers and pieces of ``answer``; then calls ``on_end``, also where sending failed."""
 
-    def __init__(self, answer: Answer, ended: Callable[[], object]) -> None:
+    def __init__(self, answer: Answer, on_end: Callable[[], object]) -> None:
         super().__init__(answer.chunks, answer.status)
         self.raw_headers = answer.headers
         self._answer = answer
-        self._ended = ended
+        self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._ended()
+            self._on_end()
             await self._answer.discard()

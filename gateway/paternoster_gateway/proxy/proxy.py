@@ -1,4 +1,4 @@
-"""Passing a request's body on and its answer back, byte by byte and without looking into them.
+"""Forward a request's body to a replica and its answer to the client, byte by byte and without parsing them.
 
 Until the first byte of the answer a failed attempt can be repeated at another replica; after it the client gets the
 failure. :mod:`paternoster_gateway.routing.balancer` decides whether and where; the proxy classifies what an attempt
@@ -19,7 +19,7 @@ from paternoster_contract.error_text import error_text
 from paternoster_contract.http import paths
 from paternoster_contract.http.headers import NOT_SERVING
 from paternoster_contract.routing import Replica
-from paternoster_gateway import liveness
+from paternoster_gateway import liveness as probes
 from paternoster_gateway.admission import Admission
 from paternoster_gateway.dispatcher import Dispatcher
 from paternoster_gateway.errors import GatewayError, keys_refused, unavailable
@@ -42,7 +42,7 @@ from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
 log = logging.getLogger(__name__)
 
 REFUSALS = frozenset({502, 503, 504})
-"""Statuses for which one other replica is asked; 429 is about the client, and goes back to it."""
+"""Statuses after which one other replica gets the request; 429 concerns the client, which gets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +54,9 @@ class Call:
     body: bytes
     headers: Mapping[str, str]
     key: str = field(default="", repr=False)
-    """The client's; for the gateway alone."""
+    """The client's key, which no engine gets."""
     named: bool = True
-    """Whether the body names the model; else ``model`` is the only one."""
+    """Whether the body names the model; else ``model`` is the only one that the key opens."""
 
 
 @dataclass(slots=True)
@@ -67,9 +67,9 @@ class Answer:
     headers: Headers
     chunks: AsyncGenerator[bytes]
     replica: str
-    """URL."""
+    """URL of the replica."""
     attempts: int
-    """Replicas that were asked until this one answered, itself included."""
+    """Replicas that got the request until this one answered, itself included."""
     stack: AsyncExitStack = field(repr=False)
 
     async def discard(self) -> None:
@@ -80,16 +80,16 @@ class Answer:
 
 @dataclass(slots=True)
 class Attempt:
-    """What came of sending a call to one replica: an answer, or an error for the client where no other can be asked."""
+    """What came of sending a call to one replica: an answer, or an error for the client."""
 
     outcome: Answer | GatewayError
     reason: str = ""
-    """Of a retry, for the metrics."""
+    """Why it would be retried, for the metrics."""
     suspicion: Suspicion = Suspicion.NONE
     """Whether the call may have made the replica stop."""
 
     async def discard(self) -> None:
-        """Another one is made in its place."""
+        """Close the answer: another attempt follows, or no client waits."""
         if isinstance(self.outcome, Answer):
             await self.outcome.discard()
 
@@ -98,10 +98,15 @@ class Proxy:
     """Sends calls to replicas."""
 
     def __init__(
-        self, dispatcher: Dispatcher, metrics: GatewayMetrics, keys: SentKeys, watched: Liveness, quarantine: Quarantine
+        self,
+        dispatcher: Dispatcher,
+        metrics: GatewayMetrics,
+        keys: SentKeys,
+        liveness: Liveness,
+        quarantine: Quarantine,
     ) -> None:
         self._dispatcher = dispatcher
-        self._liveness = watched
+        self._liveness = liveness
         self._quarantine = quarantine
         self._metrics = metrics
         self._keys = keys
@@ -121,10 +126,10 @@ class Proxy:
         if self._session is not None:
             await self._session.close()
 
-    async def healthy(self, url: str) -> bool:
-        """Whether the replica at ``url`` says in time that it is not hung; any other answer will do."""
+    async def answers_probe(self, url: str) -> bool:
+        """Whether the replica at ``url`` answers a health probe in time, with any status below 500."""
         assert self._session is not None
-        timeout = aiohttp.ClientTimeout(total=liveness.PROBE_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=probes.PROBE_SECONDS)
         try:
             async with self._session.get(url + paths.HEALTH, timeout=timeout, allow_redirects=False) as response:
                 return response.status < 500
@@ -132,7 +137,7 @@ class Proxy:
             return False
 
     async def send(self, call: Call, admission: Admission) -> Answer:
-        """The answer of some replica; raises :class:`GatewayError` when none could be had."""
+        """The answer of a replica; raises :class:`GatewayError` where there is none."""
         request = self._dispatcher.open_request(admission)
         try:
             return await self._send(request, call, admission)
@@ -172,11 +177,11 @@ class Proxy:
             raise quarantined(call.model)
 
     async def _stopped_replicas(self, suspected: Sequence[tuple[str, Attempt]]) -> int:
-        """How many of these (by URL) stopped, and did not only close a connection: those answer their probe."""
+        """How many ``suspected`` replicas, by URL, stopped: one that only closed connections answers a probe."""
         if len(suspected) < MAX_POSSIBLE:
             return 0
         closed = [url for url, attempt in suspected if attempt.reason != "hung"]
-        return len(suspected) - sum(await asyncio.gather(*map(self.healthy, closed)))
+        return len(suspected) - sum(await asyncio.gather(*map(self.answers_probe, closed)))
 
     def _put_in_quarantine(self, replica: Replica, call: Call, admission: Admission) -> NoReturn:
         self._quarantine.add(_digest(call, admission))
@@ -202,12 +207,12 @@ class Proxy:
         """Send ``call`` to ``replica``, wait for the first piece of the answer and report what came of it."""
         stack, number = AsyncExitStack(), len(request.tried)
         stack.callback(self._dispatcher.balancer.on_attempt_end, request, replica.url)
-        waits: Wait | None = None
-        """For the headers, which come after the body was read and checked."""
+        header_wait: Wait | None = None
+        """The wait for the headers, which come after the body was read and checked."""
         try:
-            async with self._liveness.expecting(replica.url) as waits:
-                response = await stack.enter_async_context(await self._ask(replica, call, admission))
-            waits = None
+            async with self._liveness.expecting(replica.url) as header_wait:
+                response = await stack.enter_async_context(await self._post(replica, call, admission))
+            header_wait = None
             if response.status == 401:
                 await stack.aclose()
                 log.warning("%s at %s refused the gateway's key: not of its fleet's root", replica.name, replica.url)
@@ -222,7 +227,7 @@ class Proxy:
             # The first piece belongs to the attempt: an engine that dies before it can be replaced.
             async with self._liveness.expecting(replica.url):
                 first = await response.content.readany()
-            chunks = self._body(request, call, replica, response, first, stack)
+            chunks = self._stream_body(request, call, replica, response, first, stack)
             answer = Answer(response.status, answer_headers(response.raw_headers), chunks, replica.url, number, stack)
             result = _result_of(response)
             self._dispatcher.report(request, replica.url, result)
@@ -233,28 +238,29 @@ class Proxy:
             self._dispatcher.report(request, replica.url, Result.UNREACHABLE)
             reason = "hung" if replica.url in self._liveness.hung else "unreachable"
             message = f"{number} replicas of `{call.model}` did not answer."
-            suspected = Suspicion.NONE if waits is None else suspicion(len(call.body), error, waits)
+            suspected = Suspicion.NONE if header_wait is None else suspicion(len(call.body), error, header_wait)
             return Attempt(unavailable(message, 1), reason, suspected)
         except BaseException:
             await stack.aclose()
-            if waits is not None and len(call.body) > LONG_BODY and not (waits.silent_before or waits.answered):
-                self._quarantine.note_left(replica.url, _digest(call, admission), waits)
+            left_early = header_wait is not None and not (header_wait.silent_before or header_wait.answered)
+            if header_wait is not None and left_early and len(call.body) > LONG_BODY:
+                self._quarantine.add_left(replica.url, _digest(call, admission), header_wait)
             raise
 
-    async def _ask(self, replica: Replica, call: Call, admission: Admission) -> aiohttp.ClientResponse:
+    async def _post(self, replica: Replica, call: Call, admission: Admission) -> aiohttp.ClientResponse:
         assert self._session is not None
         session, url = self._session, replica.url + call.path
-        who = {} if admission.identity is None else {HEADER: admission.identity.encode()}
+        identity = {} if admission.identity is None else {HEADER: admission.identity.encode()}
 
         async def send(key: Mapping[str, str]) -> aiohttp.ClientResponse:
-            # Wherever an engine would send the gateway to, request and key do not go there.
+            # Request and key do not follow a redirect of an engine.
             return await session.post(
-                url, data=call.body, headers={**call.headers, **who, **key}, allow_redirects=False
+                url, data=call.body, headers={**call.headers, **identity, **key}, allow_redirects=False
             )
 
         return await self._keys.send(send, replica.url, admission.fleet)
 
-    async def _body(
+    async def _stream_body(
         self,
         request: RoutedRequest,
         call: Call,
@@ -276,17 +282,17 @@ class Proxy:
                 log.warning("%s broke off an answer: %s", replica.url, error_text(error))
                 if not response.content_type.startswith("text/event-stream"):
                     raise
-                yield b"\n\n" + GatewayError(502, "BadGatewayError", "The replica broke off its answer.").event(
+                yield b"\n\n" + GatewayError(502, "BadGatewayError", "The replica broke off its answer.").encode_event(
                     call.path
                 )
             except (GeneratorExit, asyncio.CancelledError):
-                # The client has gone: closing the connection tells the engine to stop.
+                # The client has left: closing the connection ends the request at the engine.
                 response.close()
                 raise
 
 
 def _result_of(response: aiohttp.ClientResponse) -> Result:
-    """What an answer of an engine is to the balancer."""
+    """The result of an engine's answer, for the balancer."""
     if response.status not in REFUSALS or response.headers.get("x-should-retry") == "false":
         return Result.ANSWERED
     if response.status == 503:

@@ -68,7 +68,7 @@ class Balancer:
         if request.rejection is not None:
             return request.rejection
         ready = self._ready_replicas(request.model, row)
-        unserved = ready.without(request.name)
+        unserved = ready.without_name(request.name)
         if request.retry is not Retry.NONE:
             decision = self._begin_retry(request, ready, unserved, now)
             if decision is not None:
@@ -94,7 +94,7 @@ class Balancer:
         """Count the attempt at ``url`` no longer: its answer has ended, or is not wanted; once is enough."""
         if url in request.in_flight:
             request.in_flight.remove(url)
-            self._change(url, -1)
+            self._count_attempt(url, -1)
 
     def on_disconnect(self, request: RoutedRequest) -> None:
         """Forget a request that gets no answer any more; it may have ended already."""
@@ -106,7 +106,7 @@ class Balancer:
         """Route by ``table`` from now on; returns held requests to route again, first come first served."""
         self.table = table
         self._ready = {model: ready for model, ready in self._ready.items() if model in table.models}
-        self._budgets.forget_all_but({(model, row.fleet) for model, row in table.models.items()})
+        self._budgets.retain_only({(model, row.fleet) for model, row in table.models.items()})
         for place in self._rejected.places():
             if self._is_served_or_gone(place):
                 self._rejected.remove(place)
@@ -152,7 +152,7 @@ class Balancer:
         request.hold_until = None
         request.tried.append(replica.url)
         request.in_flight.append(replica.url)
-        self._change(replica.url, 1)
+        self._count_attempt(replica.url, 1)
         return Send(replica)
 
     def _reject(self, request: RoutedRequest, row: ModelRoute, now: float) -> Reject:
@@ -198,9 +198,9 @@ class Balancer:
             ready = self._ready[model] = ReadyReplicas(row, self.in_flight)
         return ready
 
-    def _change(self, url: str, difference: int) -> None:
+    def _count_attempt(self, url: str, difference: int) -> None:
         self.in_flight[url] += difference
         if not self.in_flight[url]:
             del self.in_flight[url]
         for ready in self._ready.values():
-            ready.change(url, difference)
+            ready.add_in_flight(url, difference)

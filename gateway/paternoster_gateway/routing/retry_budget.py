@@ -61,6 +61,6 @@ class RetryBudgets:
     def of(self, model: str, fleet: str) -> RetryBudget:
         return self._of.setdefault((model, fleet), RetryBudget())
 
-    def forget_all_but(self, places: Collection[tuple[str, str]]) -> None:
-        """Fleets that left the routing table leave nothing here."""
+    def retain_only(self, places: Collection[tuple[str, str]]) -> None:
+        """Remove the budgets of all other fleets: they have left the routing table."""
         self._of = {place: budget for place, budget in self._of.items() if place in places}

@@ -49,7 +49,7 @@ async def known(client: aiohttp.ClientSession, door: Door) -> None:
     await until(lambda: stats(client, door), lambda models: "m" in models)
 
 
-async def test_each_key_of_the_fleet_is_let_in_and_no_engine_sees_it(
+async def test_each_key_of_a_fleet_is_accepted_and_sent_to_no_engine(
     client: aiohttp.ClientSession, door: Door, start: Start, sdk: Sdk
 ) -> None:
     engine = await start("a", chat)
@@ -64,7 +64,7 @@ async def test_each_key_of_the_fleet_is_let_in_and_no_engine_sees_it(
 
 @pytest.mark.parametrize("ready", [True, False], ids=["awake", "asleep"])
 @pytest.mark.parametrize("hold", [True, False], ids=["holds", "rejects"])
-async def test_whoever_has_no_key_of_it_is_refused_before_anything_else(
+async def test_a_request_without_a_key_of_the_fleet_gets_401_whether_or_not_a_replica_is_ready(
     client: aiohttp.ClientSession, door: Door, start: Start, sdk: Sdk, ready: bool, hold: bool
 ) -> None:
     engine = await start("a", chat)
@@ -91,7 +91,7 @@ async def test_whoever_has_no_key_of_it_is_refused_before_anything_else(
         assert f'{counted}{{code="401",model="m",route="{path}"}} {times}.0' in text
 
 
-async def test_a_long_body_is_not_read_for_a_key_that_opens_nothing(
+async def test_a_long_body_is_not_read_if_its_key_opens_no_model(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     engine = await start("a", chat)
@@ -126,7 +126,7 @@ async def test_a_long_body_is_not_read_for_a_key_that_opens_nothing(
     await until(waits, bool)
 
 
-async def test_an_empty_list_lets_nobody_in_and_none_everybody(
+async def test_an_empty_list_of_keys_refuses_every_request_and_no_list_accepts_every_one(
     client: aiohttp.ClientSession, door: Door, start: Start, sdk: Sdk
 ) -> None:
     engine = await start("a", chat)
@@ -138,7 +138,7 @@ async def test_an_empty_list_lets_nobody_in_and_none_everybody(
     assert "Authorization" not in engine.headers[0], "a key that nobody asked for goes no further either"
 
 
-async def test_a_key_of_one_fleet_opens_no_other_and_an_unknown_model_is_unknown_to_all(
+async def test_a_key_of_one_fleet_opens_no_other_and_an_unknown_model_is_404_for_every_key(
     client: aiohttp.ClientSession, door: Door, start: Start, sdk: Sdk
 ) -> None:
     engine = await start("a", chat)
@@ -151,7 +151,7 @@ async def test_a_key_of_one_fleet_opens_no_other_and_an_unknown_model_is_unknown
             await sdk(key).chat.completions.create(**{**ASK, "model": "none"})  # type: ignore[call-overload]
 
 
-async def test_an_engine_gets_no_header_that_says_who_the_client_is(
+async def test_headers_that_identify_the_client_reach_no_engine(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     engine = await start("a", chat)
@@ -177,7 +177,7 @@ async def test_an_engine_gets_no_header_that_says_who_the_client_is(
     assert got["Content-Type"] == "application/json"
 
 
-async def test_keys_are_in_no_log_and_no_number(
+async def test_keys_appear_in_no_log_and_no_metric(
     client: aiohttp.ClientSession, keyed_door: Door, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def refuses(_: FakeEngine, __: web.Request) -> web.StreamResponse:
@@ -201,7 +201,7 @@ async def test_keys_are_in_no_log_and_no_number(
     assert [secret for secret in secrets for text in texts if secret in text] == []
 
 
-async def test_many_strangers_take_no_place_from_a_client_that_waits(
+async def test_requests_with_wrong_keys_take_no_held_place(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     engine = await start("a", chat)
@@ -232,7 +232,7 @@ tables = st.builds(RoutingTable, models=st.dictionaries(names, routes))
 
 
 @given(tables, tables, names, words)
-def test_a_request_is_sent_only_where_its_key_is_taken_now_and_by_the_fleet_it_came_for(
+def test_a_request_is_sent_only_to_the_fleet_that_admitted_it_and_accepts_its_key_now(
     then: RoutingTable, now: RoutingTable, model: str, key: str
 ) -> None:
     def takes(table: RoutingTable) -> bool:

@@ -53,7 +53,7 @@ async def test_each_fleet_gets_a_key_of_its_own(client: aiohttp.ClientSession, k
 
 
 @pytest.mark.parametrize("size", [0, 3 * 2**20], ids=["small", "3 MiB"])
-async def test_an_engine_that_refuses_the_first_key_is_asked_with_the_next_and_then_with_that(
+async def test_an_engine_that_refuses_the_first_key_gets_the_next_one_from_then_on(
     client: aiohttp.ClientSession, keyed_door: Door, start: Start, roots: Path, size: int
 ) -> None:
     replace(roots, "first", "second")
@@ -66,7 +66,7 @@ async def test_an_engine_that_refuses_the_first_key_is_asked_with_the_next_and_t
     assert len(set(engine.bodies)) == 1
 
 
-async def test_the_engines_401_is_not_the_clients(
+async def test_a_401_of_an_engine_becomes_a_503_for_the_client(
     client: aiohttp.ClientSession, keyed_door: Door, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = await start("pod-7", takes("unknown"))
@@ -79,7 +79,7 @@ async def test_the_engines_401_is_not_the_clients(
     assert f"pod-7 at {engine.url} refused the gateway's key" in caplog.text
 
 
-async def test_another_replica_is_asked_and_the_one_that_refuses_is_left_alone_for_a_moment(
+async def test_a_replica_that_refuses_the_key_is_ejected_and_another_one_answers(
     client: aiohttp.ClientSession, keyed_door: Door, start: Start
 ) -> None:
     """It has nothing in flight, so it would be asked first again and again."""
@@ -93,7 +93,7 @@ async def test_another_replica_is_asked_and_the_one_that_refuses_is_left_alone_f
     assert 1 <= len(strange.bodies) < 20
 
 
-async def test_without_a_root_no_key_is_sent_and_the_next_root_is_found_without_a_restart(
+async def test_without_a_root_no_key_is_sent_and_a_new_root_is_read_without_a_restart(
     client: aiohttp.ClientSession, keyed_door: Door, start: Start, roots: Path
 ) -> None:
     replace(roots)
@@ -113,7 +113,7 @@ async def test_without_a_root_no_key_is_sent_and_the_next_root_is_found_without_
 
 
 @pytest.mark.parametrize("status", [302, 307])
-async def test_neither_request_nor_key_goes_where_an_engine_points(
+async def test_a_redirect_of_an_engine_is_not_followed(
     client: aiohttp.ClientSession, keyed_door: Door, start: Start, status: int
 ) -> None:
     elsewhere = await start("elsewhere", answer)
@@ -130,7 +130,7 @@ async def test_neither_request_nor_key_goes_where_an_engine_points(
     assert elsewhere.bodies == []
 
 
-async def test_headers_that_an_answers_connection_names_end_here(
+async def test_headers_that_an_answer_names_in_connection_are_removed(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     async def names(_: FakeEngine, __: web.Request) -> web.StreamResponse:
@@ -171,7 +171,7 @@ class Wire:
 
 
 @given(st.lists(st.tuples(orders, st.sampled_from(PEERS), st.sets(st.sampled_from(ROOTS))), max_size=20))
-async def test_whatever_peers_take_and_whatever_is_a_root(
+async def test_sent_keys_reach_each_peer_that_accepts_one_of_the_roots(
     happened: list[tuple[tuple[str, ...], str, set[str]]],
 ) -> None:
     """A peer that takes some root's key gets it, what it took last first, and none is sent twice."""
@@ -190,7 +190,7 @@ async def test_whatever_peers_take_and_whatever_is_a_root(
                 del taken[url]  # nothing to remember: the first is sent first
 
 
-async def test_what_is_remembered_of_peers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_remembered_peers_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "MOST_REMEMBERED", 2)
     wire = Wire()
     wire.roots.keys = ("r0", "r1")

@@ -12,7 +12,7 @@ from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route, stats, 
 from paternoster_contract.access.identity import HEADER, Identity, of_plain_key
 from paternoster_contract.access.keys import digest
 from paternoster_contract.routing import RoutingTable
-from paternoster_gateway.admission import Admission, admit, open_to
+from paternoster_gateway.admission import Admission, admit, models_open_to
 from paternoster_gateway.dispatcher import Dispatcher
 from paternoster_gateway.errors import GatewayError
 
@@ -26,7 +26,7 @@ def bearer(key: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-async def test_engines_are_told_whom_a_request_is_from_and_clients_cannot_tell_them(
+async def test_engines_get_the_identity_of_the_key_and_none_that_a_client_sends(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     engine = await start("a", answer)
@@ -48,7 +48,7 @@ async def test_engines_are_told_whom_a_request_is_from_and_clients_cannot_tell_t
     assert HEADER not in engine.headers[-1], "an open fleet knows nobody"
 
 
-async def test_names_of_models_are_told_to_whoever_may_ask_them(client: aiohttp.ClientSession, door: Door) -> None:
+async def test_a_key_lists_the_models_that_it_opens(client: aiohttp.ClientSession, door: Door) -> None:
     door.publish_models(m=route(**KEYS), free=route())
 
     async def listed(key: str) -> list[str]:
@@ -60,7 +60,7 @@ async def test_names_of_models_are_told_to_whoever_may_ask_them(client: aiohttp.
     assert await listed("wrong") == ["free"]
 
 
-def test_a_key_opens_nothing_once_it_has_expired() -> None:
+def test_a_key_opens_no_model_once_it_has_expired() -> None:
     table, now = RoutingTable(models={"m": route(**KEYS)}), [END - 1]
     admission = admit(table, "m", "named", clock=lambda: now[0])
     assert admission.identity == ACME
@@ -70,12 +70,12 @@ def test_a_key_opens_nothing_once_it_has_expired() -> None:
     assert refused.value.status == 401
     with pytest.raises(GatewayError, match="expired"):
         admit(table, "m", "named", clock=lambda: now[0])
-    assert open_to(table, "named", lambda: now[0]) == []
-    assert open_to(table, "plain", lambda: now[0]) == ["m"]
+    assert models_open_to(table, "named", lambda: now[0]) == []
+    assert models_open_to(table, "plain", lambda: now[0]) == ["m"]
 
 
 @pytest.mark.parametrize("keys", [True, False], ids=["tenants", "addresses"])
-async def test_one_sender_does_not_keep_all_held_places(keys: bool) -> None:
+async def test_one_sender_gives_up_held_places_to_another(keys: bool) -> None:
     table = RoutingTable(models={"m": route(max_held=4, hold_timeout_seconds=60)})
     dispatcher = Dispatcher()
     dispatcher.change_table(table)

@@ -48,7 +48,9 @@ async def line(lines: list[str], number: int = 0) -> dict[str, Any]:
     return found
 
 
-async def test_what_a_line_says(client: aiohttp.ClientSession, logged: Door, start: Start, lines: list[str]) -> None:
+async def test_a_line_has_the_fields_of_a_request_and_its_answer(
+    client: aiohttp.ClientSession, logged: Door, start: Start, lines: list[str]
+) -> None:
     engine = await start("a", answer)
     who = Identity(tenant="floor-7")
     await published(client, logged, engine, key_digests=[digest("secret-key")], identities={digest("secret-key"): who})
@@ -70,7 +72,9 @@ async def test_what_a_line_says(client: aiohttp.ClientSession, logged: Door, sta
     assert "c=1" not in lines[0]
 
 
-async def test_attempts_and_errors(client: aiohttp.ClientSession, logged: Door, start: Start, lines: list[str]) -> None:
+async def test_a_line_counts_attempts_and_has_the_status_of_an_error(
+    client: aiohttp.ClientSession, logged: Door, start: Start, lines: list[str]
+) -> None:
     async def full(_: FakeEngine, __: web.Request) -> web.StreamResponse:
         return web.json_response({}, status=503, headers={"Retry-After": "1"})
 
@@ -91,7 +95,7 @@ async def test_attempts_and_errors(client: aiohttp.ClientSession, logged: Door, 
         ("/v1/\u2028/%F0%9F%9B%97" * 40, "\t".join("z" * 9)),
     ],
 )
-async def test_no_client_writes_a_line_of_its_own(
+async def test_control_characters_of_a_client_begin_no_line_of_the_log(
     client: aiohttp.ClientSession, logged: Door, lines: list[str], path: str, agent: str
 ) -> None:
     host, port = logged.url.removeprefix("http://").split(":")
@@ -111,7 +115,7 @@ async def test_no_client_writes_a_line_of_its_own(
     assert len(lines[0]) < LONGEST_LINE
 
 
-async def test_a_client_that_leaves_and_a_stream_that_breaks_are_not_complete(
+async def test_a_line_is_not_complete_if_the_client_leaves_or_the_stream_breaks(
     client: aiohttp.ClientSession, logged: Door, start: Start, lines: list[str]
 ) -> None:
     async def endless(_: FakeEngine, request: web.Request) -> web.StreamResponse:
@@ -129,7 +133,7 @@ async def test_a_client_that_leaves_and_a_stream_that_breaks_are_not_complete(
     assert (told["response_code"], told["complete"], told["bytes_sent"]) == (200, False, 9)
 
 
-async def test_probes_and_scrapes_are_not_in_it(client: aiohttp.ClientSession, logged: Door, lines: list[str]) -> None:
+async def test_probes_and_scrapes_are_not_logged(client: aiohttp.ClientSession, logged: Door, lines: list[str]) -> None:
     for path in (*PROBES, *NUMBERS, "/v1/models"):
         (await client.get(logged.url + path)).close()
     assert (await line(lines))["path"] == "/v1/models"
@@ -139,7 +143,7 @@ async def test_probes_and_scrapes_are_not_in_it(client: aiohttp.ClientSession, l
 @pytest.mark.parametrize(
     ("words", "written"), [([], False), (["--access-log=off"], False), (["--access-log=json"], True)]
 )
-def test_it_is_off_unless_asked_for(table: Path, words: list[str], written: bool) -> None:
+def test_the_access_log_is_off_by_default(table: Path, words: list[str], written: bool) -> None:
     command = [Path(sys.executable).with_name("paternoster"), "gateway", f"--routes={table}", "--port=0", *words]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:

@@ -29,7 +29,9 @@ def descriptors(tmp_path: Path) -> dict[str, tuple[int, str]]:
 
 
 @pytest.mark.parametrize("kind", ["closed", "negative", "file", "udp", "unix", "unbound"])
-def test_what_is_no_bound_socket_is_named(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_descriptor_without_a_bound_socket_is_an_error_that_names_it(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     given = descriptors(tmp_path)
     descriptor, said = given[kind]
     for name, command, words in (
@@ -47,7 +49,7 @@ def test_what_is_no_bound_socket_is_named(tmp_path: Path, kind: str, capsys: pyt
             os.close(opened)
 
 
-async def test_one_that_its_owner_shuts_down_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_inherited_socket_that_its_owner_shuts_down_logs_no_error(caplog: pytest.LogCaptureFixture) -> None:
     """The session ends: it refuses clients at once, and the program may be told a moment later."""
     with socket.socket() as owner:
         owner.bind(("127.0.0.1", 0))

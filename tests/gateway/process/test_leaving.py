@@ -40,7 +40,9 @@ async def gateway(process: tuple[subprocess.Popen[bytes], str]) -> tuple[subproc
     return process
 
 
-async def test_it_says_farewell_before_it_goes(gateway: tuple[subprocess.Popen[bytes], str]) -> None:
+async def test_a_gateway_answers_on_after_sigterm_and_closes_each_connection(
+    gateway: tuple[subprocess.Popen[bytes], str],
+) -> None:
     process, url = gateway
     async with aiohttp.ClientSession() as session:
         async with session.get(f"{url}/v1/models") as answer:
@@ -56,7 +58,7 @@ async def test_it_says_farewell_before_it_goes(gateway: tuple[subprocess.Popen[b
     assert await asyncio.to_thread(process.wait, 30) == 0
 
 
-async def test_a_stream_outlives_the_farewell(
+async def test_a_stream_outlives_the_grace_period(
     gateway: tuple[subprocess.Popen[bytes], str], table: Path, start: Callable[..., Awaitable[FakeEngine]]
 ) -> None:
     pause = asyncio.Event()
@@ -89,7 +91,7 @@ async def test_a_stream_outlives_the_farewell(
     await asyncio.to_thread(process.wait, 30)
 
 
-async def test_a_second_signal_ends_the_farewell(gateway: tuple[subprocess.Popen[bytes], str]) -> None:
+async def test_a_second_signal_ends_the_grace_period(gateway: tuple[subprocess.Popen[bytes], str]) -> None:
     process, url = gateway
     async with aiohttp.ClientSession() as session:
         process.send_signal(signal.SIGTERM)

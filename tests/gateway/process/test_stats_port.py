@@ -1,5 +1,6 @@
 """Statistics tell of every model and client: with a port of their own, clients cannot ask for them."""
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,15 +19,17 @@ def urls(table: Path) -> Iterator[tuple[str, str]]:
     process = subprocess.Popen([*command, "--stats-port=0"], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        said = [process.stdout.readline().split() for _ in range(2)]
-        assert [line[:2] for line in said] == [["listening", "on"], ["statistics", "on"]]
-        yield said[0][-1], said[1][-1]
+        lines = [process.stdout.readline().split() for _ in range(2)]
+        assert [line[:2] for line in lines] == [["listening", "on"], ["statistics", "on"]]
+        yield lines[0][-1], lines[1][-1]
     finally:
         process.kill()
         process.wait()
 
 
-async def test_each_port_has_its_own(client: aiohttp.ClientSession, urls: tuple[str, str]) -> None:
+async def test_statistics_are_on_their_port_alone_and_requests_on_the_other(
+    client: aiohttp.ClientSession, urls: tuple[str, str]
+) -> None:
     requests, statistics = urls
 
     async def status(url: str, path: str, **headers: str) -> int:
@@ -39,7 +42,7 @@ async def test_each_port_has_its_own(client: aiohttp.ClientSession, urls: tuple[
                 async with patient.get(f"{requests}/health"):
                     break
             except aiohttp.ClientError:
-                continue
+                await asyncio.sleep(0.1)  # until it listens
     for path in NUMBERS:
         assert await status(statistics, path) == 200
         for hidden in (path, f"{path}/", f"/%2e{path}", path.upper()):

@@ -155,7 +155,7 @@ async def test_the_plain_port_answers_probes_and_statistics_alone(urls: tuple[st
             assert answer.status == 403
 
 
-def test_half_a_renewal_changes_nothing(mounted: Mounted, first: trustme.CA) -> None:
+def test_half_a_renewed_pair_leaves_the_certificate_as_it_is(mounted: Mounted, first: trustme.CA) -> None:
     mounted.issue(first)
     certificate = Certificate(mounted.chain, mounted.key)
     assert certificate.refresh() is False
@@ -199,7 +199,7 @@ def handshake(certificate: Certificate, authority: trustme.CA) -> str:
         (["--tls-cert=nowhere.pem", "--tls-key=nowhere.key"], "nowhere.pem"),
     ],
 )
-def test_what_is_wrong_is_said(table: Path, words: list[str], said: str) -> None:
+def test_tls_flags_that_cannot_be_used_are_named_with_their_values(table: Path, words: list[str], said: str) -> None:
     done = subprocess.run(
         [GATEWAY, "gateway", f"--routes={table}", "--port=0", "--tls-port=0", *words], capture_output=True, text=True
     )

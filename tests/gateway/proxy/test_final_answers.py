@@ -16,7 +16,7 @@ def late(should_retry: str) -> Behave:
 
 
 @pytest.mark.parametrize(("should_retry", "asked"), [("false", 1), ("true", 2)])
-async def test_a_missed_deadline_is_not_missed_again_elsewhere(
+async def test_a_request_past_its_deadline_is_retried_only_if_the_engine_allows_it(
     client: aiohttp.ClientSession, door: Door, start, should_retry: str, asked: int
 ) -> None:
     engines = [await start(name, late(should_retry)) for name in "ab"]

@@ -70,7 +70,9 @@ async def test_request_and_answer_pass_unchanged(client: aiohttp.ClientSession, 
     assert engine.bodies == [raw]
 
 
-async def test_a_stream_is_not_held_back(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+async def test_pieces_of_a_stream_are_forwarded_at_once(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
     pause = asyncio.Event()
     door.publish(await start("a", streaming(b"data: 1\n\n", b"data: 2\n\ndata: [DONE]\n\n", pause=pause)))
     await seen(client, door)
@@ -94,7 +96,9 @@ async def test_another_replica_is_tried_before_the_first_byte(
     assert bad.bodies, "it was asked at least once"
 
 
-async def test_a_replica_that_refuses_connections(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+async def test_a_replica_that_refuses_connections_is_replaced_by_another(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
     good = await start("good", answer)
     dead = FakeEngine("dead", answer, url="http://127.0.0.1:9")
     door.publish(dead, good)
@@ -175,7 +179,7 @@ async def test_holding_is_bounded_in_number_and_time(client: aiohttp.ClientSessi
     assert "became ready within 1.5 s" in str(document)
 
 
-async def test_a_model_that_does_not_hold_says_when_to_come_again(
+async def test_a_fleet_that_holds_no_requests_answers_503_with_retry_after(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     door.publish(hold=False, retry_after_seconds=2.4, hold_timeout_seconds=60)
@@ -192,7 +196,7 @@ async def test_a_model_that_does_not_hold_says_when_to_come_again(
     assert (await stats(client, door))["refused"] == 0, "they are served when they come again"
 
 
-async def test_refused_requests_are_demand_until_they_may_come_again() -> None:
+async def test_rejected_requests_are_demand_until_they_may_come_again() -> None:
     now = [100.0]
     table = RoutingTable(models={"m": ModelRoute(hold=False, retry_after_seconds=10)})
     dispatcher, admission = Dispatcher(clock=lambda: now[0]), Admission("m")
@@ -207,7 +211,7 @@ async def test_refused_requests_are_demand_until_they_may_come_again() -> None:
     assert dispatcher.rejected("another") == 0
 
 
-async def test_replicas_that_are_put_aside_are_waited_for_also_where_nothing_is_held() -> None:
+async def test_a_request_waits_for_ejected_replicas_of_a_fleet_that_holds_none() -> None:
     now = [100.0]
     replica = Replica(name="a", url="http://x", ready=True)
     table = RoutingTable(models={"m": ModelRoute(replicas=[replica], hold=False, hold_timeout_seconds=60)})
@@ -231,7 +235,7 @@ async def test_replicas_that_are_put_aside_are_waited_for_also_where_nothing_is_
         ({"model": "m", "pad": "x" * 2**20}, 413, "longer than 1048576 bytes"),
     ],
 )
-async def test_errors_of_its_own(
+async def test_errors_of_the_gateway_itself_have_openais_form(
     client: aiohttp.ClientSession, door: Door, body: object, status: int, words: str
 ) -> None:
     door.publish()
@@ -243,13 +247,15 @@ async def test_errors_of_its_own(
     assert error["code"] == ("model_not_found" if status == 404 else None)
 
 
-async def test_bad_json(client: aiohttp.ClientSession, door: Door) -> None:
+async def test_a_body_that_is_not_json_is_400(client: aiohttp.ClientSession, door: Door) -> None:
     async with client.post(door.url + PATH, data=b"{") as response:
         assert response.status == 400
         assert "not JSON" in (await response.json())["error"]["message"]
 
 
-async def test_the_last_table_outlives_its_source(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+async def test_the_last_table_serves_while_its_source_is_gone(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
     door.publish(await start("a", answer))
     await seen(client, door)
     door.table.write_text("{broken")
@@ -259,7 +265,9 @@ async def test_the_last_table_outlives_its_source(client: aiohttp.ClientSession,
     assert await _post(client, door) == (200, {"from": "a"})
 
 
-async def test_the_least_busy_replica_gets_the_next(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+async def test_the_replica_with_the_fewest_requests_gets_the_next_one(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
     pause = asyncio.Event()
     slow = await start("slow", streaming(b"data: 1\n\n", b"data: 2\n\n", pause=pause))
     door.publish(slow)
@@ -274,7 +282,9 @@ async def test_the_least_busy_replica_gets_the_next(client: aiohttp.ClientSessio
     busy.close()
 
 
-async def test_metrics_speak(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+async def test_metrics_count_answers_by_model_route_and_status(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
     door.publish(await start("a", answer))
     await seen(client, door)
     await _post(client, door)
@@ -295,7 +305,7 @@ async def test_metrics_speak(client: aiohttp.ClientSession, door: Door, start: S
     assert "process_resident_memory_bytes" in text
 
 
-async def test_a_model_that_left_takes_its_series_along(
+async def test_series_of_a_model_end_when_it_leaves_the_table(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     """All of them, also those of an answer that ends after the model has left."""

@@ -89,7 +89,7 @@ async def test_an_engines_answer_has_each_header_once(
                 assert {"x-request-id", "request-id"} <= set(readable.lower().split(", ")) or allowed is None
 
 
-async def test_what_the_gateway_answers_itself_has_an_id(client: aiohttp.ClientSession, paged_door: Door) -> None:
+async def test_answers_of_the_gateway_itself_have_a_request_id(client: aiohttp.ClientSession, paged_door: Door) -> None:
     await published(client, paged_door)
     paths = [*FORWARDED, *ANSWERED, "/", "/none", "/v1/models/none"]
     for path in paths:
@@ -100,7 +100,7 @@ async def test_what_the_gateway_answers_itself_has_an_id(client: aiohttp.ClientS
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/messages", "/v1/messages/"])
-async def test_so_have_refusals_before_a_request_is_whole(
+async def test_refusals_before_a_request_is_complete_have_a_request_id(
     client: aiohttp.ClientSession, paged_door: Door, path: str
 ) -> None:
     async with client.post(paged_door.url + path, data=b"x" * 2**17, headers={REQUEST_ID: "mine"}) as response:
@@ -115,7 +115,7 @@ async def test_so_have_refusals_before_a_request_is_whole(
 
 
 @pytest.mark.parametrize("given", ["", "x" * 129, "two words", "ünsafe"])
-async def test_an_id_that_is_none_is_replaced(
+async def test_an_invalid_request_id_is_replaced(
     client: aiohttp.ClientSession, paged_door: Door, start: Start, given: str
 ) -> None:
     engine = await start("a", talkative())
@@ -127,7 +127,9 @@ async def test_an_id_that_is_none_is_replaced(
     assert engine.headers[-1][REQUEST_ID] == made
 
 
-async def test_the_official_clients_find_it(client: aiohttp.ClientSession, paged_door: Door, start: Start) -> None:
+async def test_the_official_clients_read_the_request_id(
+    client: aiohttp.ClientSession, paged_door: Door, start: Start
+) -> None:
     await published(client, paged_door, await start("a", talkative(400)))
     ask: dict[str, Any] = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "up"}]}
     own = {REQUEST_ID: "mine"}
@@ -145,7 +147,7 @@ async def test_the_official_clients_find_it(client: aiohttp.ClientSession, paged
         assert missing.value.request_id == "mine"
 
 
-async def test_an_error_in_a_stream_has_it_as_well(
+async def test_an_error_in_a_stream_has_the_request_id(
     client: aiohttp.ClientSession, paged_door: Door, start: Start
 ) -> None:
     async def breaking(_: FakeEngine, request: web.Request) -> web.StreamResponse:

@@ -43,7 +43,7 @@ async def none_in_flight(client: aiohttp.ClientSession, door: Door) -> None:
 
 @pytest.mark.parametrize("status", [b"999 No", b"307 Temporary Redirect", b"101 Switching Protocols", b"204 No Content",
                                     b"304 Not Modified", b"600 No"])  # fmt: skip
-async def test_a_status_that_no_engine_has_is_502_and_another_replica_is_asked(
+async def test_a_status_that_no_engine_has_is_502_or_answered_by_another_replica(
     client: aiohttp.ClientSession, door: Door, start: Start, status: bytes
 ) -> None:
     head = b"HTTP/1.1 " + status + b"\r\nLocation: http://evil.example/\r\nContent-Type: application/json"
@@ -62,7 +62,7 @@ async def test_a_status_that_no_engine_has_is_502_and_another_replica_is_asked(
             assert (await post(client, door))[0] == 200
 
 
-async def test_headers_that_are_not_an_engines_stay_behind(client: aiohttp.ClientSession, door: Door) -> None:
+async def test_headers_of_an_answer_that_no_engine_sends_are_removed(client: aiohttp.ClientSession, door: Door) -> None:
     head = (
         b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\nX-Paternoster-Ignored: seed\r\n"
         b"X-RateLimit-Remaining-Requests: 7\r\nOpenAI-Processing-Ms: 12\r\nRetry-After: 3\r\n"
@@ -103,7 +103,9 @@ async def test_headers_that_are_not_an_engines_stay_behind(client: aiohttp.Clien
         (b"application/problem+json", "application/problem+json"),
     ],
 )
-async def test_a_browser_is_handed_no_page(client: aiohttp.ClientSession, door: Door, given: bytes, sent: str) -> None:
+async def test_a_page_of_an_engine_gets_a_media_type_that_browsers_do_not_render(
+    client: aiohttp.ClientSession, door: Door, given: bytes, sent: str
+) -> None:
     async with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: " + given) as hostile:
         door.publish(hostile)
         await until(lambda: stats(client, door), lambda models: "m" in models)

@@ -92,7 +92,7 @@ async def test_a_request_without_a_byte_of_an_answer_goes_to_another_replica(
     assert "paternoster_gateway_hangs_total 1.0" in text
 
 
-async def test_it_gets_nothing_new_until_it_answers_a_probe(
+async def test_a_hung_replica_gets_no_request_until_it_answers_a_probe(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     bad, good = await start("bad", silent), await start("good", answer)
@@ -123,7 +123,9 @@ async def test_a_stream_that_began_ends_with_an_error(client: aiohttp.ClientSess
     assert 'broken_streams_total{model="m"} 1.0' in await metrics(client, door)
 
 
-async def test_a_slow_replica_is_waited_for(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+async def test_a_slow_replica_that_answers_probes_is_waited_for(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
     engine = await start("slow", slow)
     door.publish(engine)
     await known(client, door)
@@ -132,7 +134,7 @@ async def test_a_slow_replica_is_waited_for(client: aiohttp.ClientSession, door:
     assert engine.probes >= 2
 
 
-async def test_an_engine_that_says_its_loop_stands_is_hung(
+async def test_an_engine_that_reports_a_stalled_loop_is_hung(
     client: aiohttp.ClientSession, door: Door, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def stalled(_: FakeEngine, __: web.Request) -> web.StreamResponse:
@@ -147,7 +149,7 @@ async def test_an_engine_that_says_its_loop_stands_is_hung(
     assert bad.bodies
 
 
-async def test_where_all_are_hung_a_request_is_held_for_its_time(
+async def test_a_request_is_held_for_its_time_while_all_replicas_are_hung(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     bad = await start("bad", silent)

@@ -77,7 +77,7 @@ async def test_a_long_body_that_silences_an_engine_is_sent_to_no_other(
     assert "paternoster_gateway_retries_total{" not in text
 
 
-async def test_short_ones_beside_it_and_other_bodies_are_served(
+async def test_short_bodies_beside_a_quarantined_one_and_other_bodies_are_served(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     bad = await start("bad", silenced_by_long_ones)
@@ -96,7 +96,7 @@ async def test_short_ones_beside_it_and_other_bodies_are_served(
     assert len(good.bodies) == 6
 
 
-async def test_a_client_that_leaves_first_does_not_send_it_to_the_next(
+async def test_a_body_that_silences_an_engine_after_its_client_left_is_quarantined(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     bad, other = await start("bad", silenced), await start("other", silenced)
@@ -116,7 +116,9 @@ async def test_a_client_that_leaves_first_does_not_send_it_to_the_next(
     assert other.bodies == []
 
 
-async def test_a_short_body_is_tried_at_two(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+async def test_a_short_body_that_silences_engines_is_sent_to_two(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
     engines = [await start(name, silenced) for name in "abc"]
     await publish(client, door, *engines)
     for _ in range(2):
@@ -124,7 +126,7 @@ async def test_a_short_body_is_tried_at_two(client: aiohttp.ClientSession, door:
     assert sum(len(engine.bodies) for engine in engines) == 2
 
 
-async def test_a_body_that_crashes_engines_is_tried_at_two(
+async def test_a_body_that_crashes_engines_is_sent_to_two(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     engines = [await start(name, crashes) for name in "abcd"]
@@ -134,7 +136,7 @@ async def test_a_body_that_crashes_engines_is_tried_at_two(
     assert sum(len(engine.bodies) for engine in engines) == 2
 
 
-async def test_engines_that_only_close_connections_go_on_with_others(
+async def test_engines_that_only_close_connections_quarantine_no_body(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     engines = [await start(name, closes) for name in "abcd"]
@@ -145,7 +147,7 @@ async def test_engines_that_only_close_connections_go_on_with_others(
         await asyncio.sleep(1.1)  # they are asked again then
 
 
-async def test_engines_that_are_gone_are_no_fault_of_a_body(
+async def test_engines_that_refuse_connections_quarantine_no_body(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     gone = [FakeEngine(name, answer, f"http://127.0.0.1:{port}") for port, name in enumerate("xyz", 1)]
@@ -173,11 +175,13 @@ def wait(*, silent: bool, answered: bool, silent_before: bool = False) -> Wait:
         (LONG_BODY + 1, aiohttp.ClientPayloadError(), wait(silent=True, answered=False), Suspicion.NONE),
     ],
 )
-def test_who_is_to_blame(size: int, error: BaseException, seen: Wait, expected: Suspicion) -> None:
+def test_a_body_is_suspected_by_its_length_and_what_the_replica_answered_after_it(
+    size: int, error: BaseException, seen: Wait, expected: Suspicion
+) -> None:
     assert suspicion(size, error, seen) is expected
 
 
-def test_bodies_are_forgotten_in_time_and_above_the_most() -> None:
+def test_quarantined_bodies_are_removed_after_their_time_and_above_the_limit() -> None:
     now = 0.0
     kept = Quarantine(lambda: now)
     kept.add(b"first")
@@ -191,17 +195,17 @@ def test_bodies_are_forgotten_in_time_and_above_the_most() -> None:
     assert (len(kept), b"0" in kept) == (0, False)
 
 
-def test_bodies_of_clients_that_left_are_blamed_unless_the_replica_answered_after_them() -> None:
+def test_bodies_of_clients_that_left_are_quarantined_unless_the_replica_answered_after_them() -> None:
     kept = Quarantine()
     for began in (0.0, 10.0):
-        kept.note_left("a", b"%d" % began, Wait(began, silent_before=False))
-    kept.note_left("b", b"other", Wait(10.0, silent_before=False))
-    kept.replica_hung("a", last_heard=ANSWERED_SECONDS + 1)
+        kept.add_left("a", b"%d" % began, Wait(began, silent_before=False))
+    kept.add_left("b", b"other", Wait(10.0, silent_before=False))
+    kept.on_replica_hung("a", last_byte=ANSWERED_SECONDS + 1)
     kept.forget_left("b")
-    kept.replica_hung("b", last_heard=0.0)
+    kept.on_replica_hung("b", last_byte=0.0)
     assert [digest in kept for digest in (b"0", b"10", b"other")] == [False, True, False]
 
 
-def test_tenants_fleets_and_paths_have_their_own() -> None:
+def test_a_body_has_a_digest_of_its_own_for_each_fleet_tenant_and_path() -> None:
     places = [("f", "t", "/a"), ("g", "t", "/a"), ("f", "u", "/a"), ("f", "t", "/b")]
     assert len({quarantine.digest_of(*place, b"{}") for place in places}) == len(places)

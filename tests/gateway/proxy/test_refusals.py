@@ -48,7 +48,7 @@ async def retries(client: aiohttp.ClientSession, door: Door) -> dict[str, float]
 
 
 @pytest.mark.parametrize("status", [503, 502, 504, 429])
-async def test_with_one_replica_a_refusal_is_the_answer(
+async def test_a_refusal_of_the_only_replica_is_the_answer(
     client: aiohttp.ClientSession, door: Door, start: Start, status: int
 ) -> None:
     engine = await start("a", refusing(status))
@@ -59,7 +59,7 @@ async def test_with_one_replica_a_refusal_is_the_answer(
 
 
 @pytest.mark.parametrize("replicas", [2, 4])
-async def test_a_full_fleet_is_hardly_asked_more_than_its_clients_ask(
+async def test_a_full_fleet_gets_each_request_at_most_twice(
     client: aiohttp.ClientSession, door: Door, start: Start, replicas: int
 ) -> None:
     engines = [await start(f"{number}", refusing()) for number in range(replicas)]
@@ -72,14 +72,16 @@ async def test_a_full_fleet_is_hardly_asked_more_than_its_clients_ask(
     assert (await retries(client, door))['total{reason="status_503"}'] == many - CALLS
 
 
-async def test_one_other_replica_is_asked_and_no_more(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+async def test_a_refused_request_is_sent_to_one_other_replica(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
     engines = [await start(f"{number}", refusing()) for number in range(4)]
     await published(client, door, *engines)
     assert (await ask(client, door))[:2] == (503, "7")
     assert sorted(len(engine.bodies) for engine in engines) == [0, 0, 1, 1]
 
 
-async def test_a_full_replica_is_passed_over_while_another_has_room(
+async def test_a_full_replica_gets_no_request_while_another_has_room(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     full, good = await start("full", refusing()), await start("good", answer)
@@ -111,13 +113,15 @@ async def test_an_engine_that_does_not_serve_is_waited_for(
     assert await asking == (200, None, {"from": "new"})
 
 
-async def test_in_the_end_its_refusal_is_the_answer(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+async def test_a_refusal_is_the_answer_once_the_hold_time_has_passed(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
     engine = await start("a", refusing(**{NOT_SERVING: "draining"}))
     await published(client, door, engine)
     assert await ask(client, door) == (503, "7", FULL)
 
 
-async def test_the_budget_bounds_all_retries(
+async def test_the_retry_budget_bounds_all_retries_of_a_fleet(
     client: aiohttp.ClientSession, door: Door, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retry_budget, "RESERVE", 3)

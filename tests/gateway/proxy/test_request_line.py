@@ -26,7 +26,9 @@ def test_a_path_keeps_its_parts(path: str) -> None:
     assert canonical_path(canonical) == canonical
 
 
-async def test_forwarded_routes_with_more_slashes(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+async def test_forwarded_routes_accept_repeated_slashes(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
     engine = await start("a", answer)
     door.publish(engine)
     await until(lambda: stats(client, door), lambda models: "m" in models)
@@ -39,7 +41,7 @@ async def test_forwarded_routes_with_more_slashes(client: aiohttp.ClientSession,
 
 
 @pytest.mark.parametrize("path", ANSWERED)
-async def test_head_is_get_without_a_body(client: aiohttp.ClientSession, door: Door, path: str) -> None:
+async def test_head_is_answered_as_get_without_a_body(client: aiohttp.ClientSession, door: Door, path: str) -> None:
     door.publish()
     await until(lambda: stats(client, door), lambda models: "m" in models)
     url = door.url + path.replace("{model:path}", "m")
@@ -57,13 +59,13 @@ async def test_head_is_get_without_a_body(client: aiohttp.ClientSession, door: D
             assert await head.read() == b""
 
 
-async def test_on_routes_with_post_it_is_refused(client: aiohttp.ClientSession, door: Door) -> None:
+async def test_head_on_a_route_with_post_is_405(client: aiohttp.ClientSession, door: Door) -> None:
     for path in FORWARDED:
         async with client.head(door.url + path, allow_redirects=False) as response:
             assert (response.status, response.headers["Allow"]) == (405, "POST")
 
 
-async def test_no_spelling_opens_what_a_port_does_not_have(table: Path) -> None:
+async def test_no_spelling_of_a_path_opens_a_route_of_another_port(table: Path) -> None:
     app = create_app(str(table), stats_port=9)
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as asking:

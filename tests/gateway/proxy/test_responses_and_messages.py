@@ -57,7 +57,7 @@ async def breaking(_: FakeEngine, request: web.Request) -> web.StreamResponse:
 
 
 @pytest.mark.parametrize("how", [{"api_key": "right"}, {"api_key": None, "auth_token": "right"}])
-async def test_both_headers_of_a_key_open(
+async def test_a_key_is_accepted_in_either_header(
     client: aiohttp.ClientSession, door: Door, start: Start, how: dict[str, Any]
 ) -> None:
     engine = await start("a", whole)
@@ -68,7 +68,9 @@ async def test_both_headers_of_a_key_open(
     assert not {"authorization", "x-api-key"} & {name.lower() for name in engine.headers[0]}
 
 
-async def test_a_wrong_key_is_told_in_anthropics_form(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+async def test_a_wrong_key_is_an_error_in_anthropics_form(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
     door.publish(await start("a", whole), key_digests=[digest("right")])
     await seen(client, door)
     async with anthropics(door, api_key="wrong") as asking:
@@ -81,7 +83,9 @@ async def test_a_wrong_key_is_told_in_anthropics_form(client: aiohttp.ClientSess
     }  # fmt: skip
 
 
-async def test_errors_of_the_gateway_and_of_engines(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+async def test_errors_of_gateway_and_engines_raise_in_anthropics_client(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
     door.publish(await start("a", refusing))
     await seen(client, door)
     async with anthropics(door) as asking:
@@ -95,7 +99,9 @@ async def test_errors_of_the_gateway_and_of_engines(client: aiohttp.ClientSessio
     }  # fmt: skip
 
 
-async def test_a_stream_that_breaks_off_raises(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+async def test_a_stream_that_breaks_off_raises_in_the_official_client(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
     door.publish(await start("a", breaking))
     await seen(client, door)
     async with anthropics(door) as asking:
@@ -116,7 +122,9 @@ async def breaking_response(_: FakeEngine, request: web.Request) -> web.StreamRe
     return response
 
 
-async def test_a_response_that_breaks_off_raises(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+async def test_a_response_that_breaks_off_raises_in_the_official_client(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
     door.publish(await start("a", breaking_response))
     await seen(client, door)
     async with openai.AsyncOpenAI(base_url=f"{door.url}/v1", api_key="right", max_retries=0) as asking:

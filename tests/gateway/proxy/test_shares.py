@@ -74,7 +74,7 @@ async def served(asks: Asks, model: str, size: int) -> list[int]:
 
 
 @pytest.mark.parametrize("size", [0, 60 * KIB], ids=["places", "bytes"])
-async def test_requests_held_for_a_fleet_that_sleeps_leave_room_for_another(
+async def test_requests_held_for_a_fleet_scaled_to_zero_leave_room_for_another_fleet(
     small: Door, clients: tuple[aiohttp.ClientSession, ...], start: Start, size: int
 ) -> None:
     small.publish_models(asleep=route(**FOR_EVER), awake=route(await start("a", answer)))
@@ -90,7 +90,7 @@ async def test_requests_held_for_a_fleet_that_sleeps_leave_room_for_another(
     await noisy.end()
 
 
-async def test_many_fleets_that_sleep_leave_room_for_another(
+async def test_many_fleets_scaled_to_zero_leave_room_for_another_fleet(
     small: Door, clients: tuple[aiohttp.ClientSession, ...], start: Start
 ) -> None:
     sleeping = {f"asleep-{n}": route(fleet=f"{n}", **FOR_EVER) for n in range(15)}
@@ -127,7 +127,7 @@ async def test_a_client_whose_requests_run_leaves_room_for_another_of_the_same_f
     assert set(await asyncio.gather(*noisy.tasks)) == {200, 503}
 
 
-async def test_bodies_of_strangers_leave_room_for_a_key_that_was_admitted_before(
+async def test_bodies_with_unknown_keys_leave_room_for_a_key_that_was_admitted_before(
     small: Door, clients: tuple[aiohttp.ClientSession, ...], start: Start
 ) -> None:
     """Also from the same address: what a stranger sends is never whole, and is sent anew all the time."""
@@ -153,7 +153,7 @@ async def test_bodies_of_strangers_leave_room_for_a_key_that_was_admitted_before
     await asyncio.gather(*strangers, return_exceptions=True)
 
 
-async def test_what_was_refused_is_counted_by_what_was_missing(
+async def test_requests_refused_beyond_a_share_are_counted_by_resource(
     small: Door, clients: tuple[aiohttp.ClientSession, ...]
 ) -> None:
     async def refused() -> float:
@@ -171,7 +171,7 @@ async def test_what_was_refused_is_counted_by_what_was_missing(
     await noisy.end()
 
 
-def test_a_key_is_known_while_its_fleet_takes_it() -> None:
+def test_a_key_has_a_party_while_its_fleet_accepts_it() -> None:
     table = RoutingTable(models={"m": route(fleet="uid", **KEYS), "open": route()})
     known = KnownParties()
     assert known.party_of("quiet", table) is None
@@ -184,7 +184,7 @@ def test_a_key_is_known_while_its_fleet_takes_it() -> None:
         assert known.party_of("quiet", RoutingTable(models=later)) is None
 
 
-def test_as_many_keys_are_known_as_there_is_room_for() -> None:
+def test_remembered_keys_are_bounded_and_the_oldest_is_removed() -> None:
     keys = [f"key {n}" for n in range(MOST_REMEMBERED + 1)]
     table = RoutingTable(models={"m": route(key_digests=list(map(digest, keys)))})
     known = KnownParties()

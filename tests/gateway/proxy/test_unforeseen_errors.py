@@ -14,7 +14,7 @@ PAGE = "https://page.example"
 
 
 @pytest.mark.parametrize(("path", "kind"), [("/v1/messages", "api_error"), ("/v1/completions", "InternalServerError")])
-async def test_the_answer_is_like_all_others(
+async def test_an_unforeseen_error_is_answered_in_openais_form(
     table: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, path: str, kind: str
 ) -> None:
     def broken(*_: Any, **__: Any) -> None:

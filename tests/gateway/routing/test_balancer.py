@@ -202,7 +202,7 @@ class Driver(RuleBasedStateMachine):
         return next(each for each in self.clients if each.request is request)
 
 
-def test_random_events(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_events_keep_the_balancers_invariants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry_budget, "RESERVE", RESERVE)
     machine = Driver.TestCase()
     machine.settings = settings(max_examples=150, stateful_step_count=80, deadline=None)

@@ -30,7 +30,7 @@ class ReportedStats:
         return numbers.models["m"].idle_seconds
 
 
-def test_it_counts_from_the_end_of_the_last_request() -> None:
+def test_idle_seconds_count_from_the_end_of_the_last_request() -> None:
     reported = ReportedStats()
     assert reported.idle() is None, "no request was there yet"
     reported.metrics.begin_request("m")
@@ -45,7 +45,7 @@ def test_it_counts_from_the_end_of_the_last_request() -> None:
     assert reported.idle() == 7.0
 
 
-def test_a_request_that_may_come_again_is_there() -> None:
+def test_idle_seconds_are_zero_while_a_rejected_request_may_come_again() -> None:
     reported = ReportedStats()
     reported.metrics.begin_request("m")
     reported.metrics.end_request("m", "f")
@@ -54,16 +54,16 @@ def test_a_request_that_may_come_again_is_there() -> None:
     assert reported.idle() == 0.0
 
 
-def test_requests_of_another_fleet_are_not_its_own() -> None:
+def test_idle_seconds_do_not_count_requests_of_another_fleet() -> None:
     reported = ReportedStats()
     reported.metrics.begin_request("m")
     reported.metrics.end_request("m", "before")
     assert (reported.idle(), reported.idle("before")) == (None, 0.0)
-    reported.metrics.forget_all_but(())
+    reported.metrics.retain_only(())
     assert reported.idle("before") is None
 
 
-async def test_requests_are_there_until_their_answers_have_ended(
+async def test_idle_seconds_are_zero_until_each_answer_has_ended(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     gate = asyncio.Event()

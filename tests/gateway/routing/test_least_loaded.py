@@ -34,7 +34,9 @@ def picked_from_all(ready: set[str], in_flight: Mapping[str, int], avoid: Collec
 
 
 @given(changes, st.sets(names), st.integers(0, 100))
-def test_least_loaded_picks_as_a_look_at_all(happened: list[tuple[str, str]], avoid: set[str], turn: int) -> None:
+def test_least_loaded_picks_as_a_search_of_all_replicas(
+    happened: list[tuple[str, str]], avoid: set[str], turn: int
+) -> None:
     least, in_flight, ready = LeastLoaded(), dict.fromkeys(NAMES, 0), set[str]()
     for what, name in happened:
         if what == "ready" and name not in ready:
@@ -45,10 +47,10 @@ def test_least_loaded_picks_as_a_look_at_all(happened: list[tuple[str, str]], av
             least.remove(name)
         elif what == "sent":
             in_flight[name] += 1
-            least.change(name, 1)
+            least.add_in_flight(name, 1)
         elif what == "answered" and in_flight[name] > 0:
             in_flight[name] -= 1
-            least.change(name, -1)
+            least.add_in_flight(name, -1)
         assert {name for name in NAMES if name in least} == ready
         for shunned in ((), avoid):
             assert least.pick(avoid=shunned, turn=turn) == picked_from_all(ready, in_flight, shunned, turn)
@@ -71,7 +73,7 @@ happenings = st.lists(
 
 
 @given(happenings)
-def test_the_balancer_follows_table_and_answers(happened: list[tuple[str, Any]]) -> None:
+def test_the_balancer_picks_as_a_search_of_all_replicas_after_each_event(happened: list[tuple[str, Any]]) -> None:
     """Whatever was sent, answered and changed before, it picks a ready replica with the fewest in flight."""
     routes, load = table(set(NAMES)), Counter[str]()
     balancer = Balancer()

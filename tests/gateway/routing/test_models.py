@@ -25,13 +25,13 @@ Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 PATH = "/v1/chat/completions"
 
 
-def test_its_routes_are_those_of_the_table(table: Path) -> None:
+def test_the_gateway_serves_the_routes_of_the_contract(table: Path) -> None:
     app = create_app(str(table))
     served = {(method, each.path) for each in app.routes if isinstance(each, APIRoute) for method in each.methods}
     assert served == {(each.method, each.path) for each in ROUTES if each.gateway is not AtGateway.NONE}
 
 
-async def test_the_engine_is_asked_at_the_path_of_the_client(
+async def test_an_engine_gets_the_request_at_the_clients_path(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     engine = await start("a", answer)
@@ -86,7 +86,7 @@ async def test_a_model_answers_under_each_of_its_names(client: aiohttp.ClientSes
         assert response.status == 401
 
 
-async def test_a_name_waits_for_a_replica_that_was_started_with_it(
+async def test_a_new_name_is_held_until_a_replica_serves_it(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     """During a rollout that adds a name, older replicas would answer 404."""
@@ -128,7 +128,7 @@ async def test_a_held_name_that_passes_to_another_fleet_is_not_sent_there(
     assert "`shared` became the name of another fleet" in message
 
 
-async def test_one_model_needs_its_key(client: aiohttp.ClientSession, door: Door) -> None:
+async def test_the_page_of_one_model_needs_its_key(client: aiohttp.ClientSession, door: Door) -> None:
     door.publish_models(m=route(key_digests=[digest("k")]))
     await until(lambda: stats(client, door), lambda models: "m" in models)
     for key, status in (("k", 200), ("other", 401)):
@@ -136,7 +136,7 @@ async def test_one_model_needs_its_key(client: aiohttp.ClientSession, door: Door
             assert response.status == status
 
 
-async def test_a_request_without_a_model_is_for_the_only_one(
+async def test_a_request_without_a_model_goes_to_the_only_one_that_its_key_opens(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     engine = await start("a", answer)
@@ -163,7 +163,9 @@ async def test_a_request_without_a_model_is_for_the_only_one(
         ({"m" * 500: ModelRoute(), "n": ModelRoute()}, "", 400, f"`{'m' * 200}`"),
     ],
 )
-def test_who_must_name_a_model_is_told_which(models: dict[str, ModelRoute], key: str, status: int, words: str) -> None:
+def test_a_request_that_must_name_a_model_gets_the_names(
+    models: dict[str, ModelRoute], key: str, status: int, words: str
+) -> None:
     with pytest.raises(GatewayError) as raised:
         only_model(RoutingTable(models=models), key)
     assert raised.value.status == status

@@ -40,7 +40,9 @@ async def test_a_held_request_is_not_sent_to_the_fleet_that_its_name_passes_to(
     assert "another fleet" in text
 
 
-async def test_nor_is_one_that_is_tried_again(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+async def test_a_retried_request_is_not_sent_to_the_fleet_that_its_name_passes_to(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
     other = await start("b", answer)
 
     async def passes_the_name_on(_: FakeEngine, __: web.Request) -> web.StreamResponse:
@@ -55,7 +57,7 @@ async def test_nor_is_one_that_is_tried_again(client: aiohttp.ClientSession, doo
     assert "another fleet" in text
 
 
-async def test_a_request_whose_key_is_taken_away_while_it_is_held_is_refused(
+async def test_a_held_request_whose_key_is_withdrawn_is_refused(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     engine = await start("a", answer)
@@ -67,7 +69,7 @@ async def test_a_request_whose_key_is_taken_away_while_it_is_held_is_refused(
     assert ((await waiting)[0], engine.bodies) == (401, [])
 
 
-async def test_requests_refused_for_one_fleet_are_no_demand_for_the_next(
+async def test_requests_rejected_for_one_fleet_are_no_demand_of_the_next(
     client: aiohttp.ClientSession, door: Door
 ) -> None:
     door.publish(fleet="a", hold=False, retry_after_seconds=60)
@@ -87,7 +89,7 @@ def test_an_ejected_replica_leaves_its_namesake_ready() -> None:
     assert not isinstance(sent(balancer, "m"), Send)
 
 
-def test_what_one_has_in_flight_is_no_load_of_its_namesake() -> None:
+def test_requests_in_flight_at_a_replica_are_no_load_of_its_namesake() -> None:
     balancer, one, two = namesakes()
     assert sent(balancer, "m") == Send(one)
     assert (balancer.in_flight[one.url], balancer.in_flight[two.url]) == (1, 0)

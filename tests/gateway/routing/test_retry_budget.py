@@ -42,11 +42,11 @@ def test_a_retry_is_granted_whenever_there_is_room(seconds: list[tuple[int, int]
             granted[-1] += room >= 1
 
 
-def test_each_fleet_has_its_own_and_takes_it_along() -> None:
+def test_each_fleet_has_a_budget_that_ends_with_it() -> None:
     budgets = RetryBudgets()
     ones = budgets.of("m", "one")
     assert sum(ones.withdraw(0.0) for _ in range(2 * RESERVE)) == RESERVE
     assert budgets.of("m", "one") is ones
     assert budgets.of("m", "two").withdraw(0.0), "another fleet that took over the name"
-    budgets.forget_all_but([("m", "two")])
+    budgets.retain_only([("m", "two")])
     assert budgets.of("m", "one") is not ones

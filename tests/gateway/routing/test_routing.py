@@ -18,7 +18,7 @@ avoided = st.sets(st.sampled_from("abcdefgh"), max_size=3)
 
 
 @given(replicas, loads, avoided, st.integers(0, 1000))
-def test_a_ready_replica_with_the_fewest_in_flight(
+def test_a_request_goes_to_a_ready_replica_with_the_fewest_in_flight(
     fleet: list[Replica], in_flight: dict[str, int], avoid: set[str], turn: int
 ) -> None:
     able = [replica for replica in fleet if replica.ready and replica.url not in avoid]
@@ -31,7 +31,7 @@ def test_a_ready_replica_with_the_fewest_in_flight(
 
 
 @given(st.integers(1, 8), st.integers(1, 5))
-def test_equals_take_turns(count: int, rounds: int) -> None:
+def test_replicas_with_equal_load_take_turns(count: int, rounds: int) -> None:
     fleet = [Replica(name="pod-0", url=f"http://{i}", ready=True) for i in range(count)]
     ready = ReadyReplicas(ModelRoute(replicas=fleet), {})
     picks = Counter(picked.url for turn in range(count * rounds) if (picked := ready.pick(turn=turn)) is not None)

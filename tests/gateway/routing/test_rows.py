@@ -25,12 +25,12 @@ def lines(*fleets: tuple[str, str], unread: tuple[str, ...] = ()) -> bytes:
 
 
 @given(st.dictionaries(st.text(max_size=6), st.text(max_size=6), max_size=5), st.integers(1, 200))
-def test_any_pieces_make_the_table(fleets: dict[str, str], size: int) -> None:
+def test_a_table_in_any_pieces_is_read_whole(fleets: dict[str, str], size: int) -> None:
     table = asyncio.run(RowReader().read(pieces(lines(*fleets.items()), size), "e"))
     assert table == RoutingTable(models={name: ModelRoute(fleet=fleet) for name, fleet in fleets.items()})
 
 
-async def test_a_row_that_is_the_same_is_the_same_object() -> None:
+async def test_an_unchanged_row_is_the_same_object() -> None:
     reader = RowReader()
     first = await reader.read(pieces(lines(("a", "1"), ("b", "2")), 64), "e1")
     second = await reader.read(pieces(lines(("a", "1"), ("b", "3")), 64), "e2")
@@ -39,7 +39,7 @@ async def test_a_row_that_is_the_same_is_the_same_object() -> None:
     assert reader.etag == "e2"
 
 
-async def test_a_row_that_is_none_leaves_out_itself(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_invalid_row_leaves_out_only_itself(caplog: pytest.LogCaptureFixture) -> None:
     reader = RowReader()
     text = b'{"name": "bad", "route": {"max_held": "x"}}\n' + Row(name="a", route=ModelRoute()).encode()
     for _ in range(2):
@@ -51,19 +51,19 @@ async def test_a_row_that_is_none_leaves_out_itself(caplog: pytest.LogCaptureFix
 @pytest.mark.parametrize(
     "cut", [lines(("a", "1"))[:-1], lines(("a", "1")).splitlines(True)[0], b"", b"[]\n", End(rows=1).encode()]
 )
-async def test_a_table_that_is_cut_off_replaces_nothing(cut: bytes) -> None:
+async def test_a_table_that_is_cut_off_leaves_the_last_one(cut: bytes) -> None:
     reader = RowReader()
     with pytest.raises(ValueError, match=r"cut off|rows of|End"):
         await reader.read(pieces(cut, 64), "e")
     assert reader.etag == ""
 
 
-async def test_no_more_is_read_than_the_bound() -> None:
+async def test_a_table_longer_than_the_bound_is_an_error() -> None:
     with pytest.raises(ValueError, match="longer than"):
         await RowReader().read(pieces(b"x" * (MOST_BYTES + 2**21), 2**16), "e")
 
 
-def test_an_unread_name_keeps_its_row_and_is_503_without_one() -> None:
+def test_an_unread_name_keeps_its_row_and_is_503_without_a_row() -> None:
     before = RoutingTable(models={"a": ModelRoute(fleet="1"), "b": ModelRoute(fleet="2")})
     now = RoutingTable(models={"b": ModelRoute(fleet="3")}, unread=["a", "new"]).completed_from(before)
     assert {name: route.fleet for name, route in now.models.items()} == {"a": "1", "b": "3"}

@@ -86,7 +86,7 @@ async def asked(operator: Operator, times: int = 3) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_the_operator_is_asked_with_a_key_of_the_gateways_root(operator: Operator, roots: Path) -> None:
+async def test_the_operator_gets_a_key_of_the_gateways_root(operator: Operator, roots: Path) -> None:
     operator.roots = ["first"]
     async with Following(operator.url, roots) as following:
         await following.until("m")
@@ -100,13 +100,13 @@ async def test_the_operator_is_asked_with_a_key_of_the_gateways_root(operator: O
         await following.until("n")
 
 
-async def test_without_a_root_it_is_asked_without_a_key(operator: Operator) -> None:
+async def test_without_a_root_the_operator_gets_no_key(operator: Operator) -> None:
     async with Following(operator.url) as following:
         await following.until("m")
     assert operator.sent[0] == ""
 
 
-async def test_a_refused_gateway_goes_on_with_its_last_table_and_says_so_once(
+async def test_a_gateway_that_the_operator_refuses_serves_the_last_table_and_logs_it_once(
     operator: Operator, roots: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Following(operator.url, roots) as following:
@@ -133,7 +133,7 @@ async def test_a_refused_gateway_goes_on_with_its_last_table_and_says_so_once(
     ],
     ids=["broken", "long", "away", "elsewhere"],
 )
-async def test_what_is_no_table_changes_nothing(
+async def test_an_invalid_answer_of_the_operator_leaves_the_table_as_it_is(
     operator: Operator,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -154,7 +154,7 @@ async def test_what_is_no_table_changes_nothing(
 
 
 @pytest.mark.parametrize("content", ["{", " " * 2**16], ids=["broken", "long"])
-async def test_nor_does_a_file_that_is_none(
+async def test_an_invalid_file_leaves_the_table_as_it_is(
     table: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, content: str
 ) -> None:
     monkeypatch.setattr(tables, "LONGEST_TABLE", 2**16 - 1)

@@ -56,7 +56,7 @@ async def metric(client: aiohttp.ClientSession, door: Door, name: str) -> float:
     return float(value)
 
 
-async def test_it_serves_from_the_copy_until_the_operator_answers(
+async def test_a_gateway_serves_from_the_copy_until_the_operator_answers(
     client: aiohttp.ClientSession, copy: Path, orphan: Door, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     old, new = await start("old", answer), await start("new", answer)
@@ -85,7 +85,7 @@ async def test_it_serves_from_the_copy_until_the_operator_answers(
     assert await ask(client, orphan) == (200, {"from": "new"})
 
 
-async def test_a_newer_copy_is_taken_while_no_operator_answers(
+async def test_a_newer_copy_is_read_while_no_operator_answers(
     client: aiohttp.ClientSession, copy: Path, orphan: Door, start: Start
 ) -> None:
     write_copy(copy, await start("old", answer))
@@ -94,7 +94,7 @@ async def test_a_newer_copy_is_taken_while_no_operator_answers(
     await until(lambda: ask(client, orphan), lambda got: got == (200, {"from": "new"}))
 
 
-async def test_a_copy_that_is_none_is_told_once_and_serves_nothing(
+async def test_an_invalid_copy_is_logged_once_and_serves_no_model(
     client: aiohttp.ClientSession, copy: Path, orphan: Door, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy.write_bytes(b"hostile")  # noqa: ASYNC240 - a few bytes

@@ -203,11 +203,11 @@ def virtual_story() -> list[tuple[int | None, Any]]:
         for number, engine in enumerate(engines):
             engine.how = behaviours.get(number, "ok")
         for pod in pods:
-            gateway.leaving(pod, now)
+            gateway.on_pod_leaving(pod, now)
         for pod in pods[:ready]:
-            gateway.ready(pod, now)
+            gateway.on_pod_ready(pod, now)
         for _ in range(requests):
-            gateway.arrive(TraceRow(moment, 10, 10), now)
+            gateway.on_arrival(TraceRow(moment, 10, 10), now)
             settle(gateway, pods, now)
         settle(gateway, pods, now)
     gateway.close()
@@ -222,7 +222,7 @@ def settle(gateway: VirtualGateway, pods: list[Pod], now: int) -> None:
             engine = cast(Any, pod.serving)
             requests, engine.requests = engine.requests, []
             if engine.how == "ok":
-                gateway.finished(pod, requests, now)
+                gateway.on_finished(pod, requests, now)
             else:
                 engine.in_flight = 0
-                gateway.broken(pod, requests, now)
+                gateway.on_engine_end(pod, requests, now)
