@@ -28,6 +28,12 @@ class EngineArgs(ModelSettings, ServerSettings, CapacitySettings, MemorySettings
     """Another order of a container's args is another pod template, which restarts every pod: new settings go last."""
 
     @model_validator(mode="after")
+    def _check_kv_events(self) -> Self:
+        if self.kv_events_config is not None and self.kv_events_config.publishes and not self.prefix_cache:
+            raise ValueError("kv_events_config enables events: must be left out with prefix_cache False")
+        return self
+
+    @model_validator(mode="after")
     def _check_draft(self) -> Self:
         drafts = self.speculative == "draft"
         if drafts and self.draft_model is None:

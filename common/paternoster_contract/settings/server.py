@@ -6,6 +6,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from paternoster_contract.flags import Settings
 from paternoster_contract.http import origins
+from paternoster_contract.settings.kv_events import KVEventsSetting
 
 
 def _check_origins(value: str | None) -> str | None:
@@ -57,6 +58,11 @@ class ServerSettings(Settings):
         default=False,
         description="also export the core metrics under vLLM's names, as endpoint pickers and recipes for autoscalers "
         "read them: 480 series more for an idle engine",
+    )
+    kv_events_config: KVEventsSetting | None = Field(
+        default=None,
+        description="publish blocks that the prefix cache gains and loses over ZMQ: JSON with vLLM's fields, such as "
+        '{"enable_kv_cache_events": true, "endpoint": "tcp://*:5557"}; subscribers read the tokens of every prompt',
     )
 
     @model_validator(mode="after")

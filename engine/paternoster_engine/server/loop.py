@@ -10,6 +10,7 @@ from functools import partial
 from typing import Protocol, TypeVar, cast
 
 from paternoster_engine.core.batch import StepOutput
+from paternoster_engine.core.kv.cache_events import CacheEvent
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.engine import Engine
 
@@ -18,6 +19,7 @@ log = logging.getLogger(__name__)
 A = TypeVar("A")
 T = TypeVar("T")
 Deliver = Callable[[StepOutput], None]
+PublishEvents = Callable[[Sequence[CacheEvent]], None]
 
 IDLE_TICK = 1.0
 """Seconds between ticks when there is nothing to do, so that a quiet night is told from a hung step."""
@@ -50,9 +52,19 @@ class EngineLoop:
     All methods are for the asyncio side. What one step gives reaches that side in one call.
     """
 
-    def __init__(self, engine: Engine, observer: Observer, clock: Callable[[], float] = time.monotonic) -> None:
-        """``clock``: the engine's own; requests are stamped with it."""
+    def __init__(
+        self,
+        engine: Engine,
+        observer: Observer,
+        clock: Callable[[], float] = time.monotonic,
+        publish_events: PublishEvents | None = None,
+    ) -> None:
+        """``clock``: the engine's own; requests are stamped with it.
+
+        ``publish_events`` is called in the engine's thread with what a step changed in the prefix cache.
+        """
         self.engine = engine
+        self._publish_events = publish_events
         self.clock = clock
         self._observer = observer
         self._last_tick = clock()
@@ -139,12 +151,18 @@ class EngineLoop:
                 if unchecked and not woken:
                     self._check_integrity()
                     unchecked = False
+            self._publish_cache_events()
         fault = self.engine.fault
         self._stopping = True
         self._take_commands(0.0)
         self._end_all(FinishReason.ABORT if fault is None else FinishReason.ERROR)
         if fault is not None and self.lost is not None:
             self._to_asyncio(self.lost.set_result, fault)
+
+    def _publish_cache_events(self) -> None:
+        recorded = self.engine.scheduler.pool.events
+        if self._publish_events is not None and recorded is not None and (events := recorded.drain()):
+            self._publish_events(events)
 
     def _take_commands(self, pause: float) -> bool:
         """Run what is in the inbox, waiting up to ``pause`` seconds for the first; replies go out together."""

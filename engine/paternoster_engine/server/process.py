@@ -20,13 +20,15 @@ from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.http.origins import origins
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import StartPart
+from paternoster_engine.core.kv.cache_events import CacheEvents
 from paternoster_engine.engine import Engine
+from paternoster_engine.kv_events.publisher import KVEventPublisher
 from paternoster_engine.model.config import Described
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.access.identity import TenantRules
 from paternoster_engine.server.app import create_admin_app, create_app
 from paternoster_engine.server.fingerprint import fingerprint
-from paternoster_engine.server.loop import EngineLoop
+from paternoster_engine.server.loop import EngineLoop, PublishEvents
 from paternoster_engine.server.metrics.histograms import Histograms
 from paternoster_engine.server.metrics.metrics import EngineCollector
 from paternoster_engine.server.metrics.process_metrics import process_registry
@@ -110,6 +112,10 @@ class EngineProcess:
             self._says.append(f"admin API on {base_url(admin_listener)}")
             admin = create_admin_app(state, _open_key_files(args.admin_keys))
             self._http.append((admin_listener, HttpServer(admin, args)))
+        self._kv_events: KVEventPublisher | None = None
+        if args.kv_events_config is not None and args.kv_events_config.publishes:
+            self._kv_events = KVEventPublisher(args.kv_events_config)
+            self._says.append(f"KV events on {self._kv_events.endpoint}")
 
     async def run(self) -> None:
         """Serve until a signal; raises what the loading of the model raises, and :class:`EngineLost`."""
@@ -126,6 +132,8 @@ class EngineProcess:
             if fault is not None:
                 raise EngineLost(fault)
         finally:
+            if self._kv_events is not None:
+                self._kv_events.close()
             for _, http in self._http:
                 http.should_exit = True
             await asyncio.gather(*answering)
@@ -135,7 +143,7 @@ class EngineProcess:
         engine, tokenizer, model = await in_a_thread_that_ends(partial(self._build, self._args, timer))
         name, *aliases = self._args.names_for_clients
         histograms = Histograms(name)
-        loop = EngineLoop(engine, histograms)
+        loop = EngineLoop(engine, histograms, publish_events=self._start_kv_events(engine))
         registry = process_registry()
         collector = EngineCollector(
             loop, histograms, name, timer.seconds, vllm_aliases=self._args.vllm_metrics, memory=self._args
@@ -169,6 +177,14 @@ class EngineProcess:
         gc.freeze()
         gc.enable()
         return served
+
+    def _start_kv_events(self, engine: Engine) -> PublishEvents | None:
+        if self._kv_events is None:
+            return None
+        cache = engine.scheduler.kv
+        cache.pool.events = CacheEvents()
+        self._kv_events.start(cache.block_size, cache.groups.count)
+        return self._kv_events.publish
 
     async def _until_the_end(self, loop: EngineLoop) -> str | None:
         """Wait for a signal, or for the engine to be lost; why it is lost, None for a signal."""

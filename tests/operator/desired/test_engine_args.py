@@ -19,8 +19,8 @@ Resource = Callable[..., LLMDeployment]
 
 OF_THE_POD = {"host", "port", "admin_port", "api_keys", "admin_keys", "identity_header"}
 """Its addresses, where its keys are mounted, and whether only the gateway has them."""
-BY_FLAG = {"allowed_origins"}
-"""spec.engine.extraArgs says it: pages call the gateway, which has its own."""
+BY_FLAG = {"allowed_origins", "kv_events_config"}
+"""spec.engine.extraArgs says it: pages call the gateway, which has its own, and its router reads no such events."""
 STEERED = {"live_cap", "token_budget"}
 """Through the admin API: spec.concurrency. In a pod's args they would restart it."""
 

@@ -1,9 +1,10 @@
 """KV blocks and their holders: reference counts, a free list in order of reuse, and the cache of full blocks."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, KeysView, Sequence
 
 from paternoster_engine.core.kv.block_residency import BlockResidency
+from paternoster_engine.core.kv.cache_events import CacheEvents
 
 
 class KVCacheBlock:
@@ -82,6 +83,8 @@ class BlockPool:
         self.num_cached = 0
         """Blocks without a holder that the prefix cache can still serve."""
         self.residency = BlockResidency()
+        self.events: CacheEvents | None = None
+        """Where blocks that become cached or lose their content are recorded; None where nothing reads it."""
 
     @property
     def num_available(self) -> int:
@@ -96,6 +99,11 @@ class BlockPool:
     @property
     def num_used(self) -> int:
         return self.num_blocks - len(self._free)
+
+    @property
+    def cached_keys(self) -> KeysView[bytes]:
+        """Contents that the prefix cache can find, in blocks held or not."""
+        return self._by_key.keys()
 
     def find_block(self, key: bytes) -> int | None:
         """The block with this content, held or not."""
@@ -153,12 +161,17 @@ class BlockPool:
                 self._free.append(block)
                 self.num_cached += 1
 
-    def cache_block(self, block_id: int, key: bytes) -> None:
-        """Register the content of a block under ``key``; of several blocks with one content the first is found."""
+    def cache_block(self, block_id: int, key: bytes) -> bool:
+        """Register the content of a block under ``key``; of several blocks with one content the first is found.
+
+        Returns whether the content is new to the cache.
+        """
         block = self._blocks[block_id]
-        if block.key is None and key not in self._by_key:
-            block.key = key
-            self._by_key[key] = block
+        if block.key is not None or key in self._by_key:
+            return False
+        block.key = key
+        self._by_key[key] = block
+        return True
 
     def uncache_key(self, key: bytes) -> None:
         """Remove ``key`` from the prefix cache; requests that hold its block keep it."""
@@ -166,6 +179,8 @@ class BlockPool:
         if block is None:
             return
         block.key = None
+        if self.events is not None:
+            self.events.record_removed(key)
         if block.ref_count == 0:
             self.num_cached -= 1
             self._free.remove(block)
@@ -178,6 +193,8 @@ class BlockPool:
             block.key = None
         self._by_key.clear()
         self.num_cached = 0
+        if self.events is not None:
+            self.events.record_cleared()
         return freed
 
     def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
@@ -200,6 +217,8 @@ class BlockPool:
         block = self._free.popleft()
         if block.key is not None:
             del self._by_key[block.key]
+            if self.events is not None:
+                self.events.record_removed(block.key)
             block.key = None
             self.num_cached -= 1
         block.ref_count = 1

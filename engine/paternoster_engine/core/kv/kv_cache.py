@@ -211,16 +211,32 @@ class KVCache:
         if first >= full:
             return
         if self.prefix_cache:
-            for row in range(first, full):
-                key = self.row_key(request, row)
-                for entry, tag in enumerate(self._tags, start=row * self.groups.count):
-                    if table.block_ids[entry]:
-                        self.pool.cache_block(table.block_ids[entry], key + tag)
+            for group, tag in enumerate(self._tags):
+                self._cache_rows(request, first, full, group, tag)
         table.num_cached_rows = full
         if self.groups.with_window:
             self.pool.release(self._remove_old_rows(table.block_ids, first, full))
         self._drop_claim(request)
         self._claim_next(request)
+
+    def _cache_rows(self, request: Request, first: int, end: int, group: int, tag: bytes) -> None:
+        """Add one group's blocks of these rows to the prefix cache."""
+        block_ids, count, stored = request.block_table.block_ids, self.groups.count, first
+        for row in range(first, end):
+            block_id = block_ids[row * count + group]
+            if block_id and self.pool.cache_block(block_id, self.row_key(request, row) + tag):
+                continue
+            self._record_stored(request, stored, row, group)
+            stored = row + 1
+        self._record_stored(request, stored, end, group)
+
+    def _record_stored(self, request: Request, first: int, end: int, group: int) -> None:
+        if self.pool.events is None or first == end:
+            return
+        keys, size = request.block_table.row_keys, self.block_size
+        parent = keys[first - 1] if first else None
+        tokens = request.tokens(first * size, end * size)
+        self.pool.events.record_stored(keys[first:end], parent, tokens, request.spec.cache_scope, group)
 
     def uncache_blocks(self, request: Request) -> None:
         """Remove the request's blocks from the prefix cache, also those that it found there."""

@@ -1,0 +1,1 @@
+"""Events of the prefix cache for routers outside: vLLM's messages over ZMQ."""

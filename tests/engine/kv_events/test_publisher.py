@@ -1,0 +1,133 @@
+"""A subscriber with ZMQ's own library reads every batch, replays what it missed, and sees what was lost."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+import zmq
+
+from paternoster_contract.settings.kv_events import KVEventsConfig
+from paternoster_engine.core.kv.cache_events import BlocksRemoved, BlocksStored, CacheCleared, CacheEvent
+from paternoster_engine.kv_events.messages import AllBlocksCleared, BlockRemoved, BlockStored, decode_batch
+from paternoster_engine.kv_events.publisher import END_OF_REPLAY, KVEventPublisher
+
+BLOCK_SIZE = 2
+WAIT_MS = 20_000
+STORED = BlocksStored((b"a" * 16, b"b" * 16), b"p" * 16, (1, 2, 3, 4), b"scope", 1)
+EVENTS: list[CacheEvent] = [STORED, BlocksRemoved((b"a" * 16,), 1), CacheCleared()]
+
+
+@contextmanager
+def published(tmp_path: Path, **fields: object) -> Iterator[tuple[KVEventPublisher, "zmq.Socket[bytes]"]]:
+    """A publisher that has not begun, and a subscriber that is connected to it."""
+    sockets = {"endpoint": f"ipc://{tmp_path}/events", "replay_endpoint": f"ipc://{tmp_path}/replay"}
+    config = KVEventsConfig.model_validate({"enable_kv_cache_events": True, "topic": "kv@pod", **sockets, **fields})
+    publisher = KVEventPublisher(config)
+    context = zmq.Context()
+    subscriber = context.socket(zmq.SUB)
+    subscriber.setsockopt(zmq.RCVTIMEO, WAIT_MS)
+    subscriber.subscribe("kv@")
+    monitor = subscriber.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+    subscriber.connect(publisher.endpoint)
+    assert monitor.poll(WAIT_MS)
+    try:
+        yield publisher, subscriber
+    finally:
+        publisher.close()
+        context.destroy(linger=0)
+
+
+def replay(publisher: KVEventPublisher, first: int) -> list[list[bytes]]:
+    """The frames of each kept batch from number ``first`` on, as a DEALER gets them."""
+    with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+        dealer.setsockopt(zmq.RCVTIMEO, WAIT_MS)
+        dealer.connect(publisher.replay_endpoint)
+        dealer.send_multipart((b"", first.to_bytes(8, "big")))
+        frames = []
+        while (answer := dealer.recv_multipart())[2] != END_OF_REPLAY:
+            frames.append(answer)
+        assert answer == [b"", b"", END_OF_REPLAY, b""]
+        return frames
+
+
+def test_batch_is_read_by_a_subscriber_as_it_was_published(tmp_path: Path) -> None:
+    with published(tmp_path) as (publisher, subscriber):
+        publisher.start(BLOCK_SIZE, num_groups=2)
+        publisher.publish(EVENTS)
+        topic, number, payload = subscriber.recv_multipart()
+    assert (topic, number) == (b"kv@pod", bytes(8))
+    batch = decode_batch(payload)
+    assert batch.events == [
+        BlockStored(
+            [b"a" * 16, b"b" * 16],
+            b"p" * 16,
+            [1, 2, 3, 4],
+            BLOCK_SIZE,
+            None,
+            "GPU",
+            None,
+            extra_keys=[(b"scope",), (b"scope",)],
+            group_idx=1,
+        ),
+        BlockRemoved([b"a" * 16], "GPU", group_idx=1),
+        AllBlocksCleared(),
+    ]
+
+
+def test_payload_is_an_array_with_maps_and_what_is_unset_is_left_out(tmp_path: Path) -> None:
+    with published(tmp_path) as (publisher, subscriber):
+        publisher.start(BLOCK_SIZE, num_groups=1)
+        publisher.publish([BlocksStored((b"a" * 16,), None, (1, 2), b"", 0), BlocksRemoved((b"a" * 16,), 0)])
+        _, _, payload = subscriber.recv_multipart()
+    time, events, rank = msgspec.msgpack.decode(payload)
+    assert isinstance(time, float)
+    assert rank == 0
+    assert events == [
+        {
+            "type": "BlockStored", "block_hashes": [b"a" * 16], "parent_block_hash": None, "token_ids": [1, 2],
+            "block_size": 2, "lora_id": None, "medium": "GPU", "lora_name": None,
+        },
+        {"type": "BlockRemoved", "block_hashes": [b"a" * 16], "medium": "GPU"},
+    ]  # fmt: skip
+
+
+def test_missed_batches_are_replayed_as_far_as_they_are_kept(tmp_path: Path) -> None:
+    with published(tmp_path, buffer_steps=3) as (publisher, subscriber):
+        publisher.start(BLOCK_SIZE, num_groups=1)
+        for _ in range(5):
+            publisher.publish([CacheCleared()])
+        sent = [subscriber.recv_multipart() for _ in range(5)]
+        assert [int.from_bytes(number, "big") for _, number, _ in sent] == [0, 1, 2, 3, 4]
+        assert replay(publisher, 3) == [[b"", *frames] for frames in sent[3:]]
+        assert replay(publisher, 0) == [[b"", *frames] for frames in sent[2:]]
+        assert replay(publisher, 9) == []
+
+
+def test_malformed_replay_request_is_ignored(tmp_path: Path) -> None:
+    with published(tmp_path) as (publisher, _), zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+        publisher.start(BLOCK_SIZE, num_groups=1)
+        dealer.connect(publisher.replay_endpoint)
+        for frames in ([b"x"], [b"", b"short"], [b"", bytes(8), b"more"], [bytes(1 << 20)]):
+            dealer.send_multipart(frames)
+        assert replay(publisher, 0) == []
+
+
+def test_batches_beyond_the_queue_are_a_gap_in_the_numbers(tmp_path: Path) -> None:
+    with published(tmp_path, max_queue_size=2) as (publisher, subscriber):
+        for _ in range(4):
+            publisher.publish([CacheCleared()])
+        publisher.start(BLOCK_SIZE, num_groups=1)
+        numbers = [subscriber.recv_multipart()[1] for _ in range(2)]
+        publisher.publish([CacheCleared()])
+        numbers.append(subscriber.recv_multipart()[1])
+    assert [int.from_bytes(number, "big") for number in numbers] == [0, 1, 4]
+
+
+def test_endpoint_in_use_is_named(tmp_path: Path) -> None:
+    config = KVEventsConfig(enable_kv_cache_events=True, endpoint="tcp://127.0.0.1:*", replay_endpoint="ipc:///no/such")
+    with pytest.raises(
+        ValueError, match=r"--kv-events-config is \{.*/no/such.*: cannot open its endpoint: No such file"
+    ):
+        KVEventPublisher(config)
