@@ -19,6 +19,9 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 """Also the largest whole number that every reader of JSON takes as it is."""
 Seconds = Annotated[float, Field(ge=0, le=1e12)]
 Sequences = Annotated[int, Field(ge=0, le=2**20)]
+# Of two bounds on one side pydantic checks the last, so that a field cannot narrow the types above.
+PositiveCount = Annotated[int, Field(ge=1, le=2**53)]
+PositiveSequences = Annotated[int, Field(ge=1, le=2**20)]
 Sum = Annotated[float, Field(ge=0, le=1e40)]
 STEP_SUMS = 21
 """Pairs of six numbers, each once."""
@@ -61,8 +64,8 @@ class EngineStats(BaseModel):
     time: Seconds = Field(description="seconds since the epoch when this was taken")
     last_tick_age_seconds: Seconds = Field(description="age of the engine loop's last tick")
 
-    capacity: Sequences = Field(ge=1, description="max_num_seqs at start")
-    live_cap: Sequences = Field(ge=1, description="sequences that may run now")
+    capacity: PositiveSequences = Field(description="max_num_seqs at start")
+    live_cap: PositiveSequences = Field(description="sequences that may run now")
     max_batched_tokens: Count = Field(
         default=0, description="tokens that a step can ever hold; 0 from an engine that does not tell"
     )
@@ -89,8 +92,8 @@ class EngineStats(BaseModel):
         "that does not tell",
     )
 
-    kv_block_size: Count = Field(ge=1, description="tokens per block")
-    kv_blocks: Count = Field(ge=1, description="blocks in the pool")
+    kv_block_size: PositiveCount = Field(description="tokens per block")
+    kv_blocks: PositiveCount = Field(description="blocks in the pool")
     kv_blocks_used: Count = Field(description="blocks that some request holds")
     kv_blocks_cached: Count = Field(description="blocks that no request holds and the prefix cache can still serve")
     kv_projected_peak: float = Field(

@@ -31,6 +31,12 @@ def test_numbers_are_finite_and_bounded(field: str, value: str) -> None:
         EngineStats.model_validate_json(text)
 
 
+@pytest.mark.parametrize("field", ["capacity", "live_cap", "kv_block_size", "kv_blocks"])
+def test_what_is_divided_by_is_not_0(field: str) -> None:
+    with pytest.raises(ValidationError, match=field):
+        EngineStats.model_validate({**SOUND, field: 0})
+
+
 @pytest.mark.parametrize("field", ["instance", "model"])
 def test_names_are_bounded(field: str) -> None:
     with pytest.raises(ValidationError, match=field):
