@@ -1,0 +1,155 @@
+"""The route ``/paternoster/limits`` in vLLM's API server, and keys that are read from a mounted Secret."""
+
+import asyncio
+import importlib.metadata
+import json
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from paternoster_vllm.engine_core import UTILITY
+from paternoster_vllm.keys import has_valid_key, read_keys
+from paternoster_vllm.limits import LARGEST_BODY, InvalidLimits, check_bounds, parse_limits
+
+log = logging.getLogger(__name__)
+
+PATH = "/paternoster/limits"
+ADMIN_KEYS_ENV = "PATERNOSTER_VLLM_ADMIN_KEYS"
+"""File or folder of the keys that open the route; without it no key does."""
+API_KEYS_ENV = "PATERNOSTER_VLLM_API_KEYS"
+"""The same for every other path; without it vLLM's own ``--api-key`` decides."""
+OPEN_PATHS = ("/health", "/ping", "/load", "/metrics", "/version")
+"""What probes and Prometheus read, who send no key."""
+CALL_SECONDS = 10.0
+"""Longest wait for the engine core, which answers between steps."""
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class LimitsMiddleware:
+    """An ASGI middleware: it answers the route, and passes everything else on untouched."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._tests: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            test = asyncio.create_task(_log_self_test(scope))
+            self._tests.add(test)
+            test.add_done_callback(self._tests.discard)
+        elif scope["path"] == PATH and scope["type"] == "http":
+            await _answer(scope, receive, send)
+            return
+        elif not _may_pass(scope):
+            await _refuse(scope, send)
+            return
+        await self._app(scope, receive, send)
+
+
+async def call_engine(scope: Scope, limits: Mapping[str, int]) -> dict[str, Any]:
+    """Set ``limits`` in the engine core and return its report.
+
+    Raises ``LookupError`` where this vLLM has no such call, ``TimeoutError`` while its core does not answer.
+    """
+    client = getattr(scope["app"].state, "engine_client", None)
+    call = getattr(getattr(client, "engine_core", None), "call_utility_async", None)
+    if call is None:
+        raise LookupError("the API server has no app.state.engine_client.engine_core.call_utility_async")
+    report: dict[str, Any] = await asyncio.wait_for(call(UTILITY, dict(limits)), CALL_SECONDS)
+    return report
+
+
+async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
+    """One request of the route: the key first, then method, body, bounds, and the call into the core."""
+    if not has_valid_key(scope["headers"], read_keys(Path(os.environ.get(ADMIN_KEYS_ENV, os.devnull)))):
+        await _send_json(send, 401, _error("the Authorization header must have the fleet's admin key as Bearer token"))
+        return
+    if scope["method"] not in ("GET", "PATCH"):
+        text = f"the method is {scope['method'][:20]}: must be GET or PATCH"
+        await _send_json(send, 405, _error(text), (b"allow", b"GET, PATCH"))
+        return
+    try:
+        limits = parse_limits(await _read_body(receive)) if scope["method"] == "PATCH" else {}
+        report = await call_engine(scope, {})
+        if limits and "unsupported" not in report:
+            check_bounds(limits, report)
+            report = await call_engine(scope, limits)
+    except InvalidLimits as error:
+        await _send_json(send, error.status, _error(str(error), error.field))
+    except LookupError as error:
+        await _send_json(send, 501, _error(str(error)))
+    except TimeoutError:
+        await _send_json(send, 504, _error(f"the engine core did not answer within {CALL_SECONDS:g} s"))
+    except Exception as error:  # the core's own fault, in its words
+        log.warning("paternoster_vllm: %s", error)
+        await _send_json(send, 503, _error(f"the engine core refused the call: {str(error)[:500]}"))
+    else:
+        if "unsupported" in report:
+            await _send_json(send, 501, _error(report["unsupported"]))
+        else:
+            await _send_json(send, 200, {"version": engine_version(), **report})
+
+
+def engine_version() -> str:
+    """vLLM's own version, such as 0.32.0+cpu; empty where its package has no metadata."""
+    try:
+        return importlib.metadata.version("vllm")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _may_pass(scope: Scope) -> bool:
+    """Whether a request of another path has a key, where keys are wanted; preflights of browsers carry none."""
+    path = os.environ.get(API_KEYS_ENV)
+    if not path or scope["type"] not in ("http", "websocket"):
+        return True
+    if scope.get("method") == "OPTIONS" or scope["path"] in OPEN_PATHS:
+        return True
+    return has_valid_key(scope["headers"], read_keys(Path(path)))
+
+
+async def _refuse(scope: Scope, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    await _send_json(send, 401, _error("the Authorization header must have a valid key as Bearer token"))
+
+
+async def _log_self_test(scope: Scope) -> None:
+    try:
+        report = await call_engine(scope, {})
+    except Exception as error:
+        log.warning("paternoster_vllm: the self-test failed: %s: %s", type(error).__name__, error)
+        return
+    if "unsupported" in report:
+        log.warning("paternoster_vllm: limits cannot be moved: %s", report["unsupported"])
+    else:
+        log.info("paternoster_vllm: limits can be moved below %d sequences", report["capacity"])
+
+
+async def _read_body(receive: Receive) -> bytes:
+    """At most one byte more than a body may have."""
+    body = b""
+    while len(body) <= LARGEST_BODY:
+        message = await receive()
+        body += message.get("body", b"")[: LARGEST_BODY + 1]
+        if not message.get("more_body", False):
+            break
+    return body
+
+
+def _error(text: str, field: str = "") -> dict[str, Any]:
+    return {"error": {"message": text, "param": field or None}}
+
+
+async def _send_json(send: Send, status: int, document: Mapping[str, Any], *headers: tuple[bytes, bytes]) -> None:
+    body = json.dumps(document).encode()
+    basic = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": [*basic, *headers]})
+    await send({"type": "http.response.body", "body": body})

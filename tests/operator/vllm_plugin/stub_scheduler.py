@@ -1,0 +1,58 @@
+"""A scheduler with the attributes of vLLM's that the plugin reads, sets and wraps."""
+
+from types import SimpleNamespace
+from typing import Any
+
+
+class StubRequest:
+    def __init__(self, request_id: str, num_computed_tokens: int = 0) -> None:
+        self.request_id = request_id
+        self.num_computed_tokens = num_computed_tokens
+        self.num_preemptions = 0
+
+
+class StubScheduler:
+    """Runs one token of each request a step, as far as the budget reaches."""
+
+    def __init__(self, capacity: int = 8, budget: int = 16) -> None:
+        self.max_num_running_reqs = self.max_num_active_reqs = capacity
+        self.max_num_scheduled_tokens = budget
+        self.max_model_len = 128
+        self.block_size = 16
+        self.running: list[StubRequest] = []
+        self.waiting: list[StubRequest] = []
+        self.skipped_waiting: list[StubRequest] = []
+        self.kv_cache_manager = SimpleNamespace(
+            block_pool=SimpleNamespace(num_gpu_blocks=11, get_num_free_blocks=lambda: 7)
+        )
+        self.found_in_cache = 0
+
+    def schedule(self) -> Any:
+        resumed = []
+        while self.waiting and len(self.running) < self.max_num_active_reqs:
+            self.running.append(self.waiting.pop(0))
+            if self.running[-1].num_preemptions:
+                self.running[-1].num_computed_tokens = self.found_in_cache
+                resumed.append(self.running[-1])
+        tokens = min(len(self.running), self.max_num_scheduled_tokens)
+        cached = SimpleNamespace(
+            req_ids=[request.request_id for request in resumed],
+            num_computed_tokens=[request.num_computed_tokens for request in resumed],
+        )
+        for request in self.running[:tokens]:
+            request.num_computed_tokens += 1
+        return SimpleNamespace(total_num_scheduled_tokens=tokens, scheduled_cached_reqs=cached)
+
+    def preempt_last(self) -> None:
+        self._preempt_request(self.running.pop(), 0.0)
+
+    def finish_first(self) -> None:
+        self._free_request(self.running.pop(0))
+
+    def _preempt_request(self, request: StubRequest, timestamp: float) -> None:
+        request.num_computed_tokens = 0
+        request.num_preemptions += 1
+        self.waiting.insert(0, request)
+
+    def _free_request(self, request: StubRequest) -> str:
+        return f"freed {request.request_id}"

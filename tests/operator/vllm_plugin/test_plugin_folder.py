@@ -1,0 +1,52 @@
+"""The plugin in a folder of its own, as an interpreter without this project finds it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from paternoster_operator.engines.vllm_plugin import write_plugin
+
+FIND = """
+import sys
+from importlib.metadata import entry_points
+(found,) = entry_points(group="vllm.general_plugins", name="paternoster")
+register = found.load()
+import paternoster_vllm.middleware, paternoster_vllm.engine_core
+print(paternoster_vllm.__file__)
+register()
+print(sorted(name for name in sys.modules if name.split(".")[0] not in sys.stdlib_module_names and name != "__main__"))
+"""
+WITH_VLLM = """
+import sys, types
+core = types.ModuleType("vllm.v1.engine.core")
+class EngineCore: pass
+core.EngineCore = EngineCore
+for name in ("vllm", "vllm.v1", "vllm.v1.engine"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules[core.__name__] = core
+import paternoster_vllm
+paternoster_vllm.register()
+print(EngineCore.paternoster_control.__name__)
+"""
+
+
+def run(folder: Path, code: str) -> tuple[list[str], str]:
+    """Lines and errors of ``code`` in an interpreter that sees the standard library and ``folder`` alone."""
+    command = [sys.executable, "-S", "-c", code]
+    done = subprocess.run(command, env={"PYTHONPATH": str(folder)}, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines(), done.stderr
+
+
+def test_python_finds_the_entry_point_without_any_other_package(tmp_path: Path) -> None:
+    write_plugin(tmp_path)
+    write_plugin(tmp_path)
+    (where, loaded), errors = run(tmp_path, FIND)
+    assert Path(where).is_relative_to(tmp_path)
+    names = ["", ".engine_core", ".keys", ".limits", ".middleware"]
+    assert loaded == str([f"paternoster_vllm{name}" for name in names])
+    assert "this vLLM has no engine core" in errors
+
+
+def test_the_engine_core_gets_its_method(tmp_path: Path) -> None:
+    write_plugin(tmp_path)
+    assert run(tmp_path, WITH_VLLM)[0] == ["call_control"]

@@ -1,0 +1,121 @@
+"""Limits that act between steps and counts that are exact, on a scheduler with vLLM's attributes."""
+
+from types import SimpleNamespace
+
+import pytest
+from tests.operator.vllm_plugin.stub_scheduler import StubRequest, StubScheduler
+
+from paternoster_vllm.engine_core import REQUIRED, SchedulerControl, Unsupported, call_control
+
+
+def requests(count: int) -> list[StubRequest]:
+    return [StubRequest(f"r{n}") for n in range(count)]
+
+
+def test_a_lower_cap_admits_none_until_fewer_run_and_preempts_none() -> None:
+    scheduler = StubScheduler(capacity=8)
+    control = SchedulerControl(scheduler)
+    scheduler.waiting = requests(12)
+    scheduler.schedule()
+    assert len(scheduler.running) == 8
+    control.set_limits({"live_cap": 2})
+    scheduler.schedule()
+    assert len(scheduler.running) == 8
+    for _ in range(7):
+        scheduler.finish_first()
+    scheduler.schedule()
+    report = control.report()
+    assert (report["running"], report["waiting"], report["live_cap"], report["capacity"]) == (2, 3, 2, 8)
+    assert (report["requests_finished_total"], report["preemptions_total"]) == (7, 0)
+
+
+def test_a_budget_never_falls_below_a_token_for_each_that_runs() -> None:
+    scheduler = StubScheduler(capacity=8, budget=16)
+    control = SchedulerControl(scheduler)
+    control.set_limits({"token_budget": 2})
+    scheduler.waiting = requests(8)
+    scheduler.schedule()
+    assert scheduler.max_num_scheduled_tokens == 2
+    assert scheduler.schedule().total_num_scheduled_tokens == 8
+    for _ in range(7):
+        scheduler.finish_first()
+    scheduler.schedule()
+    assert scheduler.max_num_scheduled_tokens == 2
+    assert control.report()["token_budget"] == 2
+
+
+def test_counts_steps_tokens_preemptions_and_what_is_computed_again() -> None:
+    scheduler = StubScheduler()
+    control = SchedulerControl(scheduler)
+    scheduler.schedule()
+    assert control.report()["steps_total"] == 0, "a step without tokens is none"
+    scheduler.waiting = requests(2)
+    for _ in range(5):
+        scheduler.schedule()
+    scheduler.preempt_last()
+    scheduler.found_in_cache = 3
+    scheduler.schedule()
+    scheduler.preempt_last()
+    scheduler.finish_first()
+    report = control.report()
+    assert report["steps_total"] == 6
+    assert report["scheduled_tokens_total"] == 12
+    assert report["preemptions_total"] == 2
+    assert report["requests_preempted_total"] == 1, "one request, twice"
+    assert report["tokens_lost_total"] == 5 + 4
+    assert report["recomputed_tokens_total"] == 5 - 3, "the second time it has not run again yet"
+    assert report["requests_finished_total"] == 1
+
+
+def test_wrapped_methods_return_what_they_returned() -> None:
+    scheduler = StubScheduler()
+    SchedulerControl(scheduler)
+    assert scheduler._free_request(StubRequest("a")) == "freed a"
+
+
+def test_the_report_has_the_pool_where_the_scheduler_has_one() -> None:
+    scheduler = StubScheduler()
+    report = SchedulerControl(scheduler).report()
+    assert (report["kv_block_size"], report["kv_blocks"], report["kv_blocks_used"]) == (16, 10, 3)
+    del scheduler.kv_cache_manager.block_pool
+    assert "kv_blocks" not in SchedulerControl(scheduler).report()
+
+
+@pytest.mark.parametrize("limits", [{"live_cap": 0}, {"live_cap": 9}, {"token_budget": 17}])
+def test_a_limit_out_of_range_changes_nothing(limits: dict[str, int]) -> None:
+    control = SchedulerControl(StubScheduler(capacity=8, budget=16))
+    before = control.report()
+    with pytest.raises(ValueError, match=f"{next(iter(limits))} is .*: must be 1 to"):
+        control.set_limits(limits)
+    assert control.report() == before
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_a_scheduler_without_an_attribute_is_not_steered(name: str) -> None:
+    present = {each: 1 for each in REQUIRED if each != name}
+    core = SimpleNamespace(scheduler=SimpleNamespace(**present))
+    assert call_control(core, {"live_cap": 1}) == {"unsupported": f"the scheduler SimpleNamespace has no {name}"}
+
+
+def test_a_scheduler_that_does_not_hold_a_limit_is_not_steered() -> None:
+    class Rounding(StubScheduler):
+        @property
+        def max_num_active_reqs(self) -> int:
+            return 8
+
+        @max_num_active_reqs.setter
+        def max_num_active_reqs(self, value: int) -> None:
+            pass
+
+    with pytest.raises(Unsupported, match="max_num_active_reqs was set to 7 and reads 8"):
+        SchedulerControl(Rounding()).self_test()
+
+
+def test_the_core_has_one_control_whose_counts_go_on() -> None:
+    core = SimpleNamespace(scheduler=StubScheduler())
+    first = call_control(core, {})
+    core.scheduler.waiting = requests(1)
+    core.scheduler.schedule()
+    second = call_control(core, {"live_cap": 3})
+    assert second["instance"] == first["instance"]
+    assert (first["live_cap"], second["live_cap"], second["steps_total"]) == (8, 3, 1)
