@@ -3,10 +3,11 @@
 import asyncio
 import logging
 import socket
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -19,11 +20,12 @@ from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.http import paths
 from paternoster_contract.stats import EngineStats, GatewayStats
 from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
+from paternoster_operator.engines.adapter import EngineAdapter, StatsRequest, StatsUnavailable
+from paternoster_operator.engines.catalogue import PATERNOSTER
 
 log = logging.getLogger(__name__)
 
-S = TypeVar("S", EngineStats, GatewayStats)
-LONGEST_STATS = {EngineStats: 64 * 2**10, GatewayStats: 16 * 2**20}
+LONGEST_GATEWAY_STATS = 16 * 2**20
 """Bytes of an answer."""
 LONGEST_ANSWER = 64 * 2**10
 """Bytes of an admin API's."""
@@ -50,12 +52,15 @@ class Scraper:
         if self._session is not None:
             await self._session.close()
 
-    async def engines(self, urls: Mapping[str, str]) -> tuple[dict[str, EngineStats], dict[str, str]]:
+    async def engines(
+        self, urls: Mapping[str, str], adapter: EngineAdapter = PATERNOSTER, keys: Sequence[str] = ()
+    ) -> tuple[dict[str, EngineStats], dict[str, str]]:
         """Stats of the engines at ``urls`` (pod name -> base URL), and what is wrong with invalid answers.
 
-        Both by pod name; an engine that did not answer in time is in neither.
+        Both by pod name; an engine that did not answer in time is in neither. The first of the fleet's admin ``keys``
+        that an engine accepts is used, where ``adapter`` wants one.
         """
-        answers = await asyncio.gather(*(self._stats(url, EngineStats) for url in urls.values()))
+        answers = await asyncio.gather(*(self._engine_stats(url, adapter, keys) for url in urls.values()))
         answers_by_pod = dict(zip(urls, answers, strict=True))
         stats = {pod: answer for pod, answer in answers_by_pod.items() if isinstance(answer, EngineStats)}
         return stats, {pod: answer for pod, answer in answers_by_pod.items() if isinstance(answer, str)}
@@ -81,18 +86,21 @@ class Scraper:
         except OSError as error:
             log.debug("gateway %s: %s", self._gateway_url, error)
             return []
-        answers = await asyncio.gather(*(self._stats(url, GatewayStats) for url in urls))
-        return [stats for stats in answers if isinstance(stats, GatewayStats)]
+        answers = await asyncio.gather(*(self._gateway_stats(url) for url in urls))
+        return [stats for stats in answers if stats is not None]
 
     async def held_by_fleet(self) -> dict[str, int]:
         """Requests that all gateways hold, or have refused for now, by uid; a silent gateway counts none."""
         return held_by_fleet(await self.gateways())
 
-    async def set_limits(self, url: str, limits: LiveConfigPatch, keys: Sequence[str]) -> None:
-        """Tell the engine with its admin API at ``url`` its limits; the first of ``keys`` that it takes is used."""
-        body = limits.model_dump(exclude_none=True)
-        what = " and ".join(f"{name} {value}" for name, value in body.items())
-        await self._admin("PATCH", url + paths.ADMIN_CONFIG, keys, f"take {what}", json=body)
+    async def set_limits(
+        self, url: str, limits: LiveConfigPatch, keys: Sequence[str], adapter: EngineAdapter = PATERNOSTER
+    ) -> None:
+        """Set the limits of the engine at ``url``; the first of ``keys`` that it accepts is used."""
+        call = adapter.limits_call(limits)
+        if call is not None:
+            what = " and ".join(f"{name} {value}" for name, value in call.body.items())
+            await self._admin(call.method, url + call.path, keys, f"take {what}", json=call.body)
 
     async def set_drained(self, url: str, drained: bool, keys: Sequence[str]) -> None:
         """Let the engine admit nothing more, or let it admit again."""
@@ -117,27 +125,42 @@ class Scraper:
                 log.warning("%s did not %s: %s", url, what, error_text(error))
                 return
 
-    async def _stats(self, url: str, kind: type[S]) -> S | str | None:
-        """The stats document of an engine or a gateway.
-
-        None when it does not answer in time; a message where its answer is invalid.
-        """
+    async def _engine_stats(self, url: str, adapter: EngineAdapter, keys: Sequence[str]) -> EngineStats | str | None:
+        """None when the engine does not answer in time; a message where its answers are invalid."""
         try:
-            stats = kind.model_validate_json(await self._get(url + paths.STATS, LONGEST_STATS[kind]))
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            fault = f"{'.'.join(map(str, first['loc']))[:100]}: {first['msg'][:200]}".removeprefix(": ")
-            log.debug("%s: %s", url, fault)
-            return fault
-        except _TooLong as error:
+            answers = await asyncio.gather(*(self._answer(url, request, keys) for request in adapter.stats_requests))
+            stats = adapter.parse_stats(answers, time.time())
+        except (StatsUnavailable, _TooLong) as error:
+            log.debug("%s: %s", url, error)
             return str(error)
         except _FAULTS as error:
             log.debug("%s: %s", url, error_text(error))
             return None
-        if isinstance(stats, EngineStats) and stats.default_parameters is not None:
+        if stats.default_parameters is not None:
             stats.default_parameters = _shared(stats.default_parameters)
         object.__setattr__(stats, "__pydantic_fields_set__", _NO_FIELDS)
         return stats
+
+    async def _gateway_stats(self, url: str) -> GatewayStats | None:
+        try:
+            stats = GatewayStats.model_validate_json(await self._get(url + paths.STATS, LONGEST_GATEWAY_STATS))
+        except _FAULTS as error:
+            log.debug("%s: %s", url, error_text(error))
+            return None
+        object.__setattr__(stats, "__pydantic_fields_set__", _NO_FIELDS)
+        return stats
+
+    async def _answer(self, url: str, request: StatsRequest, keys: Sequence[str]) -> bytes:
+        """Raises :class:`StatsUnavailable` where the engine answers that it lacks what is read."""
+        for key in keys if request.needs_key and keys else ("",):
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
+            async with self._open().get(url + request.path, headers=headers, allow_redirects=False) as response:
+                if response.status == 200:
+                    return await _body(response, request.longest)
+                if response.status == 501:
+                    text = (await _body(response, LONGEST_ANSWER)).decode(errors="replace")
+                    raise StatsUnavailable(f"{request.path}: {text[:300]}")
+        raise OSError(f"HTTP {response.status}")
 
     async def _get(self, url: str, longest: int) -> bytes:
         async with self._open().get(url, allow_redirects=False) as response:

@@ -1,0 +1,114 @@
+"""What the operator needs of an engine, whichever it is: one protocol, one file an engine."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from paternoster_contract.admin import LiveConfigPatch
+from paternoster_contract.settings.engine_args import EngineArgs
+from paternoster_contract.stats import EngineStats
+
+
+class RuntimeType(StrEnum):
+    """The engines that a fleet may run."""
+
+    PATERNOSTER = "Paternoster"
+    VLLM = "VLLM"
+
+
+class StatsUnavailable(ValueError):
+    """An engine's answers have no whole ``/stats``; the text names what is missing or wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatsRequest:
+    """One GET of those that the stats are read from."""
+
+    path: str
+    longest: int
+    """Bytes of an answer that is read."""
+    needs_key: bool = False
+    """Whether it has the fleet's admin key."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsCall:
+    """The request that sets an engine's limits; any answer but 200 means that they are as before."""
+
+    method: str
+    path: str
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How an engine's process begins."""
+
+    command: Sequence[str]
+    args: Sequence[str]
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A field that an engine cannot honour: any other value than ``allowed`` is refused at admission."""
+
+    field: str
+    """Below spec."""
+    allowed: Any
+    """The field's default, or a list of values one of which is; None where it must be unset."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What an engine can do beyond serving."""
+
+    live_cap: bool
+    token_budget: bool
+    queue_limit: bool
+    """Whether its queue is bounded by time, live."""
+    step_costs: bool
+    """Whether it reports what its steps cost, from which the model of a replica is fitted."""
+    drain: bool
+    """Whether it can be drained without ending."""
+
+
+class EngineAdapter(Protocol):
+    """All that differs between engines."""
+
+    @property
+    def type(self) -> RuntimeType: ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def refusals(self) -> Sequence[Refusal]:
+        """The fields that it cannot honour."""
+        ...
+
+    @property
+    def stats_requests(self) -> Sequence[StatsRequest]:
+        """What :meth:`parse_stats` needs, in its order."""
+        ...
+
+    def launch(self, settings: EngineArgs, args: Sequence[str] = ()) -> Launch:
+        """The process of an engine with ``settings``; ``args`` are further flags of its own."""
+        ...
+
+    def find_owned_flags(self, args: Sequence[str]) -> list[str]:
+        """What is wrong with ``args``: a line for each flag that a field of the resource, or the operator, sets."""
+        ...
+
+    def parse_stats(self, answers: Sequence[bytes], now: float) -> EngineStats:
+        """The stats in the answers to :attr:`stats_requests`; ``now`` in seconds since the epoch.
+
+        Raises :class:`StatsUnavailable`.
+        """
+        ...
+
+    def limits_call(self, limits: LiveConfigPatch) -> LimitsCall | None:
+        """The call that sets those of ``limits`` that the engine has; None where it has none of them."""
+        ...

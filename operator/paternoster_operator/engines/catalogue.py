@@ -1,0 +1,12 @@
+"""The adapters there are, by type."""
+
+from collections.abc import Mapping
+
+from paternoster_operator.engines.adapter import EngineAdapter, RuntimeType
+from paternoster_operator.engines.paternoster import PaternosterAdapter
+from paternoster_operator.engines.vllm import VllmAdapter
+
+ADAPTERS: Mapping[RuntimeType, EngineAdapter] = {
+    adapter.type: adapter for adapter in (PaternosterAdapter(), VllmAdapter())
+}
+PATERNOSTER = ADAPTERS[RuntimeType.PATERNOSTER]

@@ -1,0 +1,48 @@
+"""Our own engine: ``/stats`` and the admin API are the contract themselves."""
+
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from paternoster_contract.admin import LiveConfigPatch
+from paternoster_contract.http import paths
+from paternoster_contract.settings.engine_args import EngineArgs
+from paternoster_contract.stats import EngineStats
+from paternoster_operator.engines.adapter import (
+    Capabilities,
+    Launch,
+    LimitsCall,
+    Refusal,
+    RuntimeType,
+    StatsRequest,
+    StatsUnavailable,
+)
+
+LONGEST_STATS = 64 * 2**10
+"""Bytes of ``/stats``."""
+
+
+class PaternosterAdapter:
+    """The engine of this project."""
+
+    type = RuntimeType.PATERNOSTER
+    capabilities = Capabilities(live_cap=True, token_budget=True, queue_limit=True, step_costs=True, drain=True)
+    refusals: Sequence[Refusal] = ()
+    stats_requests = (StatsRequest(paths.STATS, LONGEST_STATS),)
+
+    def launch(self, settings: EngineArgs, args: Sequence[str] = ()) -> Launch:
+        return Launch(["paternoster", "serve"], [*settings.to_flags(), *args])
+
+    def find_owned_flags(self, args: Sequence[str]) -> list[str]:
+        return [f"{args[0]!r} must not be here: use engine.extraArgs"] if args else []
+
+    def parse_stats(self, answers: Sequence[bytes], now: float) -> EngineStats:
+        try:
+            return EngineStats.model_validate_json(answers[0])
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            fault = f"{'.'.join(map(str, first['loc']))[:100]}: {first['msg'][:200]}"
+            raise StatsUnavailable(fault.removeprefix(": ")) from None
+
+    def limits_call(self, limits: LiveConfigPatch) -> LimitsCall | None:
+        return LimitsCall("PATCH", paths.ADMIN_CONFIG, limits.model_dump(exclude_none=True))

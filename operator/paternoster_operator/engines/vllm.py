@@ -1,0 +1,98 @@
+"""vLLM, with the plugin ``paternoster_vllm`` in its processes.
+
+The plugin counts what ``/metrics`` counts late or not at all (preemptions, steps, tokens computed again), and moves the
+limits; ``/metrics`` has the tokens and latencies that the API server sees.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from paternoster_contract.admin import LiveConfigPatch
+from paternoster_contract.settings.engine_args import EngineArgs
+from paternoster_contract.stats import EngineState, EngineStats
+from paternoster_operator.engines.adapter import (
+    Capabilities,
+    Launch,
+    LimitsCall,
+    RuntimeType,
+    StatsRequest,
+    StatsUnavailable,
+)
+from paternoster_operator.engines.vllm_arguments import REFUSALS, build_env, build_flags, find_owned_flags
+from paternoster_operator.engines.vllm_metrics import LONGEST_METRICS, read_metrics
+
+LIMITS_PATH = "/paternoster/limits"
+LONGEST_REPORT = 16 * 2**10
+"""Bytes of the plugin's answer."""
+_FROM_PLUGIN = (
+    "instance", "started_at", "capacity", "live_cap", "max_batched_tokens", "token_budget", "max_model_len", "running",
+    "waiting", "kv_block_size", "kv_blocks", "kv_blocks_used", "requests_finished_total", "requests_preempted_total",
+    "preemptions_total", "recomputed_tokens_total",
+)  # fmt: skip
+
+
+class VllmAdapter:
+    """Any image or program with a vLLM of a version that :mod:`~paternoster_operator.engines.vllm_metrics` lists."""
+
+    type = RuntimeType.VLLM
+    capabilities = Capabilities(live_cap=True, token_budget=True, queue_limit=False, step_costs=False, drain=False)
+    refusals = REFUSALS
+    stats_requests = (
+        StatsRequest(LIMITS_PATH, LONGEST_REPORT, needs_key=True),
+        StatsRequest("/metrics", LONGEST_METRICS),
+    )
+
+    def launch(self, settings: EngineArgs, args: Sequence[str] = ()) -> Launch:
+        return Launch(["vllm", "serve"], [*build_flags(settings), *args], build_env(settings))
+
+    def find_owned_flags(self, args: Sequence[str]) -> list[str]:
+        return find_owned_flags(args)
+
+    def parse_stats(self, answers: Sequence[bytes], now: float) -> EngineStats:
+        report = _read_report(answers[0])
+        metrics = read_metrics(answers[1], str(report.get("version", "")))
+        missing = [name for name in (*_FROM_PLUGIN, "scheduled_tokens_total") if name not in report]
+        if missing:
+            raise StatsUnavailable(f"the plugin's answer has no {', '.join(missing)}")
+        document = {
+            **{name: report[name] for name in _FROM_PLUGIN},
+            **metrics.counters,
+            "model": metrics.model,
+            "state": EngineState.READY,
+            "time": now,
+            # The core answered between two steps.
+            "last_tick_age_seconds": 0,
+            "computed_tokens_total": report["scheduled_tokens_total"],
+            "kv_blocks_cached": 0,
+            "kv_projected_peak": 0,
+        }
+        try:
+            # What arrived is what ended and what is here: neither program counts arrivals.
+            here = [report[name] for name in ("requests_finished_total", "running", "waiting")]
+            return EngineStats.model_validate({**document, "requests_total": sum(here)})
+        except (ValidationError, TypeError) as error:
+            raise StatsUnavailable(_describe(error)) from None
+
+    def limits_call(self, limits: LiveConfigPatch) -> LimitsCall | None:
+        body = limits.model_dump(exclude_none=True, include={"live_cap", "token_budget"})
+        return LimitsCall("PATCH", LIMITS_PATH, body) if body else None
+
+
+def _read_report(answer: bytes) -> dict[str, Any]:
+    try:
+        report = json.loads(answer)
+    except (ValueError, RecursionError):
+        raise StatsUnavailable("the plugin's answer is not JSON") from None
+    if not isinstance(report, dict):
+        raise StatsUnavailable("the plugin's answer is no object")
+    return report
+
+
+def _describe(error: ValidationError | TypeError) -> str:
+    if isinstance(error, TypeError):
+        return f"the plugin's answer: {error}"[:200]
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc']))[:100]}: {first['msg'][:200]}"

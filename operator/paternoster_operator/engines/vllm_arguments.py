@@ -1,0 +1,199 @@
+"""The settings of an engine as vLLM's flags, and the fields that vLLM cannot honour."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+from paternoster_contract.settings.engine_args import EngineArgs
+from paternoster_operator.engines.adapter import Refusal
+
+MIDDLEWARE = "paternoster_vllm.middleware.LimitsMiddleware"
+ADMIN_KEYS_ENV = "PATERNOSTER_VLLM_ADMIN_KEYS"
+API_KEYS_ENV = "PATERNOSTER_VLLM_API_KEYS"
+_FILE = "file://"
+
+
+def _value(flag: str) -> Callable[[Any], list[str]]:
+    return lambda value: [] if value is None else [f"--{flag}", str(value)]
+
+
+def _other_than(default: object, flag: str) -> Callable[[Any], list[str]]:
+    """Where the field has its default, vLLM's own default holds, which depends on the device."""
+    return lambda value: [] if value == default else [f"--{flag}", str(value)]
+
+
+FLAGS: Mapping[str, Callable[[Any], list[str]]] = {
+    "served_model_name": lambda names: ["--served-model-name", *names] if names else [],
+    "host": _value("host"),
+    "port": _value("port"),
+    "chat_template": _value("chat-template"),
+    "generation_config": lambda value: ["--generation-config", "vllm"] if value == "none" else [],
+    "dtype": _other_than("auto", "dtype"),
+    "tensor_parallel_size": _other_than(1, "tensor-parallel-size"),
+    "max_num_seqs": _value("max-num-seqs"),
+    "max_model_len": _value("max-model-len"),
+    "max_batched_tokens": _value("max-num-batched-tokens"),
+    "kv_cache_memory": lambda size: ["--kv-cache-memory-bytes", str(size)] if size else [],
+    "watermark_percent": lambda percent: ["--watermark", f"{percent / 100:g}"],
+    "block_size": _other_than(32, "block-size"),
+    "kv_cache_dtype": _other_than("auto", "kv-cache-dtype"),
+    "prefix_cache": lambda on: [] if on else ["--no-enable-prefix-caching"],
+    "order": lambda value: ["--scheduling-policy", "priority"] if value == "priority" else [],
+    "drain_timeout": lambda seconds: ["--shutdown-timeout", f"{seconds:g}"],
+}
+"""By setting: its flags. The model comes first of all, as vLLM's one positional argument."""
+ELSEWHERE: Mapping[str, str] = {
+    "model": "the positional argument",
+    "max_queued_requests": "`--max-num-queued-reqs`, which counts those that run, too",
+    "api_keys": "the plugin reads the folder of keys",
+    "admin_keys": "the plugin reads the folder of keys",
+    "admin_port": "the plugin answers on the API's port",
+    "allowed_origins": "pages call gateways, which have their own",
+    "identity_header": "gateways check clients; vLLM has no tenants",
+    "device": "the build of vLLM decides",
+    "threads": "vLLM binds its own threads",
+    "live_cap": "the operator sets it live, through the plugin",
+    "token_budget": "the operator sets it live, through the plugin",
+    "cache_isolation": "Tenant is refused where clients have keys of their own and the prefix cache is on",
+    "vllm_metrics": "vLLM always exports them",
+}
+"""Settings that are no flag, and what becomes of them."""
+
+_NO_TENANTS = "vLLM has no tenants; gateways hold keys to their quotas"
+_ITS_PARSERS = "vLLM's parsers have other names: use engine.runtime.args, as --tool-call-parser or --reasoning-parser"
+_ITS_SERVER = "vLLM's HTTP server has no such limit; gateways have their own"
+_HTTP: Mapping[str, int] = {
+    "maxHeaderBytes": 32_768,
+    "maxHeaders": 100,
+    "maxUrlBytes": 8192,
+    "maxBodyBytes": 4 * 2**20,
+    "maxHeldBodyBytes": 128 * 2**20,
+    "headerTimeoutSeconds": 20,
+    "bodyTimeoutSeconds": 60,
+    "writeTimeoutSeconds": 60,
+    "keepAliveTimeoutSeconds": 75,
+    "maxConnections": 4096,
+    "maxConnectionsPerAddress": 0,
+}
+REFUSALS: tuple[Refusal, ...] = (
+    Refusal("model.toolParser", ["auto", "none"], _ITS_PARSERS),
+    Refusal("model.toolTemplate", ["auto", "none"], "vLLM renders tools by the model's own template"),
+    Refusal("model.reasoningParser", ["auto", "none"], _ITS_PARSERS),
+    Refusal("model.task", [None, "generate"], "only generation is supported on vLLM yet"),
+    Refusal("model.pooling", None, "only generation is supported on vLLM yet"),
+    Refusal("model.matryoshka", None, "only generation is supported on vLLM yet"),
+    Refusal("engine.image", None, "use engine.runtime.image, an image of vLLM"),
+    Refusal("engine.extraArgs", [], "they are flags of paternoster serve: use engine.runtime.args"),
+    Refusal("engine.quantization", "auto", "vLLM reads it from the model: use engine.runtime.args, as --quantization"),
+    Refusal("engine.batchInvariant", False, "use engine.runtime.env, as VLLM_BATCH_INVARIANT, where the GPU has it"),
+    Refusal("engine.kvCacheDtype", ["auto", "fp8"], "vLLM has no int8 with a scale for each token and head"),
+    Refusal("engine.parseSpecialTokens", False, "vLLM always does so, and cannot be kept from it"),
+    Refusal("engine.disableAnyWhitespace", False, "use engine.runtime.args, as --structured-outputs-config"),
+    Refusal("engine.order", [None, "fcfs", "priority"], _NO_TENANTS),
+    Refusal("engine.minPriority", 0, "vLLM believes any priority of a request"),
+    Refusal("engine.maxPriority", 1000, "vLLM believes any priority of a request"),
+    Refusal("engine.vllmMetrics", [None, True], "vLLM always exports them"),
+    Refusal("engine.scheduling.prefillFirst", False, "vLLM always mixes prompts with single tokens"),
+    Refusal("engine.scheduling.awaitPrefix", True, "vLLM has no such choice"),
+    Refusal("engine.scheduling.admission", "greedy", "vLLM has no such choice"),
+    Refusal("engine.scheduling.victim", "least-computed", "vLLM preempts the request that came last"),
+    Refusal("engine.scheduling.speculative", ["auto", "off"], "use engine.runtime.args, as --speculative-config"),
+    Refusal("engine.scheduling.draftModel", None, "use engine.runtime.args, as --speculative-config"),
+    Refusal("engine.scheduling.priorityAgingSeconds", 0, "vLLM's priorities do not age"),
+    Refusal("engine.scheduling.pauseLowerClasses", False, "vLLM has no such choice"),
+    Refusal("engine.scheduling.reservedSlots", 0, "vLLM reserves no slots"),
+    Refusal("engine.memory.gpuUtilizationPercent", 90, "vLLM's share is of all memory of a GPU, not of what the model "
+            "leaves free: use engine.runtime.args, as --gpu-memory-utilization"),
+    Refusal("engine.memory.preemption", "recompute", "vLLM computes again"),
+    Refusal("engine.memory.swapMemory", "256Mi", "vLLM does not swap"),
+    Refusal("engine.tenants.maxQueued", 0, _NO_TENANTS),
+    Refusal("engine.tenants.maxRunning", 0, _NO_TENANTS),
+    Refusal("engine.tenants.tokensPerSecond", 0, _NO_TENANTS),
+    Refusal("engine.tenants.tokenBurst", 0, _NO_TENANTS),
+    Refusal("engine.tenants.weights", [], _NO_TENANTS),
+    *(Refusal(f"engine.http.{name}", default, _ITS_SERVER) for name, default in _HTTP.items()),
+)  # fmt: skip
+"""Fields that mean nothing to vLLM, or something else."""
+
+OWNED: Mapping[str, str] = {
+    "model": "model.source",
+    "served-model-name": "model.servedName",
+    "chat-template": "model.chatTemplate",
+    "generation-config": "model.generationConfig",
+    "dtype": "engine.dtype",
+    "tensor-parallel-size": "resources.gpu.count",
+    "max-num-seqs": "engine.maxNumSeqs",
+    "max-num-active-seqs": "concurrency.max",
+    "max-model-len": "engine.maxModelLen",
+    "max-num-batched-tokens": "engine.maxBatchedTokens",
+    "max-num-scheduled-tokens": "concurrency.tokenBudget",
+    "max-num-queued-reqs": "engine.maxQueuedRequests",
+    "watermark": "engine.memory.watermarkPercent",
+    "block-size": "engine.blockSize",
+    "kv-cache-dtype": "engine.kvCacheDtype",
+    "kv-cache-memory-bytes": "engine.kvCacheMemory",
+    "enable-prefix-caching": "engine.prefixCache",
+    "no-enable-prefix-caching": "engine.prefixCache",
+    "scheduling-policy": "engine.order",
+    "shutdown-timeout": "drain.timeoutSeconds",
+    "api-key": "security.apiKeySecretRef",
+}
+"""Flags that a field sets."""
+OPERATORS: Mapping[str, str] = {
+    "host": "the operator sets it",
+    "port": "the operator sets it",
+    "uds": "the operator reaches engines by TCP",
+    "root-path": "the operator reaches the plugin by its own path",
+    "ssl-keyfile": "gateways speak HTTP to engines",
+    "ssl-certfile": "gateways speak HTTP to engines",
+    "headless": "the operator needs the API server",
+    "config": "a file could set any other flag",
+    "data-parallel-size": "the operator adds replicas, and the plugin counts one engine core",
+    "disable-log-stats": "the operator reads /metrics",
+}
+"""Flags that no field sets and none may."""
+_SHORT = {"tp": "tensor-parallel-size", "dp": "data-parallel-size"}
+
+
+def build_flags(settings: EngineArgs) -> list[str]:
+    """The arguments of ``vllm serve``."""
+    # vLLM's size is of each GPU, ours of all of them together.
+    memory = None if settings.kv_cache_memory is None else settings.kv_cache_memory // settings.tensor_parallel_size
+    each = settings.model_copy(update={"kv_cache_memory": memory})
+    flags = [part for setting, write in FLAGS.items() for part in write(getattr(each, setting))]
+    flags += ["--max-num-queued-reqs", str(settings.max_queued_requests + settings.max_num_seqs)]
+    # First, as what follows the names of the model would be another name.
+    return [model_folder(settings.model), *flags, "--middleware", MIDDLEWARE]
+
+
+def build_env(settings: EngineArgs) -> dict[str, str]:
+    """What vLLM and the plugin read from the environment."""
+    env = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
+    if settings.admin_keys is not None:
+        env[ADMIN_KEYS_ENV] = settings.admin_keys
+    if settings.api_keys is not None:
+        env[API_KEYS_ENV] = settings.api_keys
+    return env
+
+
+def model_folder(model: str) -> str:
+    """The path of a ``file://`` address, which is all that vLLM and our engine read alike."""
+    return unquote(model.removeprefix(_FILE))
+
+
+def find_owned_flags(args: Sequence[str]) -> list[str]:
+    """A line for each of ``args`` that sets what a field of the resource, or the operator, sets."""
+    return [line for word in args if (line := _describe_owned(word)) is not None]
+
+
+def _describe_owned(word: str) -> str | None:
+    if not word.startswith("-"):
+        return None
+    name = word.partition("=")[0].lstrip("-").replace("_", "-").partition(".")[0]
+    flag = _SHORT.get(name, name)
+    # vLLM's parser completes a flag that is cut short.
+    owned = next((each for each in (*OWNED, *OPERATORS) if each.startswith(flag)), None)
+    if owned is None:
+        return None
+    why = f"use {OWNED[owned]}" if owned in OWNED else OPERATORS[owned]
+    return f"{word.partition('=')[0][:60]} must not be here: {why}"

@@ -1,0 +1,80 @@
+"""vLLM's ``/metrics`` as counters of ``/stats``: a table of names for each minor version, and nothing guessed."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from paternoster_operator.engines.adapter import StatsUnavailable
+
+LONGEST_METRICS = 4 * 2**20
+"""Bytes of ``/metrics``: an engine with one model writes 60 KiB."""
+MAX_SAMPLES = 4096
+"""Samples of the names below: one a name, engine and reason."""
+
+_V032: Mapping[str, str] = {
+    "prompt_tokens_total": "vllm:prompt_tokens_total",
+    "cached_prompt_tokens_total": "vllm:prompt_tokens_cached_total",
+    "generation_tokens_total": "vllm:generation_tokens_total",
+    "queue_seconds_total": "vllm:request_queue_time_seconds_sum",
+    "queue_count_total": "vllm:request_queue_time_seconds_count",
+    "first_token_seconds_total": "vllm:time_to_first_token_seconds_sum",
+    "first_token_count_total": "vllm:time_to_first_token_seconds_count",
+    "inter_token_seconds_total": "vllm:inter_token_latency_seconds_sum",
+    "inter_token_count_total": "vllm:inter_token_latency_seconds_count",
+}
+NAMES: Mapping[str, Mapping[str, str]] = {"0.32": _V032}
+"""By minor version: for each counter of ``/stats`` the sample that has it."""
+OPTIONAL: Mapping[str, str] = {"requests_rejected_full_total": "vllm:admission_rejections_total"}
+"""Samples that are there only once a request was refused."""
+_MODEL = "model_name"
+
+
+@dataclass(frozen=True, slots=True)
+class VllmMetrics:
+    """What one answer has."""
+
+    model: str
+    counters: Mapping[str, float]
+
+
+def read_metrics(text: bytes, version: str) -> VllmMetrics:
+    """The counters of ``text``, summed over vLLM's engines; raises :class:`StatsUnavailable` with the name at fault."""
+    names = NAMES.get(minor := ".".join(version.split(".")[:2]))
+    if names is None:
+        raise StatsUnavailable(f"vLLM {minor[:20]!r} has no table of metrics: must be {', '.join(NAMES)}")
+    samples = list(_read_samples(text, {*names.values(), *OPTIONAL.values()}))
+    totals: dict[str, float] = {}
+    models: dict[str, None] = {}
+    for sample in samples:
+        if not math.isfinite(sample.value) or sample.value < 0:
+            raise StatsUnavailable(f"{sample.name} is {sample.value}: must be a number of at least 0")
+        totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
+        models[sample.labels.get(_MODEL, "")] = None
+    missing = [name for name in names.values() if name not in totals]
+    if missing:
+        raise StatsUnavailable(f"/metrics has no {', '.join(missing)}")
+    counters = {field: _number(field, totals[name]) for field, name in names.items()}
+    refused = {field: _number(field, totals.get(name, 0.0)) for field, name in OPTIONAL.items()}
+    return VllmMetrics(next(iter(models)), {**counters, **refused, "requests_rejected_total": sum(refused.values())})
+
+
+def _read_samples(text: bytes, names: set[str]) -> Iterator[Sample]:
+    """The samples of ``names``; all other lines, most of them buckets, are left out before the parser reads them."""
+    wanted = re.compile(rf"^(?:{'|'.join(map(re.escape, sorted(names)))})[ {{].*$", re.MULTILINE)
+    lines = wanted.findall(text.decode(errors="replace"))
+    if len(lines) > MAX_SAMPLES:
+        raise StatsUnavailable(f"/metrics has {len(lines)} samples of the names that are read: at most {MAX_SAMPLES}")
+    try:
+        for family in text_string_to_metric_families("\n".join(lines) + "\n"):
+            yield from family.samples
+    except ValueError as error:
+        raise StatsUnavailable(f"/metrics cannot be parsed: {str(error)[:200]}") from None
+
+
+def _number(field: str, value: float) -> float:
+    """Counts of tokens and requests are whole."""
+    return value if field.endswith("seconds_total") else int(value)

@@ -1,0 +1,107 @@
+"""Settings as vLLM's flags, and further flags that a field owns."""
+
+import pytest
+
+from paternoster_contract.settings.engine_args import EngineArgs
+from paternoster_operator.api.extra_args import fields_of_settings
+from paternoster_operator.api.types.engine import Engine
+from paternoster_operator.engines.vllm import VllmAdapter
+from paternoster_operator.engines.vllm_arguments import ELSEWHERE, FLAGS, OWNED, REFUSALS, find_owned_flags
+
+MIDDLEWARE = ["--middleware", "paternoster_vllm.middleware.LimitsMiddleware"]
+
+
+def launched(**settings: object) -> list[str]:
+    return list(VllmAdapter().launch(EngineArgs.model_validate({"model": "file:///models/m%20x", **settings})).args)
+
+
+def test_defaults_leave_to_vllm_what_depends_on_the_device() -> None:
+    assert launched() == [
+        "/models/m x", "--host", "127.0.0.1", "--port", "8000", "--max-num-seqs", "64", "--watermark", "0.01",
+        "--shutdown-timeout", "300", "--max-num-queued-reqs", "1088", *MIDDLEWARE,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "flags"),
+    [
+        ({"served_model_name": ("m", "n")}, ["--served-model-name", "m", "n"]),
+        ({"chat_template": "{{ x }}"}, ["--chat-template", "{{ x }}"]),
+        ({"generation_config": "none"}, ["--generation-config", "vllm"]),
+        ({"dtype": "float32"}, ["--dtype", "float32"]),
+        ({"max_num_seqs": 8}, ["--max-num-seqs", "8"]),
+        ({"max_model_len": 512}, ["--max-model-len", "512"]),
+        ({"max_batched_tokens": 2048}, ["--max-num-batched-tokens", "2048"]),
+        ({"kv_cache_memory": "64Mi"}, ["--kv-cache-memory-bytes", "67108864"]),
+        ({"kv_cache_memory": "64Mi", "tensor_parallel_size": 2}, ["--kv-cache-memory-bytes", "33554432"]),
+        ({"tensor_parallel_size": 2}, ["--tensor-parallel-size", "2"]),
+        ({"block_size": 16}, ["--block-size", "16"]),
+        ({"kv_cache_dtype": "fp8"}, ["--kv-cache-dtype", "fp8"]),
+        ({"prefix_cache": False}, ["--no-enable-prefix-caching"]),
+        ({"watermark_percent": 5}, ["--watermark", "0.05"]),
+        ({"order": "priority"}, ["--scheduling-policy", "priority"]),
+        ({"drain_timeout": 20}, ["--shutdown-timeout", "20"]),
+        ({"max_queued_requests": 10, "max_num_seqs": 4}, ["--max-num-queued-reqs", "14"]),
+    ],
+)
+def test_a_setting_is_a_flag(settings: dict[str, object], flags: list[str]) -> None:
+    args = launched(**settings)
+    assert any(args[start : start + len(flags)] == flags for start in range(len(args)))
+
+
+@pytest.mark.parametrize("settings", [{"kv_cache_memory": 0}, {"order": "fcfs"}, {"speculative": "off"}])
+def test_a_setting_that_is_vllms_own_default_is_no_flag(settings: dict[str, object]) -> None:
+    assert launched(**settings) == launched()
+
+
+def test_keys_are_folders_that_the_plugin_reads() -> None:
+    settings = EngineArgs(model="file:///m", admin_keys="/keys/admin", api_keys="/keys/api")
+    launch = VllmAdapter().launch(settings, ["--enforce-eager"])
+    assert launch.env["PATERNOSTER_VLLM_ADMIN_KEYS"] == "/keys/admin"
+    assert launch.env["PATERNOSTER_VLLM_API_KEYS"] == "/keys/api"
+    assert launch.args[-1] == "--enforce-eager"
+    assert not any("/keys" in word for word in launch.args)
+
+
+def test_every_setting_is_a_flag_or_goes_elsewhere_or_is_refused() -> None:
+    """A new setting of the engine that nobody considered for vLLM would be dropped in silence."""
+    fields = fields_of_settings(Engine)
+    refused = {refusal.field for refusal in REFUSALS}
+    left = {
+        setting
+        for setting in EngineArgs.model_fields
+        if setting not in FLAGS.keys() | ELSEWHERE.keys() and fields.get(setting) not in refused
+    }
+    assert left == set()
+    assert FLAGS.keys() & ELSEWHERE.keys() == set()
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("--max-num-seqs=4", "--max-num-seqs must not be here: use engine.maxNumSeqs"),
+        ("--max_num_seqs", "--max_num_seqs must not be here: use engine.maxNumSeqs"),
+        ("--max-num-se", "--max-num-se must not be here: use engine.maxNumSeqs"),
+        ("-tp", "-tp must not be here: use resources.gpu.count"),
+        ("-dp=2", "-dp must not be here: the operator adds replicas, and the plugin counts one engine core"),
+        ("--max-num-active-seqs", "--max-num-active-seqs must not be here: use concurrency.max"),
+        ("--api-key=secret", "--api-key must not be here: use security.apiKeySecretRef"),
+        ("--port", "--port must not be here: the operator sets it"),
+        ("--config=x.yaml", "--config must not be here: a file could set any other flag"),
+        ("--no-enable-prefix-caching", "--no-enable-prefix-caching must not be here: use engine.prefixCache"),
+    ],
+)
+def test_a_flag_that_a_field_owns_is_refused_by_name(word: str, line: str) -> None:
+    assert find_owned_flags(["--enforce-eager", word, "value"]) == [line]
+
+
+@pytest.mark.parametrize(
+    "args", [["--enforce-eager"], ["--model-impl=vllm"], ["--quantization", "awq"], ["--watermark-config={}"], ["-O3"]]
+)
+def test_other_flags_pass(args: list[str]) -> None:
+    assert find_owned_flags(args) == []
+
+
+def test_an_owned_flag_names_a_field_of_the_resource() -> None:
+    sections = {field.partition(".")[0] for field in OWNED.values()}
+    assert sections <= {"model", "engine", "resources", "concurrency", "drain", "security"}

