@@ -31,6 +31,8 @@ KEYS_FOLDER = "/etc/paternoster/keys"
 """Below it a container has a folder of keys for each purpose; see :mod:`paternoster_contract.access.keys`."""
 DRAIN = "paternoster.dev/drain"
 """Annotation of a pod: its engine is drained while this is "true", and admits again when it is not."""
+SCALE_DOWN = "paternoster.dev/scale-down"
+"""Annotation of a pod: since when gateways send it nothing, because the fleet has replicas to spare (RFC 3339)."""
 
 DEFAULT_ENGINE_IMAGE = "paternoster-engine:0.2.0"
 DEFAULT_FETCH_IMAGE = "paternoster-operator:0.2.0"

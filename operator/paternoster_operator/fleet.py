@@ -1,14 +1,14 @@
 """What the operator remembers of one LLMDeployment between two reconciles; all of it can be learnt again."""
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from paternoster_contract.stats import GatewayStats
+from paternoster_contract.stats import EngineStats, GatewayStats
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.apply import AppliedChildren
 from paternoster_operator.autoscaling.autoscaler import Autoscaler
-from paternoster_operator.autoscaling.decision import Decision, LoopDecision
+from paternoster_operator.autoscaling.decision import REPLICAS, Decision, LoopDecision
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.cluster.pod_events import EventReader
 from paternoster_operator.observe import Observed
@@ -31,6 +31,8 @@ class Fleet:
     events: EventReader = field(default_factory=EventReader)
     disrupted: Collection[str] | None = None
     """Pods that were ended by something else than their Deployment and are reported; None before the first look."""
+    engines: Mapping[str, EngineStats] = field(default_factory=dict)
+    """Reports of the engines at the last reconcile that were believed, by pod."""
     gateways: Sequence[GatewayStats] = ()
     """Reports of the gateways at the last reconcile."""
     admin_keys: Sequence[str] = ()
@@ -59,6 +61,16 @@ class Fleet:
             history=History(status.get("decisions", ())),
             startup=StartupTimes.from_status(status),
         )
+
+    @property
+    def target_replicas(self) -> int:
+        """Replicas decided last; before that those of the Deployment, which later may be older than the decision."""
+        deployment = self.observed.deployment
+        if self.autoscaler.states:
+            return self.autoscaler.states[REPLICAS].target
+        if deployment is None:
+            return self.autoscaler.policy.start_replicas
+        return max(deployment.spec_replicas - len(self.observed.drained), 0)
 
     def record_decision(self, decision: Decision, time: str) -> tuple[Decision, tuple[LoopDecision, ...]]:
         """Record a decision made at ``time`` (RFC 3339); returns the last of each loop, and those in the history."""

@@ -1,6 +1,6 @@
 """What is there: one frozen view of an LLMDeployment's Deployment and pods."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -99,7 +99,16 @@ class Observed:
 
     @property
     def live(self) -> tuple[PodView, ...]:
-        """Its replicas: what failed, was evicted or is being deleted is none."""
+        """Its replicas: what failed, was evicted, is being deleted or drained is none."""
+        return tuple(pod for pod in self._there if pod.drained_since is None)
+
+    @property
+    def drained(self) -> tuple[PodView, ...]:
+        """Pods that get no more requests and end once they are idle, because the fleet has replicas to spare."""
+        return tuple(pod for pod in self._there if pod.drained_since is not None)
+
+    @property
+    def _there(self) -> tuple[PodView, ...]:
         return tuple(pod for pod in self.pods if not pod.deleting and not pod.has_ended)
 
     @property
@@ -121,9 +130,16 @@ class Observed:
         """The same with what those pods tell, by name."""
         return Observed(self.deployment, tuple(replace(pod, download=downloads.get(pod.name)) for pod in self.pods))
 
+    def with_drained(self, names: Collection[str], since: str) -> "Observed":
+        """The same with those pods drained, as of ``since`` where they were not, and no others."""
+        pods = [replace(pod, drained_since=(pod.drained_since or since) if pod.name in names else None)
+                for pod in self.pods]  # fmt: skip
+        return Observed(self.deployment, tuple(pods))
+
     @property
     def draining(self) -> tuple[PodView, ...]:
-        return tuple(pod for pod in self.pods if pod.deleting)
+        """Pods that finish what they have: drained or being deleted."""
+        return tuple(pod for pod in self.pods if pod.deleting or pod in self.drained)
 
 
 def _deployment(deployment: Mapping[str, Any]) -> DeploymentView:

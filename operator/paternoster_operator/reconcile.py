@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from paternoster_contract import labels
 from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.stats import EngineState
 from paternoster_operator.api.manifest import InvalidManifest
@@ -22,10 +21,12 @@ from paternoster_operator.autoscaling.decision import (
 )
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.policy import ScalingPolicy
+from paternoster_operator.autoscaling.scale_down import longest_answer_seconds
 from paternoster_operator.cluster.port import Cluster, ClusterError, Event, Key
 from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.desired.rollout import choose_strategy
 from paternoster_operator.desired.service import service_url
+from paternoster_operator.drain import drain_surplus
 from paternoster_operator.fleet import Fleet
 from paternoster_operator.keys.fleet_keys import FleetKeys
 from paternoster_operator.metrics import OperatorMetrics
@@ -178,9 +179,10 @@ class Reconciler:
         await self._refuse_reports(key, fleet, refused)
         await self._report_disruptions(key, fleet)
         fleet.startup.observe(observed.pods, believed)
+        fleet.engines = believed
         observation = Observation(
             now=now,
-            replicas=_replicas_asked_for(fleet),
+            replicas=fleet.target_replicas,
             engines=believed,
             serving=[pod.name for pod in observed.serving],
             pending=[pod.name for pod in observed.pending],
@@ -233,10 +235,17 @@ class Reconciler:
             return error
         return None
 
-    async def _apply(self, key: Key, resource: LLMDeployment, fleet: Fleet, replicas: int, roots: RootKeys) -> None:
+    async def _apply(self, key: Key, resource: LLMDeployment, fleet: Fleet, target: int, roots: RootKeys) -> None:
         deployment = fleet.observed.deployment
-        if deployment is not None and replicas < deployment.spec_replicas:
-            await self._set_deletion_costs(key, fleet)
+        replicas, fleet.observed = await drain_surplus(
+            self._cluster,
+            key,
+            fleet.observed,
+            {pod: stats.running + stats.waiting for pod, stats in fleet.engines.items()},
+            target,
+            self._longest_drain_seconds(resource, fleet),
+            self._wall(),
+        )
         now, applied = self._clock(), fleet.applied
         every = now - applied.all_sent_at >= self._settings.resync_seconds
         settings = self._settings
@@ -266,13 +275,12 @@ class Reconciler:
         if every:
             applied.all_sent_at = now
 
-    async def _set_deletion_costs(self, key: Key, fleet: Fleet) -> None:
-        """Before pods are taken away: what each would cost, so that the ones with the fewest requests go."""
-        latest = [(pod.name, fleet.autoscaler.latest(pod.name)) for pod in fleet.observed.serving]
-        costs = {name: str(stats.running + stats.waiting) for name, stats in latest if stats is not None}
-        await asyncio.gather(
-            *(self._cluster.annotate_pod(key, name, {labels.DELETION_COST: cost}) for name, cost in costs.items())
-        )
+    def _longest_drain_seconds(self, resource: LLMDeployment, fleet: Fleet) -> float | None:
+        """None without a gateway: nothing routes around a drained pod."""
+        if self._settings.gateway_url is None:
+            return None
+        longest = longest_answer_seconds(fleet.engines.values(), fleet.autoscaler.models.replica)
+        return max(longest, resource.spec.drain.timeout_seconds)
 
     async def _steer(self, fleet: Fleet, targets: Mapping[str, int]) -> None:
         """Tell every engine what it does not have: a restarted one begins at its capacity, and admits."""
@@ -382,14 +390,6 @@ class Reconciler:
 
     def _timestamp(self) -> str:
         return self._wall().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _replicas_asked_for(fleet: Fleet) -> int:
-    """What was decided last; before that what the Deployment has, which later may be older than the decision."""
-    autoscaler, deployment = fleet.autoscaler, fleet.observed.deployment
-    if autoscaler.states:
-        return autoscaler.states[REPLICAS].target
-    return autoscaler.policy.start_replicas if deployment is None else deployment.spec_replicas
 
 
 def _cap_in_status(resource: LLMDeployment | None) -> int | None:

@@ -1,13 +1,14 @@
 """The pods of one fleet: their start, phase by phase, their drain and their end, as a Deployment's would go."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from random import Random
 
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
+from paternoster_operator.autoscaling.scale_down import ReplicaPod, plan_scale_down
 from paternoster_simulator.cost import StepCost, seconds, ticks
 from paternoster_simulator.events import EventQueue, Rank
 from paternoster_simulator.profile import Startup
@@ -22,8 +23,10 @@ class Phase(IntEnum):
     LOADING = 2
     WARMING = 3
     READY = 4
-    DRAINING = 5
-    GONE = 6
+    DRAINED = 5
+    """Part of the Deployment, without new requests."""
+    DRAINING = 6
+    GONE = 7
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +42,8 @@ class Pod:
     """Its engine process, once it serves."""
     starts: int = 0
     """Engine processes it has had."""
+    drained: int | None = None
+    """Since when it is drained; None where it is not."""
 
     @property
     def serving(self) -> Replica:
@@ -96,6 +101,7 @@ class Fleet:
     hooks: Hooks
     fast_forward: bool = True
     wanted: int = 0
+    """Replicas of the Deployment."""
     slowness: float = 1.0
     """Factor on the start of pods made now."""
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -121,15 +127,49 @@ class Fleet:
         for _ in range(replicas):
             self._serve(self._make(now), now)
 
-    def scale(self, wanted: int, now: int) -> None:
-        """Change the number of pods: pods that do not serve yet go first, then those with least to do."""
+    def resize(self, target: int, requests: Mapping[str, int], longest_seconds: float, now: int) -> None:
+        """Move towards ``target`` pods as the operator does: what is surplus is drained before it ends.
+
+        ``requests`` are those of engines that reported, by pod; ``longest_seconds`` is the longest drain.
+        """
+        pods = [
+            ReplicaPod(
+                pod.name,
+                pod.phase >= Phase.READY,
+                requests.get(pod.name),
+                None if pod.drained is None else seconds(now - pod.drained),
+            )
+            for pod in self.pods.values()
+            if pod.phase < Phase.DRAINING
+        ]
+        plan = plan_scale_down(pods, target, longest_seconds)
+        for pod in list(self.of(Phase.READY, Phase.DRAINED)):
+            if pod.drained is None and pod.name in plan.drained:
+                pod.drained = now
+                self._enter(pod, Phase.DRAINED)
+                self.hooks.leaving(pod, now)
+            elif pod.drained is not None and pod.name not in plan.drained:
+                pod.drained = None
+                self._enter(pod, Phase.READY)
+                self.hooks.ready(pod, now)
+        self.scale(max(target, min(plan.replicas, self.wanted)), now, plan.ending)
+
+    def scale(self, wanted: int, now: int, ending: Collection[str] = ()) -> None:
+        """Change the number of pods: those that do not serve go first, then ``ending``, then those with least to do."""
         self.wanted = wanted
         alive = [pod for pod in self.pods.values() if pod.phase < Phase.DRAINING]
         for _ in range(wanted - len(alive)):
             self._start(self._make(now), now)
         surplus = len(alive) - wanted
         if surplus > 0:
-            alive.sort(key=lambda pod: (pod.phase, pod.engine.in_flight if pod.engine else 0, -pod.number))
+            alive.sort(
+                key=lambda pod: (
+                    min(pod.phase, Phase.READY),
+                    pod.name not in ending,
+                    pod.engine.in_flight if pod.engine else 0,
+                    -pod.number,
+                )
+            )
             for pod in alive[:surplus]:
                 self._delete(pod, now)
 

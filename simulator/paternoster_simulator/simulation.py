@@ -98,6 +98,8 @@ class Simulation:
         self._dark: Callable[[str], bool] | None = None
         self._startup = StartupTimes()
         self._before = (0, 0, 0, 0, 0.0)
+        self._wanted = start_replicas
+        """Replicas that the policy asked for last; the Deployment has more while some are drained."""
         self._fleet.begin(start_replicas, 0)
 
     def run(self, requests: Iterable[TraceRow], faults: Sequence[Fault], progress: Progress | None) -> Outcome:
@@ -162,7 +164,7 @@ class Simulation:
         fleet, gateway = self._fleet, self._gateway
         stats = {
             pod.name: pod.serving.stats(now, draining=pod.phase is Phase.DRAINING)
-            for pod in fleet.of(Phase.READY, Phase.DRAINING)
+            for pod in fleet.of(Phase.READY, Phase.DRAINED, Phase.DRAINING)
         }
         for startup_seconds in fleet.startups:
             self._startup.learn(startup_seconds)
@@ -170,10 +172,10 @@ class Simulation:
         dark = self._dark
         observation = Observation(
             now=seconds(now) + self._clock_offset,
-            replicas=fleet.wanted,
+            replicas=self._wanted,
             serving=tuple(pod.name for pod in fleet.of(Phase.READY)),
             pending=tuple(pod.name for pod in fleet.pending),
-            draining=tuple(pod.name for pod in fleet.of(Phase.DRAINING)),
+            draining=tuple(pod.name for pod in fleet.of(Phase.DRAINED, Phase.DRAINING)),
             engines=stats if dark is None else {name: s for name, s in stats.items() if not dark(name)},
             held=gateway.held,
             in_flight=gateway.in_flight,
@@ -192,7 +194,7 @@ class Simulation:
         if action.cap is not None:
             self._cap_events += self._cap is not None and action.cap != self._cap
             self._cap = action.cap
-            for pod in self._fleet.of(Phase.READY):
+            for pod in self._fleet.of(Phase.READY, Phase.DRAINED):
                 if pod.name in observation.engines:
                     engine = pod.serving
                     before = engine.end
@@ -202,16 +204,21 @@ class Simulation:
         if action.token_budget is not None:
             self._budget_events += self._token_budget is not None and action.token_budget != self._token_budget
             self._token_budget = action.token_budget
-            for pod in self._fleet.of(Phase.READY):
+            for pod in self._fleet.of(Phase.READY, Phase.DRAINED):
                 if pod.name in observation.engines:
                     pod.serving.set_token_budget(action.token_budget)
         if action.max_queue_milliseconds is not None:
-            for pod in self._fleet.of(Phase.READY):
+            for pod in self._fleet.of(Phase.READY, Phase.DRAINED):
                 if pod.name in observation.engines:
                     pod.serving.scheduler.queue_wait.max_milliseconds = action.max_queue_milliseconds
-        if action.replicas != self._fleet.wanted:
+        if action.replicas != self._wanted:
             self._scale_events += 1
+            self._wanted = action.replicas
+        if action.longest_drain_seconds is None:
             self._fleet.scale(action.replicas, now)
+        else:
+            requests = {pod: stats.running + stats.waiting for pod, stats in observation.engines.items()}
+            self._fleet.resize(action.replicas, requests, action.longest_drain_seconds, now)
 
     def _record(self, observation: Observation, stats: Mapping[str, EngineStats], now: int) -> None:
         serving = [stats[name] for name in observation.serving]
@@ -224,7 +231,7 @@ class Simulation:
         done, hit = totals.finished - finished, totals.preempted - preempted
         series = self._series
         series.time.append(seconds(now))
-        series.wanted.append(self._fleet.wanted)
+        series.wanted.append(self._wanted)
         series.ready.append(len(observation.serving))
         series.pending.append(len(observation.pending))
         series.cap.append(sum(s.live_cap for s in serving) / max(len(serving), 1))
@@ -266,7 +273,7 @@ class Simulation:
         return self._rng.sample(ready, min(count, len(ready)))
 
     def _outcome(self, now: int) -> Outcome:
-        for pod in self._fleet.of(Phase.READY, Phase.DRAINING):
+        for pod in self._fleet.of(Phase.READY, Phase.DRAINED, Phase.DRAINING):
             pod.serving.observe(now)
         self._gateway.close()
         return Outcome(

@@ -167,7 +167,7 @@ class Drain(Document):
     """How an engine ends."""
 
     timeout_seconds: int = Field(default=300, ge=0, le=3600, json_schema_extra=INT32)
-    """Time that running requests get to finish."""
+    """Time that running requests get to finish once a pod is deleted. Fewer replicas delete a pod when it is idle."""
 
 
 class Admission(Document):

@@ -187,7 +187,7 @@ class KubernetesCluster:
         seen = self.child(Key(metadata["namespace"], metadata["labels"][labels.INSTANCE]), obj["kind"])
         return seen if seen is not None and seen["metadata"]["name"] == metadata["name"] else None
 
-    async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str]) -> None:
+    async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str | None]) -> None:
         body = {"metadata": {"annotations": dict(annotations)}}
         path = f"/api/v1/namespaces/{key.namespace}/pods/{pod}"
         await self._send("patch", path, body, ignore=404, content_type=_MERGE)

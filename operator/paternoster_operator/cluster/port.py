@@ -106,8 +106,11 @@ class Cluster(Protocol):
         """
         ...
 
-    async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str]) -> None:
-        """Set annotations of one engine pod of ``key``; one that is gone already is no error."""
+    async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str | None]) -> None:
+        """Set annotations of one engine pod of ``key``, or remove those that are None.
+
+        One that is gone already is no error.
+        """
         ...
 
     async def write_status(self, key: Key, status: Object) -> None:

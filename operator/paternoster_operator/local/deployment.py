@@ -35,10 +35,11 @@ class LocalDeployment:
         """Documents of its pods, those being deleted included."""
         return [pod.document() for pod in self._pods.values()]
 
-    def annotate(self, pod: str, annotations: Mapping[str, str]) -> None:
+    def annotate(self, pod: str, annotations: Mapping[str, str | None]) -> None:
         """One that is gone is no error."""
         if pod in self._pods:
             self._pods[pod].annotate(annotations)
+            self._on_change()
 
     def apply(self, document: Document) -> None:
         """From now on, be like ``document``."""

@@ -142,7 +142,7 @@ class LocalCluster:
             refuse_foreign(there, obj)
         return there
 
-    async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str]) -> None:
+    async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str | None]) -> None:
         if _child_key(key) in self._running:
             self._running[_child_key(key)].annotate(pod, annotations)
 

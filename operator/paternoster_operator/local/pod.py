@@ -80,8 +80,10 @@ class LocalPod:
         """As the annotation of that name says; pods that cost less go first."""
         return int(self._metadata["annotations"].get(DELETION_COST, "0"))
 
-    def annotate(self, annotations: Mapping[str, str]) -> None:
-        self._metadata["annotations"] |= annotations
+    def annotate(self, annotations: Mapping[str, str | None]) -> None:
+        """Set annotations, or remove those that are None."""
+        merged = {**self._metadata["annotations"], **annotations}
+        self._metadata["annotations"] = {name: value for name, value in merged.items() if value is not None}
 
     def document(self) -> dict[str, Any]:
         """The pod as an API server would give it."""

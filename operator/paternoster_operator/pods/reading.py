@@ -42,6 +42,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
         template=metadata.get("labels", {}).get(labels.TEMPLATE_HASH, ""),
         missing_claim=_missing_claim(spec, status),
         drain_wanted=metadata.get("annotations", {}).get(labels.DRAIN) == "true",
+        drained_since=_timestamp(metadata.get("annotations", {}).get(labels.SCALE_DOWN, "")),
         capacity=_flag(spec, "--max-num-seqs"),
         queue=_flag(spec, "--max-queued-requests") or MAX_QUEUED_REQUESTS,
         served_names=tuple(_flag_values(spec, "--served-model-name")),
@@ -57,6 +58,14 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
         disruption=_disruption(status, conditions),
         spec=spec,
     )
+
+
+def _timestamp(text: str) -> str | None:
+    """The text where it is a time with a zone; None where it is anything else."""
+    try:
+        return text if datetime.fromisoformat(text).tzinfo is not None else None
+    except ValueError:
+        return None
 
 
 def _flag(spec: Mapping[str, Any], name: str) -> int | None:

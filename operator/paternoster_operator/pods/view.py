@@ -66,6 +66,8 @@ class PodView:
     """As ``url``, of its engine's admin port."""
     drain_wanted: bool = False
     """Whether an annotation asks the pod to admit no more requests."""
+    drained_since: str | None = None
+    """Since when it gets no more requests, to end once it is idle, in RFC 3339; None where it is to serve."""
     startup_seconds: float | None = None
     """From its creation until it was ready; None while it is not, and where its engine ended on the way."""
     download_seconds: float = 0.0
@@ -100,7 +102,7 @@ class PodView:
     @property
     def serving(self) -> bool:
         """May be sent new requests."""
-        return self.ready and not self.deleting and self.url is not None
+        return self.ready and not self.deleting and self.url is not None and self.drained_since is None
 
     def unserved(self, names: Sequence[str]) -> list[str]:
         """Those of ``names`` that its engine was started without."""

@@ -20,6 +20,9 @@ class Action:
     """Token budget of every engine; None leaves it alone."""
     max_queue_milliseconds: int | None = None
     """Longest wait in the queue of every engine, 0 for no limit; None leaves it alone."""
+    longest_drain_seconds: float | None = None
+    """Surplus pods are drained first and end once they are idle, at the latest after this; None: a Deployment ends them
+    at once, within their grace period."""
 
 
 class Policy(Protocol):

@@ -317,3 +317,6 @@ async def test_a_pods_annotation_is_its_own(fleet: Any) -> None:
     await fleet.cluster.annotate_pod(KEY, "gone", {"a": "1"})
     (pod,) = fleet.cluster.pods(KEY)
     assert pod["metadata"]["annotations"] == {"a": "1"}
+    await fleet.cluster.annotate_pod(KEY, pod["metadata"]["name"], {"a": None, "b": "2"})
+    (pod,) = fleet.cluster.pods(KEY)
+    assert pod["metadata"]["annotations"] == {"b": "2"}

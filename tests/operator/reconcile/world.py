@@ -75,8 +75,15 @@ class FakeCluster:
             raise self.refusals[obj["kind"]]
         return self.children.get(obj["kind"])
 
-    async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str]) -> None:
-        self.annotations[pod] = dict(annotations)
+    async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str | None]) -> None:
+        merged = {**self.annotations.get(pod, {}), **annotations}
+        self.annotations[pod] = {name: value for name, value in merged.items() if value is not None}
+        self.shown_pods = [
+            {**shown, "metadata": {**shown["metadata"], "annotations": self.annotations[pod]}}
+            if shown["metadata"]["name"] == pod
+            else shown
+            for shown in self.shown_pods
+        ]
 
     async def write_status(self, key: Key, status: Object) -> None:
         assert self.resource is not None

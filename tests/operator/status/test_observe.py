@@ -79,3 +79,14 @@ def test_what_ended_is_no_replica() -> None:
     )
     assert [pod.name for pod in observed.live] == ["a", "b"]
     assert [pod.name for pod in observed.pending] == ["a", "b"], "neither serves yet"
+
+
+def test_a_drained_pod_is_no_replica_and_not_on_its_way() -> None:
+    def pod(name: str, **annotations: str) -> dict[str, Any]:
+        return {"metadata": {"name": name, "annotations": annotations}, "status": {"phase": "Running"}}
+
+    since = {"paternoster.dev/scale-down": "2026-11-21T12:00:00Z"}
+    observed = Observed.from_cluster(None, [pod("a"), pod("b", **since)])
+    assert [pod.name for pod in observed.live] == [pod.name for pod in observed.pending] == ["a"]
+    assert [pod.name for pod in observed.draining] == [pod.name for pod in observed.drained] == ["b"]
+    assert [pod.name for pod in observed.with_drained({"a"}, "2026-11-21T13:00:00Z").drained] == ["a"]
