@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fastapi import FastAPI
 
@@ -22,7 +22,6 @@ from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import StartPart
 from paternoster_engine.core.kv.cache_events import CacheEvents
 from paternoster_engine.engine import Engine
-from paternoster_engine.kv_events.publisher import KVEventPublisher
 from paternoster_engine.model.config import Described
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.access.identity import TenantRules
@@ -35,6 +34,9 @@ from paternoster_engine.server.metrics.process_metrics import process_registry
 from paternoster_engine.server.state import ServedModel, ServerState
 from paternoster_engine.start_timer import StartTimer, process_age
 from paternoster_http.server import LimitedServer
+
+if TYPE_CHECKING:
+    from paternoster_engine.kv_events.publisher import KVEventPublisher
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +79,15 @@ def _open_key_files(path: str | None) -> KeyFiles | None:
     return None if path is None else KeyFiles(path)
 
 
+def _open_kv_events(args: EngineArgs) -> "KVEventPublisher | None":
+    if args.kv_events_config is None or not args.kv_events_config.publishes:
+        return None
+    # ZMQ is loaded only by engines that publish.
+    from paternoster_engine.kv_events.publisher import KVEventPublisher
+
+    return KVEventPublisher(args.kv_events_config)
+
+
 async def in_a_thread_that_ends(function: Callable[[], T]) -> T:
     """What ``function`` gives; afterwards its thread is gone, and with it the compute threads that torch gave to it.
 
@@ -112,9 +123,8 @@ class EngineProcess:
             self._says.append(f"admin API on {base_url(admin_listener)}")
             admin = create_admin_app(state, _open_key_files(args.admin_keys))
             self._http.append((admin_listener, HttpServer(admin, args)))
-        self._kv_events: KVEventPublisher | None = None
-        if args.kv_events_config is not None and args.kv_events_config.publishes:
-            self._kv_events = KVEventPublisher(args.kv_events_config)
+        self._kv_events = _open_kv_events(args)
+        if self._kv_events is not None:
             self._says.append(f"KV events on {self._kv_events.endpoint}")
 
     async def run(self) -> None:
