@@ -18,23 +18,24 @@ from paternoster_contract.http.headers import REQUEST_ID
 from paternoster_contract.http.routes import FORWARDED
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.supervise import supervise
-from paternoster_gateway.admission import admit, models_open_to, only_model, opens_any_model
-from paternoster_gateway.dispatcher import Dispatcher
-from paternoster_gateway.errors import GatewayError, client_gone, install_error_handlers, unauthorized, unavailable
-from paternoster_gateway.keys import SentKeys
-from paternoster_gateway.known_parties import KnownParties
-from paternoster_gateway.liveness import Liveness
+from paternoster_gateway.admission.admission import admit, models_open_to, only_model, opens_any_model
+from paternoster_gateway.admission.known_parties import KnownParties
+from paternoster_gateway.admission.quarantine import Quarantine
+from paternoster_gateway.errors import GatewayError, client_gone, unauthorized, unavailable
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.process.access_log import AccessLog, Forwarded, forwarded
 from paternoster_gateway.process.drain import CloseDuringShutdown, Shutdown
+from paternoster_gateway.process.error_handlers import install_error_handlers
 from paternoster_gateway.process.stats_port import StatsPort
 from paternoster_gateway.process.tls import PlainHttpForProbesOnly
 from paternoster_gateway.proxy.body import named_model, refuse_costly
+from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.forwarded_answer import ForwardedAnswer
 from paternoster_gateway.proxy.headers import FORWARDED_HEADERS
+from paternoster_gateway.proxy.liveness import Liveness
 from paternoster_gateway.proxy.proxy import Answer, Call, Proxy
-from paternoster_gateway.quarantine import Quarantine
-from paternoster_gateway.table import Origin, TableSource
+from paternoster_gateway.sent_keys import SentKeys
+from paternoster_gateway.table.source import Origin, TableSource
 from paternoster_http.connections import address_of
 from paternoster_http.cors import allow_origins
 from paternoster_http.errors.anthropic_errors import AnthropicErrors
@@ -76,9 +77,9 @@ def create_app(
     metrics = GatewayMetrics()
     quarantine = Quarantine()
 
-    def on_replica_hung(url: str, last_heard: float) -> None:
+    def on_replica_hung(url: str, last_byte: float) -> None:
         metrics.hangs.inc()
-        quarantine.on_replica_hung(url, last_heard)
+        quarantine.on_replica_hung(url, last_byte, time.monotonic())
         dispatcher.balancer.on_engine_report(url, hung=True)
 
     def on_replica_quiet(url: str) -> None:
@@ -146,7 +147,7 @@ def create_app(
             details.model = model = source.table.first_names.get(call.model, "")
             # A client without a key is refused before anything else is done or counted for the model.
             peer = address_of(request.client.host) if request.client else ""
-            admission = admit(source.table, call.model, call.key, peer, named=call.named)
+            admission = admit(source.table, call.model, call.key, time.time(), peer=peer, named=call.named)
             details.tenant = "" if admission.identity is None else admission.identity.tenant
             known_parties.remember(admission)
             charge(request.scope, admission.party)
@@ -180,14 +181,16 @@ def create_app(
     async def models(request: Request) -> dict[str, object]:
         key = client_key(request.headers)
         table = source.table
-        names = [name for first in models_open_to(table, key) for name in (first, *table.models[first].aliases)]
+        names = [
+            name for first in models_open_to(table, key, time.time()) for name in (first, *table.models[first].aliases)
+        ]
         return {"object": "list", "data": [_model_card(table, name) for name in names]}
 
     @app.get(paths.MODEL)
     async def model(model: str, request: Request) -> Response:
         key = client_key(request.headers)
         try:
-            admit(source.table, model, key)
+            admit(source.table, model, key, time.time())
         except GatewayError as error:
             return JSONResponse(error.body(), error.status, error.headers())
         return JSONResponse(_model_card(source.table, model))
@@ -257,7 +260,7 @@ async def _read_call(request: Request, table: RoutingTable) -> Call:
     headers[REQUEST_ID] = current_request_id.get()
     await refuse_costly(body)
     named = named_model(body)
-    model = only_model(table, key) if named is None else named
+    model = only_model(table, key, time.time()) if named is None else named
     return Call(request.scope["path"], model, body, headers, key, named is not None)
 
 

@@ -2,12 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from http import HTTPStatus
 from typing import Any
-
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
-from starlette.exceptions import HTTPException
 
 from paternoster_http.errors import anthropic_errors, openai_errors
 from paternoster_http.errors.anthropic_paths import is_anthropic
@@ -51,25 +46,6 @@ class GatewayError(Exception):
             body = anthropic_errors.error_body(self.status, str(self))
             return b"event: error\ndata: " + json.dumps(body).encode() + b"\n\n"
         return b"data: " + json.dumps(self.body()).encode() + b"\n\ndata: [DONE]\n\n"
-
-
-def install_error_handlers(app: FastAPI) -> None:
-    """Have ``app`` answer unknown paths and methods, and its own faults, with an OpenAI error body."""
-
-    async def answer_refusal(_: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
-        refusal = GatewayError(error.status_code, _error_type(error.status_code), error.detail)
-        return JSONResponse(refusal.body(), refusal.status, error.headers)
-
-    async def answer_fault(_: Request, error: Exception) -> JSONResponse:
-        return JSONResponse(GatewayError(500, "InternalServerError", "Internal server error").body(), 500)
-
-    app.add_exception_handler(HTTPException, answer_refusal)
-    app.add_exception_handler(Exception, answer_fault)
-
-
-def _error_type(status: int) -> str:
-    return {404: "NotFoundError", 405: "MethodNotAllowedError"}.get(status, HTTPStatus(status).phrase)
 
 
 def bad_request(message: str, param: str | None = None) -> GatewayError:

@@ -22,7 +22,7 @@ FAULTS = {
     "Layers of the engine's server": ("engine.server.errors", "engine.server.state"),
     "Layers of the kernels": ("kernels.blocks", "kernels.registry"),
     "Layers of the operator": ("operator.cluster.port", "operator.reconcile"),
-    "Layers of the gateway": ("gateway.routing.least_loaded", "gateway.dispatcher"),
+    "Layers of the gateway": ("gateway.routing.least_loaded", "gateway.proxy.dispatcher"),
     "Layers of the simulator": ("simulator.policies.policy", "simulator.fleet"),
     "No cycles between files or folders": ("engine.core.request", "engine.core.scheduler"),
     "The plugin of vLLM imports no other package": ("vllm.limits", "contract.routing"),

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from paternoster_contract.routing import ModelRoute, RoutingTable
-from paternoster_gateway import table as tables
-from paternoster_gateway.keys import SentKeys
-from paternoster_gateway.table import TableSource
+from paternoster_gateway.sent_keys import SentKeys
+from paternoster_gateway.table import source as tables
+from paternoster_gateway.table.source import TableSource
 
 
 def _naming(model: str) -> bytes:

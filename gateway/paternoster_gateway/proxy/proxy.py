@@ -7,6 +7,7 @@ came to. A refusal is no failure: an engine whose queue is full answers at once,
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -19,24 +20,17 @@ from paternoster_contract.error_text import error_text
 from paternoster_contract.http import paths
 from paternoster_contract.http.headers import NOT_SERVING
 from paternoster_contract.routing import Replica
-from paternoster_gateway import liveness as probes
-from paternoster_gateway.admission import Admission
-from paternoster_gateway.dispatcher import Dispatcher
+from paternoster_gateway.admission.admission import Admission
+from paternoster_gateway.admission.quarantine import Quarantine, digest_of, quarantined
 from paternoster_gateway.errors import GatewayError, keys_refused, unavailable
-from paternoster_gateway.keys import SentKeys
-from paternoster_gateway.liveness import Liveness, Wait
 from paternoster_gateway.metrics import GatewayMetrics
+from paternoster_gateway.proxy import liveness as probes
+from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.headers import Headers, answer_headers, is_status_of_engine
-from paternoster_gateway.quarantine import (
-    LONG_BODY,
-    MAX_POSSIBLE,
-    Quarantine,
-    Suspicion,
-    digest_of,
-    quarantined,
-    suspicion,
-)
+from paternoster_gateway.proxy.liveness import Liveness, Wait
+from paternoster_gateway.proxy.suspicion import LONG_BODY, MAX_POSSIBLE, Suspicion, suspicion_of
 from paternoster_gateway.routing.decisions import Result, Retry, RoutedRequest, Send
+from paternoster_gateway.sent_keys import SentKeys
 from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
 
 log = logging.getLogger(__name__)
@@ -172,7 +166,8 @@ class Proxy:
             replica = following
 
     def _refuse_quarantined(self, call: Call, admission: Admission) -> None:
-        if len(self._quarantine) and _digest(call, admission) in self._quarantine:
+        now = time.monotonic()
+        if self._quarantine.count(now) and self._quarantine.contains(_digest(call, admission), now):
             self._metrics.quarantined.inc()
             raise quarantined(call.model)
 
@@ -184,7 +179,7 @@ class Proxy:
         return len(suspected) - sum(await asyncio.gather(*map(self.answers_probe, closed)))
 
     def _put_in_quarantine(self, replica: Replica, call: Call, admission: Admission) -> NoReturn:
-        self._quarantine.add(_digest(call, admission))
+        self._quarantine.add(_digest(call, admission), time.monotonic())
         log.warning(
             "%s stopped while it had a request to %s of %d bytes: it is sent to no other replica",
             replica.url, call.path, len(call.body),
@@ -238,13 +233,13 @@ class Proxy:
             self._dispatcher.report(request, replica.url, Result.UNREACHABLE)
             reason = "hung" if replica.url in self._liveness.hung else "unreachable"
             message = f"{number} replicas of `{call.model}` did not answer."
-            suspected = Suspicion.NONE if header_wait is None else suspicion(len(call.body), error, header_wait)
+            suspected = Suspicion.NONE if header_wait is None else suspicion_of(len(call.body), error, header_wait)
             return Attempt(unavailable(message, 1), reason, suspected)
         except BaseException:
             await stack.aclose()
             left_early = header_wait is not None and not (header_wait.silent_before or header_wait.answered)
             if header_wait is not None and left_early and len(call.body) > LONG_BODY:
-                self._quarantine.add_left(replica.url, _digest(call, admission), header_wait)
+                self._quarantine.add_left(replica.url, _digest(call, admission), header_wait.read_by)
             raise
 
     async def _post(self, replica: Replica, call: Call, admission: Admission) -> aiohttp.ClientResponse:

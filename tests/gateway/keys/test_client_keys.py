@@ -14,7 +14,7 @@ from tests.gateway.fakes import Behave, Door, FakeEngine, route, stats, until
 
 from paternoster_contract.access.keys import digest
 from paternoster_contract.routing import ModelRoute, RoutingTable
-from paternoster_gateway.admission import Admission, admit
+from paternoster_gateway.admission.admission import Admission, admit
 from paternoster_gateway.errors import GatewayError
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
@@ -239,12 +239,12 @@ def test_a_request_is_sent_only_to_the_fleet_that_admitted_it_and_accepts_its_ke
         found = table.models.get(model)
         return found is not None and (found.key_digests is None or digest(key) in found.key_digests)
 
-    admission = status_of(lambda: admit(then, model, key))
+    admission = status_of(lambda: admit(then, model, key, 0.0))
     if not takes(then):
         assert admission == (401 if model in then.models else 404)
         return
     assert isinstance(admission, Admission)
-    sent = status_of(lambda: admission.route(now))
+    sent = status_of(lambda: admission.route(now, 0.0))
     if model in now.models and now.models[model].fleet != then.models[model].fleet:
         assert sent == 503
     else:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from tests.gateway.fakes import Behave, Door, FakeEngine, answer, replace, route, stats, until
 
 from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, bearer, derive
-from paternoster_gateway import keys
-from paternoster_gateway.keys import SentKeys
+from paternoster_gateway import sent_keys
+from paternoster_gateway.sent_keys import SentKeys
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 
@@ -191,7 +191,7 @@ async def test_sent_keys_reach_each_peer_that_accepts_one_of_the_roots(
 
 
 async def test_remembered_peers_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "MOST_REMEMBERED", 2)
+    monkeypatch.setattr(sent_keys, "MOST_REMEMBERED", 2)
     wire = Wire()
     wire.roots.keys = ("r0", "r1")
     for url in PEERS:

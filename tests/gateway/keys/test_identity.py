@@ -12,9 +12,9 @@ from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route, stats, 
 from paternoster_contract.access.identity import HEADER, Identity, of_plain_key
 from paternoster_contract.access.keys import digest
 from paternoster_contract.routing import RoutingTable
-from paternoster_gateway.admission import Admission, admit, models_open_to
-from paternoster_gateway.dispatcher import Dispatcher
+from paternoster_gateway.admission.admission import Admission, admit, models_open_to
 from paternoster_gateway.errors import GatewayError
+from paternoster_gateway.proxy.dispatcher import Dispatcher
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 ACME = Identity(tenant="acme", weight=3, expires=datetime(2030, 1, 1, tzinfo=UTC))
@@ -61,17 +61,16 @@ async def test_a_key_lists_the_models_that_it_opens(client: aiohttp.ClientSessio
 
 
 def test_a_key_opens_no_model_once_it_has_expired() -> None:
-    table, now = RoutingTable(models={"m": route(**KEYS)}), [END - 1]
-    admission = admit(table, "m", "named", clock=lambda: now[0])
+    table = RoutingTable(models={"m": route(**KEYS)})
+    admission = admit(table, "m", "named", END - 1)
     assert admission.identity == ACME
-    now[0] = END
     with pytest.raises(GatewayError, match="expired") as refused:
-        admission.route(table)
+        admission.route(table, END)
     assert refused.value.status == 401
     with pytest.raises(GatewayError, match="expired"):
-        admit(table, "m", "named", clock=lambda: now[0])
-    assert models_open_to(table, "named", lambda: now[0]) == []
-    assert models_open_to(table, "plain", lambda: now[0]) == ["m"]
+        admit(table, "m", "named", END)
+    assert models_open_to(table, "named", END) == []
+    assert models_open_to(table, "plain", END) == ["m"]
 
 
 @pytest.mark.parametrize("keys", [True, False], ids=["tenants", "addresses"])

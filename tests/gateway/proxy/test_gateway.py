@@ -11,9 +11,9 @@ from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route
 
 from paternoster_contract import __version__
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
-from paternoster_gateway.admission import Admission
-from paternoster_gateway.dispatcher import Dispatcher
+from paternoster_gateway.admission.admission import Admission
 from paternoster_gateway.errors import GatewayError
+from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.routing.decisions import Result, Send
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]

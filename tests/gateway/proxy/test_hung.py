@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from tests.gateway.fakes import Behave, Door, FakeEngine, answer, until
 
-from paternoster_gateway import liveness
+from paternoster_gateway.proxy import liveness
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 PATH = "/v1/chat/completions"

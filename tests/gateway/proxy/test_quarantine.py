@@ -8,9 +8,9 @@ import pytest
 from aiohttp import web
 from tests.gateway.fakes import Behave, Door, FakeEngine, answer, stats, until
 
-from paternoster_gateway import liveness, quarantine
-from paternoster_gateway.liveness import ANSWERED_SECONDS, Wait
-from paternoster_gateway.quarantine import LONG_BODY, MAX_BODIES, QUARANTINE_SECONDS, Quarantine, Suspicion, suspicion
+from paternoster_gateway.proxy import liveness
+from paternoster_gateway.proxy.liveness import Wait
+from paternoster_gateway.proxy.suspicion import LONG_BODY, Suspicion, suspicion_of
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 LONG = {"model": "m", "prompt": "a" * LONG_BODY}
@@ -178,34 +178,4 @@ def wait(*, silent: bool, answered: bool, silent_before: bool = False) -> Wait:
 def test_a_body_is_suspected_by_its_length_and_what_the_replica_answered_after_it(
     size: int, error: BaseException, seen: Wait, expected: Suspicion
 ) -> None:
-    assert suspicion(size, error, seen) is expected
-
-
-def test_quarantined_bodies_are_removed_after_their_time_and_above_the_limit() -> None:
-    now = 0.0
-    kept = Quarantine(lambda: now)
-    kept.add(b"first")
-    now = QUARANTINE_SECONDS - 1
-    assert b"first" in kept
-    for number in range(MAX_BODIES):
-        kept.add(b"%d" % number)
-    assert b"first" not in kept
-    assert len(kept) == MAX_BODIES
-    now += QUARANTINE_SECONDS
-    assert (len(kept), b"0" in kept) == (0, False)
-
-
-def test_bodies_of_clients_that_left_are_quarantined_unless_the_replica_answered_after_them() -> None:
-    kept = Quarantine()
-    for began in (0.0, 10.0):
-        kept.add_left("a", b"%d" % began, Wait(began, silent_before=False))
-    kept.add_left("b", b"other", Wait(10.0, silent_before=False))
-    kept.on_replica_hung("a", last_byte=ANSWERED_SECONDS + 1)
-    kept.forget_left("b")
-    kept.on_replica_hung("b", last_byte=0.0)
-    assert [digest in kept for digest in (b"0", b"10", b"other")] == [False, True, False]
-
-
-def test_a_body_has_a_digest_of_its_own_for_each_fleet_tenant_and_path() -> None:
-    places = [("f", "t", "/a"), ("g", "t", "/a"), ("f", "u", "/a"), ("f", "t", "/b")]
-    assert len({quarantine.digest_of(*place, b"{}") for place in places}) == len(places)
+    assert suspicion_of(size, error, seen) is expected

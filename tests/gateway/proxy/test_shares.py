@@ -14,9 +14,9 @@ from paternoster_contract.access.identity import Identity
 from paternoster_contract.access.keys import digest
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.routing import RoutingTable
-from paternoster_gateway.admission import admit
+from paternoster_gateway.admission.admission import admit
+from paternoster_gateway.admission.known_parties import MOST_REMEMBERED, KnownParties
 from paternoster_gateway.app import create_app
-from paternoster_gateway.known_parties import MOST_REMEMBERED, KnownParties
 
 Start = Callable[..., Awaitable[FakeEngine]]
 KIB = 1024
@@ -173,26 +173,26 @@ async def test_requests_refused_beyond_a_share_are_counted_by_resource(
 
 def test_a_key_has_a_party_while_its_fleet_accepts_it() -> None:
     table = RoutingTable(models={"m": route(fleet="uid", **KEYS), "open": route()})
-    known = KnownParties()
-    assert known.party_of("quiet", table) is None
-    known.remember(admit(table, "m", "quiet"))
-    known.remember(admit(table, "open", "noisy", "10.0.0.1"))
-    assert known.party_of("quiet", table) == ("uid", "quiet")
-    assert known.party_of("noisy", table) is None, "its fleet asks for no key"
-    assert known.party_of("", table) is None
+    parties = KnownParties()
+    assert parties.party_of("quiet", table) is None
+    parties.remember(admit(table, "m", "quiet", 0.0))
+    parties.remember(admit(table, "open", "noisy", 0.0, peer="10.0.0.1"))
+    assert parties.party_of("quiet", table) == ("uid", "quiet")
+    assert parties.party_of("noisy", table) is None, "its fleet asks for no key"
+    assert parties.party_of("", table) is None
     for later in ({"m": route(fleet="other", **KEYS)}, {"m": route(fleet="uid", key_digests=[])}, {}):
-        assert known.party_of("quiet", RoutingTable(models=later)) is None
+        assert parties.party_of("quiet", RoutingTable(models=later)) is None
 
 
 def test_remembered_keys_are_bounded_and_the_oldest_is_removed() -> None:
     keys = [f"key {n}" for n in range(MOST_REMEMBERED + 1)]
     table = RoutingTable(models={"m": route(key_digests=list(map(digest, keys)))})
-    known = KnownParties()
+    parties = KnownParties()
     digests = table.models["m"].key_digests
     assert digests is not None
     for key in keys:
         digests[0] = digest(key)
-        known.remember(admit(table, "m", key))
+        parties.remember(admit(table, "m", key, 0.0))
     table.models["m"].key_digests = [digest(keys[0]), digest(keys[-1])]
-    assert known.party_of(keys[0], table) is None
-    assert known.party_of(keys[-1], table) == ("m", f"key-{digest(keys[-1])[:8]}")
+    assert parties.party_of(keys[0], table) is None
+    assert parties.party_of(keys[-1], table) == ("m", f"key-{digest(keys[-1])[:8]}")

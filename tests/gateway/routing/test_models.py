@@ -17,7 +17,7 @@ from paternoster_contract.access.keys import digest
 from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.http.routes import FORWARDED, ROUTES, AtGateway
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
-from paternoster_gateway.admission import only_model
+from paternoster_gateway.admission.admission import only_model
 from paternoster_gateway.app import create_app
 from paternoster_gateway.errors import GatewayError
 
@@ -167,7 +167,7 @@ def test_a_request_that_must_name_a_model_gets_the_names(
     models: dict[str, ModelRoute], key: str, status: int, words: str
 ) -> None:
     with pytest.raises(GatewayError) as raised:
-        only_model(RoutingTable(models=models), key)
+        only_model(RoutingTable(models=models), key, 0.0)
     assert raised.value.status == status
     assert words in str(raised.value)
 

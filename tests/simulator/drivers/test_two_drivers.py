@@ -19,7 +19,7 @@ from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_engine.core.errors import QueueFull
 from paternoster_engine.core.request import Request
 from paternoster_gateway import app as gateway_app
-from paternoster_gateway.dispatcher import Dispatcher
+from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.routing.decisions import Reject, Result, ReturnResult
 from paternoster_simulator.cost import ticks
 from paternoster_simulator.events import EventQueue

@@ -1,7 +1,5 @@
 """Which fleet a request may be sent to, and for which tenant: its key against the keys of the fleet that it names."""
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from paternoster_contract.access.identity import Identity
@@ -31,8 +29,6 @@ class Admission:
     """The identity of the key; None where the fleet needs no key."""
     peer: str = ""
     """What counts as the address of the client."""
-    clock: Callable[[], float] = field(default=time.time, repr=False, compare=False)
-    """Unix seconds: keys expire by the calendar."""
     name: str = ""
     """The name by which the request calls the model; empty if it names none, which every engine accepts."""
 
@@ -46,8 +42,10 @@ class Admission:
         """Fleet and sender; a fleet without a uid goes by its model."""
         return self.fleet or self.model, self.sender
 
-    def route(self, table: RoutingTable) -> ModelRoute:
-        """The row of ``table`` by which it may be sent now; the table may be a later one than at its admission.
+    def route(self, table: RoutingTable, now: float) -> ModelRoute:
+        """The row of ``table`` by which it may be sent ``now``; the table may be a later one than at its admission.
+
+        ``now``: Unix seconds, since keys expire by the calendar.
 
         Raises :class:`GatewayError`: 404, 503 where the name is another fleet's now, 401 where the key is not accepted.
         """
@@ -61,7 +59,7 @@ class Admission:
         if route.key_digests is not None and not matches(self.key, route.key_digests):
             raise unauthorized()
         identity = route.identity(self.key)
-        if identity is not None and identity.expired(self.clock()):
+        if identity is not None and identity.expired(now):
             raise expired()
         return route
 
@@ -69,10 +67,10 @@ class Admission:
 def admit(
     table: RoutingTable,
     model: str,
-    key: str = "",
-    peer: str = "",
-    clock: Callable[[], float] = time.time,
+    key: str,
+    now: float,
     *,
+    peer: str = "",
     named: bool = True,
 ) -> Admission:
     """Admit a request with ``key`` for ``model``, by any of its names; ``named``: its body names the model.
@@ -82,8 +80,8 @@ def admit(
     first = table.first_names.get(model, model)
     route = table.models.get(first)
     identity = route.identity(key) if route else None
-    admission = Admission(first, route.fleet if route else "", key, identity, peer, clock, model if named else "")
-    admission.route(table)
+    admission = Admission(first, route.fleet if route else "", key, identity, peer, model if named else "")
+    admission.route(table, now)
     return admission
 
 
@@ -92,12 +90,12 @@ def opens_any_model(table: RoutingTable, key: str) -> bool:
     return table.all_key_digests is None or digest(key) in table.all_key_digests
 
 
-def only_model(table: RoutingTable, key: str, clock: Callable[[], float] = time.time) -> str:
+def only_model(table: RoutingTable, key: str, now: float) -> str:
     """The model of a request that names none: the only one that ``key`` opens.
 
     Raises :class:`GatewayError`: 401 where the key opens none, 400 where there is none, or a choice.
     """
-    names = models_open_to(table, key, clock)
+    names = models_open_to(table, key, now)
     if len(names) == 1:
         return names[0]
     if table.models and not names:
@@ -105,12 +103,12 @@ def only_model(table: RoutingTable, key: str, clock: Callable[[], float] = time.
     raise model_needed(names)
 
 
-def models_open_to(table: RoutingTable, key: str, clock: Callable[[], float] = time.time) -> list[str]:
+def models_open_to(table: RoutingTable, key: str, now: float) -> list[str]:
     """The models that ``key`` opens, by their first names."""
     names = []
     for name in table.models:
         try:
-            admit(table, name, key, clock=clock)
+            admit(table, name, key, now)
         except GatewayError:
             continue
         names.append(name)

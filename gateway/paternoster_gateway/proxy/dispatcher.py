@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from paternoster_contract.routing import RoutingTable
-from paternoster_gateway.admission import Admission
+from paternoster_gateway.admission.admission import Admission
 from paternoster_gateway.errors import unavailable
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.decisions import Queue, Reject, Result, ReturnResult, RoutedRequest, Send
@@ -35,7 +35,7 @@ class Dispatcher:
         Raises :class:`GatewayError`: 503 for a rejection, and what :meth:`Admission.route` raises, at whatever moment.
         """
         while True:
-            row = admission.route(self.balancer.table)
+            row = admission.route(self.balancer.table, time.time())
             decision = self.balancer.route(request, row, self._clock())
             if isinstance(decision, Reject):
                 raise unavailable(decision.reason, decision.retry_after)

@@ -42,8 +42,10 @@ class Wait:
     answered: bool = False
     """Whether the replica sent a byte :data:`ANSWERED_SECONDS` or more after the wait began."""
 
-    def answered_by(self, last_byte: float) -> bool:
-        return last_byte >= self.began + ANSWERED_SECONDS
+    @property
+    def read_by(self) -> float:
+        """When a replica that then sends a byte has read what it was sent before the wait."""
+        return self.began + ANSWERED_SECONDS
 
 
 class Liveness:
@@ -97,7 +99,7 @@ class Liveness:
                 received = True
             finally:
                 wait.silent = url in self._silent or url in self._hung
-                wait.answered = wait.answered_by(self._last_byte.get(url, 0.0))
+                wait.answered = self._last_byte.get(url, 0.0) >= wait.read_by
                 waiting.discard(limit)
                 if not waiting:
                     self._waiting.pop(url, None)

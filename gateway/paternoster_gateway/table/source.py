@@ -19,8 +19,8 @@ from paternoster_contract.routing import RoutingTable
 from paternoster_contract.routing_copy import MOST_BYTES, RoutingCopy
 from paternoster_contract.routing_rows import CONTENT_TYPE
 from paternoster_contract.routing_rows import MOST_BYTES as LONGEST_TABLE
-from paternoster_gateway.keys import SentKeys
-from paternoster_gateway.rows import RowReader
+from paternoster_gateway.sent_keys import SentKeys
+from paternoster_gateway.table.rows import RowReader
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from tests.gateway.fakes import replace
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.access.keys import GATEWAY_TO_OPERATOR, derive
 from paternoster_contract.routing import ModelRoute, RoutingTable
-from paternoster_gateway import table as tables
-from paternoster_gateway.keys import SentKeys
-from paternoster_gateway.table import TableSource
+from paternoster_gateway.sent_keys import SentKeys
+from paternoster_gateway.table import source as tables
+from paternoster_gateway.table.source import TableSource
 
 
 class Operator:

@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 from paternoster_contract.access.keys import digest
 from paternoster_contract.routing import RoutingTable
-from paternoster_gateway.admission import Admission
+from paternoster_gateway.admission.admission import Admission
 from paternoster_http.shares import Party
 
 MOST_REMEMBERED = 4096
