@@ -90,7 +90,7 @@ def served(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Iterator[tup
 
 async def _prompt(model: ServedModel, messages: list[dict[str, Any]], *, tools: bool) -> str:
     body = ChatCompletionRequest.model_validate({"messages": messages, **({"tools": TOOLS} if tools else {})})
-    encoding, _ = await encode_chat(model, "", body.messages, body, body.variables())
+    encoding, _ = await encode_chat(model, "", body.messages, body)
     return model.tokenizer.decode(encoding.ids, skip_special_tokens=False)
 
 

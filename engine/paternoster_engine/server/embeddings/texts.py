@@ -12,7 +12,7 @@ from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.server.access.identity import Caller
 from paternoster_engine.server.embeddings.requests import MAX_TOKENS, VectorRequest
 from paternoster_engine.server.errors import InvalidValue
-from paternoster_engine.server.openai.prompts import check_class, check_token_ids
+from paternoster_engine.server.openai.engine_requests import check_class, check_token_ids
 from paternoster_engine.server.state import ServedModel
 
 NOTHING = SamplingParams(max_tokens=0)

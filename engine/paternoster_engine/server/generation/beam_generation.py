@@ -7,7 +7,7 @@ from paternoster_engine.core.request import Request
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.beam_search import BeamSearch, Hypothesis
 from paternoster_engine.server.generation.generation import FAILURES, Generation, Usage, cached_tokens, failure_of
-from paternoster_engine.server.generation.output_text import OutputText, TextDelta, put_together
+from paternoster_engine.server.generation.output_text import TextDelta, put_together
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
 
@@ -24,18 +24,23 @@ class BeamGeneration(Generation):
         *,
         best: int,
         echo: bool = False,
-        tells_ids: bool = False,
+        has_token_ids: bool = False,
         new_parser: Callable[[], AnswerParser] | None = None,
     ) -> None:
         """``best``: how many of a prompt's answers :meth:`complete` gives.
 
-        ``echo``: show prompts before them. ``tells_ids``: deltas have token ids.
+        ``echo``: show prompts before them. ``has_token_ids``: deltas have token ids.
         """
-        super().__init__(loop, tokenizer, requests, skip_special_tokens, echo=echo)
-        self._skip_special_tokens = skip_special_tokens
-        self._best = best
-        self._tells_ids = tells_ids
-        self._new_parser = new_parser
+        super().__init__(
+            loop,
+            tokenizer,
+            requests,
+            skip_special_tokens,
+            best=best,
+            echo=echo,
+            has_token_ids=has_token_ids,
+            new_parser=new_parser,
+        )
         self._reasoning_tokens = 0
 
     @property
@@ -70,14 +75,11 @@ class BeamGeneration(Generation):
     def _hypothesis_deltas(self, index: int) -> Iterator[TextDelta]:
         request = self._requests[index]
         for found in _finished_hypotheses(request)[: self._best]:
-            parser = None if self._new_parser is None else self._new_parser()
-            text = OutputText(
-                self._tokenizer, request.params, self._skip_special_tokens, parser, tells_ids=self._tells_ids
-            )
+            text = self._new_text(request)
             deltas = []
             if self._echo:
-                told = None if request.params.prompt_logprobs is None else request.prompt_logprobs
-                deltas.append(text.echo(self._echoes[index], told))
+                logprobs_of_prompt = None if request.params.prompt_logprobs is None else request.prompt_logprobs
+                deltas.append(text.echo(self._echoes[index], logprobs_of_prompt))
             last = len(found.tokens) - 1
             for place, token in enumerate(found.tokens):
                 logprobs = found.logprobs[place] if found.logprobs else None

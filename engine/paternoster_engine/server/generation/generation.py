@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from statistics import fmean
 from typing import NamedTuple
@@ -71,14 +72,14 @@ class Generation:
         best: int | None = None,
         echo: bool = False,
         only_echo: bool = False,
-        tells_ids: bool = False,
+        has_token_ids: bool = False,
         new_parser: Callable[[], AnswerParser] | None = None,
     ) -> None:
         """``choices``: sequences for each prompt, which stand next to each other in ``requests``.
 
         ``best``: how many of them :meth:`complete` gives, all by default. ``echo``: show prompts before their outputs;
-        ``only_echo``: and nothing of these. ``tells_ids``: deltas have token ids. ``new_parser``: makes what takes one
-        output apart.
+        ``only_echo``: and nothing of these. ``has_token_ids``: deltas have token ids. ``new_parser``: makes what takes
+        one output apart.
         """
         self._loop = loop
         self._tokenizer = tokenizer
@@ -88,20 +89,27 @@ class Generation:
         self._echo = echo
         self._only_echo = only_echo
         self._index = {request.request_id: index for index, request in enumerate(requests)}
-        self._texts = [
-            OutputText(
-                tokenizer,
-                request.params,
-                skip_special_tokens,
-                None if new_parser is None else new_parser(),
-                tells_ids=tells_ids,
-            )
-            for request in requests
-        ]
+        self._skip_special_tokens = skip_special_tokens
+        self._has_token_ids = has_token_ids
+        self._new_parser = new_parser
         self._open = set(self._index)
         self._echoes: list[PromptText] = []
         """Of each prompt, once it is queued."""
         self._outputs: asyncio.Queue[StepOutput] = asyncio.Queue()
+
+    @cached_property
+    def _texts(self) -> list[OutputText]:
+        """Of each sequence; made once outputs are read, so that a request is queued before anything of its answer."""
+        return [self._new_text(request) for request in self._requests]
+
+    def _new_text(self, request: Request) -> OutputText:
+        return OutputText(
+            self._tokenizer,
+            request.params,
+            self._skip_special_tokens,
+            None if self._new_parser is None else self._new_parser(),
+            has_token_ids=self._has_token_ids,
+        )
 
     @property
     def usage(self) -> Usage:

@@ -80,9 +80,9 @@ class OutputText:
         skip_special_tokens: bool = True,
         parser: AnswerParser | None = None,
         *,
-        tells_ids: bool = False,
+        has_token_ids: bool = False,
     ) -> None:
-        """``parser``: takes the text apart; without one there are no events. ``tells_ids``: deltas have token ids."""
+        """``parser``: takes the text apart; without one there are no events. ``has_token_ids``: deltas have those."""
         self._parser = parser
         self._tokenizer = tokenizer
         self._params = params
@@ -99,7 +99,7 @@ class OutputText:
         self._num_characters = 0
         self._held_back: list[TokenText] = []
         """Tokens whose text is held back."""
-        self._tells_ids = tells_ids
+        self._has_token_ids = has_token_ids
         self._untold: list[int] = []
         """The same, where ids are asked for."""
         self._undecided: list[TokenText] = []
@@ -126,7 +126,7 @@ class OutputText:
     def push(self, token: int, finish_reason: FinishReason | None, logprobs: TokenLogprobs | None = None) -> TextDelta:
         """Take a token, and with it the scheduler's reason if it was the last; a stop string overrules that reason."""
         self.num_tokens += 1
-        if self._tells_ids:
+        if self._has_token_ids:
             self._untold.append(token)
         if logprobs is not None:
             self._held_back.append(TokenText(token, self._num_characters, logprobs))

@@ -7,11 +7,11 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from paternoster_engine.server.errors import TextQueueFull
+from paternoster_engine.server.errors import InvalidValue, TextQueueFull
 from paternoster_http.shares import RESERVE, Shares
 
 T = TypeVar("T")
@@ -30,11 +30,31 @@ class TextWork:
     """Two threads, one for short texts and one for long ones."""
 
     def __init__(self, longest: int) -> None:
-        """``longest``: bytes of the longest text that the model could take."""
+        """``longest``: bytes of the longest text that the context could hold."""
+        self.longest = longest
         self.most = max(IN_FLIGHT, 2 * longest)
         """Bytes of long texts that are taken at once, and so the most of one request."""
         self._short = _Lane("short-texts", IN_FLIGHT)
         self._long = _Lane("long-texts", self.most, NICE)
+
+    def measure_texts(self, field: str, texts: Sequence[str], max_model_len: int, *, cut: bool = False) -> int:
+        """Bytes of ``texts`` together, the ``field`` of a body; encodes nothing.
+
+        ``cut``: whether their tokens are cut, so that each may be longer than the context. Raises
+        :class:`InvalidValue` for what the context or one request cannot hold.
+        """
+        sizes = [len(text.encode()) for text in texts]
+        if max(sizes) > self.longest and not cut:
+            raise InvalidValue(
+                field,
+                f"This model's maximum context length is {max_model_len} tokens, which are at most {self.longest} "
+                f"bytes of text. However, {field} has {max(sizes)} bytes.",
+            )
+        if sum(sizes) > self.most:
+            raise InvalidValue(
+                field, f"{field}: has {sum(sizes)} bytes in all its texts, of at most {self.most} in one request"
+            )
+        return sum(sizes)
 
     async def run(self, tenant: str, size: int, function: Callable[[], T]) -> T:
         """What ``function`` makes of ``size`` bytes of text of ``tenant``; raises :class:`TextQueueFull`."""

@@ -14,7 +14,7 @@ from paternoster_engine.server.messages.events import MessageAnswer
 from paternoster_engine.server.messages.objects import ErrorEvent, MessageObject, TokenCount
 from paternoster_engine.server.messages.requests import CountTokensRequest, MessagesRequest
 from paternoster_engine.server.messages.translate import NAMES, chat_of, prompt_of
-from paternoster_engine.server.openai.prompts import chat_prompt
+from paternoster_engine.server.openai.chat_prompts import encode_chat
 from paternoster_engine.server.translation.names import named
 from paternoster_engine.server.translation.respond import respond
 
@@ -43,5 +43,5 @@ async def count_tokens(request: Request, body: CountTokensRequest, state: State,
     with reading():
         chat, names = prompt_of(body).request(NAMES)
     with named(names):
-        encoding, _ = await unless_gone(request, chat_prompt(served, sender.tenant, chat))
+        encoding, _ = await unless_gone(request, encode_chat(served, sender.tenant, chat.messages, chat))
     return TokenCount(input_tokens=len(encoding))

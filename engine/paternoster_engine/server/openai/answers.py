@@ -1,7 +1,6 @@
 """The two shapes of a response, chat and text, whole and in chunks."""
 
 import time
-import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -53,9 +52,10 @@ class ApiResponse(Protocol):
 class ChatResponse:
     """``chat.completion`` and ``chat.completion.chunk``."""
 
-    def __init__(self, served: ServedModel, body: ChatCompletionRequest) -> None:
+    def __init__(self, name: str, served: ServedModel, body: ChatCompletionRequest) -> None:
+        """``name``: the ``id`` of the response."""
         form = served.answer_format
-        self.id = f"chatcmpl-{uuid.uuid4().hex}"
+        self.id = name
         self._model, self._fingerprint = served.name, served.fingerprint
         self._reasons = form.reasons
         self._choices = [
@@ -152,8 +152,9 @@ class ChatResponse:
 class TextResponse:
     """``text_completion``, whole and in chunks."""
 
-    def __init__(self, served: ServedModel, body: CompletionRequest) -> None:
-        self.id = f"cmpl-{uuid.uuid4().hex}"
+    def __init__(self, name: str, served: ServedModel, body: CompletionRequest) -> None:
+        """``name``: the ``id`` of the response."""
+        self.id = name
         self._model, self._fingerprint = served.name, served.fingerprint
         self._body = body
         self._writer = LogprobsWriter(served.tokenizer, as_ids=body.return_tokens_as_token_ids)
@@ -211,7 +212,7 @@ class TextResponse:
         )
 
 
-async def frames(
+async def response_chunks(
     response: ApiResponse,
     generation: Generation,
     first: tuple[int, TextDelta],

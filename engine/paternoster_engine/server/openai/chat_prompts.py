@@ -18,7 +18,6 @@ from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai.fields.body import report_ignored
 from paternoster_engine.server.openai.fields.template import TemplateFields
 from paternoster_engine.server.openai.messages import ChatMessage, for_template, template_order, texts_of
-from paternoster_engine.server.openai.text_sizes import text_size
 from paternoster_engine.server.state import ServedModel
 
 ENDING = 64
@@ -37,15 +36,17 @@ async def encode_chat(
     tenant: str,
     messages: Sequence[ChatMessage],
     fields: TemplateFields,
-    variables: Mapping[str, Any],
     add_special_tokens: bool = False,
     truncation: Truncation | None = None,
 ) -> tuple[Encoding, str]:
-    """Tokens of a conversation and the end of its text; ``variables`` are the template's besides.
+    """Tokens of a conversation and the end of its text; ``fields`` have the template's variables besides.
 
-    Raises :class:`InvalidValue` for a text that the template does not show in any form and for a last message that no
-    answer can go on with, :class:`ChatTemplateError`, :class:`RendererLost`, and as :func:`text_size`.
+    Raises :class:`InvalidValue` for a text that the template does not show in any form, for one that is too long, and
+    for a last message that no answer can go on with; :class:`ChatTemplateError` and :class:`RendererLost`.
     """
+    others = fields.variables()
+    source = served.tokenizer.tool_use_template if "tools" in others else None
+    variables: Mapping[str, Any] = fields.reasoning_variables(source or served.tokenizer.chat_template or "") | others
     generates, continues = fields.begins_answer, fields.continue_final_message
     last = messages[-1]
     if continues and (last.role != "assistant" or not last.text or last.tool_calls):
@@ -64,7 +65,8 @@ async def encode_chat(
         elif has_tools and not served.reads.tools:
             raise InvalidValue("tools", "tools: this model's chat template reads none: leave them out")
         given = [f"{name}{json.dumps(value, ensure_ascii=False)}" for name, value in variables.items()]
-        size = text_size(served, "messages", ["".join(texts_of(prepared)) + "".join(given)], cut=truncation is not None)
+        text = "".join([*texts_of(prepared), *given])
+        size = served.text_work.measure_texts("messages", [text], served.max_model_len, cut=truncation is not None)
     longest = served.longest_text if truncation is None else served.text_work.most
 
     def with_tools(
@@ -80,7 +82,7 @@ async def encode_chat(
         conversation = fold_late_system(prepared) if folds else prepared
         skeleton = skeleton_of(*with_tools(conversation, variables))
         found = template.renderer.fit(skeleton, add_generation_prompt=generates)
-        _check_shown(skeleton, found, None if by_prompt or folds else template_order(messages))
+        _check_shown(skeleton, found, None if by_prompt or folds else messages)
         marked, values = conversation, variables
         if not served.parse_special_tokens:
             marker = served.tokenizer.marker
@@ -113,10 +115,10 @@ def _no_end(fault: str) -> InvalidValue:
     return InvalidValue("continue_final_message", f"continue_final_message: {fault}")
 
 
-def _check_shown(skeleton: Skeleton, found: Fit, order: Sequence[int] | None) -> None:
+def _check_shown(skeleton: Skeleton, found: Fit, messages: Sequence[ChatMessage] | None) -> None:
     """Raises :class:`InvalidValue` for the first message or document of which the prompt would lack a text.
 
-    ``order``: indices of the client's messages; None where they are not those of the skeleton.
+    ``messages``: those of the client; None where they are not those of the skeleton.
     """
     if found.error is not None:
         return
@@ -126,7 +128,7 @@ def _check_shown(skeleton: Skeleton, found: Fit, order: Sequence[int] | None) ->
         if field == DOCUMENT:
             continue
         role = skeleton.messages[index]["role"]
-        name = f"messages.{order[index]}.{field}" if order is not None else "messages"
+        name = "messages" if messages is None else f"messages.{template_order(messages)[index]}.{field}"
         what = "calls of tools" if field == CALLS else "the text"
         raise InvalidValue(name, f"{name}: this model's chat template leaves out {what} of this message of role {role}")
     missing = lost_documents(lost, skeleton)

@@ -1,5 +1,6 @@
 """The OpenAI API: models, chat completions, completions."""
 
+import uuid
 from collections.abc import Callable, Sequence
 
 from fastapi import Request, Response
@@ -18,7 +19,7 @@ from paternoster_engine.server.generation.streaming import (
     long_data_events,
     unless_gone,
 )
-from paternoster_engine.server.openai.answers import ApiResponse, ChatResponse, TextResponse, frames
+from paternoster_engine.server.openai.answers import ApiResponse, ChatResponse, TextResponse, response_chunks
 from paternoster_engine.server.openai.objects import ChatCompletion, ModelCard, ModelList, TextCompletion
 from paternoster_engine.server.openai.prompts import chat_requests, completion_requests
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, GenerationRequest
@@ -55,29 +56,56 @@ def _model_card(state: ServerState, name: str) -> ModelCard:
 @router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion, **STREAMED}})
 async def chat_completions(request: Request, body: ChatCompletionRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
-    response = ChatResponse(served, body)
-    sequences, prompt = await unless_gone(request, chat_requests(served, body, response.id, sender))
-    form = served.answer_format
-    generation = _new_generation(
-        served, body, sequences, lambda: form.parser(body.callable_tools, prompt, body.required_calls)
+    name = f"chatcmpl-{uuid.uuid4().hex}"
+    sequences, ending = await unless_gone(request, chat_requests(served, body, name, sender))
+
+    def new_parser() -> AnswerParser:
+        return served.answer_format.parser(body.callable_tools, ending, body.required_calls)
+
+    return await _respond_to_call(
+        request, served, body, sequences, lambda: ChatResponse(name, served, body), new_parser
     )
-    return await _respond_to_call(request, body, response, generation)
 
 
 @router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion, **STREAMED}})
 async def completions(request: Request, body: CompletionRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
-    response = TextResponse(served, body)
-    sequences = await unless_gone(request, completion_requests(served, body, response.id, sender))
-    generation = _new_generation(served, body, sequences)
-    return await _respond_to_call(request, body, response, generation)
+    name = f"cmpl-{uuid.uuid4().hex}"
+    sequences = await unless_gone(request, completion_requests(served, body, name, sender))
+    return await _respond_to_call(request, served, body, sequences, lambda: TextResponse(name, served, body))
+
+
+async def _respond_to_call(
+    request: Request,
+    served: ServedModel,
+    body: GenerationRequest,
+    sequences: Sequence[EngineRequest],
+    new_response: Callable[[], ApiResponse],
+    new_parser: Callable[[], AnswerParser] | None = None,
+) -> Response:
+    """Queue ``sequences`` and respond. A stream begins with its first text: what fails before still gets a status."""
+    generation = _new_generation(served, body, sequences, new_parser)
+    try:
+        await generation.start()
+        response = new_response()
+        if body.stream:
+            deltas = generation.deltas()
+            first = await unless_gone(request, anext(deltas))
+            chunks = response_chunks(response, generation, first, deltas, body)
+            return EventStream(chunks, generation, data_events if body.num_logprobs is None else long_data_events)
+        texts = await unless_gone(request, generation.complete())
+    except BaseException:
+        generation.close()
+        raise
+    whole = await response.whole(texts, generation.usage, generation.prompts)
+    return Response(await json_in_pieces(whole, exclude_unset=True), media_type="application/json")
 
 
 def _new_generation(
     served: ServedModel,
     body: GenerationRequest,
     sequences: Sequence[EngineRequest],
-    new_parser: Callable[[], AnswerParser] | None = None,
+    new_parser: Callable[[], AnswerParser] | None,
 ) -> Generation:
     if body.use_beam_search:
         return BeamGeneration(
@@ -87,7 +115,7 @@ def _new_generation(
             body.skip_special_tokens,
             best=body.n,
             echo=body.echoes,
-            tells_ids=body.return_token_ids,
+            has_token_ids=body.return_token_ids,
             new_parser=new_parser,
         )
     return Generation(
@@ -99,25 +127,6 @@ def _new_generation(
         best=body.n,
         echo=body.echoes,
         only_echo=body.only_echoes,
-        tells_ids=body.return_token_ids,
+        has_token_ids=body.return_token_ids,
         new_parser=new_parser,
     )
-
-
-async def _respond_to_call(
-    request: Request, body: GenerationRequest, response: ApiResponse, generation: Generation
-) -> Response:
-    """The response to one call. A stream begins with its first text: what fails before that still gets a status."""
-    try:
-        await generation.start()
-        if body.stream:
-            deltas = generation.deltas()
-            first = await unless_gone(request, anext(deltas))
-            told = frames(response, generation, first, deltas, body)
-            return EventStream(told, generation, data_events if body.num_logprobs is None else long_data_events)
-        texts = await unless_gone(request, generation.complete())
-    except BaseException:
-        generation.close()
-        raise
-    whole = await response.whole(texts, generation.usage, generation.prompts)
-    return Response(await json_in_pieces(whole, exclude_unset=True), media_type="application/json")

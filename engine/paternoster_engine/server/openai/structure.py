@@ -73,11 +73,22 @@ def _begun_thought(served: ServedModel, thought: Thought, prompt: Sequence[int])
 async def matcher_of_chat(
     served: ServedModel, body: ChatCompletionRequest, ending: str, tenant: str
 ) -> NewMatcher | None:
-    """Of a chat whose prompt ends with ``ending``; raises as :func:`matchers_of_text`.
+    """Of a chat whose prompt ends with ``ending``; raises as :func:`matchers_of_text`, and for a budget with beams.
 
-    What is asked for comes after the thinking. Calls may come in place of JSON, unless the body says that none may;
-    where they must, nothing is left to be JSON.
+    The structure comes after the thinking. Calls may come in place of JSON, unless the body allows none; where they
+    must, nothing is left to be JSON. A model that does not think keeps within every thinking budget.
     """
+    matcher = await _structure_of_chat(served, body, ending, tenant)
+    thought = served.answer_format.thought(ending)
+    if body.thinking_token_budget in (None, NO_LIMIT) or thought is None:
+        return matcher
+    return _with_thinking_budget(served, body, thought, 0, matcher)
+
+
+async def _structure_of_chat(
+    served: ServedModel, body: ChatCompletionRequest, ending: str, tenant: str
+) -> NewMatcher | None:
+    """Of the answer without its thinking budget."""
     structured, form = body.structured(), served.answer_format
     required, possible = body.required_calls, body.possible_calls
     if required is not None:
@@ -103,19 +114,6 @@ class _Made(NamedTuple):
 
     outline: Outline | None = None
     unenforced: Sequence[OfField] = ()
-
-
-def within_budget(
-    served: ServedModel, body: ChatCompletionRequest, ending: str, matcher: NewMatcher | None
-) -> NewMatcher | None:
-    """``matcher`` with the body's limit of thinking; raises :class:`InvalidValue` for beams.
-
-    A model that does not think keeps within every limit.
-    """
-    thought = served.answer_format.thought(ending)
-    if body.thinking_token_budget in (None, NO_LIMIT) or thought is None:
-        return matcher
-    return _with_thinking_budget(served, body, thought, 0, matcher)
 
 
 def _with_thinking_budget(

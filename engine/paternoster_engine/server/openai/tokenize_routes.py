@@ -8,8 +8,9 @@ from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.generation.streaming import unless_gone
 from paternoster_engine.server.openai.chat_prompts import encode_chat
+from paternoster_engine.server.openai.engine_requests import check_token_ids
 from paternoster_engine.server.openai.objects import Prompt, Tokens
-from paternoster_engine.server.openai.prompts import check_token_ids, encode
+from paternoster_engine.server.openai.prompts import encode_texts
 from paternoster_engine.server.openai.requests import DetokenizeRequest, TokenizeRequest
 from paternoster_engine.server.state import ServedModel
 
@@ -24,12 +25,12 @@ async def tokenize(request: Request, body: TokenizeRequest, state: State, sender
     served = state.named(body.model)
     if body.messages is not None:
         special = bool(body.add_special_tokens)
-        work = encode_chat(served, sender.tenant, body.messages, body, body.variables(), special)
+        work = encode_chat(served, sender.tenant, body.messages, body, special)
         encoding, _ = await unless_gone(request, work)
         _check_count(served, "messages", len(encoding))
     else:
         assert body.prompt is not None
-        texts = encode(served, sender.tenant, "prompt", [body.prompt], body.add_special_tokens is not False)
+        texts = encode_texts(served, sender.tenant, "prompt", [body.prompt], body.add_special_tokens is not False)
         (encoding,) = await unless_gone(request, texts)
         _check_count(served, "prompt", len(encoding))
     tokens: list[int] = encoding.ids

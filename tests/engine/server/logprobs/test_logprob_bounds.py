@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from paternoster_engine.server.openai import logprob_bounds
+from paternoster_engine.server.openai import prompts
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 MOST = 2000
@@ -14,8 +14,8 @@ ROOM = {"max_model_len": 1024, "num_blocks": 512}
 
 @pytest.fixture(autouse=True)
 def _fewer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logprob_bounds, "MAX_TOLD_LOGPROBS", MOST)
-    monkeypatch.setattr(logprob_bounds, "LEAST_ROOM", 50)
+    monkeypatch.setattr(prompts, "MAX_CALL_LOGPROBS", MOST)
+    monkeypatch.setattr(prompts, "LEAST_ROOM", 50)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ async def test_more_is_refused(serve: Any, path: str, body: dict[str, Any], para
         ("chat/completions", CHAT | {"max_tokens": 900, "n": 4}),
     ],
 )
-async def test_so_many_are_told(serve: Any, path: str, body: dict[str, Any]) -> None:
+async def test_as_many_are_answered(serve: Any, path: str, body: dict[str, Any]) -> None:
     async with serve(**ROOM) as server:
         response = await server.client.post(f"/v1/{path}", json=body)
         assert response.status_code == 200, response.text

@@ -135,3 +135,7 @@ class TemplateFields(Body):
         lists = {"tools": tools, "documents": self.documents}
         given = {name: value for name, value in lists.items() if value}
         return self.chat_template_kwargs | given
+
+    def reasoning_variables(self, template: str) -> dict[str, Any]:
+        """Those of how much the model thinks, as ``template`` reads them: none of a body without such a field."""
+        return {}
