@@ -36,7 +36,7 @@ async def calibrate(conditions: Conditions, folder: Path, *, seconds: float) -> 
         flags = ["--output", output, "--samples", samples, "--seconds", f"{seconds:g}", "--seed", str(number)]
         processes.append(
             await asyncio.create_subprocess_exec(
-                PATERNOSTER, "bench", "calibrate", *map(str, flags), *args, stdout=asyncio.subprocess.DEVNULL
+                PATERNOSTER, "bench", "calibrate", *map(str, flags), "--", *args, stdout=asyncio.subprocess.DEVNULL
             )
         )
     codes = [await process.wait() for process in processes]

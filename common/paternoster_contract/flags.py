@@ -1,7 +1,7 @@
 """Settings that are flags of a command: two spellings of one model."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, Self, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -58,7 +58,16 @@ class Settings(BaseModel):
                 default = "" if value is None or value == {} else f" (default: {value})"
                 parser.add_argument(flag, default=None, metavar="VALUE", help=text + default)
         for name, instead in cls.removed.items():
-            parser.add_argument(_flag(name), action=_Removed, instead=instead)
+            parser.add_argument(_flag(name), action=RemovedFlag, instead=instead)
+
+    @classmethod
+    def refuse_flags(cls, parser: "argparse._ActionsContainer", instead: str, others: Collection[str] = ()) -> None:
+        """Make each flag of :meth:`add_flags` but those of ``others`` an error that states what to do ``instead``."""
+        for name, field in cls.model_fields.items():
+            if name in others:
+                continue
+            flags = (_flag(name), _flag(f"no_{name}")) if field.annotation is bool else (_flag(name),)
+            parser.add_argument(*flags, action=RemovedFlag, instead=instead)
 
     @classmethod
     def from_namespace(cls, namespace: argparse.Namespace) -> Self:
@@ -72,7 +81,7 @@ class Settings(BaseModel):
         return cls.model_validate(given)
 
 
-class _Removed(argparse.Action):
+class RemovedFlag(argparse.Action):
     """A removed flag: absent from the help; its use is an error that names the successor."""
 
     def __init__(self, *, instead: str, **kwargs: Any) -> None:

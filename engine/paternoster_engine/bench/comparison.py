@@ -58,7 +58,7 @@ class CompareSession:
     api_key: str | None
 
     @classmethod
-    def from_namespace(cls, options: argparse.Namespace, *, api_key: str | None) -> "CompareSession":
+    def from_namespace(cls, options: argparse.Namespace, args: EngineArgs, *, api_key: str | None) -> "CompareSession":
         """Check everything before anything is loaded or sent; raises :class:`ValueError`."""
         if options.repeats < 1:
             raise ValueError(f"repeats is {options.repeats}: must be at least 1")
@@ -70,13 +70,15 @@ class CompareSession:
         for name in () if options.url else names:
             if name not in MODES:
                 raise ValueError(f"modes is {options.modes}: has {name!r}: must be of {', '.join(MODES)}")
+        if options.model is not None and not options.url:
+            raise ValueError(f"model is {options.model}: must be left out without url; the engine's model follows `--`")
         paces = Pace.points(options)
         if len(paces) > 1:
             raise ValueError("request-rate and max-concurrency: must be one value each, to compare")
         check_percentiles(options.metric_percentiles)
         traffic = Traffic.from_namespace(options)
         traffic.timed(paces[0].request_rate)
-        return cls(options, traffic, paces[0], EngineArgs.from_namespace(options), names, api_key)
+        return cls(options, traffic, paces[0], args, names, api_key)
 
     def run(self) -> dict[str, list[Report]]:
         """Measure in turns, print, and return each contender's reports."""

@@ -28,7 +28,7 @@ class OfflineSession:
     goodput: Goodput | None
 
     @classmethod
-    def from_namespace(cls, options: argparse.Namespace) -> "OfflineSession":
+    def from_namespace(cls, options: argparse.Namespace, args: EngineArgs) -> "OfflineSession":
         """Check everything before the model is loaded; raises :class:`ValueError`."""
         check_percentiles(options.metric_percentiles)
         traffic = Traffic.from_namespace(options)
@@ -36,7 +36,7 @@ class OfflineSession:
         for pace in paces:
             traffic.timed(pace.request_rate)
         goodput = Goodput.parse(options.goodput) if options.goodput else None
-        return cls(options, EngineArgs.from_namespace(options), traffic, paces, goodput)
+        return cls(options, args, traffic, paces, goodput)
 
     def run(self) -> list[dict[str, Any]]:
         """Serve the traffic, print and write what was asked for, and return a result document for each pace."""

@@ -157,7 +157,7 @@ class TuneSession:
 
     @classmethod
     def from_namespace(
-        cls, options: argparse.Namespace, *, api_key: str | None, admin_key: str | None
+        cls, options: argparse.Namespace, args: EngineArgs, *, api_key: str | None, admin_key: str | None
     ) -> "TuneSession":
         """Check everything before anything is loaded or sent; raises :class:`ValueError`."""
         if not 0 <= options.preemption_target < 100:
@@ -167,7 +167,7 @@ class TuneSession:
         if options.start is not None and options.start < 1:
             raise ValueError(f"start is {options.start}: must be at least 1")
         check_percentiles(options.metric_percentiles)
-        return cls(options, Traffic.from_namespace(options), EngineArgs.from_namespace(options), api_key, admin_key)
+        return cls(options, Traffic.from_namespace(options), args, api_key, admin_key)
 
     def run(self) -> list[Report]:
         """Walk down, print and return a report for each cap; the engine keeps the cap it had."""

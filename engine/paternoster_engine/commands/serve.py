@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
 if TYPE_CHECKING:
     from paternoster_engine.engine import Engine
     from paternoster_engine.model.config import Described
@@ -54,18 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.address is not None:
-        if args.model is not None:
-            print(f"paternoster serve: MODEL is {args.address!r} and --model {args.model!r}: give one", file=sys.stderr)
-            return 2
-        args.model = model_address(args.address)
-    elif args.model is None and (names := _names_before_model(args.served_model_name or ())):
-        message = f"--served-model-name is {' '.join(names)}: must follow MODEL, or MODEL is given with --model"
-        print(f"paternoster serve: {message}", file=sys.stderr)
-        return 2
     try:
-        engine_args = EngineArgs.from_namespace(args)
-    except ValidationError as error:
+        engine_args = read_engine_args(args)
+    except ValueError as error:
         for line in flag_errors(error):
             print(f"paternoster serve: {line}", file=sys.stderr)
         return 2
@@ -84,6 +73,17 @@ def run(args: argparse.Namespace) -> int:
         return MODEL_EXIT_STATUS if isinstance(error, ModelError) else 2
     finally:
         gc.enable()
+
+
+def read_engine_args(args: argparse.Namespace) -> EngineArgs:
+    """The settings that the flags of ``paternoster serve`` give; raises ``ValueError`` naming flag and value."""
+    if args.address is not None:
+        if args.model is not None:
+            raise ValueError(f"MODEL is {args.address!r} and --model {args.model!r}: give one")
+        args.model = model_address(args.address)
+    elif args.model is None and (names := _names_before_model(args.served_model_name or ())):
+        raise ValueError(f"--served-model-name is {' '.join(names)}: must follow MODEL, or MODEL is given with --model")
+    return EngineArgs.from_namespace(args)
 
 
 def _names_before_model(given: Sequence[Sequence[str]]) -> Sequence[str]:

@@ -123,7 +123,7 @@ def test_the_design_fills_the_pool_or_the_context(config: SchedulerConfig) -> No
         (["--seconds", "0"], "seconds is 0.0: must be a number above 0"),
         (["--usd-per-hour", "-1"], "usd-per-hour is -1.0: must be at least 0"),
         (["--output", "/nowhere/at/all.yaml"], "output is /nowhere/at/all.yaml: must be in a folder that exists"),
-        (["--max-num-seqs", "0"], "--max-num-seqs is '0': input should be greater than or equal to 1"),
+        (["--", "--max-num-seqs", "0"], "--max-num-seqs is '0': input should be greater than or equal to 1"),
     ],
 )
 def test_bad_flags_are_one_clear_message(capsys, flags, complaint) -> None:
@@ -135,7 +135,7 @@ def test_the_real_engine_is_calibrated_into_a_profile(tmp_path, capsys) -> None:
     output, samples = tmp_path / "here.yaml", tmp_path / "steps.jsonl"
     flags = ["--output", output, "--samples", samples, "--seconds", "0.1", "--json", "--usd-per-hour", "0.25"]
     engine = ["--max-num-seqs", "2", "--max-batched-tokens", "32", "--max-model-len", "64", "--threads", "1"]
-    assert main(["bench", "--calibrate", *map(str, flags), *engine, "--kv-cache-memory", "4000000"]) == 0
+    assert main(["bench", "calibrate", *map(str, flags), "--", *engine, "--kv-cache-memory", "4000000"]) == 0
     printed = json.loads(capsys.readouterr().out)
     profile = yaml.safe_load(output.read_text())
     for name, value in printed["profile"]["step"].items():

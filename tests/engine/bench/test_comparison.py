@@ -52,7 +52,7 @@ def test_modes_of_the_real_engine(capsys, tmp_path) -> None:
     trace.write_text("arrival_s,prompt_tokens,output_tokens\n0,9,2\n0,5,9\n0,7,3\n0,6,8\n0,8,2\n0,4,7\n")
     engine = ["--max-num-seqs", "2", "--max-batched-tokens", "32", "--max-model-len", "64", "--threads", "1"]
     flags = ["--modes", "static,continuous", "--trace", str(trace), "--repeats", "2", "--ignore-eos", "--json"]
-    assert main(["bench", "compare", *flags, *engine, "--kv-cache-memory", "4000000"]) == 0
+    assert main(["bench", "compare", *flags, "--", *engine, "--kv-cache-memory", "4000000"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["baseline"] == "static"
     for mode, reports in document["runs"].items():
@@ -66,11 +66,12 @@ def test_modes_of_the_real_engine(capsys, tmp_path) -> None:
 async def test_two_servers_get_the_same_prompts(server, capsys) -> None:
     other = server.url.replace("127.0.0.1", "localhost")
     flags = ["--url", server.url, "--url", other, "--repeats", "2", "--num-prompts", "2", "--request-rate", "inf"]
-    command = ["bench", "compare", *flags, "--max-output-tokens", "2", "--json"]
+    command = ["bench", "compare", *flags, "--model", "other", "--max-output-tokens", "2", "--json"]
     assert await asyncio.to_thread(main, command) == 0
     assert list(json.loads(capsys.readouterr().out)["runs"]) == [server.url, other]
     prompts = [tuple(body["prompt"]) for body in server.bodies]
     assert len(prompts) == 8
+    assert {body["model"] for body in server.bodies} == {"other"}
     assert len(set(prompts)) == 4, "each repetition its own, the same for both"
 
 
@@ -82,7 +83,8 @@ async def test_two_servers_get_the_same_prompts(server, capsys) -> None:
         (["--modes", "static,greedy"], "has 'greedy': must be of continuous, dynamic, static"),
         (["--repeats", "0"], "repeats is 0: must be at least 1"),
         (["--request-rate", "1,2"], "must be one value each, to compare"),
-        (["--preemption", "auto"], "--preemption is 'auto': was removed: use 'swap'"),
+        (["--model", "m"], "model is m: must be left out without url; the engine's model follows `--`"),
+        (["--", "--preemption", "auto"], "--preemption is 'auto': was removed: use 'swap'"),
         (["--url", "http://127.0.0.1:1"], "url is http://127.0.0.1:1: must be two or more that differ"),
     ],
 )

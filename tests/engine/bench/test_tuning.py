@@ -97,7 +97,7 @@ def test_where_the_admin_api_is_unless_told(url: str, admin_url: str) -> None:
         (["--start", "0"], "start is 0: must be at least 1"),
         (["--preemption-target", "100"], "preemption-target is 100.0: must be a percentage"),
         (["--decrease-percent", "95"], "decrease-percent is 95: must be 1 to 90"),
-        (["--max-batched-tokens", "x"], "--max-batched-tokens is 'x'"),
+        (["--", "--max-batched-tokens", "x"], "--max-batched-tokens is 'x'"),
     ],
 )
 async def test_bad_flags_are_one_clear_message(server, capsys, flags, complaint) -> None:

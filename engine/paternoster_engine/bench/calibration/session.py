@@ -34,7 +34,7 @@ class CalibrationSession:
     engine_args: EngineArgs
 
     @classmethod
-    def from_namespace(cls, options: argparse.Namespace) -> "CalibrationSession":
+    def from_namespace(cls, options: argparse.Namespace, engine_args: EngineArgs) -> "CalibrationSession":
         """Check the flags before the model is loaded; raises :class:`ValueError`."""
         for name in ("seconds", "ttft_ms", "itl_ms"):
             if not 0 < getattr(options, name) < float("inf"):
@@ -45,7 +45,7 @@ class CalibrationSession:
             path = getattr(options, name)
             if path and not Path(path).absolute().parent.is_dir():
                 raise ValueError(f"{name} is {path}: must be in a folder that exists")
-        return cls(options, EngineArgs.from_namespace(options))
+        return cls(options, engine_args)
 
     def run(self) -> StepCostFit:
         """Load, measure, fit, write the profile, print."""

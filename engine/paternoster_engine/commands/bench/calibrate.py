@@ -2,8 +2,8 @@
 
 import argparse
 
-from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.commands.bench.outcome import finish
+from paternoster_engine.commands.bench.serve_flags import add_serve_flags, read_serve_flags
 
 HELP = "time the engine's steps on this machine and write a hardware profile for `paternoster simulate --profile`"
 
@@ -32,14 +32,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--itl-ms", type=float, default=500.0, metavar="MS", help="the profile's objective (default: 500)"
     )
-    EngineArgs.add_flags(parser.add_argument_group("engine, as for `paternoster serve`"))
+    add_serve_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     def session() -> int:
         from paternoster_engine.bench.calibration.session import CalibrationSession
 
-        CalibrationSession.from_namespace(args).run()
+        engine_args = read_serve_flags("paternoster bench calibrate", args.serve_flags)
+        CalibrationSession.from_namespace(args, engine_args).run()
         return 0
 
     return finish("paternoster bench calibrate", session)

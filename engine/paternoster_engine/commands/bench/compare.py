@@ -4,8 +4,8 @@ import argparse
 import os
 
 from paternoster_contract.labels import API_KEY_ENV
-from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.commands.bench.outcome import finish
+from paternoster_engine.commands.bench.serve_flags import add_serve_flags, read_serve_flags
 from paternoster_engine.commands.traffic_flags import add_pace_flags, add_traffic_flags
 
 HELP = "modes of the engine, or servers, on the same requests in turns: ratios with their spread"
@@ -21,6 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url", action="append", metavar="URL", help="a running server instead; twice or more, the first the baseline"
     )
+    parser.add_argument(
+        "--model", metavar="NAME", help="with --url: the served model (default: the first of /v1/models)"
+    )
     parser.add_argument("--repeats", type=int, default=3, metavar="N", help="runs of each, in turns (default: 3)")
     parser.add_argument(
         "--timeout", type=float, default=600.0, metavar="S", help="a request without an end by then is lost"
@@ -29,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save-result", metavar="FILE", help="write the result document")
     add_pace_flags(parser)
     add_traffic_flags(parser)
-    EngineArgs.add_flags(parser.add_argument_group("engine, as for `paternoster serve`"))
+    add_serve_flags(parser, own=("model",))
     parser.set_defaults(metric_percentiles=[99.0])
     parser.epilog = f"The key in ${API_KEY_ENV} is sent as a bearer token. Exit code 1 if any request was lost."
 
@@ -39,8 +42,9 @@ def run(args: argparse.Namespace) -> int:
         from paternoster_engine.bench.client import ServerError
         from paternoster_engine.bench.comparison import CompareSession
 
+        engine_args = read_serve_flags("paternoster bench compare", args.serve_flags)
         try:
-            runs = CompareSession.from_namespace(args, api_key=os.environ.get(API_KEY_ENV)).run()
+            runs = CompareSession.from_namespace(args, engine_args, api_key=os.environ.get(API_KEY_ENV)).run()
         except ServerError as error:
             raise ValueError(str(error)) from error
         return 1 if any(report["lost"] for reports in runs.values() for report in reports) else 0

@@ -2,8 +2,8 @@
 
 import argparse
 
-from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.commands.bench.outcome import finish
+from paternoster_engine.commands.bench.serve_flags import add_serve_flags, read_serve_flags
 from paternoster_engine.commands.traffic_flags import add_pace_flags, add_report_flags, add_traffic_flags
 
 HELP = "the same traffic through an engine in this process, with no HTTP around it"
@@ -13,14 +13,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_pace_flags(parser)
     add_traffic_flags(parser)
     add_report_flags(parser)
-    EngineArgs.add_flags(parser.add_argument_group("engine, as for `paternoster serve`"))
+    add_serve_flags(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     def session() -> int:
         from paternoster_engine.bench.offline_session import OfflineSession
 
-        reports = OfflineSession.from_namespace(args).run()
+        engine_args = read_serve_flags("paternoster bench offline", args.serve_flags)
+        reports = OfflineSession.from_namespace(args, engine_args).run()
         return 1 if any(report["lost"] for report in reports) else 0
 
     return finish("paternoster bench offline", session)

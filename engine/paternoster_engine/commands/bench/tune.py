@@ -4,8 +4,8 @@ import argparse
 import os
 
 from paternoster_contract.labels import ADMIN_KEY_ENV, ADMIN_PORT, API_KEY_ENV
-from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.commands.bench.outcome import finish
+from paternoster_engine.commands.bench.serve_flags import add_serve_flags, read_serve_flags
 from paternoster_engine.commands.traffic_flags import add_traffic_flags
 
 HELP = "walk max_num_seqs down until preemptions stay under their target, and show what each value costs"
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print all reports as one JSON document")
     add_traffic_flags(parser)
-    EngineArgs.add_flags(parser.add_argument_group("engine, as for `paternoster serve`"))
+    add_serve_flags(parser)
     parser.set_defaults(max_concurrency=None, metric_percentiles=[99.0])
     parser.epilog = (
         f"The keys in ${API_KEY_ENV} and ${ADMIN_KEY_ENV} are sent as bearer tokens. Exit code 1 if no value was low "
@@ -50,8 +50,9 @@ def run(args: argparse.Namespace) -> int:
         from paternoster_engine.bench.tuning import TuneSession
 
         keys = {"api_key": os.environ.get(API_KEY_ENV), "admin_key": os.environ.get(ADMIN_KEY_ENV)}
+        engine_args = read_serve_flags("paternoster bench tune", args.serve_flags)
         try:
-            reports = TuneSession.from_namespace(args, **keys).run()
+            reports = TuneSession.from_namespace(args, engine_args, **keys).run()
         except ServerError as error:
             raise ValueError(str(error)) from error
         return 0 if reports[-1]["preemption_rate"] * 100 <= args.preemption_target else 1
