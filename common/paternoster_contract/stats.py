@@ -54,6 +54,7 @@ class EngineStats(BaseModel):
         max_length=128, description="random per process start: tells a counter reset from a slow minute"
     )
     model: str = Field(max_length=LONGEST_NAME)
+    engine_version: str = Field(default="", max_length=64, description="empty from an engine that does not tell")
     state: EngineState
     started_at: Seconds = Field(description="seconds since the epoch")
     start_seconds: dict[StartPart, Annotated[float, Field(ge=0, le=1e9)]] = Field(

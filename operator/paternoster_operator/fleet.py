@@ -11,6 +11,8 @@ from paternoster_operator.autoscaling.autoscaler import Autoscaler
 from paternoster_operator.autoscaling.decision import REPLICAS, Decision, LoopDecision
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.cluster.pod_events import EventReader
+from paternoster_operator.engines.adapter import EngineAdapter
+from paternoster_operator.engines.catalogue import ADAPTERS, PATERNOSTER
 from paternoster_operator.observe import Observed
 from paternoster_operator.report.history import History
 from paternoster_operator.report.startup import StartupTimes
@@ -49,6 +51,11 @@ class Fleet:
     """Loops that only another replica can help, as of their last decisions."""
     load_written: float = float("-inf")
     """When the load in the status was last written, on the operator's clock."""
+
+    @property
+    def adapter(self) -> EngineAdapter:
+        """Of the engine that its manifest names."""
+        return PATERNOSTER if self.resource is None else ADAPTERS[self.resource.spec.engine.runtime.type]
 
     @classmethod
     def begin(cls, resource: LLMDeployment) -> "Fleet":

@@ -153,7 +153,7 @@ class Reconciler:
         urls = {pod.name: pod.admin_url for pod in observed.answering if pod.admin_url is not None}
         fetching = observed.fetching if resource.spec.model.remote else ()
         (stats, faults), fleet.gateways, downloads = await asyncio.gather(
-            self._scraper.engines(urls),
+            self._scraper.engines(urls, fleet.adapter, fleet.admin_keys),
             self._scraper.gateways(),
             self._scraper.downloads({pod.name: pod.admin_url for pod in fetching if pod.admin_url is not None}),
         )
@@ -300,8 +300,8 @@ class Reconciler:
             )
             limits = LiveConfigPatch(live_cap=cap, token_budget=budget, max_queue_milliseconds=wait)
             if limits != present:
-                calls.append(self._scraper.set_limits(pod.admin_url, limits, fleet.admin_keys))
-            if pod.drain_wanted != (stats.state is EngineState.DRAINING):
+                calls.append(self._scraper.set_limits(pod.admin_url, limits, fleet.admin_keys, fleet.adapter))
+            if fleet.adapter.kind.capabilities.drain and pod.drain_wanted != (stats.state is EngineState.DRAINING):
                 calls.append(self._scraper.set_drained(pod.admin_url, pod.drain_wanted, fleet.admin_keys))
         await asyncio.gather(*calls)
 

@@ -17,6 +17,14 @@ from paternoster_operator.api.types.fields import Document
 from paternoster_operator.api.types.scheduling import TopologySpread
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.engine_args import ALONE, Installation, engine_args
+from paternoster_operator.desired.foreign_engine import (
+    HEALTH,
+    foreign_container,
+    is_foreign,
+    plugin_containers,
+    plugin_mounts,
+    plugin_volumes,
+)
 from paternoster_operator.desired.key_volumes import key_mounts, key_volumes
 from paternoster_operator.desired.model_fetch import engine_env, fetch_containers
 from paternoster_operator.desired.model_source import model_mounts, model_volumes, pull_secrets
@@ -85,12 +93,16 @@ def _pod_spec(resource: LLMDeployment, installation: Installation) -> dict[str, 
             "fsGroup": 65532,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "initContainers": fetch_containers(spec, installation.fetch_image, _security()),
+        "initContainers": [
+            *fetch_containers(spec, installation.fetch_image, _security()),
+            *plugin_containers(spec, installation.fetch_image, _security()),
+        ],
         "containers": [_container(resource, installation)],
         "volumes": [
             {"name": TMP_VOLUME, "emptyDir": scratch_volume(spec)},
             *key_volumes(resource, behind_gateway=installation.behind_gateway),
             *model_volumes(spec),
+            *plugin_volumes(spec),
             *_shared_memory(spec, {"name": SHARED_MEMORY_VOLUME, "emptyDir": shared_memory_volume()}),
         ],
         "topologySpreadConstraints": spread(resource),
@@ -119,11 +131,37 @@ def _dump(parts: Sequence[Document]) -> list[dict[str, Any]]:
 
 
 def _container(resource: LLMDeployment, installation: Installation) -> dict[str, Any]:
-    engine = resource.spec.engine
+    spec = resource.spec
+    foreign = is_foreign(spec)
+    ready, health = (HEALTH, HEALTH) if foreign else (paths.READY, paths.HEALTH)
+    process = foreign_container(resource, installation) if foreign else _own_process(resource, installation)
     container = {
         "name": labels.ENGINE_CONTAINER,
+        **process,
+        "startupProbe": _probe(ready, period=2, failures=math.ceil(startup_timeout(spec) / 2)),
+        "readinessProbe": _probe(ready, period=2, failures=2),
+        "livenessProbe": _probe(health, period=10, failures=6),
+        # The last lines of a failed engine's log: the operator reports them.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        "resources": build_resources(spec),
+        "securityContext": _security(),
+        "volumeMounts": [
+            {"name": TMP_VOLUME, "mountPath": TMP_FOLDER},
+            *key_mounts(resource, behind_gateway=installation.behind_gateway),
+            *model_mounts(spec),
+            *plugin_mounts(spec),
+            *_shared_memory(spec, {"name": SHARED_MEMORY_VOLUME, "mountPath": SHARED_MEMORY_FOLDER}),
+        ],
+    }
+    return {name: value for name, value in container.items() if value != []}
+
+
+def _own_process(resource: LLMDeployment, installation: Installation) -> dict[str, Any]:
+    """Image, command and ports of our own engine."""
+    return {
         "image": _image(resource.spec, installation),
-        "imagePullPolicy": engine.image_pull_policy.value,
+        "imagePullPolicy": resource.spec.engine.image_pull_policy.value,
         "command": ["paternoster", "serve"],
         "args": engine_args(resource, installation).to_flags(),
         "env": engine_env(resource.spec),
@@ -131,22 +169,7 @@ def _container(resource: LLMDeployment, installation: Installation) -> dict[str,
             {"name": labels.ENGINE_PORT_NAME, "containerPort": labels.ENGINE_PORT, "protocol": "TCP"},
             {"name": labels.ADMIN_PORT_NAME, "containerPort": labels.ADMIN_PORT, "protocol": "TCP"},
         ],
-        "startupProbe": _probe(paths.READY, period=2, failures=math.ceil(startup_timeout(resource.spec) / 2)),
-        "readinessProbe": _probe(paths.READY, period=2, failures=2),
-        "livenessProbe": _probe(paths.HEALTH, period=10, failures=6),
-        # The last lines of a failed engine's log: the operator reports them.
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
-        "resources": build_resources(resource.spec),
-        "securityContext": _security(),
-        "volumeMounts": [
-            {"name": TMP_VOLUME, "mountPath": TMP_FOLDER},
-            *key_mounts(resource, behind_gateway=installation.behind_gateway),
-            *model_mounts(resource.spec),
-            *_shared_memory(resource.spec, {"name": SHARED_MEMORY_VOLUME, "mountPath": SHARED_MEMORY_FOLDER}),
-        ],
     }
-    return {name: value for name, value in container.items() if value != []}
 
 
 def _security() -> dict[str, Any]:

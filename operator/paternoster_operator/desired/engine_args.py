@@ -7,11 +7,13 @@ from typing import Any
 from paternoster_contract import labels
 from paternoster_contract.quantity import quantity
 from paternoster_contract.settings.engine_args import EngineArgs
+from paternoster_contract.settings.scheduling import OrderName
 from paternoster_operator.api.types.engine import Engine
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.key_volumes import ADMIN, API, key_folder, key_sources
 from paternoster_operator.desired.model_source import engine_source
 from paternoster_operator.desired.resources import gpus
+from paternoster_operator.engines.adapter import RuntimeType
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> 
         device="cuda" if devices else "auto",
         threads=_threads(spec),
         tensor_parallel_size=max(1, devices),
-        order=spec.engine.order or ("fair-share" if spec.security.api_keys else None),
+        order=spec.engine.order or _default_order(spec),
         drain_timeout=spec.drain.timeout_seconds,
         vllm_metrics=installation.vllm_metrics if spec.engine.vllm_metrics is None else spec.engine.vllm_metrics,
         **_engine_settings(spec.engine),
@@ -107,6 +109,12 @@ def _engine_settings(engine: Engine) -> dict[str, Any]:
         "tenant_token_burst": tenants.token_burst,
         "tenant_weights": {weight.name: weight.percent / 100 for weight in tenants.weights},
     }
+
+
+def _default_order(spec: LLMDeploymentSpec) -> OrderName | None:
+    """Tenants share fairly where keys name them; vLLM has no tenants, and its gateways hold them to their quotas."""
+    ours = spec.engine.runtime.type is RuntimeType.PATERNOSTER
+    return "fair-share" if spec.security.api_keys and ours else None
 
 
 def _threads(spec: LLMDeploymentSpec) -> int | None:

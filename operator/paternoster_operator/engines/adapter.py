@@ -1,4 +1,4 @@
-"""What the operator needs of an engine, whichever it is: one protocol, one file an engine."""
+"""What the operator needs of an engine, whichever it is: what it is started with, and how it is read and steered."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -75,11 +75,16 @@ class Capabilities:
     """Whether it can be drained without ending."""
 
 
-class EngineAdapter(Protocol):
-    """All that differs between engines."""
+class EngineKind(Protocol):
+    """What is fixed of an engine: how it is started, what it cannot honour, what it can do."""
 
     @property
     def type(self) -> RuntimeType: ...
+
+    @property
+    def actuator(self) -> str:
+        """What moves its limits: AdminAPI or Plugin."""
+        ...
 
     @property
     def capabilities(self) -> Capabilities: ...
@@ -89,17 +94,24 @@ class EngineAdapter(Protocol):
         """The fields that it cannot honour."""
         ...
 
-    @property
-    def stats_requests(self) -> Sequence[StatsRequest]:
-        """What :meth:`parse_stats` needs, in its order."""
-        ...
-
     def launch(self, settings: EngineArgs, args: Sequence[str] = ()) -> Launch:
         """The process of an engine with ``settings``; ``args`` are further flags of its own."""
         ...
 
     def find_owned_flags(self, args: Sequence[str]) -> list[str]:
         """What is wrong with ``args``: a line for each flag that a field of the resource, or the operator, sets."""
+        ...
+
+
+class EngineAdapter(Protocol):
+    """How a running engine is read and steered."""
+
+    @property
+    def kind(self) -> EngineKind: ...
+
+    @property
+    def stats_requests(self) -> Sequence[StatsRequest]:
+        """What :meth:`parse_stats` needs, in its order."""
         ...
 
     def parse_stats(self, answers: Sequence[bytes], now: float) -> EngineStats:

@@ -7,6 +7,6 @@ from paternoster_operator.engines.paternoster import PaternosterAdapter
 from paternoster_operator.engines.vllm import VllmAdapter
 
 ADAPTERS: Mapping[RuntimeType, EngineAdapter] = {
-    adapter.type: adapter for adapter in (PaternosterAdapter(), VllmAdapter())
+    adapter.kind.type: adapter for adapter in (PaternosterAdapter(), VllmAdapter())
 }
 PATERNOSTER = ADAPTERS[RuntimeType.PATERNOSTER]

@@ -22,19 +22,27 @@ LONGEST_STATS = 64 * 2**10
 """Bytes of ``/stats``."""
 
 
-class PaternosterAdapter:
+class PaternosterKind:
     """The engine of this project."""
 
     type = RuntimeType.PATERNOSTER
+    actuator = "AdminAPI"
     capabilities = Capabilities(live_cap=True, token_budget=True, queue_limit=True, step_costs=True, drain=True)
     refusals: Sequence[Refusal] = ()
-    stats_requests = (StatsRequest(paths.STATS, LONGEST_STATS),)
 
     def launch(self, settings: EngineArgs, args: Sequence[str] = ()) -> Launch:
         return Launch(["paternoster", "serve"], [*settings.to_flags(), *args])
 
     def find_owned_flags(self, args: Sequence[str]) -> list[str]:
-        return [f"{args[0]!r} must not be here: use engine.extraArgs"] if args else []
+        """None: a rule refuses ``args`` of any kind."""
+        return []
+
+
+class PaternosterAdapter:
+    """It answers with the contract's own documents."""
+
+    kind = PaternosterKind()
+    stats_requests = (StatsRequest(paths.STATS, LONGEST_STATS),)
 
     def parse_stats(self, answers: Sequence[bytes], now: float) -> EngineStats:
         try:

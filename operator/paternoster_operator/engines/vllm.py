@@ -11,17 +11,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from paternoster_contract.admin import LiveConfigPatch
-from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_operator.engines.adapter import (
-    Capabilities,
-    Launch,
     LimitsCall,
-    RuntimeType,
     StatsRequest,
     StatsUnavailable,
 )
-from paternoster_operator.engines.vllm_arguments import REFUSALS, build_env, build_flags, find_owned_flags
+from paternoster_operator.engines.vllm_arguments import VllmKind
 from paternoster_operator.engines.vllm_metrics import LONGEST_METRICS, read_metrics
 
 LIMITS_PATH = "/paternoster/limits"
@@ -37,19 +33,11 @@ _FROM_PLUGIN = (
 class VllmAdapter:
     """Any image or program with a vLLM of a version that :mod:`~paternoster_operator.engines.vllm_metrics` lists."""
 
-    type = RuntimeType.VLLM
-    capabilities = Capabilities(live_cap=True, token_budget=True, queue_limit=False, step_costs=False, drain=False)
-    refusals = REFUSALS
+    kind = VllmKind()
     stats_requests = (
         StatsRequest(LIMITS_PATH, LONGEST_REPORT, needs_key=True),
         StatsRequest("/metrics", LONGEST_METRICS),
     )
-
-    def launch(self, settings: EngineArgs, args: Sequence[str] = ()) -> Launch:
-        return Launch(["vllm", "serve"], [*build_flags(settings), *args], build_env(settings))
-
-    def find_owned_flags(self, args: Sequence[str]) -> list[str]:
-        return find_owned_flags(args)
 
     def parse_stats(self, answers: Sequence[bytes], now: float) -> EngineStats:
         report = _read_report(answers[0])
@@ -61,6 +49,7 @@ class VllmAdapter:
             **{name: report[name] for name in _FROM_PLUGIN},
             **metrics.counters,
             "model": metrics.model,
+            "engine_version": report["version"],
             "state": EngineState.READY,
             "time": now,
             # The core answered between two steps.

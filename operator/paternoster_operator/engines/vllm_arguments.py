@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_operator.engines.adapter import Refusal
+from paternoster_operator.engines.adapter import Capabilities, Launch, Refusal, RuntimeType
 
 MIDDLEWARE = "paternoster_vllm.middleware.LimitsMiddleware"
 ADMIN_KEYS_ENV = "PATERNOSTER_VLLM_ADMIN_KEYS"
@@ -48,6 +48,9 @@ ELSEWHERE: Mapping[str, str] = {
     "api_keys": "the plugin reads the folder of keys",
     "admin_keys": "the plugin reads the folder of keys",
     "admin_port": "the plugin answers on the API's port",
+    "kv_events_config": "use `engine.runtime.args`, as `--kv-events-config`: the events are the same",
+    "tool_template": "vLLM renders tools by the model's own template alone",
+    "parse_special_tokens": "vLLM always lets what is spelled like a control token be one",
     "allowed_origins": "pages call gateways, which have their own",
     "identity_header": "gateways check clients; vLLM has no tenants",
     "device": "the build of vLLM decides",
@@ -55,7 +58,6 @@ ELSEWHERE: Mapping[str, str] = {
     "live_cap": "the operator sets it live, through the plugin",
     "token_budget": "the operator sets it live, through the plugin",
     "cache_isolation": "Tenant is refused where clients have keys of their own and the prefix cache is on",
-    "vllm_metrics": "vLLM always exports them",
 }
 """Settings that are no flag, and what becomes of them."""
 
@@ -77,7 +79,6 @@ _HTTP: Mapping[str, int] = {
 }
 REFUSALS: tuple[Refusal, ...] = (
     Refusal("model.toolParser", ["auto", "none"], _ITS_PARSERS),
-    Refusal("model.toolTemplate", ["auto", "none"], "vLLM renders tools by the model's own template"),
     Refusal("model.reasoningParser", ["auto", "none"], _ITS_PARSERS),
     Refusal("model.task", [None, "generate"], "only generation is supported on vLLM yet"),
     Refusal("model.pooling", None, "only generation is supported on vLLM yet"),
@@ -87,12 +88,11 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal("engine.quantization", "auto", "vLLM reads it from the model: use engine.runtime.args, as --quantization"),
     Refusal("engine.batchInvariant", False, "use engine.runtime.env, as VLLM_BATCH_INVARIANT, where the GPU has it"),
     Refusal("engine.kvCacheDtype", ["auto", "fp8"], "vLLM has no int8 with a scale for each token and head"),
-    Refusal("engine.parseSpecialTokens", False, "vLLM always does so, and cannot be kept from it"),
     Refusal("engine.disableAnyWhitespace", False, "use engine.runtime.args, as --structured-outputs-config"),
     Refusal("engine.order", [None, "fcfs", "priority"], _NO_TENANTS),
     Refusal("engine.minPriority", 0, "vLLM believes any priority of a request"),
     Refusal("engine.maxPriority", 1000, "vLLM believes any priority of a request"),
-    Refusal("engine.vllmMetrics", [None, True], "vLLM always exports them"),
+    Refusal("engine.vllmMetrics", [None, True], "vLLM always exports its metrics"),
     Refusal("engine.scheduling.prefillFirst", False, "vLLM always mixes prompts with single tokens"),
     Refusal("engine.scheduling.awaitPrefix", True, "vLLM has no such choice"),
     Refusal("engine.scheduling.admission", "greedy", "vLLM has no such choice"),
@@ -197,3 +197,18 @@ def _describe_owned(word: str) -> str | None:
         return None
     why = f"use {OWNED[owned]}" if owned in OWNED else OPERATORS[owned]
     return f"{word.partition('=')[0][:60]} must not be here: {why}"
+
+
+class VllmKind:
+    """vLLM with the plugin, of a version with ``--max-num-active-seqs`` and ``--max-num-queued-reqs``."""
+
+    type = RuntimeType.VLLM
+    actuator = "Plugin"
+    capabilities = Capabilities(live_cap=True, token_budget=True, queue_limit=False, step_costs=False, drain=False)
+    refusals = REFUSALS
+
+    def launch(self, settings: EngineArgs, args: Sequence[str] = ()) -> Launch:
+        return Launch(["vllm", "serve"], [*build_flags(settings), *args], build_env(settings))
+
+    def find_owned_flags(self, args: Sequence[str]) -> list[str]:
+        return find_owned_flags(args)

@@ -11,7 +11,9 @@ from uuid import uuid4
 
 from paternoster_contract.labels import ADMIN_PORT_NAME, DELETION_COST, ENGINE_PORT_NAME, MODELS_ENV
 from paternoster_contract.supervise import supervise
+from paternoster_operator.desired.foreign_engine import PLUGIN_FOLDER, PLUGIN_VOLUME
 from paternoster_operator.desired.model_fetch import OFFLINE_ENV
+from paternoster_operator.engines.vllm_plugin import write_plugin
 from paternoster_operator.local.ports import HOST, PortPool, ReservedPort
 from paternoster_operator.local.probe import Probes
 from paternoster_operator.local.program import Launch, Program, find_program
@@ -19,8 +21,8 @@ from paternoster_operator.local.secrets import MountedSecrets
 
 _PORT_FLAGS = {ENGINE_PORT_NAME: ("--port", "--fd"), ADMIN_PORT_NAME: ("--admin-port", "--admin-fd")}
 """By name of the container's port: the flag that says its number, and the one that names the bound socket."""
-_OF_INIT_CONTAINERS = (MODELS_ENV, OFFLINE_ENV)
-"""Variables of an engine whose model another container has fetched: here it fetches for itself."""
+_OF_CONTAINERS = (MODELS_ENV, OFFLINE_ENV, "HOME", "USER")
+"""Variables for a container alone: here an engine fetches its model itself, and has this user's home."""
 
 
 class LocalPod:
@@ -152,16 +154,23 @@ class LocalPod:
         """The container's command on this machine, on bound ports that it inherits. Raises ``OSError``."""
         command = [*self._container["command"], *self._container.get("args", [])]
         mounted = self._secrets.mount(self.name, self._metadata["namespace"], self._spec)
+        if any(volume["name"] == PLUGIN_VOLUME for volume in self._spec["volumes"]):
+            mounted[PLUGIN_FOLDER] = str(self._secrets.folder(self.name, PLUGIN_VOLUME))
+            write_plugin(Path(mounted[PLUGIN_FOLDER]))
         flags = [mounted.get(word, word) for word in _without(command[1:], ("--host", "--port", "--admin-port"))]
+        # An engine without an admin port is not ours: it binds its port itself, beside the socket that reserves it.
+        inherits = any(named["name"] == ADMIN_PORT_NAME for named in self._container["ports"])
         for named in self._container["ports"]:
             port = self._ports.get(named["name"]) or self._ports.setdefault(named["name"], self._pool.acquire())
             named["containerPort"] = port.number
             number, socket = _PORT_FLAGS[named["name"]]
-            flags += [number, str(port.number), socket, str(port.fileno())]
+            flags += [number, str(port.number), *([socket, str(port.fileno())] if inherits else [])]
         given = {entry["name"]: entry["value"] for entry in self._container.get("env", []) if "value" in entry}
-        own = {name: value for name, value in given.items() if name not in _OF_INIT_CONTAINERS}
+        own = {name: mounted.get(value, value) for name, value in given.items() if name not in _OF_CONTAINERS}
         env = self._secrets.temporary | own
         ports = list(self._ports.values())
+        if not inherits:
+            ports[0].share()
         return Launch([find_program(command[0]), *flags, "--host", HOST], env, ports[0].url, ports)
 
 

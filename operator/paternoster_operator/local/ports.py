@@ -28,6 +28,13 @@ class ReservedPort:
     def fileno(self) -> int:
         return self._socket.fileno()
 
+    def share(self) -> None:
+        """Let a program bind it that cannot inherit a socket.
+
+        Until that program listens, another user's program could bind the port in its place.
+        """
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+
     def refuse(self) -> None:
         """The program has ended: refuse clients until the next run listens, unless they are to wait for it."""
         if not self._waits:

@@ -29,7 +29,7 @@ class MountedSecrets:
         projected = {volume["name"] for volume in spec.get("volumes", ()) if "projected" in volume}
         mounts = spec["containers"][0].get("volumeMounts", ())
         return {
-            mount["mountPath"]: str(self._folder(pod, mount["name"])) for mount in mounts if mount["name"] in projected
+            mount["mountPath"]: str(self.folder(pod, mount["name"])) for mount in mounts if mount["name"] in projected
         }
 
     @property
@@ -54,7 +54,8 @@ class MountedSecrets:
             shutil.rmtree(self._root, ignore_errors=True)
             self._root = None
 
-    def _folder(self, pod: str, volume: str) -> Path:
+    def folder(self, pod: str, volume: str) -> Path:
+        """Where a volume of a pod is, whose files go with the pod."""
         if self._root is None:
             self._root = Path(tempfile.mkdtemp(prefix="paternoster-secrets-", dir=self._private))
         return self._root / pod / volume
@@ -66,7 +67,7 @@ class MountedSecrets:
                 secret = source["secret"]
                 data = self._read(Key(namespace, secret["name"])) or {}
                 for item in secret["items"]:
-                    write_privately(self._folder(pod, volume["name"]) / item["path"], data.get(item["key"]))
+                    write_privately(self.folder(pod, volume["name"]) / item["path"], data.get(item["key"]))
 
 
 def write_privately(file: Path, content: str | None) -> None:

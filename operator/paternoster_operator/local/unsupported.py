@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from paternoster_contract.labels import MODELS_ENV
 from paternoster_operator.api.pod.template import PodTemplate
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
+from paternoster_operator.desired.foreign_engine import is_foreign
 from paternoster_operator.desired.model_source import model_claim
 from paternoster_sources.address import IN_REGISTRY
 
@@ -33,7 +34,14 @@ def _unused(spec: LLMDeploymentSpec) -> Iterator[tuple[str, str]]:
 
 def refused(resources: Iterable[LLMDeployment]) -> list[str]:
     """A line for each part without which an engine cannot be: field, value and what is allowed."""
-    return [
+    resources = list(resources)
+    without_program = [
+        f"{resource.metadata.name}: spec.engine.runtime.command: is unset: must name the program on this machine, "
+        "which runs no images"
+        for resource in resources
+        if is_foreign(resource.spec) and not resource.spec.engine.runtime.command
+    ]
+    return without_program + [
         f"{resource.metadata.name}: spec.model.source: is {resource.spec.model.source!r}: must be another than "
         f"{instead}"
         for resource in resources

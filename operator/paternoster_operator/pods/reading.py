@@ -26,7 +26,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
     return PodView(
         name=metadata["name"],
         url=_url(spec, status, labels.ENGINE_PORT_NAME),
-        admin_url=_url(spec, status, labels.ADMIN_PORT_NAME),
+        admin_url=_url(spec, status, labels.ADMIN_PORT_NAME) or _url(spec, status, labels.ENGINE_PORT_NAME),
         phase=status.get("phase", "Pending"),
         ready=ready.get("status") == "True",
         deleting="deletionTimestamp" in metadata,

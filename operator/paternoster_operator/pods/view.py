@@ -63,7 +63,7 @@ class PodView:
     missing_claim: str = ""
     """Name of the template that one of its resource claims has not been made from yet; empty where all are."""
     admin_url: str | None = None
-    """As ``url``, of its engine's admin port."""
+    """As ``url``, of its engine's admin port; ``url`` where the engine answers the operator on its one port."""
     drain_wanted: bool = False
     """Whether an annotation asks the pod to admit no more requests."""
     drained_since: str | None = None

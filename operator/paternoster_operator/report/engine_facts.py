@@ -1,11 +1,21 @@
 """What the serving engines of a fleet have in common, from their last reports. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from pydantic.alias_generators import to_camel
 
 from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.stats import EngineStats
+from paternoster_operator.engines.adapter import Capabilities, EngineKind
+
+
+def describe_engine(kind: EngineKind, version: str) -> dict[str, Any]:
+    """``status.engine``: which engine it is, and what the operator can do with it."""
+    able = {to_camel(field.name) for field in fields(Capabilities) if getattr(kind.capabilities, field.name)}
+    described = {"type": str(kind.type), "actuator": kind.actuator, "capabilities": sorted(able)}
+    return {**described, **({"version": version} if version else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +34,8 @@ class EngineFacts:
     """Tokens of a block."""
     max_model_len: int = 0
     """Longest prompt plus output, tokens."""
+    version: str = ""
+    """Of the engine's program; empty where engines differ."""
     default_parameters: DefaultParameters | None = None
     """Sampling settings on which all agree; None where none reports any."""
 
@@ -40,5 +52,6 @@ class EngineFacts:
             kv_blocks=min(report.kv_blocks for report in reports),
             kv_block_size=min(report.kv_block_size for report in reports),
             max_model_len=min(report.max_model_len for report in reports),
+            version=versions.pop() if len(versions := {report.engine_version for report in reports}) == 1 else "",
             default_parameters=DefaultParameters.common(report.default_parameters for report in reports),
         )

@@ -9,11 +9,12 @@ from paternoster_operator.autoscaling.policy import ReplicaPolicy
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.step_model import StepModel
 from paternoster_operator.desired.ownership import selector
+from paternoster_operator.engines.kinds import KINDS
 from paternoster_operator.observe import Observed
 from paternoster_operator.report.conditions import Access, Condition, find_conditions, stamped
 from paternoster_operator.report.default_parameters import write_default_parameters
 from paternoster_operator.report.economics import economics
-from paternoster_operator.report.engine_facts import EngineFacts
+from paternoster_operator.report.engine_facts import EngineFacts, describe_engine
 from paternoster_operator.report.other_installation import find_other_installation
 
 LOAD_REFRESH_SECONDS = 60
@@ -68,6 +69,7 @@ def build_status(
         "endpoint": endpoint,
         "servedModel": access.names[0] if access.names else "",
         "servedAliases": list(access.names[1:]),
+        "engine": describe_engine(KINDS[resource.spec.engine.runtime.type], engines.version),
         "maxModelLen": engines.max_model_len or previous.get("maxModelLen", 0),
         "concurrency": {
             "capacity": engines.capacity,

@@ -11,6 +11,7 @@ from tests.operator.api.rule_lines import rule_of
 
 from paternoster_operator.api.manifest import InvalidManifest, load, load_secrets, parse
 from paternoster_operator.api.rules import OBJECT_RULES, SPEC_RULES
+from paternoster_operator.api.runtime_rules import RUNTIME_RULES
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -33,7 +34,8 @@ def test_a_fault_is_one_clear_line(document: Document, spec: dict[str, Any], exp
 
 def test_every_rule_is_broken_by_some_manifest() -> None:
     broken = {rule_of(line) for _, line in BROKEN_RULES}
-    assert [rule for rule in SPEC_RULES if rule not in broken] == []
+    others = [rule for rule in SPEC_RULES if rule not in RUNTIME_RULES]
+    assert [rule for rule in others if rule not in broken] == [], "those of runtimes have a golden file"
     assert {rule.field for rule in OBJECT_RULES} == {"metadata.name"}, "names have a test of their own"
 
 

@@ -5,14 +5,13 @@ import pytest
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_operator.api.extra_args import fields_of_settings
 from paternoster_operator.api.types.engine import Engine
-from paternoster_operator.engines.vllm import VllmAdapter
-from paternoster_operator.engines.vllm_arguments import ELSEWHERE, FLAGS, OWNED, REFUSALS, find_owned_flags
+from paternoster_operator.engines.vllm_arguments import ELSEWHERE, FLAGS, OWNED, REFUSALS, VllmKind, find_owned_flags
 
 MIDDLEWARE = ["--middleware", "paternoster_vllm.middleware.LimitsMiddleware"]
 
 
 def launched(**settings: object) -> list[str]:
-    return list(VllmAdapter().launch(EngineArgs.model_validate({"model": "file:///models/m%20x", **settings})).args)
+    return list(VllmKind().launch(EngineArgs.model_validate({"model": "file:///models/m%20x", **settings})).args)
 
 
 def test_defaults_leave_to_vllm_what_depends_on_the_device() -> None:
@@ -56,7 +55,7 @@ def test_a_setting_that_is_vllms_own_default_is_no_flag(settings: dict[str, obje
 
 def test_keys_are_folders_that_the_plugin_reads() -> None:
     settings = EngineArgs(model="file:///m", admin_keys="/keys/admin", api_keys="/keys/api")
-    launch = VllmAdapter().launch(settings, ["--enforce-eager"])
+    launch = VllmKind().launch(settings, ["--enforce-eager"])
     assert launch.env["PATERNOSTER_VLLM_ADMIN_KEYS"] == "/keys/admin"
     assert launch.env["PATERNOSTER_VLLM_API_KEYS"] == "/keys/api"
     assert launch.args[-1] == "--enforce-eager"

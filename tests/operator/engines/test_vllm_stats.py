@@ -32,6 +32,7 @@ def test_recorded_answers_are_stats() -> None:
     assert stats.model_dump(exclude_defaults=True) == {
         "instance": "fd5f6d12d21d03d1cc2da89cb388e515",
         "model": "model",
+        "engine_version": "0.32.0+cpu",
         "state": "ready",
         "started_at": 1795712840.5587137,
         "time": 1.5,
@@ -182,4 +183,4 @@ def test_the_limits_call_has_what_vllm_can_move() -> None:
 
 
 def test_an_adapter_is_of_the_type_that_names_it() -> None:
-    assert {kind: adapter.type for kind, adapter in ADAPTERS.items()} == {kind: kind for kind in ADAPTERS}
+    assert {kind: adapter.kind.type for kind, adapter in ADAPTERS.items()} == {kind: kind for kind in ADAPTERS}

@@ -12,6 +12,7 @@ import pytest
 from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_operator.engines.vllm import VllmAdapter
+from paternoster_operator.engines.vllm_arguments import VllmKind
 from paternoster_operator.engines.vllm_plugin import write_plugin
 from paternoster_operator.scrape import Scraper
 from peers.systems.server import RunningServer, free_port, server
@@ -39,7 +40,7 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         max_model_len=1024, max_batched_tokens=BUDGET, kv_cache_memory="64Mi", dtype="bfloat16",
         admin_keys=str(folder / "keys"),
     )  # fmt: skip
-    launch = VllmAdapter().launch(settings, ["--enforce-eager"])
+    launch = VllmKind().launch(settings, ["--enforce-eager"])
     program = ENVIRONMENT.folder / "bin" / launch.command[0]
     command: list[str | Path] = ["nice", "-n", "10", program, *launch.command[1:], *launch.args]
     env = {**launch.env, "PYTHONPATH": str(folder / "plugin"), "OMP_NUM_THREADS": str(os.cpu_count())}

@@ -31,6 +31,7 @@ from paternoster_operator.api.types.fields import (
     Seconds,
 )
 from paternoster_operator.api.types.http import HttpLimits
+from paternoster_operator.api.types.runtime import Runtime
 
 Word = Annotated[str, Field(max_length=1024)]
 
@@ -117,6 +118,7 @@ class Tenants(Document):
 class Engine(Document):
     """Start-up settings of each engine; a change rolls the pods."""
 
+    runtime: Runtime = Field(default_factory=Runtime)
     image: Annotated[str | None, Field(min_length=1, max_length=512)] = None
     """Container image with the engine; the operator's own default when unset."""
     image_pull_policy: ImagePullPolicy = ImagePullPolicy.IF_NOT_PRESENT

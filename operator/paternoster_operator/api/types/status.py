@@ -1,11 +1,12 @@
 """Types of ``status``; no logic."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from paternoster_contract.limits import MAX_ALIASES
 from paternoster_operator.api.types.fields import DATE_TIME, INT32, INT64, Count, Document, Positive
+from paternoster_operator.engines.adapter import RuntimeType
 
 
 class Condition(Document):
@@ -17,6 +18,18 @@ class Condition(Document):
     message: str = Field(default="", max_length=32_768)
     observed_generation: int = Field(default=0, ge=0, json_schema_extra=INT64)
     last_transition_time: str = Field(json_schema_extra=DATE_TIME)
+
+
+class EngineStatus(Document):
+    """The engine that the manifest names."""
+
+    type: RuntimeType
+    version: str = Field(default="", max_length=64)
+    """As all engines report it; unset where they differ or do not report it."""
+    actuator: Literal["AdminAPI", "Plugin"]
+    """What moves live cap and token budget."""
+    capabilities: list[Annotated[str, Field(max_length=63)]] = Field(default_factory=list, max_length=16)
+    """What the operator can do with it beyond replicas."""
 
 
 class ConcurrencyStatus(Document):
@@ -195,6 +208,7 @@ class LLMDeploymentStatus(Document):
     installation: str | None = None
     """Installation that reconciles this, by the namespace and name of its operators' Lease; others leave it alone."""
     other_installation: OtherInstallationStatus | None = None
+    engine: EngineStatus | None = None
     max_model_len: Count = 0
     """Longest prompt plus output in tokens, as the engines report it; gateways refuse what is longer."""
     default_parameters: DefaultParametersStatus | None = None

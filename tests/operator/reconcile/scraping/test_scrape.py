@@ -12,6 +12,7 @@ from paternoster_operator.scrape import Scraper
 TOLD = EngineStats.model_construct(
     **dict.fromkeys(EngineStats.model_fields, 1)
     | {"instance": "a", "model": "m", "state": EngineState.READY, "step_sums": (1.0,) * 21, "start_seconds": {}}
+    | {"engine_version": "1"}
     | {"default_parameters": DefaultParameters(temperature=0.7, top_k=20)}
 )  # fmt: skip
 

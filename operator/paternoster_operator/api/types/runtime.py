@@ -1,0 +1,50 @@
+"""Which engine a fleet runs, and what is the operator's of its flags and environment."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from paternoster_operator.api.types.fields import Document
+from paternoster_operator.engines.adapter import RuntimeType
+from paternoster_operator.engines.kinds import KINDS
+
+Argument = Annotated[str, Field(max_length=1024)]
+OWNED_ENV = ("PYTHONPATH", "VLLM_PLUGINS", "VLLM_API_KEY")
+"""By which the plugin is found, turned off, or locked out."""
+_OWNED_PREFIX = "PATERNOSTER_"
+
+
+class EnvVar(Document):
+    """A variable of the engine's environment."""
+
+    name: str = Field(min_length=1, max_length=253, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    value: str = Field(default="", max_length=4096)
+
+
+class Runtime(Document):
+    """The engine: this project's own, or vLLM with the operator's plugin."""
+
+    type: RuntimeType = RuntimeType.PATERNOSTER
+    """Paternoster; VLLM refuses fields that vLLM cannot honour."""
+    image: Annotated[str | None, Field(min_length=1, max_length=512)] = None
+    """Container image with vLLM, for type VLLM; paternoster up needs command alone."""
+    command: list[Argument] = Field(default=[], max_length=8)
+    """Program with its first arguments, for type VLLM; vllm serve when empty."""
+    args: list[Argument] = Field(default=[], max_length=64)
+    """Further flags of vllm serve, as they are. The operator refuses those that a field sets."""
+    env: list[EnvVar] = Field(default=[], max_length=64)
+    """Further environment of the engine."""
+
+    @model_validator(mode="after")
+    def _check_owned(self) -> Self:
+        faults = KINDS[self.type].find_owned_flags(self.args)
+        names = [variable.name for variable in self.env]
+        faults += [
+            f"env must not have {name}: the operator sets it"
+            for name in names
+            if name in OWNED_ENV or name.startswith(_OWNED_PREFIX)
+        ]
+        faults += [f"env must have {name} once" for name in sorted(set(names)) if names.count(name) > 1]
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self

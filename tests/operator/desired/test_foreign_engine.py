@@ -1,0 +1,78 @@
+"""The pods of a fleet of vLLM: its image, the plugin, keys as folders, one port."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.desired.children import RootKeys, build_children
+from paternoster_operator.pods.reading import read_pod
+
+Resource = Callable[..., LLMDeployment]
+MODEL = {"source": "pvc://models/smol"}
+VLLM = {"type": "VLLM", "image": "vllm:1"}
+
+
+def pod_spec(resource: LLMDeployment, roots: RootKeys) -> dict[str, Any]:
+    deployment = build_children(resource, 1, roots, fetch_image="operator:1")[-1]
+    spec: dict[str, Any] = deployment["spec"]["template"]["spec"]
+    return spec
+
+
+def test_the_plugin_is_laid_into_the_pod_by_the_operators_image(resource: Resource) -> None:
+    spec = pod_spec(resource(model=MODEL, engine={"runtime": VLLM}), RootKeys(["a"], ["g"]))
+    (init,) = spec["initContainers"]
+    assert (init["image"], init["command"], init["args"]) == (
+        "operator:1", ["paternoster", "vllm-plugin"], ["/opt/paternoster/plugin"],
+    )  # fmt: skip
+    (engine,) = spec["containers"]
+    env = {entry["name"]: entry["value"] for entry in engine["env"]}
+    assert env["PYTHONPATH"] == "/opt/paternoster/plugin"
+    assert {"name": "plugin", "mountPath": "/opt/paternoster/plugin", "readOnly": True} in engine["volumeMounts"]
+    assert {"name": "plugin", "emptyDir": {"sizeLimit": "8Mi"}} in spec["volumes"]
+    for container in (init, engine):
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_container_is_vllms(resource: Resource) -> None:
+    runtime = {**VLLM, "args": ["--enforce-eager"], "env": [{"name": "VLLM_LOGGING_LEVEL", "value": "DEBUG"}]}
+    spec = pod_spec(resource(model=MODEL, engine={"runtime": runtime, "maxNumSeqs": 8}), RootKeys(["a"], ["g"]))
+    (engine,) = spec["containers"]
+    env = {entry["name"]: entry["value"] for entry in engine["env"]}
+    assert (engine["image"], engine["command"]) == ("vllm:1", ["vllm", "serve"])
+    assert engine["args"][0] == "/mnt/model/smol"
+    assert engine["args"][-1] == "--enforce-eager"
+    assert env["VLLM_LOGGING_LEVEL"] == "DEBUG"
+    assert env["PATERNOSTER_VLLM_ADMIN_KEYS"] == "/etc/paternoster/keys/admin"
+    assert env["PATERNOSTER_VLLM_API_KEYS"] == "/etc/paternoster/keys/api"
+    assert engine["ports"] == [{"name": "http", "containerPort": 8000, "protocol": "TCP"}]
+    assert {engine[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")} == {"/health"}
+
+
+def test_without_a_gateway_the_api_is_open_and_the_limits_are_not(resource: Resource) -> None:
+    (engine,) = pod_spec(resource(model=MODEL, engine={"runtime": VLLM}), RootKeys(["a"]))["containers"]
+    names = {entry["name"] for entry in engine["env"]}
+    assert "PATERNOSTER_VLLM_ADMIN_KEYS" in names
+    assert "PATERNOSTER_VLLM_API_KEYS" not in names
+
+
+def test_a_command_takes_the_place_of_the_program(resource: Resource) -> None:
+    runtime = {"type": "VLLM", "command": ["/venv/bin/vllm", "serve"]}
+    (engine,) = pod_spec(resource(model=MODEL, engine={"runtime": runtime}), RootKeys(["a"]))["containers"]
+    assert engine["command"] == ["/venv/bin/vllm", "serve"]
+    assert "image" not in engine, "an API server refuses it by name"
+
+
+def test_the_operator_reads_the_pod_on_its_one_port(resource: Resource) -> None:
+    spec = pod_spec(resource(model=MODEL, engine={"runtime": VLLM, "maxNumSeqs": 8}), RootKeys(["a"]))
+    pod = read_pod({"metadata": {"name": "a"}, "spec": spec, "status": {"podIP": "10.0.0.1"}})
+    assert (pod.url, pod.admin_url, pod.capacity) == ("http://10.0.0.1:8000", "http://10.0.0.1:8000", 8)
+
+
+@pytest.mark.parametrize("keys", [{"apiKeys": [{"name": "keys"}]}])
+def test_tenants_do_not_share_slots_fairly_on_vllm(resource: Resource, keys: dict[str, Any]) -> None:
+    engine = {"runtime": VLLM, "cacheIsolation": "Fleet"}
+    (container,) = pod_spec(resource(model=MODEL, engine=engine, security=keys), RootKeys(["a"], ["g"]))["containers"]
+    assert "--scheduling-policy" not in container["args"]
