@@ -1,4 +1,4 @@
-"""A gateway in this process, before engines that do as they are told."""
+"""A gateway in this process, before fake engines."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Engines that do as they are told, and the gateway before them."""
+"""Fake engines with a given behaviour, and the gateway before them."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass
 class FakeEngine:
-    """An HTTP server whose answer to every POST is ``behave``, and which tells its health unless it is hung."""
+    """An HTTP server whose answer to every POST is ``behave``, and which answers health probes unless it is hung."""
 
     name: str
     behave: Behave
@@ -126,9 +126,9 @@ async def stats(client: aiohttp.ClientSession, door: Door) -> dict[str, Any]:
         return models
 
 
-async def until(look: Callable[[], Awaitable[T]], holds: Callable[[T], object], seconds: float = 20) -> T:
+async def until(read: Callable[[], Awaitable[T]], holds: Callable[[T], object], seconds: float = 20) -> T:
     """The first of what is seen of which ``holds`` is true; a bound, not a measurement."""
     async with asyncio.timeout(seconds):
-        while not holds(seen := await look()):
+        while not holds(seen := await read()):
             await asyncio.sleep(0.02)
     return seen

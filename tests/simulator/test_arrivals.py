@@ -40,7 +40,7 @@ def test_as_many_come_as_the_pattern_says(name: str) -> None:
         assert abs(count - expected) < 5 * expected**0.5
 
 
-def test_bursts_and_ramps_begin_when_they_are_told() -> None:
+def test_bursts_and_ramps_begin_at_their_times() -> None:
     burst = bursts(2.0, period=100.0, share=0.2, factor=4.0, first=30.0)
     assert [burst.rate(t) for t in (0.0, 29.9, 30.0, 49.9, 50.0, 129.9, 130.0)] == [2, 2, 8, 8, 2, 2, 8]
     fades = ramp(8.0, begin=10.0, until=20.0, factor=0.0)
@@ -70,26 +70,26 @@ def test_a_trace_is_repeated_until_the_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "complaint"),
     [
         ({"speed": 0.0}, "speed is 0.0: must be above 0"),
         ({"rate": -1.0}, "rate is -1.0: must be above 0"),
         ({"start": 30.0}, "start is 30.0: must be before"),
     ],
 )
-def test_what_cannot_be_played_is_refused(arguments: dict[str, float], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_cannot_be_played_is_refused(arguments: dict[str, float], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
         list(replay(ROWS, **arguments))
 
 
 @pytest.mark.parametrize(
-    ("name", "rate", "duration", "said"),
+    ("name", "rate", "duration", "complaint"),
     [
         ("flood", 1, 1, "pattern is 'flood': must be one of constant"),
         ("step", 0, 1, "rate is 0: must be"),
         ("step", 1, -1, "duration is -1: must be"),
     ],
 )
-def test_a_pattern_that_cannot_be_is_refused(name: str, rate: float, duration: float, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_pattern_that_cannot_be_is_refused(name: str, rate: float, duration: float, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
         named_pattern(name, rate, duration)

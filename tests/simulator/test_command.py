@@ -48,7 +48,7 @@ def test_the_document_has_what_a_comparison_needs(manifest: Path, capsys: pytest
     assert json.loads(capsys.readouterr().out) == first
 
 
-def test_the_summary_tells_of_every_request_of_a_trace(
+def test_the_summary_counts_every_request_of_a_trace(
     manifest: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = tmp_path / "trace.csv"
@@ -71,7 +71,7 @@ def test_a_rate_and_a_duration_repeat_a_trace(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "complaint"),
     [
         (["--trace", "synthetic:flood"], "pattern is 'flood': must be one of constant"),
         (["--trace", "synthetic", "--speed", "2"], "--speed is 2.0: is for trace files"),
@@ -81,9 +81,11 @@ def test_a_rate_and_a_duration_repeat_a_trace(
         (["--start-replicas", "-1", "--duration", "1"], "start_replicas is -1: must be at least 0"),
     ],
 )
-def test_what_is_wrong_is_said(manifest: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_flag_is_named_with_its_value(
+    manifest: Path, words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run("-f", manifest, *words) == 2
-    assert said in capsys.readouterr().err
+    assert complaint in capsys.readouterr().err
 
 
 def test_a_manifest_has_one_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -170,7 +170,7 @@ def test_a_quiet_fleet_goes_down_to_its_floor(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_recovery_after_a_step(seed: int) -> None:
-    """Three times the traffic: within a few starts nobody waits any more."""
+    """Three times the traffic: within a few starts no request waits any more."""
     outcome = run(step(4.0, at=300, factor=3.0), duration=800, seed=seed, start=2)
     recovered = 300 + 5 * STARTUP_SECONDS
     assert late(outcome, recovered, 800) < 0.02

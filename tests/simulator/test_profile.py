@@ -23,7 +23,7 @@ def test_a_profile_of_the_package_is_whole(name: str) -> None:
     assert profile.max_batched_tokens >= profile.max_num_seqs
 
 
-def test_an_unknown_name_tells_the_known_ones() -> None:
+def test_an_unknown_profile_is_an_error_that_lists_the_names() -> None:
     with pytest.raises(ProfileError, match=r"profile is 'h999'.*llama-3-8b-h100"):
         load_profile("h999")
 

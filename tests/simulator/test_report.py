@@ -76,7 +76,7 @@ def test_latency_is_drawn_against_the_objective(
 def test_decisions_are_marked_where_they_were_made(outcome: Outcome, page: Page) -> None:
     assert len(outcome.decisions) <= MOST_MARKS
     for chart in page.charts:
-        assert [(mark.x, mark.kind) for mark in chart.marks] == [
+        assert [(point.x, point.kind) for point in chart.marks] == [
             (decision["time"], decision["action"].lower()) for decision in outcome.decisions
         ]
     text = render(page)
@@ -85,7 +85,7 @@ def test_decisions_are_marked_where_they_were_made(outcome: Outcome, page: Page)
     assert "<b>2" not in text
 
 
-def test_the_summary_tells_cost_and_hours(outcome: Outcome, page: Page) -> None:
+def test_the_summary_has_cost_and_hours(outcome: Outcome, page: Page) -> None:
     rows = dict(next(table.rows for table in page.tables if table.title == "Summary"))
     assert rows["GPU-hours"] == f"{outcome.gpu_hours:,.3f}"
     assert outcome.gpu_hours == pytest.approx(2 * outcome.replica_hours)

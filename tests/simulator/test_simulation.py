@@ -132,7 +132,7 @@ def test_a_dead_replica_breaks_what_it_streamed_and_is_replaced() -> None:
     assert policy.observations[-1].startup_seconds == pytest.approx(10.0)
 
 
-def test_what_had_no_token_yet_is_asked_elsewhere() -> None:
+def test_a_request_without_a_token_is_retried_elsewhere() -> None:
     slow = SMALL.model_copy(update={"step": SMALL.step.model_copy(update={"fixed_seconds": 5.0})})
     outcome = run([TraceRow(1.0, 50, 1), TraceRow(1.0, 50, 1)], FixedPolicy(2), start=2, profile=slow,
                   faults=[ReplicaDies(at=3.0)])  # fmt: skip

@@ -54,7 +54,7 @@ def test_known_prices_are_found(calibration: Calibration) -> None:
         assert getattr(fit, name) == pytest.approx(getattr(TRUTH, name), rel=1e-4), name
 
 
-def test_every_cell_is_timed_and_holds_what_its_name_says(calibration: Calibration, runner: TimedRunner) -> None:
+def test_every_cell_is_timed_with_the_work_that_its_name_states(calibration: Calibration, runner: TimedRunner) -> None:
     for cell in calibration.cells:
         del runner.works[:]
         samples = calibration.visit(cell)
@@ -148,7 +148,7 @@ def test_the_real_engine_is_calibrated_into_a_profile(tmp_path, capsys) -> None:
     assert len(samples.read_text().splitlines()) == printed["steps"] == sum(c["steps"] for c in printed["cells"])
 
 
-def test_bench_without_a_benchmark_tells_them(capsys) -> None:
+def test_bench_without_a_benchmark_lists_them(capsys) -> None:
     with pytest.raises(SystemExit) as end:
         main(["bench"])
     assert end.value.code == 2

@@ -1,4 +1,4 @@
-"""Contenders in turns, and what is told of them."""
+"""Contenders in turns, and the ratios that are reported of them."""
 
 import asyncio
 import itertools
@@ -14,7 +14,7 @@ from paternoster_engine.bench.reports.spread import Spread
 
 
 @given(st.lists(st.text(min_size=1), min_size=2, max_size=5, unique=True), st.integers(1, 6))
-def test_each_turn_has_everyone_and_nobody_is_always_first(names: list[str], repeats: int) -> None:
+def test_each_turn_has_all_contenders_and_none_is_always_first(names: list[str], repeats: int) -> None:
     order = turns(names, repeats)
     assert len(order) == repeats
     assert all(sorted(turn) == sorted(names) for turn in order)
@@ -34,10 +34,10 @@ def report(throughput: float, **changes: float) -> dict[str, float]:
 
 def test_ratios_are_of_the_same_repetition() -> None:
     runs = {"static": [report(10.0), report(20.0)], "continuous": [report(20.0), report(30.0)]}
-    told = ratios(runs, "static")
-    assert list(told) == ["continuous"]
-    assert told["continuous"]["output_throughput"] == Spread(1.75, 1.5, 2.0)
-    lines = format_comparison(runs, told, "static").splitlines()
+    compared = ratios(runs, "static")
+    assert list(compared) == ["continuous"]
+    assert compared["continuous"]["output_throughput"] == Spread(1.75, 1.5, 2.0)
+    lines = format_comparison(runs, compared, "static").splitlines()
     assert lines[0].startswith("static      15.00 (10.00 to 20.00) tok/s")
     assert "continuous / static:" in lines
 

@@ -76,12 +76,12 @@ def test_duration_ends_the_taking_in_and_what_runs_is_finished() -> None:
     assert all(result.outcome is Outcome.COMPLETED for result in results)
 
 
-def test_a_refusal_is_told_and_the_others_are_served() -> None:
-    told: list[RequestResult] = []
-    results = in_process(Clocked()).serve([wanted(0, 200, 5), wanted(1, 4, 2)], on_result=told.append)
+def test_a_refusal_is_reported_and_the_others_are_served() -> None:
+    reported: list[RequestResult] = []
+    results = in_process(Clocked()).serve([wanted(0, 200, 5), wanted(1, 4, 2)], on_result=reported.append)
     assert [result.outcome for result in results] == [Outcome.REFUSED, Outcome.COMPLETED]
     assert "200" in results[0].error
-    assert {result.index for result in told} == {0, 1}
+    assert {result.index for result in reported} == {0, 1}
 
 
 def test_a_broken_step_loses_its_requests_with_the_reason() -> None:

@@ -127,7 +127,7 @@ async def test_bench_serve_names_what_is_wrong_before_it_sends(server, capsys, f
     assert server.bodies == []
 
 
-async def test_percentiles_are_those_asked_for(server, capsys):
+async def test_percentiles_are_those_of_the_flag(server, capsys):
     flags = ["--num-prompts", "2", "--request-rate", "inf", "--max-output-tokens", "2", "--metric-percentiles", "50,95"]
     assert await bench_serve(server, *flags, "--json") == 0
     report = json.loads(capsys.readouterr().out)

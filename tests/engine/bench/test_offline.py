@@ -1,4 +1,4 @@
-"""The real engine in process: the document of a server, and what only the engine knows."""
+"""The real engine in process: the document of a server, and the counts that only the engine has."""
 
 import json
 

@@ -31,7 +31,7 @@ def request(name: str) -> Request:
     return Request(RequestSpec(name, [1] * 100, SamplingParams(max_tokens=4)))
 
 
-def test_work_tells_prefill_from_decode() -> None:
+def test_work_counts_prefill_apart_from_decode() -> None:
     batch = Batch(
         step=1,
         scheduled=(

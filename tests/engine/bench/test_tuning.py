@@ -62,19 +62,19 @@ async def test_no_cap_is_low_enough(server, capsys) -> None:
     assert server.caps == [2, 1, 5]
 
 
-async def test_a_server_without_the_admin_api_is_told(server, capsys) -> None:
+async def test_a_server_without_the_admin_api_is_an_error_that_names_the_path(server, capsys) -> None:
     server.admin = False
     assert await tune(server) == 2
     assert "/admin/config: HTTP 404: needs an engine's admin API" in capsys.readouterr().err
     assert server.bodies == []
 
 
-async def test_a_server_without_an_admin_port_is_told(server, capsys) -> None:
+async def test_a_server_without_an_admin_port_is_an_error_that_names_the_flag(server, capsys) -> None:
     await server.admin_runner.cleanup()
     assert await tune(server) == 2
-    told = capsys.readouterr().err
-    assert f"{server.admin_url}/admin/config: " in told
-    assert "needs an engine with --admin-port, which --admin-url names" in told
+    error = capsys.readouterr().err
+    assert f"{server.admin_url}/admin/config: " in error
+    assert "needs an engine with --admin-port, which --admin-url names" in error
     assert server.bodies == []
 
 
@@ -86,7 +86,7 @@ async def test_a_server_without_an_admin_port_is_told(server, capsys) -> None:
         ("https://[fd00::1]:443/llm", "https://[fd00::1]:8001"),
     ],
 )
-def test_where_the_admin_api_is_unless_told(url: str, admin_url: str) -> None:
+def test_the_admin_api_is_on_its_port_of_the_urls_host_by_default(url: str, admin_url: str) -> None:
     assert default_admin_url(url) == admin_url
 
 

@@ -61,8 +61,8 @@ def test_no_text_is_lost_and_the_order_stays(messages: list[dict[str, str]]) -> 
     if not has_late_system(messages):
         assert folded == messages
     spoken = [message["role"] for message in messages if message["role"] not in INSTRUCTING]
-    kept = iter(message["role"] for message in folded if message["role"] not in INSTRUCTING)
-    assert all(role in kept for role in spoken), "turns of the others stay in their order"
+    spoken_roles = iter(message["role"] for message in folded if message["role"] not in INSTRUCTING)
+    assert all(role in spoken_roles for role in spoken), "turns of the others stay in their order"
 
 
 @given(CONVERSATIONS, CONVERSATIONS)

@@ -32,32 +32,32 @@ def _parts(*texts: str) -> list[dict[str, str]]:
     return [{"type": "text", "text": text} for text in texts]
 
 
-ASK, SAY, AGAIN = _m("user", "ask"), _m("assistant", "say"), _m("user", "again")
+QUESTION, ANSWER, AGAIN = _m("user", "ask"), _m("assistant", "say"), _m("user", "again")
 SYSTEM, DEVELOPER = _m("system", "instruct"), _m("developer", "develop")
 CALL = _m("assistant", None, tool_calls=_calls("first"))
 TALKING_CALL = _m("assistant", "looking", tool_calls=_calls("first"))
 TWO_CALLS = _m("assistant", "", tool_calls=_calls("first", "second"))
 RESULT, SECOND = _m("tool", "result", tool_call_id="idfirst"), _m("tool", _parts("x", "y"), tool_call_id="idsecond")
 CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
-    "user": [ASK],
+    "user": [QUESTION],
     "parts": [_m("system", _parts("one", "two")), _m("user", _parts("three", "four"))],
-    "turns": [ASK, SAY, AGAIN],
-    "system": [SYSTEM, ASK, SAY, AGAIN],
-    "developer": [DEVELOPER, ASK],
-    "system and developer": [SYSTEM, DEVELOPER, ASK],
-    "late system": [ASK, SAY, SYSTEM, AGAIN],
-    "last system": [ASK, SYSTEM],
-    "two of the user": [ASK, AGAIN],
-    "system and two of the user": [SYSTEM, ASK, AGAIN],
-    "assistant first": [SAY, ASK],
-    "empty answer": [ASK, _m("assistant", ""), AGAIN],
-    "thought": [ASK, _m("assistant", "say", reasoning_content="hm"), AGAIN],
-    "call": [ASK, CALL, RESULT],
-    "system and call": [SYSTEM, ASK, CALL, RESULT],
-    "call and answer": [ASK, CALL, RESULT, SAY, AGAIN],
-    "talking call": [SYSTEM, ASK, TALKING_CALL, RESULT],
-    "talking call and answer": [ASK, TALKING_CALL, RESULT, SAY, AGAIN],
-    "two calls": [ASK, TWO_CALLS, SECOND, RESULT],
+    "turns": [QUESTION, ANSWER, AGAIN],
+    "system": [SYSTEM, QUESTION, ANSWER, AGAIN],
+    "developer": [DEVELOPER, QUESTION],
+    "system and developer": [SYSTEM, DEVELOPER, QUESTION],
+    "late system": [QUESTION, ANSWER, SYSTEM, AGAIN],
+    "last system": [QUESTION, SYSTEM],
+    "two of the user": [QUESTION, AGAIN],
+    "system and two of the user": [SYSTEM, QUESTION, AGAIN],
+    "assistant first": [ANSWER, QUESTION],
+    "empty answer": [QUESTION, _m("assistant", ""), AGAIN],
+    "thought": [QUESTION, _m("assistant", "say", reasoning_content="hm"), AGAIN],
+    "call": [QUESTION, CALL, RESULT],
+    "system and call": [SYSTEM, QUESTION, CALL, RESULT],
+    "call and answer": [QUESTION, CALL, RESULT, ANSWER, AGAIN],
+    "talking call": [SYSTEM, QUESTION, TALKING_CALL, RESULT],
+    "talking call and answer": [QUESTION, TALKING_CALL, RESULT, ANSWER, AGAIN],
+    "two calls": [QUESTION, TWO_CALLS, SECOND, RESULT],
 }
 FORMS = [(name, tools) for name in CONVERSATIONS for tools in (False, True)]
 ALTERNATING = {("assistant first", False), ("assistant first", True)}

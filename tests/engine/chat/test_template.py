@@ -74,7 +74,7 @@ def test_templates_may_use_blocks_json_dates_and_loop_control() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "message"),
     [
         ("{{ 1 / (messages | length - 1) }}", "ZeroDivisionError"),
         ("{{ 2.0 ** messages[0]['content'] | length ** 9999 }}", "Overflow"),
@@ -87,8 +87,8 @@ def test_templates_may_use_blocks_json_dates_and_loop_control() -> None:
         ("{{ 'x' * 99999 }}{{ 'y' * 2 }}", "makes more than 100000 bytes"),
     ],
 )
-def test_every_failure_of_a_template_is_one_error(source: str, told: str) -> None:
-    with pytest.raises(ChatTemplateError, match=told):
+def test_every_failure_of_a_template_is_one_error(source: str, message: str) -> None:
+    with pytest.raises(ChatTemplateError, match=message):
         _render(source, USER)
 
 

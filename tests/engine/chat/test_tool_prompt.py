@@ -56,7 +56,7 @@ def test_calls_stand_behind_the_text_with_the_arguments_that_the_model_wrote() -
     ]
 
 
-def test_results_and_what_the_user_says_next_are_one_message() -> None:
+def test_results_and_the_next_message_of_the_user_are_one_message() -> None:
     first, second = "<tool_response>\n1\n</tool_response>", "<tool_response>\n2\n</tool_response>"
     messages = [_tool("1"), _tool("2"), _user("And?"), _user("?"), _tool("1"), {"role": "assistant", "content": "a"}]
     assert [message["content"] for message in write_tools(messages, None)] == [

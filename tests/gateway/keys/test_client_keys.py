@@ -1,4 +1,4 @@
-"""Clients show their keys at the gateway, and nobody behind it sees them."""
+"""The gateway checks clients' keys, and sends them to no engine."""
 
 import asyncio
 import logging
@@ -18,8 +18,8 @@ from paternoster_gateway.admission.admission import Admission, admit
 from paternoster_gateway.errors import GatewayError
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
-ASK = {"model": "m", "messages": [{"role": "user", "content": "up"}]}
-KNOWN = [digest("old"), digest("new")]
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "up"}]}
+FLEET_KEYS = [digest("old"), digest("new")]
 
 
 async def chat(_: FakeEngine, __: web.Request) -> web.StreamResponse:
@@ -45,7 +45,7 @@ async def sdk(door: Door) -> AsyncIterator[Callable[[str], openai.AsyncOpenAI]]:
 Sdk = Callable[[str], openai.AsyncOpenAI]
 
 
-async def known(client: aiohttp.ClientSession, door: Door) -> None:
+async def wait_for_table(client: aiohttp.ClientSession, door: Door) -> None:
     await until(lambda: stats(client, door), lambda models: "m" in models)
 
 
@@ -53,10 +53,10 @@ async def test_each_key_of_a_fleet_is_accepted_and_sent_to_no_engine(
     client: aiohttp.ClientSession, door: Door, start: Start, sdk: Sdk
 ) -> None:
     engine = await start("a", chat)
-    door.publish(engine, key_digests=KNOWN)
-    await known(client, door)
+    door.publish(engine, key_digests=FLEET_KEYS)
+    await wait_for_table(client, door)
     for key in ("old", "new"):
-        answer = await sdk(key).chat.completions.create(**ASK)  # type: ignore[call-overload]
+        answer = await sdk(key).chat.completions.create(**CHAT)  # type: ignore[call-overload]
         assert answer.choices[0].message.content == "Going up."
     assert len(engine.headers) == 2
     assert not any("Authorization" in headers for headers in engine.headers)
@@ -68,11 +68,11 @@ async def test_a_request_without_a_key_of_the_fleet_gets_401_whether_or_not_a_re
     client: aiohttp.ClientSession, door: Door, start: Start, sdk: Sdk, ready: bool, hold: bool
 ) -> None:
     engine = await start("a", chat)
-    door.publish(engine, ready=ready, key_digests=KNOWN, hold=hold)
-    await known(client, door)
+    door.publish(engine, ready=ready, key_digests=FLEET_KEYS, hold=hold)
+    await wait_for_table(client, door)
     for key in ("another", digest("old"), "old2", "ol"):
         with pytest.raises(openai.AuthenticationError) as refused:
-            await sdk(key).chat.completions.create(**ASK)  # type: ignore[call-overload]
+            await sdk(key).chat.completions.create(**CHAT)  # type: ignore[call-overload]
         assert refused.value.body == {
             "message": "Missing or wrong key in the Authorization or X-Api-Key header.",
             "type": "AuthenticationError",
@@ -80,7 +80,7 @@ async def test_a_request_without_a_key_of_the_fleet_gets_401_whether_or_not_a_re
             "code": "invalid_api_key",
         }
     for headers in ({}, {"Authorization": "Basic old"}, {"Authorization": "old"}, {"X-Api-Key": "another"}):
-        async with client.post(f"{door.url}/tokenize", json=ASK, headers=headers) as response:
+        async with client.post(f"{door.url}/tokenize", json=CHAT, headers=headers) as response:
             assert (response.status, response.headers["WWW-Authenticate"]) == (401, "Bearer")
     assert engine.bodies == []
     numbers = (await stats(client, door))["m"]
@@ -95,10 +95,10 @@ async def test_a_long_body_is_not_read_if_its_key_opens_no_model(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     engine = await start("a", chat)
-    door.publish_models(m=route(engine, key_digests=KNOWN), n=route(engine, key_digests=[digest("n")]))
-    await known(client, door)
+    door.publish_models(m=route(engine, key_digests=FLEET_KEYS), n=route(engine, key_digests=[digest("n")]))
+    await wait_for_table(client, door)
 
-    async def ask(key: str, head: str) -> int:
+    async def send_request(key: str, head: str) -> int:
         reader, writer = await asyncio.open_connection(*door.url.removeprefix("http://").split(":"))
         writer.write(f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nX-Api-Key: {key}\r\n{head}\r\n\r\n".encode())
         async with asyncio.timeout(10):
@@ -108,17 +108,17 @@ async def test_a_long_body_is_not_read_if_its_key_opens_no_model(
 
     for key in ("", "another"):
         for head in ("Content-Length: 65537", "Transfer-Encoding: chunked"):
-            assert await ask(key, head) == 401, "without a byte of the body"
+            assert await send_request(key, head) == 401, "without a byte of the body"
     for key, head in (("n", "Content-Length: 65537"), ("another", "Content-Length: 65536")):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.3):
-                await ask(key, head)
-    door.publish_models(m=route(engine, key_digests=KNOWN), n=route(engine))
+                await send_request(key, head)
+    door.publish_models(m=route(engine, key_digests=FLEET_KEYS), n=route(engine))
 
     async def waits() -> bool:
         try:
             async with asyncio.timeout(0.3):
-                await ask("another", "Transfer-Encoding: chunked")
+                await send_request("another", "Transfer-Encoding: chunked")
         except TimeoutError:
             return True
         return False
@@ -131,24 +131,24 @@ async def test_an_empty_list_of_keys_refuses_every_request_and_no_list_accepts_e
 ) -> None:
     engine = await start("a", chat)
     door.publish_models(m=route(engine, key_digests=[]), free=route(engine))
-    await known(client, door)
+    await wait_for_table(client, door)
     with pytest.raises(openai.AuthenticationError):
-        await sdk("old").chat.completions.create(**ASK)  # type: ignore[call-overload]
-    assert (await sdk("any").chat.completions.create(**{**ASK, "model": "free"})).choices  # type: ignore[call-overload]
-    assert "Authorization" not in engine.headers[0], "a key that nobody asked for goes no further either"
+        await sdk("old").chat.completions.create(**CHAT)  # type: ignore[call-overload]
+    assert (await sdk("any").chat.completions.create(**{**CHAT, "model": "free"})).choices  # type: ignore[call-overload]
+    assert "Authorization" not in engine.headers[0], "a key that the fleet does not need is not forwarded either"
 
 
 async def test_a_key_of_one_fleet_opens_no_other_and_an_unknown_model_is_404_for_every_key(
     client: aiohttp.ClientSession, door: Door, start: Start, sdk: Sdk
 ) -> None:
     engine = await start("a", chat)
-    door.publish_models(m=route(engine, key_digests=KNOWN), b=route(engine, key_digests=[digest("of-b")]))
-    await known(client, door)
+    door.publish_models(m=route(engine, key_digests=FLEET_KEYS), b=route(engine, key_digests=[digest("of-b")]))
+    await wait_for_table(client, door)
     with pytest.raises(openai.AuthenticationError):
-        await sdk("of-b").chat.completions.create(**ASK)  # type: ignore[call-overload]
+        await sdk("of-b").chat.completions.create(**CHAT)  # type: ignore[call-overload]
     for key in ("of-b", "stranger"):
         with pytest.raises(openai.NotFoundError):
-            await sdk(key).chat.completions.create(**{**ASK, "model": "none"})  # type: ignore[call-overload]
+            await sdk(key).chat.completions.create(**{**CHAT, "model": "none"})  # type: ignore[call-overload]
 
 
 async def test_headers_that_identify_the_client_reach_no_engine(
@@ -156,7 +156,7 @@ async def test_headers_that_identify_the_client_reach_no_engine(
 ) -> None:
     engine = await start("a", chat)
     door.publish(engine)
-    await known(client, door)
+    await wait_for_table(client, door)
     telling = {
         "Authorization": "Bearer mine",
         "Proxy-Authorization": "Basic mine",
@@ -168,12 +168,12 @@ async def test_headers_that_identify_the_client_reach_no_engine(
         "Forwarded": "for=10.0.0.1",
         "OpenAI-Organization": "mine",
     }
-    kept = {"Traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "X-Request-Id": "one"}
-    async with client.post(f"{door.url}/v1/chat/completions", json=ASK, headers=telling | kept) as response:
+    forwarded = {"Traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "X-Request-Id": "one"}
+    async with client.post(f"{door.url}/v1/chat/completions", json=CHAT, headers=telling | forwarded) as response:
         assert response.status == 200
     (got,) = engine.headers
     assert {name for name in telling if name in got} == set()
-    assert {name: got[name] for name in kept} == kept
+    assert {name: got[name] for name in forwarded} == forwarded
     assert got["Content-Type"] == "application/json"
 
 
@@ -186,10 +186,10 @@ async def test_keys_appear_in_no_log_and_no_metric(
     caplog.set_level(logging.DEBUG)
     engine = await start("a", refuses)
     keyed_door.publish(engine, key_digests=[digest("sesame")], hold_timeout_seconds=0.1)
-    await known(client, keyed_door)
+    await wait_for_table(client, keyed_door)
     for key in ("sesame", "treacle"):
         headers = {"Authorization": f"Bearer {key}"}
-        async with client.post(f"{keyed_door.url}/v1/completions", json=ASK, headers=headers) as response:
+        async with client.post(f"{keyed_door.url}/v1/completions", json=CHAT, headers=headers) as response:
             assert response.status in (401, 503)
     sent = engine.headers[0]["Authorization"].removeprefix("Bearer ")
     assert len(sent) == 64
@@ -205,19 +205,19 @@ async def test_requests_with_wrong_keys_take_no_held_place(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     engine = await start("a", chat)
-    door.publish(engine, ready=False, key_digests=KNOWN, max_held=1)
-    await known(client, door)
+    door.publish(engine, ready=False, key_digests=FLEET_KEYS, max_held=1)
+    await wait_for_table(client, door)
 
-    async def ask(key: str) -> int:
+    async def send_request(key: str) -> int:
         headers = {"Authorization": f"Bearer {key}"}
-        async with client.post(f"{door.url}/v1/completions", json=ASK, headers=headers) as response:
+        async with client.post(f"{door.url}/v1/completions", json=CHAT, headers=headers) as response:
             return response.status
 
-    assert await asyncio.gather(*(ask("stranger") for _ in range(8))) == [401] * 8
-    waiting = asyncio.create_task(ask("new"))
+    assert await asyncio.gather(*(send_request("stranger") for _ in range(8))) == [401] * 8
+    waiting = asyncio.create_task(send_request("new"))
     await until(lambda: stats(client, door), lambda models: models["m"]["held"] == 1)
-    assert await ask("stranger") == 401, "and does not hear that the place is taken"
-    door.publish(engine, key_digests=KNOWN)
+    assert await send_request("stranger") == 401, "and does not hear that the place is taken"
+    door.publish(engine, key_digests=FLEET_KEYS)
     assert await waiting == 200
 
 
@@ -235,12 +235,12 @@ tables = st.builds(RoutingTable, models=st.dictionaries(names, routes))
 def test_a_request_is_sent_only_to_the_fleet_that_admitted_it_and_accepts_its_key_now(
     then: RoutingTable, now: RoutingTable, model: str, key: str
 ) -> None:
-    def takes(table: RoutingTable) -> bool:
+    def accepts(table: RoutingTable) -> bool:
         found = table.models.get(model)
         return found is not None and (found.key_digests is None or digest(key) in found.key_digests)
 
     admission = status_of(lambda: admit(then, model, key, 0.0))
-    if not takes(then):
+    if not accepts(then):
         assert admission == (401 if model in then.models else 404)
         return
     assert isinstance(admission, Admission)
@@ -248,7 +248,7 @@ def test_a_request_is_sent_only_to_the_fleet_that_admitted_it_and_accepts_its_ke
     if model in now.models and now.models[model].fleet != then.models[model].fleet:
         assert sent == 503
     else:
-        assert sent == (now.models[model] if takes(now) else 401 if model in now.models else 404)
+        assert sent == (now.models[model] if accepts(now) else 401 if model in now.models else 404)
     assert key == "" or key not in repr(admission)
 
 

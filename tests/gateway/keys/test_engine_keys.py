@@ -20,8 +20,8 @@ from paternoster_gateway.sent_keys import SentKeys
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 
 
-def takes(*roots: str, fleet: str = "a") -> Behave:
-    """An engine of ``fleet`` that knows the keys made from these."""
+def accepting(*roots: str, fleet: str = "a") -> Behave:
+    """An engine of ``fleet`` that accepts the keys made from ``roots``."""
 
     async def behave(engine: FakeEngine, request: web.Request) -> web.StreamResponse:
         given = bearer(request.headers.get("Authorization", ""))
@@ -32,23 +32,23 @@ def takes(*roots: str, fleet: str = "a") -> Behave:
     return behave
 
 
-async def ask(client: aiohttp.ClientSession, door: Door, model: str = "m", size: int = 0) -> tuple[int, Any]:
+async def send_request(client: aiohttp.ClientSession, door: Door, model: str = "m", size: int = 0) -> tuple[int, Any]:
     body = {"model": model, "messages": [], "pad": "x" * size}
     async with client.post(f"{door.url}/v1/chat/completions", json=body) as response:
         assert "WWW-Authenticate" not in response.headers
         return response.status, await response.json()
 
 
-async def known(client: aiohttp.ClientSession, door: Door) -> None:
+async def wait_for_table(client: aiohttp.ClientSession, door: Door) -> None:
     await until(lambda: stats(client, door), lambda models: "m" in models)
 
 
 async def test_each_fleet_gets_a_key_of_its_own(client: aiohttp.ClientSession, keyed_door: Door, start: Start) -> None:
-    one, two = await start("one", takes("first")), await start("two", takes("first", fleet="b"))
+    one, two = await start("one", accepting("first")), await start("two", accepting("first", fleet="b"))
     keyed_door.publish_models(m=route(one, fleet="a"), other=route(two, fleet="b"))
-    await known(client, keyed_door)
-    assert await ask(client, keyed_door) == (200, {"from": "one"})
-    assert await ask(client, keyed_door, "other") == (200, {"from": "two"})
+    await wait_for_table(client, keyed_door)
+    assert await send_request(client, keyed_door) == (200, {"from": "one"})
+    assert await send_request(client, keyed_door, "other") == (200, {"from": "two"})
     assert one.headers[0]["Authorization"] != two.headers[0]["Authorization"]
 
 
@@ -57,11 +57,11 @@ async def test_an_engine_that_refuses_the_first_key_gets_the_next_one_from_then_
     client: aiohttp.ClientSession, keyed_door: Door, start: Start, roots: Path, size: int
 ) -> None:
     replace(roots, "first", "second")
-    engine = await start("one", takes("second"))
+    engine = await start("one", accepting("second"))
     keyed_door.publish(engine, fleet="a")
-    await known(client, keyed_door)
+    await wait_for_table(client, keyed_door)
     for _ in range(3):
-        assert (await ask(client, keyed_door, size=size))[0] == 200
+        assert (await send_request(client, keyed_door, size=size))[0] == 200
     assert len(engine.bodies) == 4, "only the first request was sent twice"
     assert len(set(engine.bodies)) == 1
 
@@ -69,10 +69,10 @@ async def test_an_engine_that_refuses_the_first_key_gets_the_next_one_from_then_
 async def test_a_401_of_an_engine_becomes_a_503_for_the_client(
     client: aiohttp.ClientSession, keyed_door: Door, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    engine = await start("pod-7", takes("unknown"))
+    engine = await start("pod-7", accepting("unknown"))
     keyed_door.publish(engine, fleet="a")
-    await known(client, keyed_door)
-    status, document = await ask(client, keyed_door)
+    await wait_for_table(client, keyed_door)
+    status, document = await send_request(client, keyed_door)
     assert status == 503
     assert document["error"]["type"] == "ServiceUnavailableError"
     assert "Operators: the gateway's log names them; see that its --engine-key" in document["error"]["message"]
@@ -83,13 +83,13 @@ async def test_a_replica_that_refuses_the_key_is_ejected_and_another_one_answers
     client: aiohttp.ClientSession, keyed_door: Door, start: Start
 ) -> None:
     """It has nothing in flight, so it would be asked first again and again."""
-    strange, good = await start("strange", takes("unknown")), await start("good", takes("first"))
+    strange, good = await start("strange", accepting("unknown")), await start("good", accepting("first"))
     keyed_door.publish(strange, good, fleet="a")
-    await known(client, keyed_door)
-    answers = await asyncio.gather(*(ask(client, keyed_door) for _ in range(20)))
+    await wait_for_table(client, keyed_door)
+    answers = await asyncio.gather(*(send_request(client, keyed_door) for _ in range(20)))
     assert answers == [(200, {"from": "good"})] * 20
     for _ in range(5):
-        assert await ask(client, keyed_door) == (200, {"from": "good"})
+        assert await send_request(client, keyed_door) == (200, {"from": "good"})
     assert 1 <= len(strange.bodies) < 20
 
 
@@ -99,14 +99,14 @@ async def test_without_a_root_no_key_is_sent_and_a_new_root_is_read_without_a_re
     replace(roots)
     engine = await start("one", answer)
     keyed_door.publish(engine, fleet="a")
-    await known(client, keyed_door)
-    assert (await ask(client, keyed_door))[0] == 200
+    await wait_for_table(client, keyed_door)
+    assert (await send_request(client, keyed_door))[0] == 200
     assert "Authorization" not in engine.headers[0]
     replace(roots, "third")
     expected = f"Bearer {derive('third', GATEWAY_TO_ENGINE, 'a')}"
 
     async def sent() -> str | None:
-        assert (await ask(client, keyed_door))[0] == 200
+        assert (await send_request(client, keyed_door))[0] == 200
         return engine.headers[-1].get("Authorization")
 
     await until(sent, lambda key: key == expected)
@@ -122,7 +122,7 @@ async def test_a_redirect_of_an_engine_is_not_followed(
         return web.Response(status=status, headers={"Location": f"{elsewhere.url}/v1/completions"})
 
     keyed_door.publish(await start("one", points), fleet="a")
-    await known(client, keyed_door)
+    await wait_for_table(client, keyed_door)
     url = f"{keyed_door.url}/v1/completions"
     async with client.post(url, json={"model": "m"}, allow_redirects=False) as response:
         assert response.status == 502, "nor does the client"
@@ -139,7 +139,7 @@ async def test_headers_that_an_answer_names_in_connection_are_removed(
         )
 
     door.publish(await start("one", names))
-    await known(client, door)
+    await wait_for_table(client, door)
     async with client.post(f"{door.url}/v1/completions", json={"model": "m"}) as response:
         assert "openai-hop" not in response.headers
         assert response.headers["openai-end"] == "1"
@@ -158,14 +158,14 @@ class Wire:
         self.keys = SentKeys(self.roots, GATEWAY_TO_ENGINE)  # type: ignore[arg-type]
         self._by_key = {f"Bearer {derive(root, GATEWAY_TO_ENGINE, 'a')}": root for root in ROOTS}
 
-    async def ask(self, url: str, accepted: Collection[str]) -> tuple[int, list[str]]:
+    async def send_request(self, url: str, accepted: Collection[str]) -> tuple[int, list[str]]:
         """The status in the end, and the roots whose keys were sent."""
         sent: list[str] = []
 
         async def send(headers: Mapping[str, str]) -> Any:
             sent.extend(self._by_key[key] for key in headers.values())
-            taken = bool(sent) and sent[-1] in accepted
-            return SimpleNamespace(status=200 if taken else 401, release=lambda: None)
+            accepted_by = bool(sent) and sent[-1] in accepted
+            return SimpleNamespace(status=200 if accepted_by else 401, release=lambda: None)
 
         return (await self.keys.send(send, url, "a")).status, sent
 
@@ -174,20 +174,20 @@ class Wire:
 async def test_sent_keys_reach_each_peer_that_accepts_one_of_the_roots(
     happened: list[tuple[tuple[str, ...], str, set[str]]],
 ) -> None:
-    """A peer that takes some root's key gets it, what it took last first, and none is sent twice."""
-    wire, taken = Wire(), dict[str, str]()
+    """A peer that accepts some root's key gets it, the last accepted one first, and no key twice."""
+    wire, accepted_by = Wire(), dict[str, str]()
     for wire.roots.keys, url, accepted in happened:
         roots = wire.roots.keys
-        status, sent = await wire.ask(url, accepted)
+        status, sent = await wire.send_request(url, accepted)
         assert status == (200 if accepted.intersection(roots) else 401)
         assert len(sent) == len(set(sent))
         assert set(sent) <= set(roots)
         if roots:
-            assert sent[0] == (taken[url] if taken.get(url) in roots else roots[0])
+            assert sent[0] == (accepted_by[url] if accepted_by.get(url) in roots else roots[0])
         if status == 200:
-            taken[url] = sent[-1]
+            accepted_by[url] = sent[-1]
             if sent[-1] == roots[0]:
-                del taken[url]  # nothing to remember: the first is sent first
+                del accepted_by[url]  # nothing to remember: the first is sent first
 
 
 async def test_remembered_peers_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,5 +195,5 @@ async def test_remembered_peers_are_bounded_in_number(monkeypatch: pytest.Monkey
     wire = Wire()
     wire.roots.keys = ("r0", "r1")
     for url in PEERS:
-        assert await wire.ask(url, {"r1"}) == (200, ["r0", "r1"])
-    assert [(await wire.ask(url, {"r1"}))[1] for url in reversed(PEERS)] == [["r1"], ["r1"], ["r0", "r1"]]
+        assert await wire.send_request(url, {"r1"}) == (200, ["r0", "r1"])
+    assert [(await wire.send_request(url, {"r1"}))[1] for url in reversed(PEERS)] == [["r1"], ["r1"], ["r0", "r1"]]

@@ -1,4 +1,4 @@
-"""A client is whom its key says: told to engines by the gateway alone, until the key expires."""
+"""A client has the identity of its key: engines get it from the gateway alone, until the key expires."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -37,10 +37,10 @@ async def test_engines_get_the_identity_of_the_key_and_none_that_a_client_sends(
         url, body = f"{door.url}/v1/completions", {"model": "m", "user": "victim"}
         async with client.post(url, json=body, headers={**bearer(key), **forged}) as response:
             assert response.status == 200
-    told = [headers.getall(HEADER) for headers in engine.headers]
-    assert all(len(each) == 1 for each in told)
-    assert Identity.decode(told[0][0]) == ACME.model_copy(update={"expires": None})
-    assert Identity.decode(told[1][0]) == of_plain_key(digest("plain"))
+    identities = [headers.getall(HEADER) for headers in engine.headers]
+    assert all(len(each) == 1 for each in identities)
+    assert Identity.decode(identities[0][0]) == ACME.model_copy(update={"expires": None})
+    assert Identity.decode(identities[1][0]) == of_plain_key(digest("plain"))
     door.publish(engine, max_held=5)
     await asyncio.sleep(1.2)
     async with client.post(f"{door.url}/v1/completions", json={"model": "m"}, headers=forged) as response:

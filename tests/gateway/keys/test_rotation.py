@@ -25,7 +25,7 @@ PODS = 3
 
 
 class Peer:
-    """Whoever checks the gateway's keys: those of a file, as an engine has them from its fleet's Secret."""
+    """A server that checks the gateway's keys: those of a file, as an engine has them from its fleet's Secret."""
 
     def __init__(self, file: Path, purpose: str, subject: str = "") -> None:
         self._file, self._purpose, self._subject = file, purpose, subject
@@ -40,10 +40,10 @@ class Peer:
     def write(self, *roots: str) -> None:
         replace(self._file, *map(self.key, roots))
 
-    def knows(self, *roots: str) -> bool:
+    def accepts_all(self, *roots: str) -> bool:
         return self._keys.keys == tuple(map(self.key, roots))
 
-    def takes(self, request: web.Request) -> bool:
+    def admits(self, request: web.Request) -> bool:
         given = bearer(request.headers.get("Authorization", ""))
         if not matches(given, self._keys.digests):
             self.refused += 1
@@ -55,7 +55,7 @@ class Peer:
 @asynccontextmanager
 async def pod(name: str, peer: Peer) -> AsyncIterator[FakeEngine]:
     async def behave(_: FakeEngine, request: web.Request) -> web.StreamResponse:
-        if not peer.takes(request):
+        if not peer.admits(request):
             return web.json_response({"error": {"message": "no"}}, status=401)
         choice = {"index": 0, "finish_reason": "stop", "text": "up"}
         document = {"id": "1", "object": "text_completion", "created": 0, "model": "m", "choices": [choice]}
@@ -74,7 +74,7 @@ class Operator:
         self.url = ""
 
     async def routes(self, request: web.Request) -> web.Response:
-        if not self.peer.takes(request):
+        if not self.peer.admits(request):
             return web.Response(status=401)
         return web.Response(text=self.table.model_dump_json())
 
@@ -128,7 +128,7 @@ class Traffic:
         self.answered = 0
 
     async def more(self, count: int = 20) -> None:
-        """Until so many more are answered."""
+        """Wait until ``count`` more are answered."""
         wanted = self.answered + count
         async with asyncio.timeout(60):
             while self.answered < wanted and not self._tasks.done():
@@ -137,7 +137,7 @@ class Traffic:
             self._tasks.result()
 
     async def __aenter__(self) -> "Traffic":
-        self._tasks = asyncio.gather(*(self._ask() for _ in range(4)))
+        self._tasks = asyncio.gather(*(self._send_requests() for _ in range(4)))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -145,7 +145,7 @@ class Traffic:
         await self._tasks
         await self._client.close()
 
-    async def _ask(self) -> None:
+    async def _send_requests(self) -> None:
         while not self._stopped:
             answer = await self._client.completions.create(model="m", prompt="x" * random.choice([1, 100_000]))
             assert answer.choices[0].text == "up"
@@ -153,7 +153,7 @@ class Traffic:
             await asyncio.sleep(0.01)
 
 
-async def known(client: aiohttp.ClientSession, gateway: Door) -> dict[str, Any]:
+async def read_models(client: aiohttp.ClientSession, gateway: Door) -> dict[str, Any]:
     """The gateway's numbers by model, none until it listens."""
     try:
         return await stats(client, gateway)
@@ -165,35 +165,35 @@ async def test_no_request_fails_while_keys_are_exchanged(
     client: aiohttp.ClientSession, gateway: Door, operator: Operator, fleet: dict[Peer, FakeEngine], roots: Path
 ) -> None:
     async def settled(*keys: str) -> bool:
-        """Every peer was asked with the first of these, and knows them all."""
+        """Every peer got the first of these keys last, and accepts them all."""
         await traffic.more(PODS)
-        return all(peer.last == peer.key(keys[0]) and peer.knows(*keys) for peer in everybody)
+        return all(peer.last == peer.key(keys[0]) and peer.accepts_all(*keys) for peer in peers)
 
-    everybody = [operator.peer, *fleet]
+    peers = [operator.peer, *fleet]
     operator.table.models["m"] = route(*fleet.values(), fleet=FLEET, key_digests=[digest("client")])
-    await until(partial(known, client, gateway), lambda models: models.get("m", {}).get("fleet") == FLEET)
+    await until(partial(read_models, client, gateway), lambda models: models.get("m", {}).get("fleet") == FLEET)
     async with Traffic(gateway) as traffic:
-        # As docs/keys.md says: add, move to the front, drop; each step reaches everybody at a moment of its own.
+        # As in docs/keys.md: add, move to the front, remove; each step reaches each peer at a moment of its own.
         for now in (("old", "new"), ("new", "old"), ("new",)):
-            steps = [partial(replace, roots, *now), *(partial(peer.write, *now) for peer in everybody)]
+            steps = [partial(replace, roots, *now), *(partial(peer.write, *now) for peer in peers)]
             for step in random.sample(steps, len(steps)):
                 step()
                 await traffic.more()
             await until(partial(settled, *now), bool, 60)
-        assert [peer.refused for peer in everybody] == [0] * len(everybody), "each step waited for the one before"
+        assert [peer.refused for peer in peers] == [0] * len(peers), "each step waited for the one before"
 
-        # Whoever has both is understood by those that have either.
+        # A process that has both is accepted by those that have either.
         replace(roots, "new", "newest")
-        for peer in everybody:
+        for peer in peers:
             await traffic.more()
-            # The gateway, too, has to have read its file before anybody drops what it sent until now.
+            # The gateway, too, has to have read its file before any peer removes the key that it sent until now.
             await asyncio.sleep(1.5)
             peer.write("newest")
         await until(partial(settled, "newest"), bool, 60)
-        refused = [peer.refused for peer in everybody]
+        refused = [peer.refused for peer in peers]
         assert min(refused) > 0, "each was asked with what it had dropped"
         await traffic.more(40)
-        assert [peer.refused for peer in everybody] == refused, "and from then on with what it took"
+        assert [peer.refused for peer in peers] == refused, "and from then on with what it took"
         replace(roots, "newest")
         await traffic.more()
     operator.table.models["another"] = route()

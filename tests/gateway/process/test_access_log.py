@@ -58,16 +58,16 @@ async def test_a_line_has_the_fields_of_a_request_and_its_answer(
     body = {"model": "m", "messages": [{"role": "user", "content": "secret-prompt"}]}
     async with client.post(f"{logged.url}{PATH}?token=secret-query", json=body, headers=headers) as response:
         size = len(await response.read())
-    told = await line(lines)
-    assert {name: told[name] for name in told if name not in ("start_time", "duration", "response_duration",
+    fields = await line(lines)
+    assert {name: fields[name] for name in fields if name not in ("start_time", "duration", "response_duration",
                                                               "downstream_remote_address")} == {
         "method": "POST", "path": PATH, "protocol": "HTTP/1.1", "response_code": 200, "complete": True,
         "bytes_received": len(json.dumps(body)), "bytes_sent": size, "user_agent": "lift/1", "request_id": "mine",
         "model": "m", "tenant": "floor-7", "upstream_host": engine.url, "upstream_request_attempt_count": 1,
     }  # fmt: skip
-    assert told["start_time"].endswith("Z")
-    assert 0 <= told["response_duration"] <= told["duration"]
-    assert told["downstream_remote_address"].startswith("127.0.0.1:")
+    assert fields["start_time"].endswith("Z")
+    assert 0 <= fields["response_duration"] <= fields["duration"]
+    assert fields["downstream_remote_address"].startswith("127.0.0.1:")
     assert "secret" not in lines[0]
     assert "c=1" not in lines[0]
 
@@ -107,8 +107,8 @@ async def test_control_characters_of_a_client_begin_no_line_of_the_log(
     if status == 400:  # refused before it was a request
         assert lines == []
         return
-    told = await line(lines)
-    assert told["response_code"] == status == 404
+    fields = await line(lines)
+    assert fields["response_code"] == status == 404
     assert len(lines) == 1
     assert lines[0].isprintable()
     assert lines[0].isascii()
@@ -129,8 +129,8 @@ async def test_a_line_is_not_complete_if_the_client_leaves_or_the_stream_breaks(
     response = await client.post(logged.url + PATH, json={"model": "m"})
     assert await response.content.readany() == b"data: 1\n\n"
     response.close()
-    told = await line(lines)
-    assert (told["response_code"], told["complete"], told["bytes_sent"]) == (200, False, 9)
+    fields = await line(lines)
+    assert (fields["response_code"], fields["complete"], fields["bytes_sent"]) == (200, False, 9)
 
 
 async def test_probes_and_scrapes_are_not_logged(client: aiohttp.ClientSession, logged: Door, lines: list[str]) -> None:

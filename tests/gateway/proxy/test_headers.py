@@ -1,4 +1,4 @@
-"""Headers of answers: each once, whoever sets it, and an id by which every request can be found again."""
+"""Headers of answers: each once, and an id by which every request can be found again."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -107,11 +107,11 @@ async def test_refusals_before_a_request_is_complete_have_a_request_id(
         assert response.status == 413
         seen_once(response)
         assert response.headers[REQUEST_ID] == "mine"
-        told = await response.json()
+        body = await response.json()
     if "messages" in path:
-        assert (told["type"], told["error"]["type"], told["request_id"]) == ("error", "request_too_large", "mine")
+        assert (body["type"], body["error"]["type"], body["request_id"]) == ("error", "request_too_large", "mine")
     else:
-        assert told["error"]["type"] == "RequestTooLargeError"
+        assert body["error"]["type"] == "RequestTooLargeError"
 
 
 @pytest.mark.parametrize("given", ["", "x" * 129, "two words", "ünsafe"])
@@ -131,12 +131,12 @@ async def test_the_official_clients_read_the_request_id(
     client: aiohttp.ClientSession, paged_door: Door, start: Start
 ) -> None:
     await published(client, paged_door, await start("a", talkative(400)))
-    ask: dict[str, Any] = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "up"}]}
+    message: dict[str, Any] = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "up"}]}
     own = {REQUEST_ID: "mine"}
     async with anthropic.AsyncAnthropic(base_url=paged_door.url, api_key="x", max_retries=0) as asking:
         for model in ("m", "none"):
             with pytest.raises(anthropic.APIStatusError) as refused:
-                await asking.messages.create(**ask | {"model": model}, extra_headers=own)
+                await asking.messages.create(**message | {"model": model}, extra_headers=own)
             assert refused.value.request_id == "mine"
             assert refused.value.body["request_id"] == "mine"  # type: ignore[index]
     async with openai.AsyncOpenAI(base_url=f"{paged_door.url}/v1", api_key="x", max_retries=0) as asking_openai:

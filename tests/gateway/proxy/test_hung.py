@@ -65,7 +65,7 @@ async def metrics(client: aiohttp.ClientSession, door: Door) -> str:
         return await response.text()
 
 
-async def known(client: aiohttp.ClientSession, door: Door) -> None:
+async def wait_for_table(client: aiohttp.ClientSession, door: Door) -> None:
     async def models() -> str:
         async with client.get(f"{door.url}/v1/models") as response:
             return await response.text()
@@ -80,7 +80,7 @@ async def test_a_request_without_a_byte_of_an_answer_goes_to_another_replica(
     bad, good = await start("bad", behave), await start("good", answer)
     bad.hung = True
     door.publish(bad)
-    await known(client, door)
+    await wait_for_table(client, door)
     sent = asyncio.create_task(post(client, door))
     while not bad.bodies:
         await asyncio.sleep(0.01)
@@ -98,7 +98,7 @@ async def test_a_hung_replica_gets_no_request_until_it_answers_a_probe(
     bad, good = await start("bad", silent), await start("good", answer)
     bad.hung = True
     door.publish(bad, good)
-    await known(client, door)
+    await wait_for_table(client, door)
     await asyncio.gather(*(post(client, door) for _ in range(4)))
     seen = len(bad.bodies)
     assert seen >= 1
@@ -106,7 +106,7 @@ async def test_a_hung_replica_gets_no_request_until_it_answers_a_probe(
         assert await post(client, door) == (200, '{"from": "good"}')
     assert len(bad.bodies) == seen
     bad.hung, bad.behave = False, answer
-    await until(lambda: post(client, door), lambda said: said == (200, '{"from": "bad"}'))
+    await until(lambda: post(client, door), lambda got: got == (200, '{"from": "bad"}'))
     assert "paternoster_gateway_replicas_hung 0.0" in await metrics(client, door)
 
 
@@ -114,7 +114,7 @@ async def test_a_stream_that_began_ends_with_an_error(client: aiohttp.ClientSess
     bad = await start("bad", stream_that_stops())
     bad.hung = True
     door.publish(bad)
-    await known(client, door)
+    await wait_for_table(client, door)
     status, text = await post(client, door)
     assert status == 200
     assert text.startswith("data: 1\n\n")
@@ -128,7 +128,7 @@ async def test_a_slow_replica_that_answers_probes_is_waited_for(
 ) -> None:
     engine = await start("slow", slow)
     door.publish(engine)
-    await known(client, door)
+    await wait_for_table(client, door)
     assert await post(client, door) == (200, "data: 0\n\ndata: 1\n\n")
     assert len(engine.bodies) == 1
     assert engine.probes >= 2
@@ -143,7 +143,7 @@ async def test_an_engine_that_reports_a_stalled_loop_is_hung(
     monkeypatch.setattr(FakeEngine, "health", stalled)
     bad, good = await start("bad", silent), await start("good", answer)
     door.publish(bad, good)
-    await known(client, door)
+    await wait_for_table(client, door)
     answers = await asyncio.gather(*(post(client, door) for _ in range(2)))
     assert answers == [(200, '{"from": "good"}')] * 2
     assert bad.bodies
@@ -155,7 +155,7 @@ async def test_a_request_is_held_for_its_time_while_all_replicas_are_hung(
     bad = await start("bad", silent)
     bad.hung = True
     door.publish(bad, hold_timeout_seconds=1.0)
-    await known(client, door)
+    await wait_for_table(client, door)
     status, text = await post(client, door)
     assert status == 503
     assert "became ready within 1 s" in text

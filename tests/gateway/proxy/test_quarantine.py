@@ -144,7 +144,7 @@ async def test_engines_that_only_close_connections_quarantine_no_body(
     for times in (1, 2):
         assert (await post(client, door, SHORT))[0] == 503
         assert sum(len(engine.bodies) for engine in engines) == times * 4
-        await asyncio.sleep(1.1)  # they are asked again then
+        await asyncio.sleep(1.1)  # they are no longer ejected then
 
 
 async def test_engines_that_refuse_connections_quarantine_no_body(

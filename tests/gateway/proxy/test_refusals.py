@@ -1,4 +1,4 @@
-"""A refusal is no failure: it goes back to the client at once, or one other replica is asked, within a budget."""
+"""A refusal is no failure: it goes to the client at once, or one other replica gets the request, within a budget."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -29,7 +29,7 @@ async def reset(_: FakeEngine, request: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
-async def ask(client: aiohttp.ClientSession, door: Door) -> tuple[int, str | None, object]:
+async def send_request(client: aiohttp.ClientSession, door: Door) -> tuple[int, str | None, object]:
     async with client.post(f"{door.url}/v1/completions", json={"model": "m", "prompt": "up"}) as response:
         return response.status, response.headers.get("Retry-After"), await response.json()
 
@@ -53,9 +53,9 @@ async def test_a_refusal_of_the_only_replica_is_the_answer(
 ) -> None:
     engine = await start("a", refusing(status))
     await published(client, door, engine)
-    got = await asyncio.gather(*(ask(client, door) for _ in range(CALLS)))
+    got = await asyncio.gather(*(send_request(client, door) for _ in range(CALLS)))
     assert got == [(status, "7", FULL)] * CALLS
-    assert len(engine.bodies) == CALLS, "each was asked once"
+    assert len(engine.bodies) == CALLS, "each was sent once"
 
 
 @pytest.mark.parametrize("replicas", [2, 4])
@@ -64,9 +64,9 @@ async def test_a_full_fleet_gets_each_request_at_most_twice(
 ) -> None:
     engines = [await start(f"{number}", refusing()) for number in range(replicas)]
     await published(client, door, *engines)
-    got = await asyncio.gather(*(ask(client, door) for _ in range(CALLS)))
+    got = await asyncio.gather(*(send_request(client, door) for _ in range(CALLS)))
     assert got == [(503, "7", FULL)] * CALLS
-    # None is asked again that refused a moment ago.
+    # A replica that refused a moment ago gets no further request.
     many = sum(len(engine.bodies) for engine in engines)
     assert CALLS < many <= 2 * CALLS
     assert (await retries(client, door))['total{reason="status_503"}'] == many - CALLS
@@ -77,7 +77,7 @@ async def test_a_refused_request_is_sent_to_one_other_replica(
 ) -> None:
     engines = [await start(f"{number}", refusing()) for number in range(4)]
     await published(client, door, *engines)
-    assert (await ask(client, door))[:2] == (503, "7")
+    assert (await send_request(client, door))[:2] == (503, "7")
     assert sorted(len(engine.bodies) for engine in engines) == [0, 0, 1, 1]
 
 
@@ -87,7 +87,7 @@ async def test_a_full_replica_gets_no_request_while_another_has_room(
     full, good = await start("full", refusing()), await start("good", answer)
     await published(client, door, full, good)
     for _ in range(10):
-        assert await ask(client, door) == (200, None, {"from": "good"})
+        assert await send_request(client, door) == (200, None, {"from": "good"})
     assert len(full.bodies) <= 1
 
 
@@ -96,7 +96,7 @@ async def test_after_a_refusal_a_failure_is_not_repeated(
 ) -> None:
     full, broken = await start("full", refusing()), await start("broken", reset)
     await published(client, door, full, broken)
-    assert (await ask(client, door))[0] == 503
+    assert (await send_request(client, door))[0] == 503
     assert (len(full.bodies), len(broken.bodies)) == (1, 1)
 
 
@@ -107,7 +107,7 @@ async def test_an_engine_that_does_not_serve_is_waited_for(
     """The table has it as ready for a moment still, as in a rollout."""
     old, new = await start("old", refusing(**{NOT_SERVING: why})), await start("new", answer)
     await published(client, door, old)
-    asking = asyncio.create_task(ask(client, door))
+    asking = asyncio.create_task(send_request(client, door))
     await until(lambda: asyncio.sleep(0, len(old.bodies)), lambda many: many > 0)
     door.publish(new)
     assert await asking == (200, None, {"from": "new"})
@@ -118,7 +118,7 @@ async def test_a_refusal_is_the_answer_once_the_hold_time_has_passed(
 ) -> None:
     engine = await start("a", refusing(**{NOT_SERVING: "draining"}))
     await published(client, door, engine)
-    assert await ask(client, door) == (503, "7", FULL)
+    assert await send_request(client, door) == (503, "7", FULL)
 
 
 async def test_the_retry_budget_bounds_all_retries_of_a_fleet(
@@ -128,7 +128,7 @@ async def test_the_retry_budget_bounds_all_retries_of_a_fleet(
     monkeypatch.setattr(retry_budget, "RATIO", 0.0)
     engines = [await start(f"{number}", reset) for number in range(3)]
     await published(client, door, *engines)
-    got = await asyncio.gather(*(ask(client, door) for _ in range(20)))
+    got = await asyncio.gather(*(send_request(client, door) for _ in range(20)))
     assert {status for status, *_ in got} == {503}
     found = await retries(client, door)
     assert found['total{reason="unreachable"}'] == 3

@@ -15,7 +15,7 @@ from tests.gateway.fakes import Behave, Door, FakeEngine
 from paternoster_contract.access.keys import digest
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
-ASK: dict[str, Any] = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "up"}]}
+REQUEST: dict[str, Any] = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "up"}]}
 MESSAGE = (
     '{"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": null, '
     '"stop_sequence": null, "usage": {"input_tokens": 1, "output_tokens": 0}}'
@@ -43,8 +43,8 @@ async def whole(_: FakeEngine, request: web.Request) -> web.StreamResponse:
 
 
 async def refusing(_: FakeEngine, __: web.Request) -> web.StreamResponse:
-    told = {"type": "error", "error": {"type": "invalid_request_error", "message": "no"}, "request_id": "r"}
-    return web.json_response(told, status=400)
+    error = {"type": "error", "error": {"type": "invalid_request_error", "message": "no"}, "request_id": "r"}
+    return web.json_response(error, status=400)
 
 
 async def breaking(_: FakeEngine, request: web.Request) -> web.StreamResponse:
@@ -64,7 +64,7 @@ async def test_a_key_is_accepted_in_either_header(
     door.publish(engine, key_digests=[digest("right")])
     await seen(client, door)
     async with anthropics(door, **how) as asking:
-        assert (await asking.messages.create(**ASK)).id == "msg_1"
+        assert (await asking.messages.create(**REQUEST)).id == "msg_1"
     assert not {"authorization", "x-api-key"} & {name.lower() for name in engine.headers[0]}
 
 
@@ -75,7 +75,7 @@ async def test_a_wrong_key_is_an_error_in_anthropics_form(
     await seen(client, door)
     async with anthropics(door, api_key="wrong") as asking:
         with pytest.raises(anthropic.AuthenticationError) as refused:
-            await asking.messages.create(**ASK)
+            await asking.messages.create(**REQUEST)
     message = "Missing or wrong key in the Authorization or X-Api-Key header."
     assert refused.value.body == {
         "type": "error", "error": {"type": "authentication_error", "message": message},
@@ -90,9 +90,9 @@ async def test_errors_of_gateway_and_engines_raise_in_anthropics_client(
     await seen(client, door)
     async with anthropics(door) as asking:
         with pytest.raises(anthropic.NotFoundError) as unknown:
-            await asking.messages.create(**ASK | {"model": "other"})
+            await asking.messages.create(**REQUEST | {"model": "other"})
         with pytest.raises(anthropic.BadRequestError) as bad:
-            await asking.messages.count_tokens(model="m", messages=ASK["messages"])
+            await asking.messages.count_tokens(model="m", messages=REQUEST["messages"])
     assert unknown.value.body["error"]["type"] == "not_found_error"  # type: ignore[index]
     assert bad.value.body == {
         "type": "error", "error": {"type": "invalid_request_error", "message": "no"}, "request_id": "r",
@@ -105,7 +105,7 @@ async def test_a_stream_that_breaks_off_raises_in_the_official_client(
     door.publish(await start("a", breaking))
     await seen(client, door)
     async with anthropics(door) as asking:
-        stream = await asking.messages.create(**ASK, stream=True)
+        stream = await asking.messages.create(**REQUEST, stream=True)
         with pytest.raises(anthropic.APIStatusError, match="broke off"):
             async for event in stream:
                 assert event.type == "message_start"
@@ -115,8 +115,8 @@ async def breaking_response(_: FakeEngine, request: web.Request) -> web.StreamRe
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
     event = {"type": "response.output_text.delta", "sequence_number": 0, "delta": "a", "item_id": "m"}
-    told = event | {"output_index": 0, "content_index": 0, "logprobs": []}
-    await response.write(f"event: {event['type']}\ndata: {json.dumps(told)}\n\n".encode())
+    data = event | {"output_index": 0, "content_index": 0, "logprobs": []}
+    await response.write(f"event: {event['type']}\ndata: {json.dumps(data)}\n\n".encode())
     assert request.transport is not None
     request.transport.abort()
     return response

@@ -43,7 +43,7 @@ async def clients() -> AsyncIterator[tuple[aiohttp.ClientSession, aiohttp.Client
         yield noisy, quiet
 
 
-class Asks:
+class Sender:
     """Requests of one client; those that are sent stay open until they are answered."""
 
     def __init__(self, door: Door, client: aiohttp.ClientSession, key: str = "") -> None:
@@ -67,10 +67,10 @@ class Asks:
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
 
-async def served(asks: Asks, model: str, size: int) -> list[int]:
+async def served(sender: Sender, model: str, size: int) -> list[int]:
     """The statuses of requests one after another, and of some at once."""
-    statuses = [await asks.status(model, size) for _ in range(5)]
-    return statuses + await asyncio.gather(*(asks.status(model, size) for _ in range(4)))
+    statuses = [await sender.status(model, size) for _ in range(5)]
+    return statuses + await asyncio.gather(*(sender.status(model, size) for _ in range(4)))
 
 
 @pytest.mark.parametrize("size", [0, 60 * KIB], ids=["places", "bytes"])
@@ -78,7 +78,7 @@ async def test_requests_held_for_a_fleet_scaled_to_zero_leave_room_for_another_f
     small: Door, clients: tuple[aiohttp.ClientSession, ...], start: Start, size: int
 ) -> None:
     small.publish_models(asleep=route(**FOR_EVER), awake=route(await start("a", answer)))
-    noisy, quiet = (Asks(small, client) for client in clients)
+    noisy, quiet = (Sender(small, client) for client in clients)
     await until(lambda: stats(clients[1], small), lambda models: "awake" in models)
     noisy.send(125, "asleep", size)
     most = 15 if size else 106
@@ -95,7 +95,7 @@ async def test_many_fleets_scaled_to_zero_leave_room_for_another_fleet(
 ) -> None:
     sleeping = {f"asleep-{n}": route(fleet=f"{n}", **FOR_EVER) for n in range(15)}
     small.publish_models(awake=route(await start("a", answer)), **sleeping)
-    noisy, quiet = (Asks(small, client) for client in clients)
+    noisy, quiet = (Sender(small, client) for client in clients)
     await until(lambda: stats(clients[1], small), lambda models: "awake" in models)
     for model in sleeping:
         noisy.send(8, model)
@@ -115,7 +115,7 @@ async def test_a_client_whose_requests_run_leaves_room_for_another_of_the_same_f
         return await answer(engine, request)
 
     small.publish(await start("a", wait_for_noisy), fleet="uid", **KEYS)
-    noisy, quiet = (Asks(small, client, key) for client, key in zip(clients, ("noisy", "quiet"), strict=True))
+    noisy, quiet = (Sender(small, client, key) for client, key in zip(clients, ("noisy", "quiet"), strict=True))
     await until(lambda: stats(clients[1], small), lambda models: "m" in models)
     noisy.send(125, "m", 3)
     await asyncio.sleep(1)
@@ -132,7 +132,7 @@ async def test_bodies_with_unknown_keys_leave_room_for_a_key_that_was_admitted_b
 ) -> None:
     """Also from the same address: what a stranger sends is never whole, and is sent anew all the time."""
     small.publish(await start("a", answer), fleet="uid", **KEYS)
-    quiet = Asks(small, clients[1], "quiet")
+    quiet = Sender(small, clients[1], "quiet")
     await until(lambda: stats(clients[1], small), lambda models: "m" in models)
     assert await quiet.status("m") == 200
     ended = False
@@ -163,7 +163,7 @@ async def test_requests_refused_beyond_a_share_are_counted_by_resource(
         return float(next(line for line in lines if line.startswith(start)).removeprefix(start))
 
     small.publish(**FOR_EVER)
-    noisy = Asks(small, clients[0])
+    noisy = Sender(small, clients[0])
     await until(lambda: stats(clients[1], small), lambda models: "m" in models)
     before = await refused()
     noisy.send(125, "m")
@@ -178,7 +178,7 @@ def test_a_key_has_a_party_while_its_fleet_accepts_it() -> None:
     parties.remember(admit(table, "m", "quiet", 0.0))
     parties.remember(admit(table, "open", "noisy", 0.0, peer="10.0.0.1"))
     assert parties.party_of("quiet", table) == ("uid", "quiet")
-    assert parties.party_of("noisy", table) is None, "its fleet asks for no key"
+    assert parties.party_of("noisy", table) is None, "its fleet needs no key"
     assert parties.party_of("", table) is None
     for later in ({"m": route(fleet="other", **KEYS)}, {"m": route(fleet="uid", key_digests=[])}, {}):
         assert parties.party_of("quiet", RoutingTable(models=later)) is None

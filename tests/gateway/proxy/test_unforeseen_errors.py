@@ -1,4 +1,4 @@
-"""An error of the gateway's own that nobody foresaw is answered like all others, and logged with its traceback."""
+"""An unforeseen error of the gateway is answered like all others, and logged with its traceback."""
 
 import logging
 from pathlib import Path

@@ -77,12 +77,12 @@ async def test_idle_seconds_are_zero_until_each_answer_has_ended(
     async with client.post(door.url + PATH, json={"model": "other"}):
         assert (await stats(client, door))["m"]["idle_seconds"] is None
 
-    async def ask() -> int:
+    async def send_request() -> int:
         async with client.post(door.url + PATH, json={"model": "m"}) as response:
             await response.read()
             return response.status
 
-    asking = asyncio.create_task(ask())
+    asking = asyncio.create_task(send_request())
     await until(lambda: stats(client, door), lambda models: models["m"]["idle_seconds"] == 0)
     gate.set()
     assert await asking == 200

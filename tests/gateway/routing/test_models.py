@@ -1,4 +1,4 @@
-"""Which models a client is told of, and which one a request is for that names none."""
+"""Which models a client sees, and which one a request is for that names none."""
 
 import asyncio
 import json
@@ -45,8 +45,8 @@ async def test_an_engine_gets_the_request_at_the_clients_path(
 
 async def test_a_model_is_shown_with_its_length_and_its_defaults(client: aiohttp.ClientSession, door: Door) -> None:
     defaults = {"temperature": 0.7, "top_k": 20}
-    known = route(max_model_len=77, default_parameters=DefaultParameters.model_validate(defaults))
-    door.publish_models(**{"org/m": known, "n": route(), "none": route(default_parameters=DefaultParameters())})
+    described = route(max_model_len=77, default_parameters=DefaultParameters.model_validate(defaults))
+    door.publish_models(**{"org/m": described, "n": route(), "none": route(default_parameters=DefaultParameters())})
     await until(lambda: stats(client, door), lambda models: "n" in models)
     async with client.get(f"{door.url}/v1/models") as response:
         listed = {entry["id"]: entry for entry in (await response.json())["data"]}
@@ -68,7 +68,7 @@ async def test_a_model_answers_under_each_of_its_names(client: aiohttp.ClientSes
     await until(lambda: stats(client, door), lambda models: "m" in models)
     async with client.get(f"{door.url}/v1/models") as response:
         listed = {entry["id"]: entry["root"] for entry in (await response.json())["data"]}
-    assert listed == {"m": "m", "mistral:latest": "m", "org/m": "m"}, "names that no key opens are not told"
+    assert listed == {"m": "m", "mistral:latest": "m", "org/m": "m"}, "names that no key opens are not listed"
     names = ("m", "mistral:latest", "org/m")
     for name in names:
         async with client.post(door.url + PATH, json={"model": name}) as response:
@@ -95,18 +95,18 @@ async def test_a_new_name_is_held_until_a_replica_serves_it(
     door.publish_models(m=ModelRoute(replicas=[older], aliases=["m:new"]))
     await until(lambda: stats(client, door), lambda models: "m" in models)
 
-    async def ask(name: str | None) -> str:
+    async def send_request(name: str | None) -> str:
         async with client.post(door.url + PATH, json={} if name is None else {"model": name}) as response:
             return str((await response.json())["from"])
 
-    assert await ask("m") == await ask(None) == "old", "nothing holds what every replica takes"
-    waiting = asyncio.create_task(ask("m:new"))
+    assert await send_request("m") == await send_request(None) == "old", "nothing holds what every replica takes"
+    waiting = asyncio.create_task(send_request("m:new"))
     await until(lambda: stats(client, door), lambda models: models["m"]["held"] == 1)
     newer = Replica(name="new", url=new.url, ready=True)
     door.publish_models(m=ModelRoute(replicas=[older, newer], aliases=["m:new"]))
     assert await waiting == "new"
-    assert {await ask("m:new") for _ in range(4)} == {"new"}
-    assert {await ask("m") for _ in range(4)} == {"old", "new"}
+    assert {await send_request("m:new") for _ in range(4)} == {"new"}
+    assert {await send_request("m") for _ in range(4)} == {"old", "new"}
 
 
 async def test_a_held_name_that_passes_to_another_fleet_is_not_sent_there(
@@ -116,11 +116,11 @@ async def test_a_held_name_that_passes_to_another_fleet_is_not_sent_there(
     door.publish_models(m=route(aliases=["shared"], fleet="a"))
     await until(lambda: stats(client, door), lambda models: "m" in models)
 
-    async def ask() -> tuple[int, str]:
+    async def send_request() -> tuple[int, str]:
         async with client.post(door.url + PATH, json={"model": "shared"}) as response:
             return response.status, (await response.json())["error"]["message"]
 
-    waiting = asyncio.create_task(ask())
+    waiting = asyncio.create_task(send_request())
     await until(lambda: stats(client, door), lambda models: models["m"]["held"] == 1)
     door.publish_models(m=route(fleet="a"), n=route(other, aliases=["shared"], fleet="b"))
     status, message = await waiting
@@ -174,13 +174,13 @@ def test_a_request_that_must_name_a_model_gets_the_names(
 
 @pytest.mark.parametrize(("origins", "allowed"), [((), None), (("https://a.example",), "https://a.example")])
 async def test_pages_of_allowed_origins_may_call(table: Path, origins: tuple[str, ...], allowed: str | None) -> None:
-    asks = {"Origin": "https://a.example", "Access-Control-Request-Method": "POST",
+    preflight = {"Origin": "https://a.example", "Access-Control-Request-Method": "POST",
             "Access-Control-Request-Headers": "authorization,content-type"}  # fmt: skip
     transport = httpx.ASGITransport(create_app(str(table), origins=origins))
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
-        before = await client.options(PATH, headers=asks)
+        before = await client.options(PATH, headers=preflight)
         assert before.headers.get("access-control-allow-origin") == allowed
         assert before.status_code == (405 if allowed is None else 200)
-        for page, told in (("https://a.example", allowed), ("https://b.example", None)):
+        for page, origin in (("https://a.example", allowed), ("https://b.example", None)):
             answer = await client.get("/v1/models", headers={"Origin": page})
-            assert answer.headers.get("access-control-allow-origin") == told
+            assert answer.headers.get("access-control-allow-origin") == origin

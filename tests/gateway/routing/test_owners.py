@@ -19,7 +19,7 @@ BODY = {"model": "m", "messages": []}
 OF_A = {"Authorization": "Bearer of-a"}
 
 
-async def ask(client: aiohttp.ClientSession, door: Door, model: str = "m") -> tuple[int, str]:
+async def send_request(client: aiohttp.ClientSession, door: Door, model: str = "m") -> tuple[int, str]:
     async with client.post(door.url + URL, json={**BODY, "model": model}, headers=OF_A) as response:
         return response.status, await response.text()
 
@@ -32,7 +32,7 @@ async def test_a_held_request_is_not_sent_to_the_fleet_that_its_name_passes_to(
     other = await start("b", answer)
     door.publish(fleet="a", key_digests=[digest("of-a")])
     await until(lambda: stats(client, door), lambda models: "m" in models)
-    waiting = asyncio.create_task(ask(client, door))
+    waiting = asyncio.create_task(send_request(client, door))
     await until(lambda: stats(client, door), lambda models: models["m"]["held"] == 1)
     door.publish(other, fleet="b", key_digests=digests)
     status, text = await waiting
@@ -52,7 +52,7 @@ async def test_a_retried_request_is_not_sent_to_the_fleet_that_its_name_passes_t
 
     door.publish(await start("a", passes_the_name_on), fleet="a")
     await until(lambda: stats(client, door), lambda models: "m" in models)
-    status, text = await ask(client, door)
+    status, text = await send_request(client, door)
     assert (status, other.bodies) == (503, [])
     assert "another fleet" in text
 
@@ -63,7 +63,7 @@ async def test_a_held_request_whose_key_is_withdrawn_is_refused(
     engine = await start("a", answer)
     door.publish(fleet="a", key_digests=[digest("of-a")])
     await until(lambda: stats(client, door), lambda models: "m" in models)
-    waiting = asyncio.create_task(ask(client, door))
+    waiting = asyncio.create_task(send_request(client, door))
     await until(lambda: stats(client, door), lambda models: models["m"]["held"] == 1)
     door.publish(engine, fleet="a", key_digests=[digest("another")])
     assert ((await waiting)[0], engine.bodies) == (401, [])
@@ -74,7 +74,7 @@ async def test_requests_rejected_for_one_fleet_are_no_demand_of_the_next(
 ) -> None:
     door.publish(fleet="a", hold=False, retry_after_seconds=60)
     await until(lambda: stats(client, door), lambda models: "m" in models)
-    assert (await ask(client, door))[0] == 503
+    assert (await send_request(client, door))[0] == 503
     assert (await stats(client, door))["m"]["refused"] == 1
     door.publish(fleet="b", hold=False, retry_after_seconds=60)
     models = await until(lambda: stats(client, door), lambda models: models["m"]["fleet"] == "b")

@@ -1,4 +1,4 @@
-"""The routing table is asked for with a key, and believed only as far as it can be one."""
+"""The routing table is requested with a key, and used only if it is valid."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -78,8 +78,8 @@ class Following:
                 await asyncio.sleep(0.02)
 
 
-async def asked(operator: Operator, times: int = 3) -> None:
-    """It was asked so often again."""
+async def wait_for_requests(operator: Operator, times: int = 3) -> None:
+    """Wait until ``operator`` got ``times`` more requests."""
     many = len(operator.sent) + times
     async with asyncio.timeout(20):
         while len(operator.sent) < many:
@@ -113,10 +113,10 @@ async def test_a_gateway_that_the_operator_refuses_serves_the_last_table_and_log
         await following.until("m")
         operator.roots = ["unknown"]
         operator.serve("n")
-        await asked(operator, 4)
+        await wait_for_requests(operator, 4)
         assert set(following.source.table.models) == {"m"}
-        (said,) = caplog.messages
-        assert said.endswith(
+        (message,) = caplog.messages
+        assert message.endswith(
             "the gateway's key is refused (401): it is not of the operator's root key; going on with the last one"
         )
         operator.roots = ["first"]
@@ -145,9 +145,9 @@ async def test_an_invalid_answer_of_the_operator_leaves_the_table_as_it_is(
         await following.until("m")
         for name, value in fault.items():
             setattr(operator, name, value)
-        await asked(operator)
+        await wait_for_requests(operator)
         assert set(following.source.table.models) == {"m"}
-        assert [words in said for said in caplog.messages] == [True]
+        assert [words in message for message in caplog.messages] == [True]
         operator.status = 200
         operator.serve("n")
         await following.until("n")

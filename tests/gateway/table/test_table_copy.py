@@ -44,7 +44,7 @@ async def ready(client: aiohttp.ClientSession, door: Door) -> tuple[int, dict[st
         return response.status, await response.json()
 
 
-async def ask(client: aiohttp.ClientSession, door: Door) -> tuple[int, object]:
+async def send_request(client: aiohttp.ClientSession, door: Door) -> tuple[int, object]:
     async with client.post(f"{door.url}/v1/completions", json={"model": "m", "prompt": "up"}) as response:
         return response.status, await response.json()
 
@@ -60,29 +60,29 @@ async def test_a_gateway_serves_from_the_copy_until_the_operator_answers(
     client: aiohttp.ClientSession, copy: Path, orphan: Door, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     old, new = await start("old", answer), await start("new", answer)
-    status, told = await ready(client, orphan)
-    assert (status, told["routing_table"]) == (503, {"from": "none", "age_seconds": None})
+    status, body = await ready(client, orphan)
+    assert (status, body["routing_table"]) == (503, {"from": "none", "age_seconds": None})
     write_copy(copy, old)
-    status, told = await until(lambda: ready(client, orphan), lambda seen: seen[0] == 200)
-    assert told["routing_table"]["from"] == "copy"
-    assert told["routing_table"]["age_seconds"] >= AGE
+    status, body = await until(lambda: ready(client, orphan), lambda seen: seen[0] == 200)
+    assert body["routing_table"]["from"] == "copy"
+    assert body["routing_table"]["age_seconds"] >= AGE
     assert await metric(client, orphan, "age_seconds") >= AGE
     assert await metric(client, orphan, "from_copy") == 1
     assert "no operator answers: serving from the copy of its routing table of " in caplog.text
-    assert await ask(client, orphan) == (200, {"from": "old"})
+    assert await send_request(client, orphan) == (200, {"from": "old"})
 
     orphan.publish(new)
-    status, told = await until(lambda: ready(client, orphan), lambda seen: seen[1]["routing_table"]["from"] != "copy")
-    assert (status, told["routing_table"]["from"]) == (200, "operator")
-    assert told["routing_table"]["age_seconds"] < AGE
+    status, body = await until(lambda: ready(client, orphan), lambda seen: seen[1]["routing_table"]["from"] != "copy")
+    assert (status, body["routing_table"]["from"]) == (200, "operator")
+    assert body["routing_table"]["age_seconds"] < AGE
     assert await metric(client, orphan, "from_copy") == 0
-    assert await ask(client, orphan) == (200, {"from": "new"})
+    assert await send_request(client, orphan) == (200, {"from": "new"})
 
-    # What the operator said last is newer than any copy.
+    # The operator's last table is newer than any copy.
     orphan.table.unlink()
     write_copy(copy, old, age=0)
     await asyncio.sleep(1.2)
-    assert await ask(client, orphan) == (200, {"from": "new"})
+    assert await send_request(client, orphan) == (200, {"from": "new"})
 
 
 async def test_a_newer_copy_is_read_while_no_operator_answers(
@@ -91,7 +91,7 @@ async def test_a_newer_copy_is_read_while_no_operator_answers(
     write_copy(copy, await start("old", answer))
     await until(lambda: ready(client, orphan), lambda seen: seen[0] == 200)
     write_copy(copy, await start("new", answer), age=0)
-    await until(lambda: ask(client, orphan), lambda got: got == (200, {"from": "new"}))
+    await until(lambda: send_request(client, orphan), lambda got: got == (200, {"from": "new"}))
 
 
 async def test_an_invalid_copy_is_logged_once_and_serves_no_model(
@@ -111,6 +111,6 @@ async def test_a_gateway_that_has_its_operator_reads_no_copy(
     Door("", table).publish(await start("new", answer))
     async with serving(create_app(str(table), last_routes=copy)) as url:
         door = Door(url, table)
-        _, told = await until(lambda: ready(client, door), lambda seen: seen[0] == 200)
-        assert told["routing_table"]["from"] == "operator"
-        assert await ask(client, door) == (200, {"from": "new"})
+        _, body = await until(lambda: ready(client, door), lambda seen: seen[0] == 200)
+        assert body["routing_table"]["from"] == "operator"
+        assert await send_request(client, door) == (200, {"from": "new"})

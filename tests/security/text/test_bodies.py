@@ -71,18 +71,18 @@ async def test_deep_json_is_400_at_every_depth(serve: Any, opening: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b'{"prompt": "\xff"}', "The body is not UTF-8"),
         (b'{"prompt": [%s]}' % (b"9" * 1001), "The body has a number of more than 1000 digits"),
         (b'{"prompt": [%s]}' % (b"9" * 1000), "prompt: token id 99999999999999999999... must be below"),
     ],
 )
-async def test_what_no_parser_takes(serve: Any, content: bytes, told: str) -> None:
+async def test_what_no_parser_takes(serve: Any, content: bytes, message: str) -> None:
     async with serve() as server:
         response = await server.client.post(TEXT, content=content, headers={"content-type": "application/json"})
         assert response.status_code == 400
-        assert response.json()["error"]["message"].startswith(told)
+        assert response.json()["error"]["message"].startswith(message)
 
 
 @pytest.mark.parametrize(

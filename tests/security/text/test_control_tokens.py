@@ -133,8 +133,8 @@ def test_tokens_that_are_looked_for_in_normalized_text() -> None:
 
 async def test_over_http(serve: Any, tokenizer: Tokenizer) -> None:
     body = {"messages": [{"role": "user", "content": ATTACK}]}
-    for kept, more in ((False, 0), (True, 3)):
-        async with serve(parse_special_tokens=kept) as server:
+    for parsed, more in ((False, 0), (True, 3)):
+        async with serve(parse_special_tokens=parsed) as server:
             ids = (await server.client.post("/tokenize", json=body)).json()["tokens"]
             # The template's own: begin and end of the system's turn and of the user's, begin of the answer.
             assert sum(map(tokenizer.is_special, ids)) == 5 + more
@@ -143,7 +143,7 @@ async def test_over_http(serve: Any, tokenizer: Tokenizer) -> None:
 
 
 async def test_prompts_of_completions_are_the_whole_text_of_the_model(serve: Any, tokenizer: Tokenizer) -> None:
-    """Whoever writes them is the one who would write the template."""
+    """Their author is the one who would write the template."""
     async with serve() as server:
         ids = (await server.client.post("/tokenize", json={"prompt": "<|im_start|>user"})).json()["tokens"]
         assert tokenizer.is_special(ids[0])

@@ -98,7 +98,7 @@ def test_a_process_that_is_killed_is_replaced(monkeypatch: pytest.MonkeyPatch) -
         os.kill(renderer._process.pid, signal.SIGKILL)
         renderer._process.wait()
         assert renderer.render(CHAT["messages"], 10) == "Hi"
-        # One that hangs is killed after a while; those who wait are told to come again.
+        # One that hangs is killed after a while; requests that wait get Retry-After.
         monkeypatch.setattr(module, "WALL_TIME", 0.3)
         os.kill(renderer._process.pid, signal.SIGSTOP)
         with pytest.raises(RendererLost):

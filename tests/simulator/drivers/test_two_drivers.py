@@ -56,7 +56,7 @@ class Gateway:
             return False
         return all(getattr(row, name) == value for name, value in fields.items())
 
-    async def ask(self) -> int:
+    async def send_request(self) -> int:
         url = f"{self.door.url}/v1/completions"
         async with self.client.post(url, json={"model": "m", "prompt": "up"}) as response:
             try:
@@ -112,7 +112,7 @@ async def test_a_recorded_run_is_decided_alike_in_virtual_time(tmp_path: Path, m
     random = Random(7)
     async with recorded_gateway(tmp_path, monkeypatch) as gateway:
         await gateway.publish(0, max_held=6, hold_timeout_seconds=30)
-        waiting = [asyncio.create_task(gateway.ask()) for _ in range(8)]
+        waiting = [asyncio.create_task(gateway.send_request()) for _ in range(8)]
         while gateway.balancer.held("m") < 6:
             await asyncio.sleep(0.02)
         waiting[0].cancel()
@@ -121,11 +121,11 @@ async def test_a_recorded_run_is_decided_alike_in_virtual_time(tmp_path: Path, m
             for _ in range(ANSWERS):
                 how = random.choice(["ok", "ok", "ok", "full", "refuses", "loading", "reset", "broken"])
                 gateway.behaviours[random.choice(gateway.engines[:ready]).url] = how
-                waiting.append(asyncio.create_task(gateway.ask()))
+                waiting.append(asyncio.create_task(gateway.send_request()))
                 await asyncio.sleep(0.02)
         await asyncio.gather(*waiting, return_exceptions=True)
         await gateway.publish(0, hold=False)
-        assert await gateway.ask() == 503
+        assert await gateway.send_request() == 503
     recorded = gateway.balancer
     assert recorded.in_flight == {}
     assert {type(decision) for _, decision in recorded.decisions} >= {str, Reject}
@@ -161,7 +161,7 @@ async def test_a_story_is_decided_alike_by_both_drivers(tmp_path: Path, monkeypa
             gateway.behaviours |= {gateway.engines[number].url: how for number, how in behaviours.items()}
             await gateway.publish(ready)
             for _ in range(requests):
-                request = asyncio.create_task(gateway.ask())
+                request = asyncio.create_task(gateway.send_request())
                 if ready:
                     await request
                 else:

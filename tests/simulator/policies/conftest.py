@@ -57,15 +57,15 @@ def stats() -> MakeStats:
 
 @pytest.fixture
 def observe() -> MakeObservation:
-    """A moment: ``engines`` serve; ``replicas`` are asked for, all of those that serve unless told otherwise."""
+    """One moment: ``engines`` serve; ``replicas`` are desired, by default as many as serve."""
 
     def make(
         now: float, engines: Sequence[EngineStats] = (), *, replicas: int | None = None, **rest: int
     ) -> Observation:
         pods = {f"pod-{i}": engine for i, engine in enumerate(engines)}
-        asked = len(pods) if replicas is None else replicas
-        pending = tuple(f"new-{i}" for i in range(max(0, asked - len(pods))))
-        return Observation(now, asked, tuple(pods), pending, (), pods, **rest)
+        desired = len(pods) if replicas is None else replicas
+        pending = tuple(f"new-{i}" for i in range(max(0, desired - len(pods))))
+        return Observation(now, desired, tuple(pods), pending, (), pods, **rest)
 
     return make
 

@@ -15,7 +15,7 @@ def test_a_step_to_four_times_the_target_needs_150_seconds_for_the_second_replic
 def test_down_after_the_delay_straight_to_the_target(play) -> None:
     policy = KubeAI(KubeAISettings(target_requests=10, time_window_seconds=10.0), Bounds(1, 10))
     history = play(policy, 80, replicas=1, in_flight=lambda now: 80 if now < 20 else 10)
-    # Three observations that said so are waited for, the fourth acts.
+    # Three such observations are waited for, the fourth acts.
     assert history == [8, 8, 8, 8, 8, 1, 1, 1, 1]
 
 

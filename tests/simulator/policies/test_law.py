@@ -85,11 +85,11 @@ def test_an_order_that_was_not_done_is_not_done_late() -> None:
 
         def __init__(self) -> None:
             self.law = LawPolicy.from_spec(spec(), PROFILE)
-            self.asked: list[int] = []
+            self.desired: list[int] = []
 
         def decide(self, observation: Observation) -> Action:
             action = self.law.decide(observation)
-            self.asked.append(action.replicas)
+            self.desired.append(action.replicas)
             return replace(action, replicas=1) if observation.now < 290 else action
 
     held = Held()
@@ -97,5 +97,5 @@ def test_an_order_that_was_not_done_is_not_done_late() -> None:
     outcome = simulate(
         PROFILE, rows, held, start_replicas=1, duration=300, settings=FleetSettings.from_spec(spec(), PROFILE)
     )
-    assert max(held.asked) > 1, "the spike asks for more"
+    assert max(held.desired) > 1, "the spike asks for more"
     assert set(outcome.series.wanted) == {1}, "and when the actions are done again, nobody needs them any more"

@@ -69,7 +69,7 @@ def test_a_fixed_fleet_has_the_fewest_replicas_of_its_manifest(observe) -> None:
         make_policy("fixed", asleep, SMALL)
 
 
-def test_an_unknown_name_is_answered_with_those_there_are() -> None:
+def test_an_unknown_name_is_an_error_that_lists_the_names() -> None:
     with pytest.raises(ValueError, match=r"policy is 'magic': must be one of aibrix-apa, .*, wva"):
         make_policy("magic", spec(), SMALL)
 
@@ -92,15 +92,15 @@ def test_every_value_of_the_search_makes_a_policy(peer) -> None:
 def test_bounds_come_from_the_spec(peer, observe, stats) -> None:
     policy = peer(spec(minReplicas=2, maxReplicas=3), SMALL)
     busy = stats(running=64, waiting=500, kv_blocks_used=990)
-    replicas, asked, now = 2, set(), 0.0
+    replicas, desired, now = 2, set(), 0.0
     while now <= 1500:
         engine = busy if now < 600 else stats()
         actions = policy.decide(observe(now, [engine] * replicas, in_flight=1100 if now < 600 else 0))
         assert actions.cap is None
         replicas = actions.replicas
-        asked.add(replicas)
+        desired.add(replicas)
         now += policy.period_seconds
-    assert asked <= {2, 3}
+    assert desired <= {2, 3}
 
 
 def test_an_unknown_setting_is_named(peer) -> None:
