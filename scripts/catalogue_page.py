@@ -1,4 +1,4 @@
-"""The manifests of examples/models: what a replica holds and carries, and how that is told."""
+"""The manifests of examples/models: what a replica holds and carries, and the text that states it."""
 
 import json
 import re
@@ -42,7 +42,7 @@ GPU_OF = {
 WITHOUT_GPU = "smollm2-135m-cpu2"
 """The profile of a manifest without GPUs; it was measured."""
 SECONDS = 120
-KEPT = 0.95
+MIN_ATTAINMENT = 0.95
 """Share of requests within the objective: of 95 of 100 it speaks."""
 GIB, MIB, KIB = 2**30, 2**20, 2**10
 _RATE = re.compile(r"--rate ([0-9.]+)")
@@ -127,24 +127,24 @@ class Entry:
             )
         return self.outcomes[rate]
 
-    def keeps(self, rate: float) -> bool:
-        return self.carried(rate).slo_attainment >= KEPT
+    def meets_objective(self, rate: float) -> bool:
+        return self.carried(rate).slo_attainment >= MIN_ATTAINMENT
 
     def highest_rate(self) -> float:
         """To two digits, by halving."""
         low, high = 0, 1
-        while self.keeps(_rate(high)):
+        while self.meets_objective(_rate(high)):
             low, high = high, 2 * high
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self.keeps(_rate(middle)) else (low, middle)
+            low, high = (middle, high) if self.meets_objective(_rate(middle)) else (low, middle)
         if low == 0:
-            raise ValueError(f"{self.path.name}: keeps its objective at no rate")
+            raise ValueError(f"{self.path.name}: meets its objective at no rate")
         return _rate(low)
 
     def is_highest(self, rate: float) -> bool:
         """Whether ``rate`` is carried, and a tenth more is not."""
-        return self.keeps(rate) and not self.keeps(1.1 * rate)
+        return self.meets_objective(rate) and not self.meets_objective(1.1 * rate)
 
     def written_rate(self) -> float | None:
         """That of the command in the manifest's head."""
@@ -169,8 +169,8 @@ def entries() -> Iterator[Entry]:
 def manifest_text(entry: Entry, rate: float) -> str:
     """The manifest with its head: the first paragraph as it is, then what is worked out."""
     head, _, body = entry.path.read_text().partition("apiVersion:")
-    told = textwrap.wrap(_prose(entry, rate), 117, break_long_words=False)
-    lines = [*told, *(f"  {line}" for line in _commands(entry, rate))]
+    described = textwrap.wrap(_prose(entry, rate), 117, break_long_words=False)
+    lines = [*described, *(f"  {line}" for line in _commands(entry, rate))]
     return head.partition("#\n")[0] + "#\n" + "".join(f"# {line}\n" for line in lines) + "apiVersion:" + body
 
 
@@ -190,8 +190,8 @@ def _prose(entry: Entry, rate: float) -> str:
 
 
 def _in_windows(entry: Entry) -> str:
-    kept = window_bytes(entry.config, entry.length, torch.bfloat16)
-    return f" and at most {kept / MIB:.0f} MiB a sequence in layers with a window" if kept else ""
+    windowed = window_bytes(entry.config, entry.length, torch.bfloat16)
+    return f" and at most {windowed / MIB:.0f} MiB a sequence in layers with a window" if windowed else ""
 
 
 def _commands(entry: Entry, rate: float) -> Iterator[str]:

@@ -244,13 +244,15 @@ PROCESSES = [
 
 
 def fleet_dashboard() -> Json:
-    known = "paternoster_operator_desired_replicas"
+    fleets_metric = "paternoster_operator_desired_replicas"
     return dashboard(
         "paternoster-fleet",
         "Paternoster fleet",
         [
-            variable("namespace", "Namespace", f"{known}, namespace", several=False),
-            variable("llmdeployment", "LLMDeployment", f'{known}{{namespace=~"$namespace"}}, name', several=False),
+            variable("namespace", "Namespace", f"{fleets_metric}, namespace", several=False),
+            variable(
+                "llmdeployment", "LLMDeployment", f'{fleets_metric}{{namespace=~"$namespace"}}, name', several=False
+            ),
             # what the gateway's series know it by
             variable("model", "Model", f"{engine('live_cap')}, model_name", several=False, hidden=True),
         ],

@@ -250,14 +250,16 @@ PROCESSES = [
 
 
 def fleets_dashboard() -> Json:
-    # The operator knows an LLMDeployment that is scaled to zero; engines do not.
-    known = "paternoster_operator_desired_replicas"
+    # The operator reports an LLMDeployment that is scaled to zero; engines do not.
+    fleets_metric = "paternoster_operator_desired_replicas"
     return dashboard(
         "paternoster-fleets",
         "Paternoster fleets",
         [
-            variable("namespace", "Namespace", f"{known}, namespace", several=True),
-            variable("llmdeployment", "LLMDeployment", f'{known}{{namespace=~"$namespace"}}, name', several=True),
+            variable("namespace", "Namespace", f"{fleets_metric}, namespace", several=True),
+            variable(
+                "llmdeployment", "LLMDeployment", f'{fleets_metric}{{namespace=~"$namespace"}}, name', several=True
+            ),
         ],
         ANNOTATIONS,
         {

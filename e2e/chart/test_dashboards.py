@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from paternoster_e2e.exported_metrics import Known, check_query, exported, recorded
+from paternoster_e2e.exported_metrics import MetricLabels, check_query, exported, recorded
 
 NAMES = ("paternoster-fleet.json", "paternoster-fleets.json")
 WINDOWS = {"$__rate_interval", "$__range"}
@@ -19,7 +19,7 @@ Document = dict[str, Any]
 
 
 @pytest.fixture
-def known(helm: Any) -> Known:
+def exported_labels(helm: Any) -> MetricLabels:
     """Every series that is exported, and what the chart's rules make of them."""
     documents = helm.render({"monitoring": {"prometheusRule": {"enabled": True}}})
     (rule,) = [document for document in documents if document["kind"] == "PrometheusRule"]
@@ -65,20 +65,20 @@ def test_they_are_up_to_date(root: Path) -> None:
     subprocess.run([sys.executable, root / "scripts/dashboard", "--check"], check=True)
 
 
-def test_they_name_metrics_that_exist(dashboard: Document, known: Known) -> None:
+def test_they_name_metrics_that_exist(dashboard: Document, exported_labels: MetricLabels) -> None:
     for target in targets(dashboard):
-        had = check_query(target["expr"], known)
+        had = check_query(target["expr"], exported_labels)
         legend = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
         assert legend <= labels_left(target["expr"], had), target
     for annotation in dashboard["annotations"]["list"]:
-        had = check_query(annotation["expr"], known)
+        had = check_query(annotation["expr"], exported_labels)
         said = set(re.findall(r"\{\{(\w+)\}\}", annotation["titleFormat"] + annotation["textFormat"]))
         assert said, annotation
         assert said <= labels_left(annotation["expr"], had), annotation
     for query in variable_queries(dashboard):
         metric, label = re.fullmatch(r"label_values\((\w+).*, (\w+)\)", query).groups()
-        assert label in known[metric], query
-        check_query(query, known)
+        assert label in exported_labels[metric], query
+        check_query(query, exported_labels)
 
 
 def test_every_variable_is_defined(dashboard: Document) -> None:
@@ -102,8 +102,8 @@ def test_what_decisions_said_is_shown(dashboard: Document) -> None:
 
 def test_promtool_accepts_the_queries(dashboard: Document, promtool: Callable[..., None], tmp_path: Path) -> None:
     """As recording rules, with what Grafana puts in for its variables."""
-    asked = [entry["expr"] for entry in (*targets(dashboard), *dashboard["annotations"]["list"])]
-    filled = [re.sub(r"\$\w+", "5m", expression) for expression in asked]
+    selected = [entry["expr"] for entry in (*targets(dashboard), *dashboard["annotations"]["list"])]
+    filled = [re.sub(r"\$\w+", "5m", expression) for expression in selected]
     recorded = [{"record": f"panel:{number}", "expr": expression} for number, expression in enumerate(filled)]
     document = {"groups": [{"name": "dashboard", "rules": recorded}]}
     (tmp_path / "queries.yaml").write_text(yaml.safe_dump(document))

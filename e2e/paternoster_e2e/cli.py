@@ -23,7 +23,7 @@ from paternoster_e2e.publish import listening, publish_gateway
 
 HINT = "paternoster-e2e run kubectl get nodes"
 LISTENER = "PATERNOSTER_E2E_LISTENER"
-"""Tells the process inside the namespaces which of its descriptors is the socket outside them."""
+"""Variable that names the descriptor of the socket outside the namespaces, for the process inside them."""
 
 
 def main() -> int:
@@ -93,7 +93,7 @@ def _test(args: argparse.Namespace) -> NoReturn:
 
 def _isolate(args: argparse.Namespace) -> NoReturn:
     """Replaces this process: what it starts ends with it."""
-    os.execvpe(network.ISOLATE[0], [*network.ISOLATE, *args.words], {**os.environ, network.MARK: "1"})
+    os.execvpe(network.ISOLATE[0], [*network.ISOLATE, *args.words], {**os.environ, network.ISOLATED_VARIABLE: "1"})
 
 
 def _up(args: argparse.Namespace) -> int:
@@ -105,7 +105,7 @@ def _up(args: argparse.Namespace) -> int:
     _components(args)
     command = [*network.ISOLATE, sys.executable, "-P", "-m", "paternoster_e2e", "up"]
     listener = listening()
-    env = {**os.environ, network.MARK: "1", LISTENER: str(listener.fileno())}
+    env = {**os.environ, network.ISOLATED_VARIABLE: "1", LISTENER: str(listener.fileno())}
     log = _state_file().with_suffix(".log")
     _environment_file().unlink(missing_ok=True)
     with log.open("wb") as out:

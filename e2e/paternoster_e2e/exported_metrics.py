@@ -1,6 +1,6 @@
 """Every series that engine, operator and gateway export, and whether a query names what is among them.
 
-A query for a metric that nobody exports is no error anywhere: the panel stays empty and the alert never fires.
+A query for a metric that no component exports is no error anywhere: the panel stays empty and the alert never fires.
 """
 
 import re
@@ -16,7 +16,7 @@ from paternoster_engine.server.metrics.process_metrics import process_registry
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_operator.metrics import OperatorMetrics
 
-Known = dict[str, set[str]]
+MetricLabels = dict[str, set[str]]
 """Name of a series -> its labels."""
 
 TARGET = {"namespace", "pod"}
@@ -29,33 +29,33 @@ SUFFIXES = {
 NAME = re.compile(r"\b(?:paternoster|vllm|process|python)[_:][\w:]*")
 
 
-def exported() -> Known:
-    known = {
+def exported() -> MetricLabels:
+    exported_labels = {
         metric.name + suffix: {MODEL_LABEL, "llmdeployment", *metric.labels, *TARGET}
         for metric in ENGINE_METRICS
         for suffix in SUFFIXES[metric.kind]
     }
     for registry in (OperatorMetrics().registry, GatewayMetrics().registry):
         for name, own in _registered(registry):
-            known[name] = {*own, *TARGET}
+            exported_labels[name] = {*own, *TARGET}
     for name, own in _registered(process_registry()):
-        known[name] = {"llmdeployment", *own, *TARGET}
-    return known | {name: {*own, "le"} for name, own in known.items() if name.endswith("_bucket")}
+        exported_labels[name] = {"llmdeployment", *own, *TARGET}
+    return exported_labels | {name: {*own, "le"} for name, own in exported_labels.items() if name.endswith("_bucket")}
 
 
-def recorded(rules: dict[str, Any], known: Known) -> Known:
-    """``known`` and what the rules record; asserts that every rule names what is known, or recorded before it."""
-    known = dict(known)
+def recorded(rules: dict[str, Any], exported_labels: MetricLabels) -> MetricLabels:
+    """Add what ``rules`` record to ``exported_labels``; asserts that every rule reads exported or recorded metrics."""
+    exported_labels = dict(exported_labels)
     for group in rules["groups"]:
         for rule in group["rules"]:
-            had = check_query(rule["expr"], known)
+            had = check_query(rule["expr"], exported_labels)
             if "record" in rule:
                 by = re.search(r"\bby \(([^)]*)\)", rule["expr"])
-                kept = {label.strip() for label in by[1].split(",")} if by else set()
-                known[rule["record"]] = kept | set(rule.get("labels", ()))
-            said = set(re.findall(r"\$labels\.(\w+)", " ".join(rule.get("annotations", {}).values())))
-            assert said <= had, rule["alert"]
-    return known
+                grouped_by = {label.strip() for label in by[1].split(",")} if by else set()
+                exported_labels[rule["record"]] = grouped_by | set(rule.get("labels", ()))
+            labels = set(re.findall(r"\$labels\.(\w+)", " ".join(rule.get("annotations", {}).values())))
+            assert labels <= had, rule["alert"]
+    return exported_labels
 
 
 def _registered(registry: CollectorRegistry) -> Iterator[tuple[str, set[str]]]:
@@ -73,16 +73,16 @@ def _registered(registry: CollectorRegistry) -> Iterator[tuple[str, set[str]]]:
                     yield f"{family.name}_total", set(family._labelnames)
 
 
-def check_query(expression: str, known: Known) -> set[str]:
-    """Assert that every metric exists and has the labels asked for; returns all labels of the query's metrics."""
+def check_query(expression: str, exported_labels: MetricLabels) -> set[str]:
+    """Assert that every metric exists with the labels that its matchers select; returns the labels of all metrics."""
     names = NAME.findall(expression)
     assert names, expression
-    assert set(names) <= known.keys(), f"unknown: {sorted(set(names) - known.keys())}"
+    assert set(names) <= exported_labels.keys(), f"unknown: {sorted(set(names) - exported_labels.keys())}"
     for name, matchers in re.findall(rf"({NAME.pattern})\{{([^}}]*)\}}", expression):
-        asked = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers))
-        assert asked <= known[name], f"{name} has no label {sorted(asked - known[name])}"
+        selected = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers))
+        assert selected <= exported_labels[name], f"{name} has no label {sorted(selected - exported_labels[name])}"
     made = set(re.findall(r'"(\w+)", "\$1"', expression))  # by label_replace
-    had = set.union(made, *(known[name] for name in names))
+    had = set.union(made, *(exported_labels[name] for name in names))
     grouped = {
         label.strip()
         for labels in re.findall(r"\b(?:by|on|group_left|group_right) \(([^)]*)\)", expression)

@@ -98,8 +98,8 @@ class Fleet:
         def stalled() -> str:
             now = self.get()
             found, serving = condition(now, "Stalled"), condition(now, "Ready")
-            told = found.get("reason") == reason and serving["status"] == ready and self.warned_of(reason)
-            return str(found["message"]) if told and (ready == "True" or serving["reason"] == reason) else ""
+            reported = found.get("reason") == reason and serving["status"] == ready and self.warned_of(reason)
+            return str(found["message"]) if reported and (ready == "True" or serving["reason"] == reason) else ""
 
         return until(stalled, f"Stalled says {reason} and Ready is {ready}", seconds)
 

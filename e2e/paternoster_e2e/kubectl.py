@@ -60,13 +60,13 @@ class Kubectl:
         return done.stdout
 
 
-def until(ask: Callable[[], T], what: str, seconds: float = 60, every: float = 0.3) -> T:
-    """The first true answer of ``ask``; an error of kubectl counts as none. Raises ``AssertionError`` in the end."""
+def until(read: Callable[[], T], what: str, seconds: float = 60, every: float = 0.3) -> T:
+    """The first true answer of ``read``; an error of kubectl counts as none. Raises ``AssertionError`` in the end."""
     deadline = time.monotonic() + seconds
     last: object = None
     while time.monotonic() < deadline:
         try:
-            answer = ask()
+            answer = read()
         except CommandError as error:
             last = error
         else:

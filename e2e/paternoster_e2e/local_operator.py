@@ -30,9 +30,9 @@ class LocalOperator:
 
     @property
     def log(self) -> str:
-        """Everything it has said so far."""
-        said = self._log.read_text(errors="replace") if self._log.exists() else ""
-        return said.replace("\\", "")  # quotation marks within JSON within JSON
+        """Everything it has logged so far."""
+        text = self._log.read_text(errors="replace") if self._log.exists() else ""
+        return text.replace("\\", "")  # quotation marks within JSON within JSON
 
     @property
     def refusals(self) -> list[str]:

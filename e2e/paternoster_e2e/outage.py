@@ -84,17 +84,17 @@ def kill_operators(kubectl: Kubectl) -> None:
 
 
 def leader(kubectl: Kubectl) -> str:
-    """Name of the pod that holds the lease; empty when nobody does."""
+    """Name of the pod that holds the lease; empty when no pod does."""
     holder: str = kubectl.get("lease", OPERATOR, SYSTEM)["spec"].get("holderIdentity") or ""
     return holder.rpartition("_")[0]
 
 
-def holds_for(seconds: float, ask: Callable[[], object], what: str) -> None:
-    """``ask`` gives the same answer all the time."""
-    first = ask()
+def holds_for(seconds: float, read: Callable[[], object], what: str) -> None:
+    """``read`` gives the same answer all the time."""
+    first = read()
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        now = ask()
+        now = read()
         assert now == first, f"{what}: was {first}, is {now}"
         time.sleep(2)
 

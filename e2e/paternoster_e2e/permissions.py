@@ -44,10 +44,10 @@ class ChartPermissions:
         return next(permission.names[0] for permission in self.lease if permission.names)
 
     def without(self, left_out: Permission | None) -> "ChartPermissions":
-        def kept(permissions: Iterable[Permission]) -> tuple[Permission, ...]:
+        def without(permissions: Iterable[Permission]) -> tuple[Permission, ...]:
             return tuple(permission for permission in permissions if permission != left_out)
 
-        return ChartPermissions(kept(self.operator), kept(self.lease))
+        return ChartPermissions(without(self.operator), without(self.lease))
 
 
 def chart_permissions(kubectl: Kubectl, scope: str) -> ChartPermissions:

@@ -25,7 +25,8 @@ Address = tuple[str, int]
 def listening() -> socket.socket:
     """A socket on :data:`PORT` of the loopback, or on a free one where that is taken.
 
-    A socket stays in the network namespace in which it was made: whoever inherits it accepts connections from there.
+    A socket stays in the network namespace in which it was made: a process that inherits it accepts connections from
+    there.
     """
     try:
         return socket.create_server((HOST, PORT))
@@ -37,25 +38,25 @@ def publish_gateway(listener: socket.socket, kubectl: Kubectl) -> None:
     """Carry each connection to the gateway of the chart as README installs it, until this process ends."""
 
     address: Address | None = None
-    asked = -math.inf
+    looked_up_at = -math.inf
 
     def where() -> Address | None:
-        nonlocal address, asked
-        if time.monotonic() - asked > KNOWN_SECONDS:
+        nonlocal address, looked_up_at
+        if time.monotonic() - looked_up_at > KNOWN_SECONDS:
             try:
                 address = gateway_address(kubectl)
             except CommandError:
                 address = None
-            asked = time.monotonic()
+            looked_up_at = time.monotonic()
         return address
 
     threading.Thread(target=lambda: asyncio.run(relay(listener, where)), daemon=True).start()
 
 
 async def relay(listener: socket.socket, where: Callable[[], Address | None]) -> None:
-    """Serve ``listener`` for ever; ``where`` is asked for each connection, as users install and uninstall.
+    """Serve ``listener`` for ever; ``where`` is called for each connection, as users install and uninstall.
 
-    A client that connects while nobody is there gets a 503 that says so.
+    A client that connects while no process listens gets a 503 that says so.
     """
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

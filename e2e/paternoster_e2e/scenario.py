@@ -75,8 +75,8 @@ class Scenario:
 
     def reached(self, stage: str) -> bool:
         """Whether the cluster is there, now."""
-        look: Callable[[], bool] = getattr(self, f"_{stage}")
-        return look()
+        observe: Callable[[], bool] = getattr(self, f"_{stage}")
+        return observe()
 
     def pods(self) -> list[Document]:
         return self.kubectl.list("pods", self.namespace, self._selector)

@@ -142,12 +142,12 @@ def _go(
         ) as running,
     ):
         assert running.stdout is not None
-        said = []
+        output = []
         for line in running.stdout:
-            said.append(line)
+            output.append(line)
             bar.update(counts(line))
     if running.returncode != 0:
-        raise MissingComponent(f"{what} failed:\n" + "".join(said[-20:]))
+        raise MissingComponent(f"{what} failed:\n" + "".join(output[-20:]))
 
 
 def _go_environment() -> dict[str, str]:

@@ -20,8 +20,8 @@ BASE_IMAGE = "localhost/paternoster-base:e2e"
 BORROWING = Path(__file__).with_name("engine.Dockerfile")
 LIBRARY = "from paternoster_kernels.cpu.library import load_library; print(getattr(load_library(), '_name', ''))"
 """Prints where this machine's native CPU kernels are, made if need be; nothing where there are none."""
-KEPT = 8
-"""Archives of one image, the newest: checkouts share the cache, and none takes away what another's is to load."""
+MAX_ARCHIVES = 8
+"""Newest archives of an image that stay in the cache: checkouts share it, and none removes what another one loads."""
 PACKAGES = ("common", "operator", "gateway", "engine", "kernels", "simulator")
 """Folders that an image is built from."""
 
@@ -169,7 +169,7 @@ def _push(image: str, archive: Path) -> None:
     _run(*_buildah("push", "--quiet", image, f"oci-archive:{partial}:{image}"))
     partial.replace(archive)
     archives = archive.parent.glob(f"{archive.name.partition('-')[0]}-*.tar")
-    for older in sorted(archives, key=lambda file: file.stat().st_mtime)[:-KEPT]:
+    for older in sorted(archives, key=lambda file: file.stat().st_mtime)[:-MAX_ARCHIVES]:
         older.unlink()
 
 

@@ -28,7 +28,7 @@ class Finding(NamedTuple):
 
     tool: str
     check: str
-    """The check's name and, where it can say more than one thing, what it said."""
+    """The check's name and, where it can say more than one thing, its message."""
     object: str
     """Kind and name."""
 
@@ -58,10 +58,10 @@ class Linters:
 
     def _by_checkov(self, file: Path, folder: Path) -> Iterator[Finding]:
         words = ["--framework=kubernetes", "--quiet", "--compact", "--skip-download", "--output=json"]
-        # A home of its own: no settings of whoever runs it, and no key for its vendor's service.
-        said = _json([self.checkov, f"--file={file}", *words], {"PATH": os.environ["PATH"], "HOME": str(folder)})
+        # A home of its own: no settings of the user, and no key for its vendor's service.
+        output = _json([self.checkov, f"--file={file}", *words], {"PATH": os.environ["PATH"], "HOME": str(folder)})
         # Some checks name a pod by its owner's name and all labels.
-        for failed in said["results"]["failed_checks"]:
+        for failed in output["results"]["failed_checks"]:
             kind, _, name = re.sub(r"\.app\.kubernetes\.io/.*", "", failed["resource"]).partition(".")
             yield Finding(
                 "checkov", f"{failed['check_id']}: {failed['check_name']}", f"{kind}/{name.rpartition('.')[2]}"

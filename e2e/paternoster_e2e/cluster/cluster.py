@@ -79,9 +79,9 @@ def running_cluster(
         yield cluster
     finally:
         cluster.stop()
-        kept = os.environ.get("PATERNOSTER_E2E_LOGS")
-        if kept:
-            shutil.copytree(folder / "logs", kept, dirs_exist_ok=True)
+        logs = os.environ.get("PATERNOSTER_E2E_LOGS")
+        if logs:
+            shutil.copytree(folder / "logs", logs, dirs_exist_ok=True)
         # Unpacked images are tens of thousands of files, and the last test's time limit runs on meanwhile.
         subprocess.run(["rm", "-rf", str(folder)], check=False)
 

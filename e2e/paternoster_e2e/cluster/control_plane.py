@@ -100,11 +100,11 @@ class ControlPlane:
         self.api_server.until(self.ready)
         self.controller_manager.start()
         self.scheduler.start()
-        self.controller_manager.until(lambda: self._asks("get", "serviceaccount", "default", "--namespace=default"))
+        self.controller_manager.until(lambda: self._succeeds("get", "serviceaccount", "default", "--namespace=default"))
 
     def ready(self) -> bool:
         """Whether the API server says so."""
-        return self._asks("get", "--raw=/readyz")
+        return self._succeeds("get", "--raw=/readyz")
 
     def stop(self) -> None:
         for service in (self.scheduler, self.controller_manager, self.api_server, self.etcd):
@@ -121,6 +121,6 @@ class ControlPlane:
             f"--{flag}={config}" for flag in ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
         ]
 
-    def _asks(self, *words: str) -> bool:
+    def _succeeds(self, *words: str) -> bool:
         command = [str(self._bin / "kubectl"), f"--kubeconfig={self.pki.kubeconfig('admin')}", *words]
         return subprocess.run(command, capture_output=True).returncode == 0

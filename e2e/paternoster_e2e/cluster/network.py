@@ -13,13 +13,13 @@ POD_NAMESPACES = Path("/run/netns")
 
 ISOLATE = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child=SIGTERM", "--mount-proc")
 """Runs a command in new namespaces. When it ends the kernel ends every process, mount and link made inside."""
-MARK = "PATERNOSTER_E2E_ISOLATED"
-"""Set in the environment of what was started with :data:`ISOLATE`."""
+ISOLATED_VARIABLE = "PATERNOSTER_E2E_ISOLATED"
+"""Environment variable of processes that were started with :data:`ISOLATE`."""
 
 
 def isolated() -> bool:
     """Whether this process may lay out a network of its own."""
-    return os.environ.get(MARK) == "1"
+    return os.environ.get(ISOLATED_VARIABLE) == "1"
 
 
 def lay_out() -> None:

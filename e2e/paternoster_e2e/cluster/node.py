@@ -125,8 +125,8 @@ class Node:
 
     def _ready(self) -> bool:
         words = ["get", "node", NODE, "--output=jsonpath={.status.conditions[?(@.type=='Ready')].status}"]
-        said: str = subprocess.run([*self._kubectl, *words], capture_output=True, text=True).stdout
-        return said == "True"
+        output: str = subprocess.run([*self._kubectl, *words], capture_output=True, text=True).stdout
+        return output == "True"
 
     def _ctr(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = ["ctr", "--address", str(self._socket), "--namespace", "k8s.io", *words]

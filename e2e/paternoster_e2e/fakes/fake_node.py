@@ -24,7 +24,7 @@ class FakeNode:
         self.api = api
         self.name = name
         self.finished: list[Document] = []
-        """Pods as they were when they had been told to end."""
+        """Pods as they were when their deletion began."""
         self._addresses = (f"127.1.{high}.{low}" for high, low in itertools.product(range(256), range(1, 255)))
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -62,11 +62,11 @@ class FakeNode:
                     self._beat()
                     beat = time.monotonic()
                 for pod in self._pods():
-                    self._look(pod)
+                    self._advance_pod(pod)
             except CommandError:
                 continue  # changed meanwhile, or the API server is away: the next look sees it
 
-    def _look(self, pod: Document) -> None:
+    def _advance_pod(self, pod: Document) -> None:
         if "deletionTimestamp" in pod["metadata"]:
             self._finish(pod)
         elif "podIP" not in pod["status"]:

@@ -18,14 +18,14 @@ CAPACITY = 64
 
 @dataclass
 class StubEngine:
-    """What one engine tells; ``running`` is for tests to set."""
+    """What one engine reports; ``running`` is for tests to set."""
 
     live_cap: int = CAPACITY
     running: int = 0
 
 
 class StubEngines:
-    """All engines of this machine, by address; one that nobody asked yet is idle."""
+    """All engines of this machine, by address; one that got no request yet is idle."""
 
     def __init__(self) -> None:
         self.at: dict[str, StubEngine] = {}
@@ -55,13 +55,13 @@ def stub_engines() -> Iterator[StubEngines]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            known = self.path == paths.STATS
-            self._answer(200 if known else 404, engines.stats(self._address()) if known else {})
+            found = self.path == paths.STATS
+            self._answer(200 if found else 404, engines.stats(self._address()) if found else {})
 
         def do_PATCH(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            known = self.path == paths.ADMIN_CONFIG
-            self._answer(200 if known else 404, engines.configure(self._address(), asked["live_cap"]) if known else {})
+            wanted = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            found = self.path == paths.ADMIN_CONFIG
+            self._answer(200 if found else 404, engines.configure(self._address(), wanted["live_cap"]) if found else {})
 
         def _address(self) -> str:
             return str(self.connection.getsockname()[0])

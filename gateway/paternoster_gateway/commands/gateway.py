@@ -1,4 +1,4 @@
-"""``paternoster gateway``: the front door of a fleet."""
+"""``paternoster gateway``: the HTTP server before the replicas of all fleets."""
 
 import argparse
 import asyncio
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--stats-port",
         type=int,
         metavar="PORT",
-        help="port of /stats and /metrics, which then are on no other: they tell of every model and client; 0 takes a "
+        help="port of /stats and /metrics, which then are on no other: they cover every model and client; 0 takes a "
         "free one (default: they are answered where requests are)",
     )
     parser.add_argument(
@@ -67,13 +67,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--farewell-seconds",
         type=float,
         default=0,
-        help="seconds that SIGTERM lets clients notice and go elsewhere before nobody listens (default: %(default)s)",
+        help="seconds for which it answers on after SIGTERM, closing each connection, before it stops listening "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--drain-timeout",
         type=int,
         default=300,
-        help="seconds that SIGTERM lets answers finish in (default: %(default)s)",
+        help="most seconds that answers have to end after that (default: %(default)s)",
     )
     parser.add_argument(
         "--allowed-origins",
@@ -129,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
         access_log=write_line if args.access_log == "json" else None,
     )
     server = Server(
-        app, limits, shutdown, farewell_seconds=args.farewell_seconds, drain_seconds=args.drain_timeout, tls=tls
+        app, limits, shutdown, grace_seconds=args.farewell_seconds, drain_seconds=args.drain_timeout, tls=tls
     )
     host, port = listener.getsockname()[:2] if args.fd is not None else (args.host, listener.getsockname()[1])
     print(f"listening on http://{host}:{port}", flush=True)
@@ -143,7 +144,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Unusable(Exception):
-    """A port or a file is not to be had; the text says which and why."""
+    """A port or a file cannot be used; the text states which and why."""
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -58,9 +58,9 @@ class CloseDuringShutdown:
 
 
 class Server(LimitedServer):
-    """An HTTP server that goes on answering for at least ``farewell_seconds`` after SIGTERM, then drains.
+    """An HTTP server that goes on answering for at least ``grace_seconds`` after SIGTERM, then drains.
 
-    Both take at most ``farewell_seconds + drain_seconds``; a second signal ends the grace period at once. With ``tls``
+    Both take at most ``grace_seconds + drain_seconds``; a second signal ends the grace period at once. With ``tls``
     it also serves HTTPS on that socket.
     """
 
@@ -70,13 +70,13 @@ class Server(LimitedServer):
         limits: HttpLimits,
         shutdown: Shutdown,
         *,
-        farewell_seconds: float,
+        grace_seconds: float,
         drain_seconds: int,
         tls: tuple[socket.socket, Certificate] | None = None,
     ) -> None:
         super().__init__(app, limits, lifespan="on", timeout_graceful_shutdown=drain_seconds)
         self._shutdown = shutdown
-        self._farewell_seconds = farewell_seconds
+        self._grace_seconds = grace_seconds
         self._drain_seconds = drain_seconds
         self._tls = tls
         self._tasks: list[asyncio.Task[None]] = []
@@ -89,7 +89,7 @@ class Server(LimitedServer):
             self._tasks.append(supervise(certificate.follow, "follow-certificate"))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        at_once = sig != signal.SIGTERM or self._shutdown.begun or self._farewell_seconds == 0
+        at_once = sig != signal.SIGTERM or self._shutdown.begun or self._grace_seconds == 0
         self._shutdown.begun = True
         if at_once:
             self._exit(sig, frame)
@@ -97,12 +97,12 @@ class Server(LimitedServer):
         loop = asyncio.get_running_loop()
 
         def begin() -> None:
-            self._tasks.append(supervise(lambda: self._farewell(sig, frame), "farewell"))
+            self._tasks.append(supervise(lambda: self._stop_after_grace(sig, frame), "shutdown-grace"))
 
         loop.call_soon_threadsafe(begin)
 
-    async def _farewell(self, sig: int, frame: FrameType | None) -> None:
-        await asyncio.sleep(self._farewell_seconds)
+    async def _stop_after_grace(self, sig: int, frame: FrameType | None) -> None:
+        await asyncio.sleep(self._grace_seconds)
         started = time.monotonic()
         while self._shutdown.older_answers and time.monotonic() - started < self._drain_seconds:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
