@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 
-from paternoster_contract.labels import ADMIN_PORT
+from paternoster_contract.labels import ADMIN_PORT, SCALE_DOWN
 from paternoster_e2e.kubectl import Document, Kubectl, condition, until
 
 NAME = "lift"
@@ -61,9 +61,9 @@ class Fleet:
         return self.kubectl.get(kind, self.name, self.namespace)
 
     def pods(self) -> list[Document]:
-        """Without those that are ending."""
+        """Its replicas: none that is being deleted or drained."""
         pods = self.kubectl.list("pods", self.namespace, f"app.kubernetes.io/instance={self.name}")
-        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and not _drained(pod)]
 
     def engine_answer(self, path: str) -> str:
         """What its only pod answers on the admin port."""
@@ -108,3 +108,7 @@ class Fleet:
         body = {"model": model or self.name, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         return httpx.post(f"{self._gateway}/v1/chat/completions", json=body, headers=headers, timeout=150)
+
+
+def _drained(pod: Document) -> bool:
+    return SCALE_DOWN in pod["metadata"].get("annotations", {})
