@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.simulator.small_profile import SMALL
 
-from paternoster_engine.bench.requests.synthetic import Workload
+from paternoster_engine.bench.requests.synthetic import AZURE_CONVERSATION, Workload
 from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_engine.bench.requests.workload import Limits
 from paternoster_operator.api.manifest import parse
@@ -22,7 +22,7 @@ from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, Me
 from paternoster_simulator.outcome.outcome import Outcome
 from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_simulator.policies.law import LawPolicy
-from paternoster_simulator.profile import Objective, Profile, Startup
+from paternoster_simulator.profile import Objective, Profile, Startup, load_profile
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate
 
@@ -44,6 +44,7 @@ PROFILE = SMALL.model_copy(
     }
 )
 """A replica answers about four requests a second within the objective."""
+LARGE = load_profile("llama-3-70b-h200x2")
 CHAT = Workload(
     prompt=((0.0, 16), (0.5, 200), (1.0, 600)),
     output=((0.0, 4), (0.5, 100), (1.0, 300)),
@@ -134,6 +135,17 @@ def test_constant_load_settles(rate: float, seed: int) -> None:
     assert all(later - earlier > 300 for earlier, later in pairwise(turns)), [(m["time"], m["message"]) for m in made]
     assert late(outcome, 500, 900) < 0.02
     assert outcome.lost == 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_new_fleet_does_not_take_prompts_for_all_there_is_to_do(seed: int) -> None:
+    """Conversations on a 70B model: in the first seconds prompts are read, and most answers are yet to come."""
+    outcome = run(
+        constant(10.0), duration=180, seed=seed, start=4, workload=AZURE_CONVERSATION, profile=LARGE,
+        autoscaling={"minReplicas": 1, "maxReplicas": 30}, engine={"maxBatchedTokens": 2048},
+        slo={"ttftP95Milliseconds": 2000, "itlP95Milliseconds": 50},
+    )  # fmt: skip
+    assert max(outcome.series.wanted) <= 6
 
 
 def in_pace(outcome: Outcome) -> float:
@@ -250,12 +262,9 @@ def test_a_demand_that_returns_finds_the_drained_replicas() -> None:
     outcome = long_answers(0)
     returns = [made["time"] for made in changes(outcome) if 600 < made["time"] < 1400 and made["action"] == "Up"]
     assert len(returns) == 2
-    began = [
-        pending
-        for time, pending in zip(outcome.series.time, outcome.series.pending, strict=True)
-        if 600 < time < 1400
-    ]  # fmt: skip
-    assert set(began) == {0}, "replicas that were about to go serve again, and none starts"
+    series = outcome.series
+    pending = {pods for time, pods in zip(series.time, series.pending, strict=True) if 600 < time < 1400}
+    assert pending == {0}, "replicas that were about to go serve again, and none starts"
 
 
 @pytest.mark.parametrize(("factor", "seed"), [(20.0, 0), (1000.0, 1)])

@@ -51,6 +51,7 @@ class OneFalseReport(LawPolicy):
         pytest.param(("running", "waiting"), 100, 10, id="a hundred times the requests"),
         pytest.param(("step_sums",), 100, 3, id="a hundred times the work"),
         pytest.param(("first_token_seconds_total", "inter_token_seconds_total"), 100, 3, id="a hundred times the time"),
+        pytest.param(("queue_count_total",), 100, 3, id="a hundred times the starts"),
         pytest.param((*COUNTERS, "step_sums"), 0.01, 3, id="counters that go back"),
     ],
 )

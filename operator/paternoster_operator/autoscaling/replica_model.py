@@ -6,6 +6,8 @@ Within a step every sequence waits for all others, and the prompts that come whi
 time between two tokens is a line in the number of sequences: ``itl(n) = base + slope n``. With ``r`` requests a
 second, ``w`` seconds of prompt work each and ``O`` output tokens, a step takes ``t = a + b n + r w t``, and by Little's
 law ``n = r O t``: hence ``t = a + (b + w / O) n``. All of it comes from the fitted cost of a step.
+``w / O`` is the time of prompts for each generated token once as many requests end as start. In a burst that is young
+prompts are read and most tokens are yet to come, so what is observed counts by the share of requests that have ended.
 
 A request for one token at most ends with the step that has read its prompt, as those for vectors do. Its place is one
 in such a step, which holds as many of them as there are tokens in it: ``t = a + w n``.
@@ -29,6 +31,7 @@ class ReplicaModel:
     weight: float = 0.0
     running: float = 0.0
     kv_usage: float = 0.0
+    started: float = 0.0
     answers: float = 0.0
     tokens: float = 0.0
     computed: float = 0.0
@@ -56,6 +59,7 @@ class ReplicaModel:
             weight=self.weight * fade + len(busy),
             running=self.running * fade + running,
             kv_usage=remembered * fade + kv_usage,
+            started=self.started * fade + signals.started,
             answers=self.answers * fade + signals.departed,
             tokens=self.tokens * fade + signals.generated,
             computed=self.computed * fade + sum(load.computed_tokens for load in signals.replicas),
@@ -91,16 +95,25 @@ class ReplicaModel:
         """Seconds of a step with ``running`` sequences, which are those between two tokens; None while unknown."""
         if (prompt := self.prompt_tokens) is not None:
             return self.steps.prompt_step(running * prompt)
-        line = self.steps.decode_line
+        line = self._decode_line
         return None if line is None else line[0] + line[1] * running
 
     def most_within(self, itl_seconds: float) -> float | None:
         """Most sequences at once that keep the time between two tokens within a limit; None while unknown."""
-        line = self.steps.decode_line
+        line = self._decode_line
         if line is None:
             return None
         base, slope = line
         return max(itl_seconds - base, 0.0) / slope if slope > 0 else math.inf
+
+    @property
+    def _decode_line(self) -> tuple[float, float] | None:
+        """(base, slope) of the time between two tokens, for as many requests that end as start; None while unknown."""
+        line = self.steps.decode_line
+        if line is None:
+            return None
+        ended = min((self.answers + 1) / (self.started + 1), 1.0)
+        return line[0], line[1] - (1 - ended) * self.steps.prompt_slope
 
 
 Bound = Literal["max_num_seqs", "live cap", "KV", "ITL", "max_batched_tokens"]

@@ -76,6 +76,8 @@ class Signals:
     """Requests that came, whether an engine admitted them to its queue or all queues were full."""
     refused: int = 0
     """Those of them that were refused because queues were full."""
+    started: int = 0
+    """Requests that ran for the first time."""
     departed: int = 0
     """Requests that ended."""
     generated: int = 0

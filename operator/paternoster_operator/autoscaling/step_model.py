@@ -79,11 +79,17 @@ class StepModel:
 
         Prompts that come while sequences decode share their steps, so each generated token costs its share of a prompt.
         """
-        cost, decoded = self.trusted_cost, self._product(_STEPS, _DECODE)
-        if cost is None or decoded <= 0:
+        cost = self.trusted_cost
+        if cost is None or self._product(_STEPS, _DECODE) <= 0:
             return None
         fixed, _, d, k, _ = cost
-        return fixed, d + k * self.context + self._prompt_seconds(cost) / decoded
+        return fixed, d + k * self.context + self.prompt_slope
+
+    @property
+    def prompt_slope(self) -> float:
+        """Seconds of prompts for each generated token; 0 while unknown."""
+        cost, decoded = self.trusted_cost, self._product(_STEPS, _DECODE)
+        return 0.0 if cost is None or decoded <= 0 else self._prompt_seconds(cost) / decoded
 
     def prompt_step(self, tokens: float) -> float | None:
         """Seconds of a step that has ``tokens`` of prompts and nothing else; None while unknown."""

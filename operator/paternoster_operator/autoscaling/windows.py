@@ -26,10 +26,11 @@ _COUNTERS = (
     "recomputed_tokens_total",
     "inter_token_seconds_total",
     "inter_token_count_total",
+    "queue_count_total",
 )
 (
     _ADMITTED, _REJECTED, _FINISHED, _PREEMPTED, _GENERATED, _COMPUTED, _RECOMPUTED,
-    _BETWEEN_SECONDS, _BETWEEN_COUNT,
+    _BETWEEN_SECONDS, _BETWEEN_COUNT, _STARTED,
 ) = range(len(_COUNTERS))  # fmt: skip
 _read_counters = attrgetter(*_COUNTERS)
 _STEPS = slice(len(_COUNTERS), len(_COUNTERS) + STEP_SUMS)
@@ -158,6 +159,7 @@ class SignalWindows:
         # A gateway tries several engines before it refuses a request, and each of them counts it.
         refused = max(came - flowed[_ADMITTED], 0) if came else flowed[_REJECTED]
         refused = min(refused, flowed[_REJECTED])
+        running = sum(s.running for s in stats)
         return Signals(
             ready=len(seen.serving),
             pending=len(seen.pending),
@@ -166,7 +168,7 @@ class SignalWindows:
             window_seconds=window_seconds,
             refused_reports=seen.refused_reports,
             reports=tuple(stats),
-            running=sum(s.running for s in stats),
+            running=running,
             waiting=sum(s.waiting for s in stats),
             held=seen.held,
             current=seen.idle_seconds is not None or seen.engines.keys() >= set(seen.serving),
@@ -185,6 +187,8 @@ class SignalWindows:
             flow_seconds=flow_seconds,
             arrived=round(flowed[_ADMITTED] + refused),
             refused=round(refused),
+            # What began has ended or runs: no engine reports more of them than it has places.
+            started=round(min(flowed[_STARTED], flowed[_FINISHED] + running)),
             departed=round(flowed[_FINISHED]),
             generated=round(flowed[_GENERATED]),
             startup_seconds=seen.startup_seconds,

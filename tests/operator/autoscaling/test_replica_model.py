@@ -146,3 +146,21 @@ def test_the_demand_of_replicas_that_only_read_prompts_is_finite(
     demand = estimate_demand(signals, model, 64.0)
     assert demand.steady >= signals.mean_running > 0
     assert 0 <= demand.backlog <= queued
+
+
+def test_prompts_count_by_the_share_of_requests_that_have_ended() -> None:
+    """A young burst: as many prompts as later, and a tenth of the tokens; nine of ten requests still run."""
+    work = StepWork(prefill_tokens=1000, decode_sequences=20)
+    sums = law_inputs.step_sums((work, 0.1) for _ in range(20))
+
+    def line(started: int, departed: int) -> tuple[float, float]:
+        load = ReplicaLoad(20, 0.3, 0.1, sums)
+        signals = Signals(ready=2, fresh=True, replicas=(load, load), started=started, departed=departed)
+        found = after(signals, 10)._decode_line
+        assert found is not None
+        return found
+
+    settled, young = line(1000, 1000), line(1000, 100)
+    assert young[0] == settled[0]
+    assert young[1] < settled[1]
+    assert line(0, 0) == line(100, 1000) == settled, "a decline, and engines that do not count starts"
