@@ -3,7 +3,10 @@
 from typing import Any
 
 from paternoster_contract.stats import EngineState, EngineStats
-from paternoster_operator.report.engine_facts import EngineFacts
+from paternoster_operator.api.types.status import EngineStatus
+from paternoster_operator.engines.adapter import RuntimeType
+from paternoster_operator.engines.kinds import KINDS
+from paternoster_operator.report.engine_facts import EngineFacts, describe_engine
 
 COUNTERS = [name for name in EngineStats.model_fields if name.endswith("_total")]
 
@@ -32,3 +35,16 @@ def test_an_engine_of_an_earlier_release_has_no_token_budget() -> None:
 
 def test_without_reports_everything_is_zero() -> None:
     assert EngineFacts.from_reports([]) == EngineFacts()
+
+
+def test_the_status_names_the_engine_and_what_can_be_done_with_it() -> None:
+    assert describe_engine(KINDS[RuntimeType.VLLM], "0.32.0") == {
+        "type": "VLLM", "version": "0.32.0", "actuator": "Plugin", "capabilities": ["liveCap", "tokenBudget"],
+    }  # fmt: skip
+    own = describe_engine(KINDS[RuntimeType.PATERNOSTER], "")
+    assert own == {
+        "type": "Paternoster", "actuator": "AdminAPI",
+        "capabilities": ["drain", "liveCap", "queueLimit", "stepCosts", "tokenBudget"],
+    }  # fmt: skip
+    for described in (own, describe_engine(KINDS[RuntimeType.VLLM], "0.32.0")):
+        assert EngineStatus.model_validate(described).model_dump(by_alias=True, exclude_defaults=True) == described
