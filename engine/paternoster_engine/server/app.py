@@ -40,7 +40,7 @@ def create_app(
 
     Answers from the first moment on: while the model loads, with 503 to all that needs it.
     """
-    # Numbers tell of other clients, too: the admin port has them for whoever measures.
+    # Metrics describe other clients, too: the admin port serves them to monitoring.
     guarded = (*guarded_prefixes(Kind.API), *guarded_prefixes(Kind.NUMBERS), *DOCUMENTATION)
     opens = {} if keys is None else dict.fromkeys(guarded, keys)
     routers = (

@@ -1,4 +1,4 @@
-"""One table from what can go wrong to what the client is told: ``{"error": {message, type, param, code}}``."""
+"""One table from each error to its response: ``{"error": {message, type, param, code}}``."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -48,7 +48,7 @@ from paternoster_http.json_bounds import JsonTooLarge
 MAX_MESSAGE = 4000
 """Most characters of a message, whatever it is made of."""
 CLIENT_CLOSED_REQUEST = 499
-"""nginx's status for a response that nobody waits for."""
+"""nginx's status for a response whose client has gone."""
 
 SHOULD_RETRY = "x-should-retry"
 """Overrules what OpenAI's SDKs make of a status."""
@@ -132,7 +132,7 @@ _DESCRIPTIONS: dict[int | str, str] = {
 RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody, "description": description} for status, description in _DESCRIPTIONS.items()
 }
-"""What OpenAPI is told of failures."""
+"""Failures in the OpenAPI document."""
 
 
 def describe(error: Exception) -> tuple[ErrorResponse, dict[str, Any]]:
@@ -158,12 +158,12 @@ def error_response(error: Exception) -> JSONResponse:
 def install(app: FastAPI) -> None:
     """Make every error of ``app`` an OpenAI error body."""
 
-    async def known(request: Request, error: Exception) -> JSONResponse:
+    async def respond_to_known_error(request: Request, error: Exception) -> JSONResponse:
         if isinstance(error, PACED):
             await app.state.reading_shares.pace_refusal(tenant_of(request))
         return error_response(error)
 
-    async def invalid(request: Request, error: Exception) -> JSONResponse:
+    async def respond_to_invalid_body(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         return _invalid_body(request.headers.get("content-type", ""), error.errors(), error.body)
 
@@ -175,8 +175,8 @@ def install(app: FastAPI) -> None:
         return JSONResponse(body, error.status_code, error.headers)
 
     for kind in (*TABLE, Exception):
-        app.add_exception_handler(kind, known)
-    app.add_exception_handler(RequestValidationError, invalid)
+        app.add_exception_handler(kind, respond_to_known_error)
+    app.add_exception_handler(RequestValidationError, respond_to_invalid_body)
     app.add_exception_handler(HTTPException, http)
 
 

@@ -10,7 +10,7 @@ class UnknownModel(LookupError):
 
 
 class WrongTask(ValueError):
-    """What is asked for is none of what the model is served for."""
+    """The model does not do what the route does: it embeds or generates only."""
 
 
 class InvalidValue(ValueError):

@@ -1,4 +1,4 @@
-"""``system_fingerprint``: tells clients that a seed may give other tokens than before."""
+"""``system_fingerprint``: another one means that a seed may give other tokens than before."""
 
 import hashlib
 
@@ -15,8 +15,8 @@ def fingerprint(args: EngineArgs, model: Described) -> str:
 
     cuda = torch.cuda.is_available() and args.device != "cpu"
     device = torch.cuda.get_device_name() if cuda else torch.backends.cpu.get_cpu_capability()
-    told = (
+    parts = (
         __version__, torch.__version__, args.model, repr(model), device,
         args.dtype, args.quantization, args.kv_cache_dtype, args.tensor_parallel_size, args.batch_invariant,
     )  # fmt: skip
-    return "fp_" + hashlib.sha256(repr(told).encode()).hexdigest()[:DIGITS]
+    return "fp_" + hashlib.sha256(repr(parts).encode()).hexdigest()[:DIGITS]

@@ -1,4 +1,4 @@
-"""The thread that owns the engine. Everything else talks to it through an inbox."""
+"""The thread that owns the engine. Everything else sends commands to its inbox."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ Deliver = Callable[[StepOutput], None]
 PublishEvents = Callable[[Sequence[CacheEvent]], None]
 
 IDLE_TICK = 1.0
-"""Seconds between ticks when there is nothing to do, so that a quiet night is told from a hung step."""
+"""Seconds between ticks when there is nothing to do, so that an idle loop differs from a hung step."""
 EMPTY_STEP_PAUSE = 0.005
 """Seconds to wait after a step that computed nothing: it only preempted, or a batch is being put off."""
 STOP_TIMEOUT = 5.0
@@ -30,7 +30,7 @@ STOP_TIMEOUT = 5.0
 
 
 class Observer(Protocol):
-    """Is told of every step, its tokens and every request's end, in the engine's thread."""
+    """Receives every step, its tokens and every request's end, in the engine's thread."""
 
     def stepped(self, num_tokens: int, seconds: float) -> None: ...
 
@@ -229,7 +229,7 @@ class EngineLoop:
         try:
             self._asyncio_loop.call_soon_threadsafe(function, argument)
         except RuntimeError:
-            # The asyncio loop is closed: nobody is left to tell.
+            # The asyncio loop is closed: no client is left.
             self._stopping = True
 
     def _check_integrity(self) -> None:

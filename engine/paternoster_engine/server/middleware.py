@@ -1,4 +1,4 @@
-"""What happens around every call: those of the API are counted, and what is left out of their bodies is told."""
+"""Middleware around every call: counts calls of the API, and reports which fields of their bodies are ignored."""
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -15,7 +15,7 @@ CALLS = tuple(f"{prefix}/" for prefix in guarded_prefixes(Kind.API))
 
 
 class InFlight:
-    """Counts calls of the API until their last byte is sent, so that a drain knows when it is over."""
+    """Counts calls of the API until their last byte is sent, so that a drain can end."""
 
     def __init__(self, app: ASGIApp, state: ServerState) -> None:
         self._app = app

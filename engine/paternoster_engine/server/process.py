@@ -114,18 +114,18 @@ class EngineProcess:
         self._state = state
         self._build = build
         self._ending = asyncio.Event()
-        self._says = [f"listening on {base_url(listener)}"]
+        self._address_lines = [f"listening on {base_url(listener)}"]
         api = create_app(
             state, _open_key_files(args.api_keys), TenantRules.from_args(args), origins(args.allowed_origins or "")
         )
         self._http = [(listener, HttpServer(api, args))]
         if admin_listener is not None:
-            self._says.append(f"admin API on {base_url(admin_listener)}")
+            self._address_lines.append(f"admin API on {base_url(admin_listener)}")
             admin = create_admin_app(state, _open_key_files(args.admin_keys))
             self._http.append((admin_listener, HttpServer(admin, args)))
         self._kv_events = _open_kv_events(args)
         if self._kv_events is not None:
-            self._says.append(f"KV events on {self._kv_events.endpoint}")
+            self._address_lines.append(f"KV events on {self._kv_events.endpoint}")
 
     async def run(self) -> None:
         """Serve until a signal; raises what the loading of the model raises, and :class:`EngineLost`."""
@@ -134,7 +134,7 @@ class EngineProcess:
         answering = [asyncio.create_task(http.serve(sockets=[listener])) for listener, http in self._http]
         try:
             served = await self._load()
-            print(*self._says, sep="\n", flush=True)
+            print(*self._address_lines, sep="\n", flush=True)
             fault = await self._until_the_end(served.loop)
             await self._drain()
             await served.loop.stop()
@@ -204,7 +204,7 @@ class EngineProcess:
         signalled.cancel()
         if not loop.lost.done():
             return None
-        # Not ready from now on; those that were told of the error still get their last bytes.
+        # Not ready from now on; clients that got the error still get their last bytes.
         self._state.end()
         return loop.lost.result()
 

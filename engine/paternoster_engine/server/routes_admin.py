@@ -50,7 +50,7 @@ async def drain(state: State) -> LiveConfig:
 
 @router.delete(paths.ADMIN_DRAIN)
 async def admit(state: State) -> LiveConfig:
-    """Admit again; 409 once the process was told to end."""
+    """Admit again; 409 once the process is ending."""
     state.admit()
     return _live_config(state)
 

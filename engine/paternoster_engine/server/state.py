@@ -1,4 +1,4 @@
-"""What the server knows of itself: whether it loads, serves or drains, and the engine once there is one."""
+"""State of the server: whether it loads, serves or drains, and the engine once there is one."""
 
 import asyncio
 import time
@@ -142,7 +142,7 @@ class ServedModel:
     @cached_property
     def seen_tokens(self) -> SeenTokens:
         """As the parsers of answers see them."""
-        marks = {token: mark.encode() for mark, token in self.answer_format.special.items()}
+        marks = {token: text.encode() for text, token in self.answer_format.special.items()}
 
         def spelled(token: int) -> bytes:
             if self.tokenizer.is_special(token):

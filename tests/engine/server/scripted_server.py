@@ -1,4 +1,4 @@
-"""A server in this process, with a model that says what the test wrote down."""
+"""A server in this process, with a model that answers with a script of the test."""
 
 import asyncio
 import threading
@@ -75,7 +75,8 @@ class ScriptedRunner(SynchronousRunner):
     def _collect(self, item: ScheduledRequest, token: int | None, result: StepResult) -> None:
         request = item.request
         result.prompt_logprobs[request] = [
-            _told(request, request.prompt[row + 1], request.params.prompt_logprobs) for row in prompt_rows(item)
+            _token_logprobs(request, request.prompt[row + 1], request.params.prompt_logprobs)
+            for row in prompt_rows(item)
         ]
         if token is None:
             return
@@ -85,10 +86,10 @@ class ScriptedRunner(SynchronousRunner):
                 (token + i, -0.5 - i) for i in range(request.branch_selector.num_continuations)
             ]
         elif request.params.logprobs is not None:
-            result.logprobs[request] = [_told(request, token, request.params.logprobs)]
+            result.logprobs[request] = [_token_logprobs(request, token, request.params.logprobs)]
 
 
-def _told(request: Request, token: int, num_top: int | None) -> TokenLogprobs:
+def _token_logprobs(request: Request, token: int, num_top: int | None) -> TokenLogprobs:
     """The token is the second best, after the one with the next number. The lower the seed, the likelier they are."""
     best = -0.5 * (1 + request.seed % 8)
     top = [(token + 1, best), (token, best - 1), *((token + i, best - i) for i in range(2, 20))]

@@ -32,7 +32,7 @@ def tuned(slo: dict[str, int] | None = None, **budget: Any) -> ScalingPolicy:
     return policy(slo=slo, concurrency={"mode": "Auto", "tokenBudget": budget}, engine={"maxNumSeqs": 48})
 
 
-def said(loop: ScalingPolicy, state: LawState, **load: Any) -> tuple[LoopDecision, LawState]:
+def evaluate(loop: ScalingPolicy, state: LawState, **load: Any) -> tuple[LoopDecision, LawState]:
     looked = {"token_capacity": 2048, "token_budget": state.token_budget or 2048, **load}
     pace = (ReplicaLoad(10, 0.1, looked.pop("pace", 0.05)),)
     made = decide(loop, seen(replicas=pace, **looked), state, 100.0)
@@ -46,7 +46,7 @@ def state(budget: int = 0, per_token: float = 1.4e-4, **rest: Any) -> LawState:
 
 
 def test_a_step_that_keeps_tokens_waiting_is_made_smaller() -> None:
-    decision, after = said(tuned(), state())
+    decision, after = evaluate(tuned(), state())
     assert (decision.action, decision.reason) == ("Down", Reason.LATENCY_ABOVE_TARGET)
     assert 1024 <= decision.target <= 1184, "nine tenths of 200 ms less 20 ms, over 0.14 ms a token"
     assert "a step of 2048 tokens takes 0.3" not in decision.message
@@ -55,38 +55,38 @@ def test_a_step_that_keeps_tokens_waiting_is_made_smaller() -> None:
 
 
 def test_steps_that_are_short_enough_are_left_alone() -> None:
-    decision, _ = said(tuned(), state(per_token=5e-5))
+    decision, _ = evaluate(tuned(), state(per_token=5e-5))
     assert (decision.target, decision.reason) == (2048, Reason.WITHIN_TOLERANCE)
 
 
 def test_a_queue_does_not_move_it() -> None:
     """A larger step reads the same prompts no sooner, and what it raised was lowered again for ever."""
-    decision, _ = said(tuned(), state(1152), waiting=20)
+    decision, _ = evaluate(tuned(), state(1152), waiting=20)
     assert (decision.target, decision.reason) == (1152, Reason.WITHIN_TOLERANCE)
 
 
 @pytest.mark.parametrize("current", [1088, 1120, 1216])
 def test_a_change_of_less_than_a_tenth_is_no_change(current: int) -> None:
-    decision, _ = said(tuned(), state(current))
+    decision, _ = evaluate(tuned(), state(current))
     assert (decision.target, decision.reason) == (current, Reason.WITHIN_TOLERANCE)
 
 
 def test_room_is_taken_when_steps_have_become_shorter() -> None:
-    decision, _ = said(tuned(), state(512))
+    decision, _ = evaluate(tuned(), state(512))
     assert (decision.action, decision.reason) == ("Up", Reason.HEADROOM_AVAILABLE)
 
 
 def test_the_floor_and_the_modes() -> None:
-    decision, _ = said(tuned(min=1500), state())
+    decision, _ = evaluate(tuned(min=1500), state())
     assert (decision.target, decision.limited_by) == (1500, (Reason.AT_FLOOR,))
-    advised, after = said(tuned(mode="Advisory"), state())
+    advised, after = evaluate(tuned(mode="Advisory"), state())
     assert (advised.target < 2048, advised.applied, after.token_budget) == (True, False, 2048)
     fixed = decide(tuned(mode="Fixed"), seen(token_capacity=2048, token_budget=512), state(512), 100.0)
     assert (fixed.token_budget, fixed.state.token_budget) == (None, 2048)
 
 
 def test_without_a_limit_or_a_budget_nothing_is_lowered() -> None:
-    decision, _ = said(tuned({}), state(512))
+    decision, _ = evaluate(tuned({}), state(512))
     assert decision.target == 2048
     old = decide(tuned(), seen(token_capacity=0), state(), 100.0)
     assert (old.token_budget, old.state.token_budget) == (None, 0), "engines of an earlier release"
@@ -102,7 +102,7 @@ def test_without_a_limit_or_a_budget_nothing_is_lowered() -> None:
 def test_it_stays_between_floor_and_capacity(
     budget: int | None, capacity: int, pace: float | None, waiting: int, per_token: float
 ) -> None:
-    decision, after = said(
+    decision, after = evaluate(
         tuned(),
         state(budget or 0, per_token),
         token_capacity=capacity,
@@ -114,5 +114,5 @@ def test_it_stays_between_floor_and_capacity(
 
 
 def test_silence_changes_nothing() -> None:
-    decision, _ = said(tuned(), state(), fresh=False, stale_pods=("a",))
+    decision, _ = evaluate(tuned(), state(), fresh=False, stale_pods=("a",))
     assert (decision.target, decision.reason) == (2048, Reason.METRICS_STALE)

@@ -15,7 +15,7 @@ class BearerKeys:
     """ASGI middleware that answers 401 before a guarded path's body is even read."""
 
     def __init__(self, app: ASGIApp, keys: Mapping[str, KeyFiles]) -> None:
-        """``keys``: path prefix -> its keys, any of which opens it; without any key nobody is let in."""
+        """``keys``: path prefix -> its keys, any of which opens it; without any key no client may enter."""
         self._app = app
         self._keys = keys
 

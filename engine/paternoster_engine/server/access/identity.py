@@ -56,7 +56,7 @@ class Caller:
         return "" if self.identity is None else self.identity.tenant
 
     def limits(self, config: SchedulerConfig) -> TenantLimits | None:
-        """The tenant's own; what its key does not say is as the engine has it for everybody."""
+        """The tenant's own limits; those that its key leaves out are the engine's."""
         who = self.identity
         if who is None:
             return None

@@ -36,7 +36,7 @@ class _FieldError(NamedTuple):
     field: str | None
     message: str
     value: str = ""
-    """As it is shown; empty: it is missing."""
+    """As messages have it; empty: it is missing."""
 
     def __str__(self) -> str:
         before = "" if self.field is None else f"{self.field}: "
@@ -78,7 +78,7 @@ def _describe(error: Mapping[str, Any], body: Any) -> _FieldError:
     if error["type"] in ("too_long", "too_short") and isinstance(value, str):
         bound = "at most {max_length}" if error["type"] == "too_long" else "at least {min_length}"
         message = f"must have {bound} characters, not {{actual_length}}".format(**error["ctx"])
-    return _FieldError(field, message, "" if missing or field is None else shown(value))
+    return _FieldError(field, message, "" if missing or field is None else format_value(value))
 
 
 def _within(body: Any, loc: Sequence[int | str], *, missing: bool) -> tuple[list[str], Any]:
@@ -109,8 +109,8 @@ def _is_field(part: int | str) -> bool:
     )
 
 
-def shown(value: Any) -> str:
-    """``value`` as a message tells it, shortened; what JSON has a word of its own for is told by that."""
+def format_value(value: Any) -> str:
+    """``value`` as a message has it, of bounded length; null, true and false as in JSON."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     text = repr(_beginning(value, iter(range(MAX_SHOWN))))

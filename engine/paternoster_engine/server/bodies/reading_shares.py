@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 SHARE = 0.25
 """Of the event loop's time, for the bodies of one tenant."""
 BURST_SECONDS = 0.1
-"""Of the event loop's time that a tenant may take at once; one body of the largest size may take more."""
+"""Of the event loop's time that a tenant may use at once; one body of the largest size may use more."""
 LEAST_SECONDS = 1e-4
 """Of the event loop's time: no body waits for less."""
 REFUSAL_SECONDS = 1e-3
 """Of the event loop's time, for a call that is refused for want of room or quota: its head, body, prompt and answer."""
 MAX_TENANTS = 4096
-"""Remembered; those are forgotten whose bodies took the least."""
+"""Tenants whose time is counted; above, those with the least are dropped."""
 
 
 @dataclass(slots=True)
 class _Tenant:
-    taken: float = 0.0
-    """Seconds of the loop, less what has been allowed since."""
+    used_seconds: float = 0.0
+    """Seconds of the event loop, less the share since."""
     since: float = 0.0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -44,7 +44,7 @@ class ReadingShares:
         entry = self._entry(tenant)
         await entry.turn.acquire()
         try:
-            while (above := self._taken(entry) - BURST_SECONDS) > LEAST_SECONDS:
+            while (above := self._decay_used_seconds(entry) - BURST_SECONDS) > LEAST_SECONDS:
                 await self._sleep(above / SHARE)
         except BaseException:
             entry.turn.release()
@@ -60,25 +60,25 @@ class ReadingShares:
     def charge(self, tenant: str, seconds: float) -> None:
         """Add ``seconds`` of the event loop's time to what bodies of ``tenant`` took."""
         entry = self._entry(tenant)
-        entry.taken = self._taken(entry) + seconds
+        entry.used_seconds = self._decay_used_seconds(entry) + seconds
 
-    def _taken(self, entry: _Tenant) -> float:
+    def _decay_used_seconds(self, entry: _Tenant) -> float:
         now = self._clock()
-        entry.taken = max(0.0, entry.taken - (now - entry.since) * SHARE)
+        entry.used_seconds = max(0.0, entry.used_seconds - (now - entry.since) * SHARE)
         entry.since = now
-        return entry.taken
+        return entry.used_seconds
 
     def _entry(self, tenant: str) -> _Tenant:
         entry = self._tenants.get(tenant)
         if entry is None:
             if len(self._tenants) >= MAX_TENANTS:
-                self._forget()
+                self._forget_idle_tenants()
             entry = self._tenants[tenant] = _Tenant(since=self._clock())
         return entry
 
-    def _forget(self) -> None:
+    def _forget_idle_tenants(self) -> None:
         idle = [name for name, entry in self._tenants.items() if not entry.turn.locked()]
-        idle.sort(key=lambda name: self._taken(self._tenants[name]))
+        idle.sort(key=lambda name: self._decay_used_seconds(self._tenants[name]))
         for name in idle[: max(1, len(idle) // 2)]:
             del self._tenants[name]
 

@@ -51,7 +51,7 @@ async def embedding_objects(
     """One by one: others have their turn in between."""
     for index, numbers in enumerate(vectors):
         vector = as_vector(numbers, body.dimensions)
-        told = b64encode(vector.astype("<f4").tobytes()).decode() if body.encoding_format == "base64" else None
-        yield EmbeddingObject(index=index, embedding=vector.tolist() if told is None else told)
+        encoded = b64encode(vector.astype("<f4").tobytes()).decode() if body.encoding_format == "base64" else None
+        yield EmbeddingObject(index=index, embedding=vector.tolist() if encoded is None else encoded)
         if index % 16 == 15:
             await asyncio.sleep(0)

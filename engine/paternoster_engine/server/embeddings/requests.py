@@ -140,6 +140,6 @@ class ScoreRequest(PairsRequest):
     def _only(self, *names: str) -> tuple[str, list[str]]:
         given = [(name, texts) for name in names if (texts := getattr(self, name)) is not None]
         if len(given) != 1:
-            told = " and ".join(name for name, _ in given) or "none"
-            raise InvalidValue(names[0], f"{names[0]}: give exactly one of {', '.join(names)}, not {told}")
+            given_names = " and ".join(name for name, _ in given) or "none"
+            raise InvalidValue(names[0], f"{names[0]}: give exactly one of {', '.join(names)}, not {given_names}")
         return given[0]

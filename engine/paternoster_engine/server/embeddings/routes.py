@@ -101,8 +101,8 @@ def _prompt(pooling: Pooling, name: str | None) -> str:
     if name is None:
         return pooling.prompt
     if name not in pooling.prompts:
-        known = ", ".join(map(repr, pooling.prompts)) or "none"
-        raise InvalidValue("prompt_name", f"prompt_name: this model's prompts are {known} (got {name[:100]!r})")
+        allowed = ", ".join(map(repr, pooling.prompts)) or "none"
+        raise InvalidValue("prompt_name", f"prompt_name: this model's prompts are {allowed} (got {name[:100]!r})")
     return pooling.prompts[name]
 
 
@@ -142,8 +142,8 @@ async def _scores(
     if served.pooling.scores:
         return [vector[0] for vector in vectors], usage
     ahead = len(first)
-    told = [cosine(vectors[i if ahead > 1 else 0], vectors[ahead + i]) for i in range(len(second))]
-    return told, usage
+    scores = [cosine(vectors[i if ahead > 1 else 0], vectors[ahead + i]) for i in range(len(second))]
+    return scores, usage
 
 
 async def _vectors(

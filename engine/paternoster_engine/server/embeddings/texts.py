@@ -16,7 +16,7 @@ from paternoster_engine.server.openai.engine_requests import check_class, check_
 from paternoster_engine.server.state import ServedModel
 
 NOTHING = SamplingParams(max_tokens=0)
-"""Is to be sampled."""
+"""For requests of which nothing is sampled."""
 Text = str | tuple[str, str]
 """One, or two that the model reads together."""
 
@@ -106,11 +106,11 @@ async def text_requests(
 
 
 def _cut_to(served: ServedModel, body: VectorRequest) -> int | None:
-    asked, most = body.truncate_prompt_tokens, served.max_model_len
+    limit, most = body.truncate_prompt_tokens, served.max_model_len
     # Fewer than three could be nothing but what the model puts around a text.
-    if asked is not None and asked != -1 and not 3 <= asked <= most:
-        raise InvalidValue("truncate_prompt_tokens", f"truncate_prompt_tokens: must be -1 or 3 to {most} (got {asked})")
-    return most if asked == -1 else asked
+    if limit is not None and limit != -1 and not 3 <= limit <= most:
+        raise InvalidValue("truncate_prompt_tokens", f"truncate_prompt_tokens: must be -1 or 3 to {most} (got {limit})")
+    return most if limit == -1 else limit
 
 
 async def _encode(

@@ -12,7 +12,7 @@ from paternoster_engine.server.loop import EngineLoop
 
 
 class VectorWork:
-    """Requests whose vectors are awaited. Whoever starts one closes it.
+    """Requests whose vectors are awaited. The caller that starts one closes it.
 
     No more of a call is queued than two steps can take, and may wait: a call of thousands of texts neither fills the
     queue nor keeps others' behind all of its own.

@@ -35,7 +35,7 @@ FAILURES: Mapping[FinishReason, type[Exception]] = {
     FinishReason.TIMEOUT: DeadlineExceeded,
     FinishReason.ABORT: EngineEnding,
 }
-"""What a sequence that ended without a token tells its client."""
+"""The error that a client gets for a sequence that ended without a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +51,15 @@ class Usage:
 
 
 class Prompt(NamedTuple):
-    """What a call may tell of one of its prompts."""
+    """One prompt of a call, as far as its answer may have it."""
 
     token_ids: Sequence[int]
     logprobs: Sequence[TokenLogprobs]
-    """Of all its tokens but the first, where they are asked for; whole once its first sequence has ended."""
+    """Of all its tokens but the first, if the call requests them; whole once its first sequence has ended."""
 
 
 class Generation:
-    """Submitted sequences whose text is awaited. Whoever starts one closes it."""
+    """Submitted sequences whose text is awaited. The caller that starts one closes it."""
 
     def __init__(
         self,
@@ -160,26 +160,26 @@ class Generation:
 
     async def complete(self) -> list[TextDelta]:
         """The whole text of every sequence, or of each prompt's best ones: those likeliest a token, best first."""
-        told: list[list[TextDelta]] = [[] for _ in self._requests]
+        deltas_of: list[list[TextDelta]] = [[] for _ in self._requests]
         async for index, delta in self.deltas():
-            told[index].append(delta)
-        whole = [put_together(deltas) for deltas in told]
+            deltas_of[index].append(delta)
+        whole = [put_together(deltas) for deltas in deltas_of]
         if self._best == self._choices:
             return whole
-        kept = []
+        best = []
         for first in range(0, len(whole), self._choices):
             group = range(first, first + self._choices)
-            kept += sorted(group, key=self._mean_logprob, reverse=True)[: self._best]
-        return [whole[index] for index in kept]
+            best += sorted(group, key=self._mean_logprob, reverse=True)[: self._best]
+        return [whole[index] for index in best]
 
     def _mean_logprob(self, index: int) -> float:
-        """Over the tokens that were taken in: those sampled after a stop string are none of the answer's."""
-        told = islice(self._requests[index].logprobs, self._texts[index].num_tokens)
-        return fmean(logprobs.logprob for logprobs in told)
+        """Over the tokens of the answer, without those that were sampled after a stop string."""
+        of_answer = islice(self._requests[index].logprobs, self._texts[index].num_tokens)
+        return fmean(logprobs.logprob for logprobs in of_answer)
 
     def _collect_outputs(self, outputs: Sequence[StepOutput]) -> tuple[dict[int, TextDelta], Exception | None]:
         """What became visible of each sequence, and why there will be no more if one of them failed."""
-        told: dict[int, list[TextDelta]] = {}
+        deltas_of: dict[int, list[TextDelta]] = {}
         failure: Exception | None = None
         for output in outputs:
             request_id = output.request.request_id
@@ -193,23 +193,23 @@ class Generation:
                 break
             index = self._index[request_id]
             delta = self._push(index, output.token, output.finish_reason)
-            told.setdefault(index, []).append(delta)
+            deltas_of.setdefault(index, []).append(delta)
             if delta.finish_reason is not None:
                 self._open.discard(request_id)
                 self._loop.abort([request_id], FinishReason.STOP)
-        return {index: put_together(deltas) for index, deltas in told.items()}, failure
+        return {index: put_together(deltas) for index, deltas in deltas_of.items()}, failure
 
     def _push(self, index: int, token: int, finish_reason: FinishReason | None) -> TextDelta:
         request, text = self._requests[index], self._texts[index]
-        asked = request.params
+        params = request.params
         opening = None
         if self._echo and text.num_tokens == 0:
             prompt = self._echoes[index // self._choices]
-            opening = text.echo(prompt, None if asked.prompt_logprobs is None else request.prompt_logprobs)
+            opening = text.echo(prompt, None if params.prompt_logprobs is None else request.prompt_logprobs)
         if self._only_echo:
             assert opening is not None
             return put_together([opening, TextDelta("", FinishReason.LENGTH)])
-        logprobs = None if asked.logprobs is None else request.logprobs[text.num_tokens]
+        logprobs = None if params.logprobs is None else request.logprobs[text.num_tokens]
         delta = text.push(token, finish_reason, logprobs)
         return delta if opening is None else put_together([opening, delta])
 

@@ -14,28 +14,28 @@ from paternoster_engine.sampling.grammars.errors import GrammarError, GrammarQue
 from paternoster_engine.sampling.grammars.grammar import TOO_SLOW, Grammar
 from paternoster_engine.sampling.grammars.source import GrammarSource
 from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
-from paternoster_engine.server.generation.turns import Turns
+from paternoster_engine.server.generation.round_robin import RoundRobin
 from paternoster_engine.server.metrics.histograms import Histograms
 
 CACHE = 64 * 2**20
-"""Bytes of compiled grammars that are kept: about 60 schemas."""
+"""Bytes of compiled grammars in the cache: about 60 schemas."""
 MAX_WAITING = 64
 """Grammars that may wait to be compiled, the one under way included."""
 MAX_OF_TENANT = MAX_WAITING // 2
 """Of these, the ones that one tenant may have waiting."""
 NICE = 10
-"""What the thread and the process for grammars leave to others; the steps of the model have the same CPUs."""
+"""Niceness of the thread and the process for grammars: the steps of the model have the same CPUs."""
 
 Made = Grammar | GrammarError
 
 
 @dataclass(slots=True)
-class _Asked:
-    """A grammar that somebody waits for."""
+class _Compilation:
+    """A grammar that requests wait for."""
 
     made: asyncio.Future[Made]
     waiters: Counter[str] = field(default_factory=Counter)
-    """How many of each tenant."""
+    """Requests by tenant."""
     begun: bool = False
 
 
@@ -46,21 +46,21 @@ class GrammarWork:
     """
 
     def __init__(self, tokenizer: Tokenizer, histograms: Histograms, *, compact: bool = False) -> None:
-        """``compact``: JSON has no white space between its tokens, whatever a source says."""
+        """``compact``: JSON has no white space between its tokens, also where a source does not demand it."""
         self._ends = bool(tokenizer.eos_token_ids)
         self._compiler = GrammarCompiler(lambda: Vocabulary.of(tokenizer), tokenizer.encode)
         self._compact = compact
         self._cache = GrammarCache(CACHE)
         self._histograms = histograms
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammars", initializer=_be_nice)
-        self._turns: Turns[GrammarSource] = Turns()
-        self._asked: dict[GrammarSource, _Asked] = {}
+        self._turns: RoundRobin[GrammarSource] = RoundRobin()
+        self._compilations: dict[GrammarSource, _Compilation] = {}
         self._working: asyncio.Task[None] | None = None
 
     @property
     def waiting(self) -> int:
         """Grammars that wait to be compiled, the one under way included."""
-        return len(self._asked)
+        return len(self._compilations)
 
     async def compile(self, source: GrammarSource, tenant: str = "") -> Grammar:
         """Raises :class:`GrammarError`, :class:`GrammarQueueFull` and :class:`GrammarProcessLost`."""
@@ -86,63 +86,63 @@ class GrammarWork:
         self._compiler.close()
 
     async def _wait(self, source: GrammarSource, tenant: str) -> Made:
-        asked = self._asked.get(source)
-        if asked is None and len(self._asked) >= MAX_WAITING:
-            raise GrammarQueueFull(len(self._asked))
+        compilation = self._compilations.get(source)
+        if compilation is None and len(self._compilations) >= MAX_WAITING:
+            raise GrammarQueueFull(len(self._compilations))
         if not self._turns.has(tenant, source):
-            if self._turns.waiting(tenant) >= MAX_OF_TENANT:
-                raise GrammarQueueFull(self._turns.waiting(tenant))
+            if self._turns.count_waiting(tenant) >= MAX_OF_TENANT:
+                raise GrammarQueueFull(self._turns.count_waiting(tenant))
             # Also where it waits for another tenant, whose turn may come later.
             self._turns.add(tenant, source)
-        if asked is None:
-            asked = self._asked[source] = _Asked(asyncio.get_running_loop().create_future())
+        if compilation is None:
+            compilation = self._compilations[source] = _Compilation(asyncio.get_running_loop().create_future())
         if self._working is None:
             self._working = asyncio.create_task(self._compile_waiting())
-        asked.waiters[tenant] += 1
+        compilation.waiters[tenant] += 1
         try:
             # A client that goes away takes nothing from the others.
-            return await asyncio.shield(asked.made)
+            return await asyncio.shield(compilation.made)
         finally:
-            asked.waiters[tenant] -= 1
-            if not asked.made.done():
-                self._release_unused(source, asked, tenant)
+            compilation.waiters[tenant] -= 1
+            if not compilation.made.done():
+                self._release_unused(source, compilation, tenant)
 
-    def _release_unused(self, source: GrammarSource, asked: _Asked, tenant: str) -> None:
-        """Give the places back that nobody needs any more: others may have them while the thread is busy."""
-        if not asked.waiters[tenant]:
+    def _release_unused(self, source: GrammarSource, compilation: _Compilation, tenant: str) -> None:
+        """Free the places of a grammar that no request waits for: others may have them while the thread is busy."""
+        if not compilation.waiters[tenant]:
             self._turns.remove(tenant, source)
-        if not asked.waiters.total() and not asked.begun:
-            del self._asked[source]
+        if not compilation.waiters.total() and not compilation.begun:
+            del self._compilations[source]
 
     async def _compile_waiting(self) -> None:
-        """Until nobody waits."""
+        """Compile until no grammar waits."""
         try:
-            while (source := self._turns.take()) is not None:
-                asked = self._asked.get(source)
-                if asked is None:
+            while (source := self._turns.pop_next()) is not None:
+                compilation = self._compilations.get(source)
+                if compilation is None:
                     # It was made at another tenant's turn.
                     continue
-                asked.begun = True
-                await self._compile_source(source, asked.made)
-                del self._asked[source]
+                compilation.begun = True
+                await self._compile_source(source, compilation.made)
+                del self._compilations[source]
         finally:
             self._working = None
             # None is left but at the end of the engine.
-            for asked in self._asked.values():
-                asked.made.cancel()
+            for compilation in self._compilations.values():
+                compilation.made.cancel()
 
-    async def _compile_source(self, source: GrammarSource, told: asyncio.Future[Made]) -> None:
+    async def _compile_source(self, source: GrammarSource, result: asyncio.Future[Made]) -> None:
         try:
             made, seconds = await asyncio.get_running_loop().run_in_executor(self._thread, self._compile, source)
         except Exception as error:
-            told.set_exception(error)
-            # Whoever waits is told; that nobody does is no fault.
-            told.exception()
+            result.set_exception(error)
+            # Every waiting request gets the error; without one, asyncio would log it.
+            result.exception()
             return
         self._cache.put(source, made)
         self._histograms.grammars["compiled"] += isinstance(made, Grammar)
         self._histograms.compiled(seconds)
-        told.set_result(made)
+        result.set_result(made)
 
     def _compile(self, source: GrammarSource) -> tuple[Grammar | GrammarError, float]:
         started = time.perf_counter()
@@ -150,7 +150,7 @@ class GrammarWork:
         try:
             made = self._compiler.compile(source)
         except GrammarError as error:
-            # Without what it was raised from, which would be kept as well.
+            # Without its cause, which the cache would hold as well.
             made = GrammarError(str(error))
         return made, time.perf_counter() - started
 

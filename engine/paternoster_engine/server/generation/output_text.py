@@ -17,7 +17,7 @@ from paternoster_engine.server.pieces import made_in_pieces
 
 
 class TokenText(NamedTuple):
-    """A token whose log probability is told."""
+    """A token of the text with its log probability."""
 
     token: int
     offset: int
@@ -33,11 +33,11 @@ class TextDelta:
     text: str
     finish_reason: FinishReason | None = None
     tokens: tuple[TokenText, ...] = ()
-    """What was taken in since the delta before, where log probabilities are asked for."""
+    """Tokens since the delta before, if the call requests log probabilities."""
     events: tuple[Event, ...] = ()
-    """What the text is, where it is taken apart; what may become a mark is held back, so they can be behind it."""
+    """The text, split by a parser; what may become a mark is held back, so they can be behind it."""
     token_ids: tuple[int, ...] = ()
-    """Of the output, what was taken in since the delta before, where ids are asked for."""
+    """Of the output's tokens since the delta before, if the call requests ids."""
 
 
 def put_together(deltas: Sequence[TextDelta]) -> TextDelta:
@@ -82,7 +82,7 @@ class OutputText:
         *,
         has_token_ids: bool = False,
     ) -> None:
-        """``parser``: takes the text apart; without one there are no events. ``has_token_ids``: deltas have those."""
+        """``parser``: splits the text; without one there are no events. ``has_token_ids``: deltas have those."""
         self._parser = parser
         self._tokenizer = tokenizer
         self._params = params
@@ -93,17 +93,17 @@ class OutputText:
         self._stops = StopStrings(params.stop, include=params.include_stop_str_in_output)
         self._call = OpenCall()
         self.num_tokens = 0
-        """Tokens taken in, the one that ended the sequence included."""
+        """Tokens so far, the one that ended the sequence included."""
         self.num_reasoning_tokens = 0
         """Of these, the ones of reasoning and of the marks around it."""
         self._num_characters = 0
         self._held_back: list[TokenText] = []
         """Tokens whose text is held back."""
         self._has_token_ids = has_token_ids
-        self._untold: list[int] = []
-        """The same, where ids are asked for."""
+        self._pending_ids: list[int] = []
+        """Ids of the same tokens, if the call requests them."""
         self._undecided: list[TokenText] = []
-        """Tokens of which it is not known whether they are of the content."""
+        """Tokens that may or may not be of the content."""
         self._calls = False
         """Whether there was a call."""
 
@@ -115,19 +115,19 @@ class OutputText:
     def echo(self, prompt: PromptText, logprobs: Sequence[TokenLogprobs] | None) -> TextDelta:
         """The prompt's own text, to be shown before the output's; no stop string is looked for in it.
 
-        ``logprobs``: of all its tokens but the first, None where they are not asked for.
+        ``logprobs``: of all its tokens but the first; None if the call does not request them.
         """
         self._num_characters = len(prompt.text)
         if logprobs is None:
             return TextDelta(prompt.text)
-        told = zip(prompt.tokens, prompt.offsets, [None, *logprobs], strict=True)
-        return TextDelta(prompt.text, None, tuple(TokenText(*token) for token in told))
+        tokens = zip(prompt.tokens, prompt.offsets, [None, *logprobs], strict=True)
+        return TextDelta(prompt.text, None, tuple(TokenText(*token) for token in tokens))
 
     def push(self, token: int, finish_reason: FinishReason | None, logprobs: TokenLogprobs | None = None) -> TextDelta:
-        """Take a token, and with it the scheduler's reason if it was the last; a stop string overrules that reason."""
+        """Add a token, with the scheduler's reason if it is the last; a stop string overrules that reason."""
         self.num_tokens += 1
         if self._has_token_ids:
-            self._untold.append(token)
+            self._pending_ids.append(token)
         if logprobs is not None:
             self._held_back.append(TokenText(token, self._num_characters, logprobs))
         ended_by_token = finish_reason is FinishReason.STOP
@@ -147,14 +147,14 @@ class OutputText:
         return self._text_delta(text, finish_reason)
 
     def _text_delta(self, text: str, finish_reason: FinishReason | None) -> TextDelta:
-        events = self._take_apart(text, finish_reason)
+        events = self._parse_text(text, finish_reason)
         if self._undecided:
             events = self._with_tokens(events)
         tokens: tuple[TokenText, ...] = ()
         token_ids: tuple[int, ...] = ()
         if text or finish_reason:
             tokens, self._held_back = tuple(self._held_back), []
-            token_ids, self._untold = tuple(self._untold), []
+            token_ids, self._pending_ids = tuple(self._pending_ids), []
         return TextDelta(text, finish_reason, tokens, events, token_ids)
 
     def _with_tokens(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
@@ -173,7 +173,7 @@ class OutputText:
         if self._calls:
             return self._behind_marks(tokens, text)
         # White space around what is no content belongs to that.
-        start = 0 if text[:1].isspace() else next((i for i, told in enumerate(tokens) if not self._is_blank(told)), 0)
+        start = 0 if text[:1].isspace() else next((i for i, token in enumerate(tokens) if not self._is_blank(token)), 0)
         return tuple(tokens[start:])
 
     def _behind_marks(self, tokens: Sequence[TokenText], text: str) -> tuple[TokenText, ...]:
@@ -183,10 +183,10 @@ class OutputText:
         ends = accumulate(map(len, pieces))
         return tuple(token for token, end in zip(tokens, ends, strict=True) if end > start)
 
-    def _is_blank(self, told: TokenText) -> bool:
-        return self._tokenizer.token_bytes(told.token).isspace()
+    def _is_blank(self, token: TokenText) -> bool:
+        return self._tokenizer.token_bytes(token.token).isspace()
 
-    def _take_apart(self, text: str, finish_reason: FinishReason | None) -> tuple[Event, ...]:
+    def _parse_text(self, text: str, finish_reason: FinishReason | None) -> tuple[Event, ...]:
         """Called once for each token."""
         if self._parser is None:
             return ()

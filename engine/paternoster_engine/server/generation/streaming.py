@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 DONE = "data: [DONE]\n\n"
 STREAMED: dict[str, Any] = {"content": {"text/event-stream": {}}}
-"""How the answer to ``stream`` is told in the OpenAPI document."""
+"""How the OpenAPI document describes the answer to ``stream``."""
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:
@@ -58,7 +58,7 @@ async def long_data_events(frames: AsyncIterator[BaseModel]) -> AsyncIterator[st
 
 
 async def _data_events(frames: AsyncIterator[str]) -> AsyncIterator[str]:
-    """An error after the first frame is told in a frame; ``[DONE]`` is always last."""
+    """An error after the first frame comes as a frame; ``[DONE]`` is always last."""
     try:
         async for frame in frames:
             yield f"data: {frame}\n\n"

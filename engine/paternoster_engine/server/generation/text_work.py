@@ -19,11 +19,11 @@ T = TypeVar("T")
 SHORT = 64 * 2**10
 """Bytes of a text up to which it is short: about 20 ms of tokenizing."""
 IN_FLIGHT = 16 * 2**20
-"""Bytes of short texts that are taken at once, and of long ones."""
-PATIENCE = 100_000
+"""Bytes of short texts that are accepted at once, and of long ones."""
+BYTES_PER_WAITED_SECOND = 100_000
 """Bytes that are worth a second of waiting: a text goes behind all that come within its length's worth after it."""
 NICE = 10
-"""What the thread for long texts leaves to others; the steps of the model have the same CPUs."""
+"""Niceness of the thread for long texts: the steps of the model have the same CPUs."""
 
 
 class TextWork:
@@ -33,7 +33,7 @@ class TextWork:
         """``longest``: bytes of the longest text that the context could hold."""
         self.longest = longest
         self.most = max(IN_FLIGHT, 2 * longest)
-        """Bytes of long texts that are taken at once, and so the most of one request."""
+        """Bytes of long texts that are accepted at once, and so the most of one request."""
         self._short = _Lane("short-texts", IN_FLIGHT)
         self._long = _Lane("long-texts", self.most, NICE)
 
@@ -103,7 +103,7 @@ class _Lane:
             self._busy = True
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (time.monotonic() + size / PATIENCE, next(self._arrivals), turn)
+        entry = (time.monotonic() + size / BYTES_PER_WAITED_SECOND, next(self._arrivals), turn)
         heapq.heappush(self._waiting.setdefault(tenant, []), entry)
         try:
             await turn

@@ -39,7 +39,7 @@ class MessageAnswer:
     """One message while it grows."""
 
     def __init__(self, model: str, new_call_id: Callable[[], str], max_tokens: int, *, thinking: bool = True) -> None:
-        """``max_tokens``: asked for, whatever the context leaves. ``thinking``: tell what the model thinks."""
+        """``max_tokens``: the limit of the request, whatever the context leaves. ``thinking``: show what is thought."""
         self.id = f"msg_{uuid.uuid4().hex}"
         self._message = MessageObject(id=self.id, model=model, usage=_message_usage(Usage(0, 0)))
         self._new_call_id = new_call_id

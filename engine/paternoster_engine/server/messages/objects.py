@@ -31,7 +31,7 @@ OutputBlock = TextOutput | ThinkingOutput | ToolUseOutput
 class MessageUsage(BaseModel):
     """``input_tokens`` are those of the prompt that the cache did not have: both together are the prompt.
 
-    https://docs.claude.com/en/docs/build-with-claude/prompt-caching. Writing costs nothing here, and none is told.
+    https://docs.claude.com/en/docs/build-with-claude/prompt-caching. Writing costs nothing here, so none is counted.
     """
 
     input_tokens: int

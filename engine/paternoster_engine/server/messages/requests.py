@@ -294,7 +294,9 @@ class MessageMetadata(Body):
 class ContextEdit(TypedBody):
     """An edit of the conversation before the model reads it: but for thinking it is ignored."""
 
-    keep: Any = Field(default=None, description="taken and not used: the template decides what of thinking is shown")
+    kept_thoughts: Any = Field(
+        default=None, alias="keep", description="taken and not used: the template decides what of thinking is shown"
+    )
 
     @classmethod
     def serves(cls, type: Any) -> bool:

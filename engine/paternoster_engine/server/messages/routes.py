@@ -21,9 +21,9 @@ from paternoster_engine.server.translation.respond import respond
 router = new_router()
 
 REFUSED: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorEvent, "description": told["description"]} for status, told in RESPONSES.items()
+    status: {"model": ErrorEvent, "description": response["description"]} for status, response in RESPONSES.items()
 }
-"""What OpenAPI is told of failures, whose form :mod:`paternoster_http.errors.anthropic_errors` makes."""
+"""Failures in the OpenAPI document; :mod:`paternoster_http.errors.anthropic_errors` makes their form."""
 
 
 @router.post("/v1/messages", response_model=None, responses={200: {"model": MessageObject, **STREAMED}, **REFUSED})
@@ -38,7 +38,7 @@ async def messages(request: Request, body: MessagesRequest, state: State, sender
 
 @router.post("/v1/messages/count_tokens", responses=REFUSED)
 async def count_tokens(request: Request, body: CountTokensRequest, state: State, sender: From) -> TokenCount:
-    """As many as ``usage.input_tokens`` and ``usage.cache_read_input_tokens`` of the message would tell together."""
+    """The sum of ``usage.input_tokens`` and ``usage.cache_read_input_tokens`` of the message."""
     served = state.named(body.model)
     with reading():
         chat, names = prompt_of(body).request(NAMES)

@@ -99,7 +99,7 @@ class _Conversation:
         self.offer = Offer()
         self._deferred: dict[str, OfferedTool] = {}
         """Tools that are offered once the conversation refers to them."""
-        # A search that nobody runs here finds no tool: all are offered then.
+        # The server's search does not run here and would find no tool: all are offered then.
         searched = any(tool.type.startswith(SEARCH_TOOLS) for tool in body.tools)
         for index, tool in enumerate(body.tools):
             if tool.served:
@@ -224,17 +224,17 @@ def _system_texts(blocks: Iterable[ContentBlock | TextBlock]) -> list[str]:
 
 
 def _of_assistant(message: Message) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "role": "assistant",
         "content": join_texts(block.text or "" for block in message.content if block.type == "text"),
     }
     thought = join_texts(block.thinking or "" for block in message.content)
     if thought:
-        told["reasoning_content"] = thought
+        fields["reasoning_content"] = thought
     calls = [_chat_call(block) for block in message.content if block.type == "tool_use"]
     if calls:
-        told["tool_calls"] = calls
-    return told
+        fields["tool_calls"] = calls
+    return fields
 
 
 def _chat_call(block: ContentBlock) -> dict[str, Any]:
@@ -257,11 +257,11 @@ def _block_texts(blocks: Iterable[TextBlock | ResultBlock]) -> Iterator[str]:
 
 
 def _chat_function(tool: MessagesTool) -> dict[str, Any]:
-    known = CLIENT_TOOLS.get(tool.type)
+    client_tool = CLIENT_TOOLS.get(tool.type)
     given = {
-        "name": tool.name or (known and known.name),
-        "description": known.description if known else tool.description,
-        "parameters": known.input_schema if known else tool.input_schema,
+        "name": tool.name or (client_tool and client_tool.name),
+        "description": client_tool.description if client_tool else tool.description,
+        "parameters": client_tool.input_schema if client_tool else tool.input_schema,
         "strict": tool.strict,
     }
     return {name: value for name, value in given.items() if value is not None}

@@ -1,1 +1,1 @@
-"""What an engine tells of itself: Prometheus metrics and `/stats`."""
+"""Prometheus metrics and `/stats` of an engine."""

@@ -1,4 +1,4 @@
-"""What every Python process can tell of itself: its build, CPU, memory, open files and garbage collections."""
+"""Metrics of every Python process: its build, CPU, memory, open files and garbage collections."""
 
 from prometheus_client import CollectorRegistry, GCCollector, Info, PlatformCollector, ProcessCollector
 
@@ -7,7 +7,7 @@ from paternoster_contract.metrics import BUILD
 
 
 def process_registry() -> CollectorRegistry:
-    """A registry of its own for one engine; with several ranks, it tells of the first one's process."""
+    """A registry of its own for one engine; with several ranks, it is of the first one's process."""
     registry = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)

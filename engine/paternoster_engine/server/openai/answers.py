@@ -37,15 +37,15 @@ class ApiResponse(Protocol):
     async def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> BaseModel: ...
 
     def opening(self, usage: Usage | None, prompts: Sequence[Prompt]) -> list[BaseModel]:
-        """Chunks that come before any text; ``usage``: before it, where each chunk tells it."""
+        """Chunks that come before any text; ``usage``: before it, if each chunk has it."""
         ...
 
     async def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> BaseModel | None:
-        """None where there is nothing to tell yet; ``usage``: so far, where each chunk tells it."""
+        """None where there is nothing to send yet; ``usage``: so far, if each chunk has it."""
         ...
 
     def closing(self, usage: Usage) -> BaseModel:
-        """The chunk without choices that tells the usage."""
+        """The chunk without choices that has the usage."""
         ...
 
 
@@ -63,7 +63,7 @@ class ChatResponse:
                 form.new_id,
                 parallel=body.parallel_tool_calls,
                 reasoning=body.include_reasoning,
-                before=body.told_before,
+                before=body.echoed_text,
             )
             for _ in range(body.n)
         ]
@@ -97,10 +97,10 @@ class ChatResponse:
         return answer
 
     def opening(self, usage: Usage | None, prompts: Sequence[Prompt]) -> list[BaseModel]:
-        delta = Delta(role="assistant", content=self._body.told_before)
-        told = {} if usage is None else {"usage": self._usage_object(usage)}
+        delta = Delta(role="assistant", content=self._body.echoed_text)
+        usage_field = {} if usage is None else {"usage": self._usage_object(usage)}
         chunks = [
-            self._chat_chunk([ChunkChoice(index=index, delta=delta, logprobs=None, finish_reason=None)], told)
+            self._chat_chunk([ChunkChoice(index=index, delta=delta, logprobs=None, finish_reason=None)], usage_field)
             for index in range(self._body.n)
         ]
         if self._body.return_token_ids:
@@ -108,15 +108,15 @@ class ChatResponse:
         return [*chunks]
 
     async def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> ChatCompletionChunk | None:
-        told = self._choices[index].delta(delta.events)
+        content = self._choices[index].delta(delta.events)
         reason = self._finish_reason(index, delta.finish_reason)
         logprobs = await self._chat_logprobs(delta)
-        if not told.model_fields_set:
+        if not content.model_fields_set:
             if reason is None and not delta.tokens and not delta.token_ids:
                 return None
-            told.content = ""
+            content.content = ""
         choice = ChunkChoice(
-            index=index, delta=told, logprobs=logprobs, finish_reason=reason, **_token_ids_field(self._body, delta)
+            index=index, delta=content, logprobs=logprobs, finish_reason=reason, **_token_ids_field(self._body, delta)
         )
         return self._chat_chunk([choice], {} if usage is None else {"usage": self._usage_object(usage)})
 
@@ -124,10 +124,10 @@ class ChatResponse:
         return self._chat_chunk([], {"usage": self._usage_object(usage)})
 
     def _usage_object(self, usage: Usage) -> UsageObject:
-        told = _usage_object(usage)
+        counts = _usage_object(usage)
         if self._reasons:
-            told.completion_tokens_details = CompletionTokensDetails(reasoning_tokens=usage.reasoning_tokens)
-        return told
+            counts.completion_tokens_details = CompletionTokensDetails(reasoning_tokens=usage.reasoning_tokens)
+        return counts
 
     def _finish_reason(self, index: int, reason: FinishReason | None) -> FinishReasonName | None:
         if reason is FinishReason.STOP and self._choices[index].num_calls:
@@ -159,16 +159,16 @@ class TextResponse:
         self._body = body
         self._writer = LogprobsWriter(served.tokenizer, as_ids=body.return_tokens_as_token_ids)
         self._created = int(time.time())
-        self._untold: dict[int, Sequence[int]] = {}
-        """Prompts of choices of which nothing was told yet, where ids are asked for."""
+        self._pending_prompt_ids: dict[int, Sequence[int]] = {}
+        """Prompts of choices that have not begun, if the call requests ids."""
 
     async def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> TextCompletion:
         self._store_prompt_ids(prompts)
         choices = [await self._text_choice(index, delta) for index, delta in enumerate(texts)]
         if self._body.prompt_logprobs is not None:
-            told = [await self._writer.prompt(prompt.logprobs, self._body.prompt_logprobs) for prompt in prompts]
+            logprobs = [await self._writer.prompt(prompt.logprobs, self._body.prompt_logprobs) for prompt in prompts]
             for choice in choices:
-                choice.prompt_logprobs = told[choice.index // self._body.n]
+                choice.prompt_logprobs = logprobs[choice.index // self._body.n]
         return self._text_completion(choices, usage=_usage_object(usage))
 
     def opening(self, usage: Usage | None, prompts: Sequence[Prompt]) -> list[BaseModel]:
@@ -191,14 +191,14 @@ class TextResponse:
             finish_reason=_finish_reason_name(delta.finish_reason),
             **_token_ids_field(self._body, delta),
         )
-        if index in self._untold:
-            choice.prompt_token_ids = self._untold.pop(index)
+        if index in self._pending_prompt_ids:
+            choice.prompt_token_ids = self._pending_prompt_ids.pop(index)
         return choice
 
     def _store_prompt_ids(self, prompts: Sequence[Prompt]) -> None:
         if self._body.return_token_ids:
             each = [prompt.token_ids for prompt in prompts for _ in range(self._body.n)]
-            self._untold = dict(enumerate(each))
+            self._pending_prompt_ids = dict(enumerate(each))
 
     def _text_completion(self, choices: list[TextChoice], **usage: UsageObject) -> TextCompletion:
         return TextCompletion(
@@ -221,16 +221,16 @@ async def response_chunks(
 ) -> AsyncIterator[BaseModel]:
     """The chunks of a stream whose first delta is known."""
 
-    async def told(index: int, delta: TextDelta) -> BaseModel | None:
+    async def make_chunk(index: int, delta: TextDelta) -> BaseModel | None:
         return await response.chunk(index, delta, generation.usage if body.continuous_usage else None)
 
     before = replace(generation.usage, completion_tokens=0, reasoning_tokens=0) if body.continuous_usage else None
     for opening in response.opening(before, generation.prompts):
         yield opening
-    if (chunk := await told(*first)) is not None:
+    if (chunk := await make_chunk(*first)) is not None:
         yield chunk
     async for index, delta in later:
-        if (chunk := await told(index, delta)) is not None:
+        if (chunk := await make_chunk(index, delta)) is not None:
             yield chunk
     if body.include_usage:
         yield response.closing(generation.usage)
@@ -246,12 +246,12 @@ def _finish_reason_name(reason: FinishReason | None) -> FinishReasonName | None:
 
 
 def _token_ids_field(body: GenerationRequest, delta: TextDelta) -> dict[str, Any]:
-    """A field that is left out where nobody asks for it."""
+    """A field that is left out unless the call requests it."""
     return {"token_ids": delta.token_ids} if body.return_token_ids else {}
 
 
 def _usage_field(usage: Usage | None) -> dict[str, UsageObject]:
-    """A field that is left out where there is nothing to tell."""
+    """A field that is left out where there is no usage to report."""
     return {} if usage is None else {"usage": _usage_object(usage)}
 
 

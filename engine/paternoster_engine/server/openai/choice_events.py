@@ -19,7 +19,7 @@ class ChoiceEvents:
     def __init__(
         self, new_id: Callable[[], str], *, parallel: bool = True, reasoning: bool = True, before: str = ""
     ) -> None:
-        """``new_id``: makes ids of calls. ``parallel``: tell more than one call. ``reasoning``: tell it.
+        """``new_id``: makes ids of calls. ``parallel``: pass on more than one call. ``reasoning``: pass it on.
 
         ``before``: what a whole message's content begins with.
         """
@@ -34,7 +34,7 @@ class ChoiceEvents:
         """Calls have their index in the answer; id and name come with the first piece of each."""
         content, reasoning = "", ""
         calls: list[DeltaToolCall] = []
-        for event in self._calls.told(events):
+        for event in self._calls.filter_events(events):
             if not isinstance(event, Content):
                 self._content.separate()
             if not isinstance(event, Reasoning):

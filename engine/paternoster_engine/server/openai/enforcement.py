@@ -1,4 +1,4 @@
-"""Keywords of schemas that no answer is held to: refused where the client says ``strict``, else reported as ignored."""
+"""Keywords of schemas that cannot be enforced: refused with ``strict``, else reported as ignored."""
 
 import json
 import re
@@ -19,7 +19,7 @@ MAX_PATH = 256
 """Characters of one keyword's path in a header: of a longer one the end is named."""
 
 
-class OfField(NamedTuple):
+class FieldKeyword(NamedTuple):
     """A keyword of the schema in a field of the body."""
 
     field: str
@@ -38,9 +38,9 @@ def tool_field(body: ChatCompletionRequest, name: str) -> str:
     return f"tools.{index}.function.parameters"
 
 
-def enforced_calls(
+def enforce_calls(
     body: ChatCompletionRequest, calls: RequiredCalls, arguments: Arguments
-) -> tuple[RequiredCalls, list[OfField]]:
+) -> tuple[RequiredCalls, list[FieldKeyword]]:
     """``calls`` whose schemas have what can be enforced where calls have ``arguments``, and the rest.
 
     Raises :class:`ArgumentsError`.
@@ -54,19 +54,19 @@ def enforced_calls(
             raise ArgumentsError(name, str(error)) from error
         size += len(json.dumps(made.schema))
         if size > MAX_BYTES:
-            # The compiler would not take it: the other schemas need not be looked at.
+            # The compiler would refuse it: the other schemas need not be read.
             raise ArgumentsError(name, f"the grammar of all tools has more than {MAX_BYTES} bytes")
         tools.append((name, made.schema))
-        rest += [OfField(tool_field(body, name), keyword, name in strict) for keyword in made.unenforced]
+        rest += [FieldKeyword(tool_field(body, name), keyword, name in strict) for keyword in made.unenforced]
     return calls._replace(tools=tools), rest
 
 
-def of_answer(field: str, keywords: Iterable[Unenforced], *, strict: bool) -> list[OfField]:
+def find_in_answer(field: str, keywords: Iterable[Unenforced], *, strict: bool) -> list[FieldKeyword]:
     """Of the schema that the answer's content is of."""
-    return [OfField(field, keyword, strict) for keyword in keywords if not _tool_of(keyword)]
+    return [FieldKeyword(field, keyword, strict) for keyword in keywords if not _tool_of(keyword)]
 
 
-def of_calls(body: ChatCompletionRequest, outline: Outline, keywords: Iterable[Unenforced]) -> list[OfField]:
+def find_in_calls(body: ChatCompletionRequest, outline: Outline, keywords: Iterable[Unenforced]) -> list[FieldKeyword]:
     """Of schemas of tools that the compiled ``outline`` does not enforce."""
     strict, found = _strict_tools(body), []
     for keyword in keywords:
@@ -74,7 +74,7 @@ def of_calls(body: ChatCompletionRequest, outline: Outline, keywords: Iterable[U
         if rule is not None:
             name = outline.tools[int(rule[1])]
             own = keyword._replace(path=keyword.path[1:])
-            found.append(OfField(tool_field(body, name), own, name in strict))
+            found.append(FieldKeyword(tool_field(body, name), own, name in strict))
     return found
 
 
@@ -87,24 +87,24 @@ def _strict_tools(body: ChatCompletionRequest) -> frozenset[str]:
     return frozenset(tool.function.name for tool in body.tools if tool.function.strict)
 
 
-def check_strict(keywords: Sequence[OfField]) -> None:
-    """Raises :class:`InvalidValue` for an assertion where the client says ``strict``."""
-    for told in keywords:
-        if told.strict and told.keyword.asserts:
+def check_strict(keywords: Sequence[FieldKeyword]) -> None:
+    """Raises :class:`InvalidValue` for an assertion in a schema with ``strict``."""
+    for found in keywords:
+        if found.strict and found.keyword.asserts:
             raise InvalidValue(
-                told.field,
-                f"{told.field}: cannot be enforced: {told.path:.300} is not supported, and strict is true: leave the "
+                found.field,
+                f"{found.field}: cannot be enforced: {found.path:.300} is not supported, and strict is true: leave the "
                 "keyword out, or send strict=false and check answers for it",
             )
 
 
-def report(keywords: Sequence[OfField]) -> None:
+def report_unenforced(keywords: Sequence[FieldKeyword]) -> None:
     """Name them in the answer's header; raises as :func:`check_strict`."""
     check_strict(keywords)
-    report_ignored(*(_header_name(told) for told in keywords))
+    report_ignored(*(_header_name(found) for found in keywords))
 
 
-def _header_name(told: OfField) -> str:
-    parts = (re.sub(r"[^A-Za-z0-9$_-]", "_", part[:MAX_NAME]) for part in (*told.keyword.path, told.keyword.keyword))
+def _header_name(found: FieldKeyword) -> str:
+    parts = (re.sub(r"[^A-Za-z0-9$_-]", "_", part[:MAX_NAME]) for part in (*found.keyword.path, found.keyword.keyword))
     path = ".".join(parts)
-    return f"{told.field}.{path if len(path) <= MAX_PATH else f'...{path[-MAX_PATH:]}'}"
+    return f"{found.field}.{path if len(path) <= MAX_PATH else f'...{path[-MAX_PATH:]}'}"

@@ -11,7 +11,7 @@ from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.sampling.allowed_tokens import mask_of, words_as_tokens
 from paternoster_engine.sampling.beam_search import BeamParams, BeamSearch
 from paternoster_engine.server.access.identity import Caller
-from paternoster_engine.server.bodies.invalid_fields import shown
+from paternoster_engine.server.bodies.invalid_fields import format_value
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai.fields.body import with_defaults
 from paternoster_engine.server.openai.requests import GenerationRequest
@@ -143,7 +143,8 @@ def _beam_params(body: GenerationRequest) -> BeamParams | None:
             state, fine = json.dumps(body.use_beam_search), " or ".join(json.dumps(other) for other in allowed)
             raise InvalidValue(
                 field,
-                f"{field}: not allowed with use_beam_search={state}: leave it out or send {fine} (got {shown(value)})",
+                f"{field}: not allowed with use_beam_search={state}: leave it out or send {fine} "
+                f"(got {format_value(value)})",
             )
     if not body.use_beam_search:
         return None

@@ -69,9 +69,9 @@ class LogprobsWriter:
         return [self._chat_token(token.logprobs) for token in tokens if token.logprobs is not None]
 
     async def text(self, tokens: Sequence[TokenText], num_top: int) -> TextLogprobs:
-        """The token itself is told besides the ``num_top`` best, all from the most likely on.
+        """The token itself comes besides the ``num_top`` best, all from the most likely on.
 
-        Tokens that are spelled alike share an entry, which tells of the most likely of them.
+        Tokens that are spelled alike share an entry, which is of the most likely of them.
         """
 
         def best(tokens: Sequence[TokenText]) -> Iterator[dict[str, float] | None]:
@@ -87,35 +87,35 @@ class LogprobsWriter:
             top_logprobs=await made_in_pieces(tokens, best),
         )
 
-    async def prompt(self, told: Sequence[TokenLogprobs], num_top: int) -> PromptLogprobs:
-        """``told`` of all tokens of a prompt but the first."""
+    async def prompt(self, logprobs: Sequence[TokenLogprobs], num_top: int) -> PromptLogprobs:
+        """``logprobs`` are of all tokens of a prompt but the first."""
 
-        def entries(told: Sequence[TokenLogprobs]) -> Iterator[dict[int, PromptLogprob]]:
-            return (self._prompt_token(logprobs, num_top) for logprobs in told)
+        def entries(part: Sequence[TokenLogprobs]) -> Iterator[dict[int, PromptLogprob]]:
+            return (self._prompt_token(logprobs, num_top) for logprobs in part)
 
-        return [None, *await made_in_pieces(told, entries)]
+        return [None, *await made_in_pieces(logprobs, entries)]
 
-    def _chat_token(self, told: TokenLogprobs) -> ChatTokenLogprob:
-        top = [self._top_logprob(token, logprob) for token, logprob in told.top]
-        return ChatTokenLogprob(**self._top_logprob(told.token, told.logprob), top_logprobs=top)
+    def _chat_token(self, logprobs: TokenLogprobs) -> ChatTokenLogprob:
+        top = [self._top_logprob(token, logprob) for token, logprob in logprobs.top]
+        return ChatTokenLogprob(**self._top_logprob(logprobs.token, logprobs.logprob), top_logprobs=top)
 
     def _top_logprob(self, token: int, logprob: float) -> TopLogprob:
         spelled = self._tokenizer.token_bytes(token)
         return TopLogprob(token=self._token_name(token), logprob=_bound_below(logprob), bytes=list(spelled))
 
-    def _best_logprobs(self, told: TokenLogprobs, num_top: int) -> dict[str, float]:
+    def _best_logprobs(self, logprobs: TokenLogprobs, num_top: int) -> dict[str, float]:
         best: dict[str, float] = {}
-        for token, logprob in (*told.top[:num_top], (told.token, told.logprob)):
-            # From the most likely on: of tokens that are spelled alike the first one is kept, in its place.
+        for token, logprob in (*logprobs.top[:num_top], (logprobs.token, logprobs.logprob)):
+            # From the most likely on: of tokens that are spelled alike the first one stays, in its place.
             best.setdefault(self._token_name(token), _bound_below(logprob))
         return best
 
-    def _prompt_token(self, told: TokenLogprobs, num_top: int) -> dict[int, PromptLogprob]:
-        ranked = [(told.token, told.logprob, told.rank)]
+    def _prompt_token(self, logprobs: TokenLogprobs, num_top: int) -> dict[int, PromptLogprob]:
+        ranked = [(logprobs.token, logprobs.logprob, logprobs.rank)]
         ranked += [
             (token, logprob, rank)
-            for rank, (token, logprob) in enumerate(told.top[:num_top], start=1)
-            if token != told.token
+            for rank, (token, logprob) in enumerate(logprobs.top[:num_top], start=1)
+            if token != logprobs.token
         ]
         return {
             token: PromptLogprob(logprob=_bound_below(logprob), rank=rank, decoded_token=self._token_text(token))
@@ -126,7 +126,7 @@ class LogprobsWriter:
         return f"token_id:{token}" if self._as_ids else self._token_text(token)
 
     def _token_text(self, token: int) -> str:
-        """A token's text; bytes that are no whole character as ``\\xf0\\x9f``, so that tokens can be told apart."""
+        """A token's text; bytes that are no whole character as ``\\xf0\\x9f``, so that tokens differ."""
         return self._tokenizer.token_bytes(token).decode(errors="backslashreplace")
 
 

@@ -99,7 +99,7 @@ class TextPart(Body):
         return self
 
     @property
-    def said(self) -> str:
+    def visible_text(self) -> str:
         return self.text or self.refusal
 
     @property
@@ -159,7 +159,7 @@ class ChatMessage(Body):
 
     @property
     def text(self) -> str:
-        return join_texts([*(part.said for part in self.content), self.refusal])
+        return join_texts([*(part.visible_text for part in self.content), self.refusal])
 
     def for_template(self, id_for_template: Callable[[str], str] = str) -> dict[str, Any]:
         """The message as chat templates read it; ``id_for_template``: ids of calls as the model's takes them."""
@@ -181,7 +181,7 @@ class ChatMessage(Body):
 
 
 def _tools_answer(messages: list[ChatMessage]) -> list[ChatMessage]:
-    """Raises ``ValueError`` for a tool's message that answers nobody."""
+    """Raises ``ValueError`` for a tool's message that answers no call."""
     called: set[str] | None = None
     for message in messages:
         if message.role == "assistant":
@@ -227,15 +227,15 @@ def for_template(messages: Sequence[ChatMessage], id_for_template: Callable[[str
 
     Answers of tools come in the order of the calls, because most templates show no ids, and have the function's name.
     """
-    told: list[dict[str, Any]] = []
+    conversation: list[dict[str, Any]] = []
     names: dict[str, str] = {}
     for index in template_order(messages):
         message = messages[index]
         if message.role != "tool":
             names = {call.id: call.function.name for call in message.tool_calls}
         name = names.get(message.tool_call_id or "")
-        told.append(({} if name is None else {"name": name}) | message.for_template(id_for_template))
-    return told
+        conversation.append(({} if name is None else {"name": name}) | message.for_template(id_for_template))
+    return conversation
 
 
 def texts_of(value: Any) -> Iterator[str]:

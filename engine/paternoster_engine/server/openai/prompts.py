@@ -8,7 +8,7 @@ from paternoster_engine.core.errors import PromptTooLong
 from paternoster_engine.core.request import Request
 from paternoster_engine.model.tokenizer import Truncation
 from paternoster_engine.server.access.identity import Caller
-from paternoster_engine.server.bodies.invalid_fields import shown
+from paternoster_engine.server.bodies.invalid_fields import format_value
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai.chat_prompts import encode_chat
 from paternoster_engine.server.openai.engine_requests import build_requests, check_token_ids
@@ -169,5 +169,5 @@ def _too_many_logprobs(field: str, value: int | bool | None, count: int) -> Inva
     return InvalidValue(
         field,
         f"{field}: asks for {count} log probabilities, of at most {MAX_CALL_LOGPROBS} in one call: ask for fewer "
-        f"tokens, choices or others in their places (got {shown(value)})",
+        f"tokens, choices or others in their places (got {format_value(value)})",
     )

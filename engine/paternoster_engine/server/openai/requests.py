@@ -1,7 +1,7 @@
-"""What clients may ask for: the OpenAI API's requests, with vLLM's sampling extensions.
+"""Bodies of generating calls: the OpenAI API's requests, with vLLM's sampling extensions.
 
-A known field that asks for something the engine does not do is refused by name, unless its value asks for nothing: such
-fields are marked with ``only`` the values that are fine. An unknown one is left out, and told in a header of the answer
+A field for something that the engine does not do is refused by name, unless its value has no effect: such fields are
+marked with ``only`` the values that are fine. An unknown one is left out, and named in a header of the answer
 (:class:`~paternoster_engine.server.openai.fields.body.Body`). ``null`` is the same as leaving a field out.
 """
 
@@ -154,7 +154,7 @@ class GenerationRequest(StructuredFields, UnservedFields):
     @property
     @abstractmethod
     def num_logprobs(self) -> int | None:
-        """How many of the best tokens are told in place of each output token; None when nothing is told."""
+        """How many of the best tokens the answer has in place of each output token; None for no log probabilities."""
 
     @property
     def num_computed_prompt_logprobs(self) -> int | None:
@@ -265,8 +265,8 @@ class ChatCompletionRequest(GenerationRequest, ReasoningFields, ToolFields, Unse
         return self.top_logprobs if self.logprobs else None
 
     @property
-    def told_before(self) -> str:
-        """What each choice begins with that the model did not say."""
+    def echoed_text(self) -> str:
+        """What each choice begins with that the model did not generate."""
         return self.messages[-1].text if self.echo else ""
 
     @property

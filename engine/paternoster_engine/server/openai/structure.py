@@ -1,4 +1,4 @@
-"""What the answers of a call are held to: a grammar of the client's, calls of tools, or both."""
+"""What the answers of a call must match: a grammar of the client's, calls of tools, or both."""
 
 import asyncio
 from bisect import bisect_left
@@ -16,12 +16,12 @@ from paternoster_engine.sampling.grammars.source import GrammarSource
 from paternoster_engine.sampling.thinking_budget import ThinkingBudget
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai.enforcement import (
-    OfField,
+    FieldKeyword,
     check_strict,
-    enforced_calls,
-    of_answer,
-    of_calls,
-    report,
+    enforce_calls,
+    find_in_answer,
+    find_in_calls,
+    report_unenforced,
     tool_field,
 )
 from paternoster_engine.server.openai.fields.structured import Structured
@@ -60,14 +60,14 @@ def _begun_thought(served: ServedModel, thought: Thought, prompt: Sequence[int])
     """The thought in which a raw prompt ends, or with which its answer may begin, and its tokens in the prompt."""
     spelled = [served.seen_tokens.spelled(token) for token in prompt]
     text, begin = b"".join(spelled), thought.begin.encode()
-    before, mark, inside = text.rpartition(begin)
-    if not mark or thought.end.encode() in inside:
+    before, marker, inside = text.rpartition(begin)
+    if not marker or thought.end.encode() in inside:
         return replace(thought, begun=False), 0
     if not inside.strip():
         # As of a chat, whose template may write a line's end behind the mark.
         return replace(thought, begun=True), 0
     starts = list(accumulate(map(len, spelled), initial=0))[:-1]
-    return replace(thought, begun=True), len(prompt) - bisect_left(starts, len(before) + len(mark))
+    return replace(thought, begun=True), len(prompt) - bisect_left(starts, len(before) + len(marker))
 
 
 async def matcher_of_chat(
@@ -113,7 +113,7 @@ class _Made(NamedTuple):
     """An outline, and keywords of the schemas of its calls that it does not enforce."""
 
     outline: Outline | None = None
-    unenforced: Sequence[OfField] = ()
+    unenforced: Sequence[FieldKeyword] = ()
 
 
 def _with_thinking_budget(
@@ -140,7 +140,7 @@ async def _make_outline(
     def work() -> _Made:
         if calls is None or form is None:
             return _Made(make(calls, ending))
-        enforced, rest = enforced_calls(body, calls, form.arguments)
+        enforced, rest = enforce_calls(body, calls, form.arguments)
         return _Made(make(cast(_Calls, enforced), ending), rest)
 
     try:
@@ -186,10 +186,10 @@ async def _compile_structured(
     except GrammarError as error:
         fault = error if outline is None else outline.fault(error)
         raise _not_enforced(body, field, fault) from error
-    unenforced = [*made.unenforced, *of_answer(field, grammar.unenforced, strict=structured.strict)]
+    unenforced = [*made.unenforced, *find_in_answer(field, grammar.unenforced, strict=structured.strict)]
     if outline is not None and isinstance(body, ChatCompletionRequest):
-        unenforced += of_calls(body, outline, grammar.unenforced)
-    report(unenforced)
+        unenforced += find_in_calls(body, outline, grammar.unenforced)
+    report_unenforced(unenforced)
     free = FreeText() if outline is None else outline.free
     if free.thought is None and free.call is None:
         return grammar.matcher

@@ -15,7 +15,7 @@ from paternoster_engine.server.openai.requests import DetokenizeRequest, Tokeniz
 from paternoster_engine.server.state import ServedModel
 
 MOST_TOKENS = 65_536
-"""In one call where the context is shorter: whoever counts a text wants to know by how much it is too long."""
+"""In one call where the context is shorter: a count is of use for a text that is too long as well."""
 
 router = new_router()
 
@@ -51,7 +51,7 @@ async def detokenize(body: DetokenizeRequest, state: State) -> Prompt:
 
 
 def _check_count(served: ServedModel, field: str, count: int) -> None:
-    """Raises :class:`InvalidValue` for so many tokens that listing them would hold up everybody."""
+    """Raises :class:`InvalidValue` for more tokens than can be listed without holding up other calls."""
     most = max(served.max_model_len, MOST_TOKENS)
     if count > most:
         raise InvalidValue(field, f"{field}: has {count} tokens, of at most {most} in one call")

@@ -26,7 +26,7 @@ class CallForm:
     arguments: Arguments = json_object
     """How they are written."""
     begun: "Begun | None" = None
-    """How calls go on that a model begins by itself; None: they are not held to anything."""
+    """How calls go on that a model begins by itself; None: no grammar restricts them."""
 
     def begins_as_json(self, special: Iterable[str]) -> bool:
         """Whether an answer of calls may begin as a JSON value does. ``special``: marks that are control tokens."""
@@ -72,7 +72,7 @@ class Marked(NamedTuple):
 
 
 class ArgumentsError(GrammarError):
-    """What the arguments of ``tool`` must be cannot be said in a grammar."""
+    """No grammar can express what the arguments of ``tool`` must be."""
 
     def __init__(self, tool: str, reason: str) -> None:
         super().__init__(reason)
@@ -82,11 +82,11 @@ class ArgumentsError(GrammarError):
 CALLS = "calls"
 ARGUMENTS = "arguments"
 _PLACED = re.compile(r"at (\d+)\(\d+\): (?:failed to compile JSON schema: )?(.*?)(?:\n +\d+ \| .*)?", re.DOTALL)
-"""How llguidance tells a fault: its line, the fault, and the lines around it."""
+"""How llguidance reports a fault: its line, the fault, and the lines around it."""
 
 
 class Outline(NamedTuple):
-    """What an answer is held to, and where it is free."""
+    """What an answer must match, and where it is free."""
 
     lark: str
     """In llguidance's dialect; may refer to a grammar ``@answer``."""
@@ -120,8 +120,8 @@ def lark(
     rules: list[str] = []
     if form is not None and calls is not None:
         options.append(CALLS)
-        said = _grammar_rules(calls, (form.before,), form.after, form.arguments, special)
-        rules = [f"{CALLS}: {_calls_rule(form, calls, special)}", *said]
+        rules_of_calls = _grammar_rules(calls, (form.before,), form.after, form.arguments, special)
+        rules = [f"{CALLS}: {_calls_rule(form, calls, special)}", *rules_of_calls]
     if answer is not None:
         options.append("answer")
         rules.append("answer: " + " ".join([*terms(answer, special), "@answer"]))
@@ -168,5 +168,5 @@ def _grammar_rules(
         except GrammarError as error:
             raise ArgumentsError(name, str(error)) from error
         if size > MAX_BYTES:
-            # The compiler would not take it: the other schemas need not be looked at.
+            # The compiler would refuse it: the other schemas need not be read.
             raise GrammarError(f"the grammar of all tools has more than {MAX_BYTES} bytes")

@@ -14,7 +14,7 @@ class Content:
 
     text: str
     tokens: tuple[Any, ...] = ()
-    """A ``TokenText`` of each of its tokens, where log probabilities are told of content alone."""
+    """A ``TokenText`` of each of its tokens, where log probabilities are of content alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,8 @@ Read = Generator[Event | None, None, T]
 def joined(events: Iterable[Event]) -> list[Event]:
     """The same with neighbours of one kind made into one, and without empty ones."""
     result: list[Event] = []
-    told = (event for event in events if isinstance(event, Call) or event.text)
-    for _, neighbours in groupby(told, type):
+    nonempty = (event for event in events if isinstance(event, Call) or event.text)
+    for _, neighbours in groupby(nonempty, type):
         first, *others = neighbours
         if isinstance(first, Call):
             result += [first, *others]
@@ -74,7 +74,7 @@ class JoinedTexts:
         self._apart = False
 
     def separate(self) -> None:
-        """Note that another event comes between the last text and the next one."""
+        """Record that another event comes between the last text and the next one."""
         self._apart = True
 
     def next(self, text: str) -> str:
@@ -89,12 +89,13 @@ class Calls:
     """The events of one answer as they come, with its calls or with the first alone."""
 
     def __init__(self, *, parallel: bool) -> None:
-        """``parallel``: tell more than one."""
+        """``parallel``: pass on more than one."""
         self._parallel = parallel
         self._num_calls = 0
         self._texts = JoinedTexts()
 
-    def told(self, events: Iterable[Event]) -> Iterator[Event]:
+    def filter_events(self, events: Iterable[Event]) -> Iterator[Event]:
+        """Yield ``events`` without the calls after the first, unless several are allowed."""
         for event in events:
             self._num_calls += isinstance(event, Call)
             if isinstance(event, Content):

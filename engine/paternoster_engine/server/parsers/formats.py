@@ -1,4 +1,4 @@
-"""Which format a model writes calls and reasoning in: what its chat template has marks of, or what a setting says."""
+"""Formats of calls and reasoning: a model's is the one whose marks its chat template has, or that a setting names."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -142,7 +142,7 @@ class AnswerFormat:
     def of_answer(self, calls: RequiredCalls | None, prompt: str) -> Outline | None:
         """Of answers that are ``@answer``, or have ``calls`` in its place; None where that is all there is to them.
 
-        Calls that begin as JSON may are left out: what has begun could not be told from an answer.
+        Calls that begin as JSON may are left out: what has begun could be an answer as well.
         """
         if self.form is None or self.form.begins_as_json(self.special):
             calls = None
@@ -172,9 +172,9 @@ class AnswerFormat:
             marked = harmony.THOUGHT
         elif thought is not None:
             marked = Marked("" if thought.begun else thought.begin, " ")
-        said = lark(self.form, calls, marked, self.special, answer)
+        grammar = lark(self.form, calls, marked, self.special, answer)
         names = [] if calls is None else [name for name, _ in calls.tools]
-        return Outline(said, FreeText(thought, special=self.special), names)
+        return Outline(grammar, FreeText(thought, special=self.special), names)
 
     def thought(self, prompt: str) -> Thought | None:
         """The thought with which an answer to ``prompt``, or to a prompt with that end, may begin; None for none."""

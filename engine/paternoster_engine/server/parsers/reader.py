@@ -22,7 +22,7 @@ class Reader:
         self.place = 0
         self.ended = False
         self.reasoning = False
-        """Whether what comes next is reasoning, as far as is known."""
+        """Whether what comes next is reasoning, as far as the text shows."""
         self.starved = False
         """Whether the text ended while the parser waited for more."""
         self.cut_call = False
@@ -52,19 +52,19 @@ class Reader:
         return True
 
     def peek(self) -> Read[str]:
-        """The next character, which is not taken; empty at the end."""
+        """The next character, which is not consumed; empty at the end."""
         while self.place == len(self.held):
             if not (yield from self.more()):
                 return ""
         return self.held[self.place]
 
     def peek_solid(self) -> Read[str]:
-        """Take white space, and :meth:`peek`."""
+        """Consume white space, and :meth:`peek`."""
         yield from self._skip_pattern(_BLANK)
         return self.held[self.place : self.place + 1]
 
-    def take(self, *options: str) -> Read[str]:
-        """Take the option that the text goes on with; empty if it is none of them."""
+    def match_option(self, *options: str) -> Read[str]:
+        """Consume the option that the text goes on with; empty if it is none of them."""
         while True:
             for option in options:
                 if self.held.startswith(option, self.place):
@@ -80,7 +80,7 @@ class Reader:
         return self.ended and (not rest or any(option.startswith(rest) for option in options))
 
     def match(self, pattern: re.Pattern[str], most: int | None = None) -> Read[str | None]:
-        """Take what ``pattern`` matches once that is followed by something else; None where nothing does.
+        """Consume what ``pattern`` matches once that is followed by something else; None where nothing does.
 
         ``most``: characters after which no match is looked for any more.
         """
@@ -95,7 +95,7 @@ class Reader:
                 return None
 
     def until(self, markers: tuple[str, ...], most: int | None = None) -> Read[str | None]:
-        """Take the text up to the first marker; None where there is none, or none within ``most`` characters."""
+        """Consume the text up to the first marker; None where there is none, or none within ``most`` characters."""
         start, looked, longest = self.place, self.place, max(map(len, markers))
         while True:
             found = [place for marker in markers if (place := self.held.find(marker, looked)) >= 0]
@@ -146,7 +146,7 @@ class Reader:
         yield from self._skip_pattern(_BRACKETS)
         self.commit()
         yield from self._skip_pattern(_LEFTOVER)
-        if (yield from self.take(*marks)):
+        if (yield from self.match_option(*marks)):
             self.commit()
         elif self.ends_in(marks):
             self.place = len(self.held)
@@ -154,7 +154,7 @@ class Reader:
         self.reject()
 
     def _skip_pattern(self, pattern: re.Pattern[str]) -> Read[None]:
-        """Take what ``pattern`` matches, which may be nothing, in linear time."""
+        """Consume what ``pattern`` matches, which may be nothing, in linear time."""
         while True:
             found = pattern.match(self.held, self.place)
             assert found is not None
@@ -163,7 +163,7 @@ class Reader:
                 return
 
     def pass_rest(self, make: Callable[[str], Event]) -> Read[None]:
-        """Give away all that is left."""
+        """Emit all that is left."""
         while True:
             yield make(self.reject(len(self.held)))
             if not (yield from self.more()):

@@ -1,4 +1,4 @@
-"""What a JSON schema says of one value: its types, and all that it refers to."""
+"""Types that a JSON schema allows for a value, and schemas that it refers to."""
 
 from collections.abc import Mapping
 from typing import Any, TypeGuard
@@ -36,7 +36,7 @@ class ArgumentTypes:
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
-        self._known: dict[int, frozenset[str]] = {}
+        self._types: dict[int, frozenset[str]] = {}
         self._looked = 0
 
     @property
@@ -44,38 +44,38 @@ class ArgumentTypes:
         """Whether there was more to look at than :data:`MOST_PARTS`: a value beyond them may be anything."""
         return self._looked > MOST_PARTS
 
-    def of(self, said: Any) -> frozenset[str]:
-        """Their names, for a value of ``said``, a part of the root: all where it does not say."""
-        return self._types_of_schema(said, MAX_DEPTH) or ALL
+    def of(self, schema: Any) -> frozenset[str]:
+        """Their names, for a value of ``schema``, a part of the root: all where it names none."""
+        return self._types_of_schema(schema, MAX_DEPTH) or ALL
 
     def of_argument(self, name: str) -> frozenset[str]:
-        """Of the argument ``name`` where the root says what all of them are."""
+        """Of the argument ``name`` where the root describes all of them."""
         properties = self._root.get("properties")
-        said = properties.get(name) if isinstance(properties, Mapping) else None
-        return self.of(self._root.get("additionalProperties") if said is None else said)
+        schema = properties.get(name) if isinstance(properties, Mapping) else None
+        return self.of(self._root.get("additionalProperties") if schema is None else schema)
 
-    def _types_of_schema(self, said: Any, left: int) -> frozenset[str]:
+    def _types_of_schema(self, schema: Any, left: int) -> frozenset[str]:
         """``left``: how many schemas deep it may still go."""
-        if not isinstance(said, Mapping) or left == 0:
+        if not isinstance(schema, Mapping) or left == 0:
             return ALL
-        if id(said) in self._known:
-            return self._known[id(said)]
-        self._known[id(said)] = types = ALL
-        if "type" in said:
-            names = said["type"] if isinstance(said["type"], list) else [said["type"]]
+        if id(schema) in self._types:
+            return self._types[id(schema)]
+        self._types[id(schema)] = types = ALL
+        if "type" in schema:
+            names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
             types &= {name for name in names if isinstance(name, str)} | ({"integer"} if "number" in names else set())
-        for values in (said.get("enum"), [said["const"]] if "const" in said else None):
+        for values in (schema.get("enum"), [schema["const"]] if "const" in schema else None):
             if isinstance(values, list):
                 types &= _types_of_values(values)
         for key in ("anyOf", "oneOf"):
-            if self._may_look(said.get(key)):
-                types &= {name for option in said[key] for name in self._types_of_schema(option, left - 1)}
-        if self._may_look(said.get("allOf")):
-            for part in said["allOf"]:
+            if self._may_look(schema.get(key)):
+                types &= {name for option in schema[key] for name in self._types_of_schema(option, left - 1)}
+        if self._may_look(schema.get("allOf")):
+            for part in schema["allOf"]:
                 types &= self._types_of_schema(part, left - 1)
-        if "$ref" in said:
-            types &= self._types_of_schema(target_of(said["$ref"], self._root), left - 1)
-        self._known[id(said)] = types
+        if "$ref" in schema:
+            types &= self._types_of_schema(target_of(schema["$ref"], self._root), left - 1)
+        self._types[id(schema)] = types
         return types
 
     def _may_look(self, parts: Any) -> TypeGuard[list[Any]]:
@@ -96,8 +96,8 @@ def target_of(reference: Any, root: Mapping[str, Any]) -> Any:
     return None if isinstance(reference, str) and len(reference) > MAX_REFERENCE else resolve_reference(reference, root)
 
 
-def standing_alone(said: Any, root: Mapping[str, Any]) -> dict[str, Any]:
-    """``said``, a part of ``root``, with all that it refers to as definitions of its own.
+def standing_alone(part: Any, root: Mapping[str, Any]) -> dict[str, Any]:
+    """``part`` of the schema ``root``, with all that it refers to as definitions of its own.
 
     Raises :class:`GrammarError` for a reference to what there is not.
     """
@@ -122,5 +122,5 @@ def standing_alone(said: Any, root: Mapping[str, Any]) -> dict[str, Any]:
             definitions[name] = moved(target)
         return names[reference]
 
-    made = moved(said) if isinstance(said, Mapping) else ({} if said else {"not": {}})
+    made = moved(part) if isinstance(part, Mapping) else ({} if part else {"not": {}})
     return made | {"$defs": definitions} if definitions else made

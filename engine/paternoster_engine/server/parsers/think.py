@@ -27,7 +27,7 @@ def read(reader: Reader, marks: Marks, begun: bool) -> Read[None]:
     """Leaves what follows; white space at both ends of the reasoning, and after it, is none of the answer's."""
     reader.reasoning = begun
     yield from reader.peek_solid()
-    if not (yield from reader.take(marks.begin)) and not begun:
+    if not (yield from reader.match_option(marks.begin)) and not begun:
         reader.reject()
         return
     reader.reasoning = True

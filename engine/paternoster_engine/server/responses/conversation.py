@@ -25,7 +25,7 @@ class Conversation:
         self._body = body
         self._messages: list[dict[str, Any]] = []
         self.offer = Offer()
-        # A search that nobody runs here finds no tool: all are offered then.
+        # The server's search does not run here and would find no tool: all are offered then.
         self._searched = any(tool.searched_by_server for tool in body.tools)
         for tool, waits in offered(body.tools, "tools"):
             if self._searched or not waits:
@@ -120,4 +120,4 @@ def _chat_call(item: InputItem) -> tuple[str, str]:
 
 
 def _part_texts(parts: Iterable[InputPart]) -> list[str]:
-    return [part.said for part in parts]
+    return [part.visible_text for part in parts]

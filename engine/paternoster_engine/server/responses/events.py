@@ -32,7 +32,7 @@ from paternoster_engine.server.responses.objects import (
 )
 from paternoster_engine.server.responses.offered import INPUT
 from paternoster_engine.server.responses.requests import ResponsesRequest
-from paternoster_engine.server.responses.tools import told_choice, told_tool
+from paternoster_engine.server.responses.tools import choice_object, tool_object
 from paternoster_engine.server.translation.answer import End
 from paternoster_engine.server.translation.argument_text import ArgumentText
 from paternoster_engine.server.translation.tools import OfferedTool
@@ -75,9 +75,9 @@ class ResponseAnswer:
             match event:
                 case Content(text, tokens):
                     yield from self._begin_message()
-                    told = self._spelled(tokens)
-                    self._logprobs += told
-                    short = _without_bytes(told)
+                    logprobs = self._spelled(tokens)
+                    self._logprobs += logprobs
+                    short = _without_bytes(logprobs)
                     self._without_bytes += short
                     yield self._delta_event("output_text", text, content_index=0, logprobs=short)
                 case Reasoning(text):
@@ -126,20 +126,20 @@ class ResponseAnswer:
         """The item of a call of the chat's function ``name``."""
         tool = self._tools.get(name)
         kind = "function" if tool is None else tool.kind
-        told: Any = {"status": "in_progress", "call_id": self._new_call_id()}
+        fields: Any = {"status": "in_progress", "call_id": self._new_call_id()}
         if kind == "tool_search":
-            return ToolSearchCallItem(id=_new_id("tsc"), arguments={}, **told)
-        told |= {"name": name} if tool is None else {"name": tool.client_name, "namespace": tool.namespace}
+            return ToolSearchCallItem(id=_new_id("tsc"), arguments={}, **fields)
+        fields |= {"name": name} if tool is None else {"name": tool.client_name, "namespace": tool.namespace}
         if kind == "custom":
             self._input = ArgumentText(INPUT)
-            return CustomToolCallItem(id=_new_id("ctc"), input="", **told)
-        return FunctionCallItem(id=_new_id("fc"), arguments="", **told)
+            return CustomToolCallItem(id=_new_id("ctc"), input="", **fields)
+        return FunctionCallItem(id=_new_id("fc"), arguments="", **fields)
 
     def _argument_events(self, text: str) -> Iterator[StreamEvent]:
         match self._item:
             case CustomToolCallItem():
-                if said := self._input.push(text):
-                    yield self._delta_event("custom_tool_call_input", said)
+                if new_input := self._input.push(text):
+                    yield self._delta_event("custom_tool_call_input", new_input)
             case ToolSearchCallItem():
                 self._text.append(text)
             case _:
@@ -161,11 +161,11 @@ class ResponseAnswer:
         text = "".join(self._text)
         match item:
             case MessageItem():
-                said = OutputText.model_construct(text=text, logprobs=self._logprobs)
+                output = OutputText.model_construct(text=text, logprobs=self._logprobs)
                 logprobs = self._without_bytes
                 yield self._of_item("output_text.done", text=text, content_index=0, logprobs=logprobs)
-                yield self._part_event("done", said)
-                item.content = [said]
+                yield self._part_event("done", output)
+                item.content = [output]
             case ReasoningItem():
                 thought = ReasoningText(text=text)
                 yield self._of_item("reasoning_text.done", text=text, content_index=0)
@@ -221,8 +221,8 @@ def _response_of_request(id: str, model: str, body: ResponsesRequest) -> Respons
         reasoning={"effort": body.reasoning.effort, "summary": body.reasoning.summary},
         temperature=body.temperature,
         text={"format": form} | body.text.model_dump(include={"verbosity"}, exclude_none=True),
-        tool_choice=told_choice(body.tool_choice),
-        tools=[told_tool(tool) for tool in body.tools if tool.served],
+        tool_choice=choice_object(body.tool_choice),
+        tools=[tool_object(tool) for tool in body.tools if tool.served],
         top_p=body.top_p,
         top_logprobs=body.top_logprobs,
         user=body.user,
@@ -236,7 +236,7 @@ def _error_code(status: int) -> ErrorCode:
     return "invalid_prompt" if status < 500 else "server_error"
 
 
-def _without_bytes(told: Sequence[ChatTokenLogprob]) -> list[dict[str, Any]]:
+def _without_bytes(logprobs: Sequence[ChatTokenLogprob]) -> list[dict[str, Any]]:
     """As events of streams have them."""
     return [
         {
@@ -244,7 +244,7 @@ def _without_bytes(told: Sequence[ChatTokenLogprob]) -> list[dict[str, Any]]:
             "logprob": token["logprob"],
             "top_logprobs": [{"token": top["token"], "logprob": top["logprob"]} for top in token["top_logprobs"]],
         }
-        for token in told
+        for token in logprobs
     ]
 
 

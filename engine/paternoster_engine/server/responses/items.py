@@ -62,7 +62,7 @@ class InputPart(Body):
         return self
 
     @property
-    def said(self) -> str:
+    def visible_text(self) -> str:
         return self.text or self.refusal
 
 

@@ -100,7 +100,7 @@ class IncompleteDetails(BaseModel):
 
 
 class ResponseObject(BaseModel):
-    """What was asked for is told as it was understood."""
+    """Repeats the request's settings as the server read them."""
 
     id: str
     object: Literal["response"] = "response"

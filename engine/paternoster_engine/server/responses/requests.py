@@ -117,7 +117,7 @@ class ResponsesRequest(PassedFields):
 
     @property
     def logprobs(self) -> bool:
-        """Whether those of the text are told."""
+        """Whether the answer has those of the text."""
         return LOGPROBS in self.include
 
     def _own_ignored(self, given: Mapping[str, Any]) -> Iterator[str]:

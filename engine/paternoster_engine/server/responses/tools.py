@@ -133,26 +133,32 @@ def read_choice(value: Any) -> Choice:
     )
 
 
-def told_choice(choice: Choice) -> Any:
-    """As an answer says what was asked for."""
+def choice_object(choice: Choice) -> Any:
+    """The choice as an answer repeats it."""
     if isinstance(choice, ChosenTool):
-        return _told_chosen(choice)
+        return _chosen_tool_object(choice)
     if isinstance(choice, AllowedTools):
-        return {"type": "allowed_tools", "mode": choice.mode, "tools": [_told_chosen(tool) for tool in choice.tools]}
+        return {
+            "type": "allowed_tools",
+            "mode": choice.mode,
+            "tools": [_chosen_tool_object(tool) for tool in choice.tools],
+        }
     return choice
 
 
-def _told_chosen(tool: ChosenTool) -> dict[str, Any]:
+def _chosen_tool_object(tool: ChosenTool) -> dict[str, Any]:
     namespace = {} if tool.namespace is None else {"namespace": tool.namespace}
     return {"type": tool.type, "name": tool.name, **namespace}
 
 
-def told_tool(tool: ResponseTool) -> dict[str, Any]:
-    """As an answer says what was offered."""
-    told = tool.model_dump(exclude_unset=True, exclude_none=True, exclude={"tools"})
+def tool_object(tool: ResponseTool) -> dict[str, Any]:
+    """An offered tool as an answer repeats it."""
+    fields = tool.model_dump(exclude_unset=True, exclude_none=True, exclude={"tools"})
     if tool.type == "function":
-        told = {"strict": None, "parameters": None} | told
+        fields = {"strict": None, "parameters": None} | fields
     if isinstance(tool, ResponseToolOrNamespace) and tool.type == "namespace":
         # The client's types need a text.
-        told = {"description": ""} | told | {"tools": [told_tool(member) for member in tool.tools if member.served]}
-    return told
+        fields = (
+            {"description": ""} | fields | {"tools": [tool_object(member) for member in tool.tools if member.served]}
+        )
+    return fields

@@ -32,7 +32,7 @@ class Frame(Protocol):
 
 
 class Answer(Protocol):
-    """Takes an answer as it grows; each method gives the events of the stream that tell of it."""
+    """Collects an answer as it grows; each method yields the events of the stream for what is new."""
 
     id: str
 

@@ -43,7 +43,7 @@ class Names:
             begin, parts = tool.place.split("."), parts[2:]
             if tool.kind == "custom" and "parameters" in parts:
                 return [*begin, "format", "definition"]
-        return [*begin, *(told for part in parts if (told := self.fields.get(part, part)))]
+        return [*begin, *(name for part in parts if (name := self.fields.get(part, part)))]
 
 
 def chat_request(body: Mapping[str, Any], names: Names) -> ChatCompletionRequest:
@@ -53,7 +53,9 @@ def chat_request(body: Mapping[str, Any], names: Names) -> ChatCompletionRequest
         with collect_ignored():
             return ChatCompletionRequest.model_validate(body)
     except ValidationError as error:
-        raise RequestValidationError([_in_words_of(names, told) for told in error.errors(include_url=False)]) from error
+        raise RequestValidationError(
+            [_translate_error(names, each) for each in error.errors(include_url=False)]
+        ) from error
 
 
 @contextmanager
@@ -63,19 +65,19 @@ def named(names: Names) -> Iterator[None]:
         with collect_ignored() as ignored:
             yield
     except InvalidValue as error:
-        told = {field: names.of(field) for field in (error.field, error.other) if field}
+        translated = {field: names.of(field) for field in (error.field, error.other) if field}
         # Longer ones first, as one may begin with the other, and no more than these: values may look like fields.
-        either = "|".join(re.escape(field) for field in sorted(told, key=len, reverse=True))
-        message = re.sub(either, lambda found: told[found[0]], str(error), count=len(told))
-        raise InvalidValue(told[error.field], message) from error
+        either = "|".join(re.escape(field) for field in sorted(translated, key=len, reverse=True))
+        message = re.sub(either, lambda found: translated[found[0]], str(error), count=len(translated))
+        raise InvalidValue(translated[error.field], message) from error
     except ChatTemplateError as error:
         raise InvalidValue(names.of("messages"), str(error)) from error
     report_ignored(*map(names.of, ignored))
 
 
-def _in_words_of(names: Names, error: Mapping[str, Any]) -> dict[str, Any]:
-    told = {**error, "loc": ("body", *names.path(error["loc"]))}
+def _translate_error(names: Names, error: Mapping[str, Any]) -> dict[str, Any]:
+    translated = {**error, "loc": ("body", *names.path(error["loc"]))}
     if isinstance(error["input"], list | dict):
         # It may be what the translation made.
-        del told["input"]
-    return told
+        del translated["input"]
+    return translated

@@ -70,11 +70,11 @@ async def _answer_frames(
     first: TextDelta,
     later: AsyncIterator[tuple[int, TextDelta]],
 ) -> AsyncIterator[Frame]:
-    for frame in (*answer.begin(generation.usage), *answer.push(calls.told(first.events))):
+    for frame in (*answer.begin(generation.usage), *answer.push(calls.filter_events(first.events))):
         yield frame
     last = first
     async for _, last in later:
-        for frame in answer.push(calls.told(last.events)):
+        for frame in answer.push(calls.filter_events(last.events)):
             yield frame
     for frame in answer.end(_end_of_answer(generation, last)):
         yield frame

@@ -10,9 +10,9 @@ from paternoster_engine.sampling.grammars.parser_cost import ParserCost
 from paternoster_engine.sampling.grammars.source import GrammarSource, Kind, to_grammar
 
 
-def work(kind: Kind, said: Any) -> int:
+def work(kind: Kind, source: Any) -> int:
     return ParserCost.estimate(
-        to_grammar(GrammarSource(kind, said if isinstance(said, str) else json.dumps(said)), frozenset())
+        to_grammar(GrammarSource(kind, source if isinstance(source, str) else json.dumps(source)), frozenset())
     )
 
 
@@ -27,7 +27,7 @@ def leading_to_itself(ways: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "source"),
     [
         ("grammar", repeated(400)),
         ("grammar", repeated(400, before=r'/a\/"/')),
@@ -41,8 +41,8 @@ def leading_to_itself(ways: int) -> dict[str, Any]:
         ("json", {"$defs": {"d": {"allOf": [{"anyOf": [True] * 90}] * 3}}, "items": [{"$ref": "#/$defs/d"}] * 60}),
     ],
 )
-def test_rules_that_end_in_many_ways_at_many_places_cost_too_much(kind: Kind, said: Any) -> None:
-    assert work(kind, said) > MAX_PARSER_COST
+def test_rules_that_end_in_many_ways_at_many_places_cost_too_much(kind: Kind, source: Any) -> None:
+    assert work(kind, source) > MAX_PARSER_COST
 
 
 EXPRESSIONS = """
@@ -59,7 +59,7 @@ FIELDS = {f"field_{i}": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/kind"},
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "source"),
     [
         ("grammar", EXPRESSIONS),
         ("json", {"$defs": {"kind": {"enum": ["a", "b"]}}, "type": "object", "properties": FIELDS}),
@@ -68,8 +68,8 @@ FIELDS = {f"field_{i}": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/kind"},
         ("regex", "(a|b)*a(a|b){500}"),
     ],
 )
-def test_others_cost_far_less(kind: Kind, said: Any) -> None:
-    assert work(kind, said) < MAX_PARSER_COST / 20
+def test_others_cost_far_less(kind: Kind, source: Any) -> None:
+    assert work(kind, source) < MAX_PARSER_COST / 20
 
 
 def test_what_is_no_grammar_raises_value_error_at_most() -> None:

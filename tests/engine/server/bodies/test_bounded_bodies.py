@@ -14,7 +14,7 @@ from hostile.bodies import EVERY, SHAPES, HostileBody
 from paternoster_engine.server.app import create_admin_app, create_app
 from paternoster_engine.server.bodies import body_route
 from paternoster_engine.server.bodies.body_route import BodyRoute
-from paternoster_engine.server.bodies.invalid_fields import describe_errors, shown
+from paternoster_engine.server.bodies.invalid_fields import describe_errors, format_value
 from paternoster_engine.server.errors import MAX_SHOWN
 from paternoster_engine.server.openai.fields import counts
 from paternoster_engine.server.openai.fields.counts import MAX_FREE_VALUES, MAX_OBJECTS
@@ -166,8 +166,8 @@ async def test_a_large_body_waits_for_its_tenants_share(serve: Any, monkeypatch:
 
 @pytest.mark.parametrize("value", [[[0] * 10**5] * 3, {"a": {str(i): i for i in range(10**5)}}, ["a" * 10**6] * 9])
 def test_little_is_made_of_a_value_that_is_shown(value: Any) -> None:
-    assert len(shown(value)) <= MAX_SHOWN + len("...")
-    assert shown([1, "a", {"b": None}]) == "[1, 'a', {'b': None}]"
+    assert len(format_value(value)) <= MAX_SHOWN + len("...")
+    assert format_value([1, "a", {"b": None}]) == "[1, 'a', {'b': None}]"
 
 
 def test_what_the_model_writes_does_not_count_as_the_clients() -> None:

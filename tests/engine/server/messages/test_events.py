@@ -153,7 +153,7 @@ def test_thinking_goes_with_variables_of_the_template(given: dict[str, Any], tol
 def test_one_call_is_the_first(events: list[Event], parallel: bool) -> None:
     """In chats as well, whose deltas are made of the same."""
     of_answer = Calls(parallel=parallel)
-    told = [event for event in events for event in of_answer.told([event])]
+    told = [event for event in events for event in of_answer.filter_events([event])]
     assert calls(told) == (calls(events) if parallel else calls(events)[:1])
     message = ChoiceEvents(lambda: "c", parallel=parallel).message(events)
     chat = [(call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls or []]

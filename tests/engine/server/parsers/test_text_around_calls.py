@@ -127,5 +127,5 @@ def test_texts_without_white_space_between_are_parted_by_a_line_break() -> None:
 def test_a_call_that_is_left_out_parts_texts_as_well() -> None:
     answer = [*CALLED, Content("One."), *CALLED, Content("Two."), *CALLED, Content(" Three.")]
     first = [*CALLED, Content("One."), Content("\nTwo."), Content(" Three.")]
-    assert list(Calls(parallel=False).told(answer)) == first
-    assert list(Calls(parallel=True).told(answer)) == answer
+    assert list(Calls(parallel=False).filter_events(answer)) == first
+    assert list(Calls(parallel=True).filter_events(answer)) == answer

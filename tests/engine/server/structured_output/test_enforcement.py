@@ -11,7 +11,7 @@ from tests.engine.server.tool_templates import QWEN3
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.grammar import Grammar
 from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
-from paternoster_engine.server.openai.fields.body import MAX_TOLD
+from paternoster_engine.server.openai.fields.body import MAX_IGNORED
 from paternoster_engine.server.openai.fields.structured import StructuredOutputs
 from paternoster_engine.server.parsers.arguments.enforced import enforced
 from paternoster_engine.server.parsers.calls import glm45, hermes, pythonic, qwen3_coder
@@ -97,7 +97,7 @@ async def test_the_header_is_bounded_whatever_a_schema_has(serve: Any) -> None:
             response = await server.client.post("/v1/chat/completions", json=HI | {"response_format": _format(schema)})
             assert response.status_code == 200, response.text
             names = response.headers[IGNORED].split(", ")
-            assert 1 <= len(names) <= MAX_TOLD
+            assert 1 <= len(names) <= MAX_IGNORED
             assert all(name.isascii() and len(name) < 400 for name in names)
 
 

@@ -13,28 +13,28 @@ from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.errors import GrammarError, GrammarQueueFull
 from paternoster_engine.sampling.grammars.source import GrammarSource
 from paternoster_engine.server.generation.grammar_work import MAX_OF_TENANT, MAX_WAITING, GrammarWork, Made
-from paternoster_engine.server.generation.turns import Turns
+from paternoster_engine.server.generation.round_robin import RoundRobin
 from paternoster_engine.server.metrics.histograms import Histograms
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=30))
 def test_each_tenant_gets_its_share(asked: Sequence[str]) -> None:
-    turns: Turns[tuple[str, int]] = Turns()
+    turns: RoundRobin[tuple[str, int]] = RoundRobin()
     for number, tenant in enumerate(asked):
         turns.add(tenant, (tenant, number))
-    taken = list(iter(turns.take, None))
-    assert sorted(taken) == sorted((tenant, number) for number, tenant in enumerate(asked))
+    popped = list(iter(turns.pop_next, None))
+    assert sorted(popped) == sorted((tenant, number) for number, tenant in enumerate(asked))
     for tenant in "abc":
-        own = [number for name, number in taken if name == tenant]
+        own = [number for name, number in popped if name == tenant]
         assert own == sorted(own), "each one's own in its order"
-        places = [place for place, (name, _) in enumerate(taken) if name == tenant]
+        places = [place for place, (name, _) in enumerate(popped) if name == tenant]
         # Between two of one tenant's each other tenant has one at most.
         assert all(later - earlier <= len(set(asked)) for earlier, later in pairwise(places))
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=30))
 def test_work_that_is_removed_is_as_if_never_added(asked: Sequence[tuple[str, bool]]) -> None:
-    turns: Turns[int] = Turns()
+    turns: RoundRobin[int] = RoundRobin()
     for number, (tenant, _) in enumerate(asked):
         turns.add(tenant, number)
         turns.remove("d", number)
@@ -42,9 +42,9 @@ def test_work_that_is_removed_is_as_if_never_added(asked: Sequence[tuple[str, bo
         if not stays:
             turns.remove(tenant, number)
             turns.remove(tenant, number)
-    counts = {tenant: turns.waiting(tenant) for tenant in "abc"}
+    counts = {tenant: turns.count_waiting(tenant) for tenant in "abc"}
     assert counts == {tenant: asked.count((tenant, True)) for tenant in "abc"}
-    assert sorted(iter(turns.take, None)) == [number for number, (_, stays) in enumerate(asked) if stays]
+    assert sorted(iter(turns.pop_next, None)) == [number for number, (_, stays) in enumerate(asked) if stays]
 
 
 class Gated(GrammarWork):

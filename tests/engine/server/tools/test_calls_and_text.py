@@ -44,7 +44,7 @@ async def server(tokenizer: Tokenizer) -> AsyncIterator[Server]:
         yield server
 
 
-def _says(server: Server, tokenizer: Tokenizer, text: str) -> None:
+def _script_answer(server: Server, tokenizer: Tokenizer, text: str) -> None:
     server.runner.tokens = [*tokenizer.encode(text), tokenizer.eos_token_ids[0]]
 
 
@@ -114,7 +114,7 @@ async def _both(server: Server, path: str, **fields: Any) -> tuple[list[str], li
 
 @pytest.mark.parametrize("path", APIS)
 async def test_a_forced_call_that_is_cut_is_a_call(server: Server, tokenizer: Tokenizer, path: str) -> None:
-    _says(server, tokenizer, CALL)
+    _script_answer(server, tokenizer, CALL)
     empty: Any = {} if path == "messages" else ""
     before = len(tokenizer.encode(CALL[: CALL.index("weather")]))
     for limit in range(1, len(tokenizer.encode(CALL[: CALL.index('{"city')]))):
@@ -131,7 +131,7 @@ async def test_a_forced_call_that_is_cut_is_a_call(server: Server, tokenizer: To
 @pytest.mark.parametrize("path", APIS)
 async def test_texts_around_calls_stay_apart(server: Server, tokenizer: Tokenizer, path: str) -> None:
     for between, parted in (("\n\n", "\n\n\n\n"), ("\n", "\n\n"), ("", "\n")):
-        _says(server, tokenizer, f"I look it up.{between}{CALL}{between}Now the next one.\n{CALL}\n")
+        _script_answer(server, tokenizer, f"I look it up.{between}{CALL}{between}Now the next one.\n{CALL}\n")
         texts, calls, _, _ = await _both(server, path)
         assert len(calls) == 2
         if path == "chat/completions":
@@ -142,7 +142,7 @@ async def test_texts_around_calls_stay_apart(server: Server, tokenizer: Tokenize
 
 @pytest.mark.parametrize("path", APIS)
 async def test_no_mark_is_left_of_a_brace_too_many(server: Server, tokenizer: Tokenizer, path: str) -> None:
-    _says(server, tokenizer, CALL.replace("}}", "}}}"))
+    _script_answer(server, tokenizer, CALL.replace("}}", "}}}"))
     texts, calls, _, _ = await _both(server, path)
     assert (texts, len(calls)) == ([], 1)
 
@@ -155,7 +155,7 @@ CODER = f"<tool_call>\n<function=write>\n<parameter=city>\n{LONG}\n</parameter>\
 async def test_a_long_argument_comes_in_pieces(tokenizer: Tokenizer, path: str) -> None:
     template = tokenizer.with_template(QWEN3 + "{# <function= #}")
     async with scripted_server(template)(paced=True, **ROOM) as server:
-        _says(server, tokenizer, CODER)
+        _script_answer(server, tokenizer, CODER)
         texts, ((name, said),), _, pieces = await _both(server, path)
         assert (texts, name) == ([], "write")
         assert (said if path == "messages" else json.loads(said)) == {"city": LONG}
@@ -166,7 +166,7 @@ async def test_log_probabilities_are_those_of_the_texts(tokenizer: Tokenizer) ->
     """Of a reader that is quick enough to get each token by itself."""
     fields = {"include": ["message.output_text.logprobs"], "top_logprobs": 1}
     async with scripted_server(tokenizer.with_template(QWEN3))(paced=True, **ROOM) as server:
-        _says(server, tokenizer, f"I look it up.\n\n{CALL}\n\nNow <the> next one.\n{CALL}\nDone.")
+        _script_answer(server, tokenizer, f"I look it up.\n\n{CALL}\n\nNow <the> next one.\n{CALL}\nDone.")
         response = await server.client.post("/v1/responses", json=APIS["responses"] | fields)
     output = response.json()["output"]
     parts = [part for item in output if item["type"] == "message" for part in item["content"]]

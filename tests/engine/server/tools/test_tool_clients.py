@@ -30,7 +30,7 @@ async def server(tokenizer: Tokenizer) -> AsyncIterator[Server]:
         yield running
 
 
-def _says(server: Server, tokenizer: Tokenizer, text: str) -> None:
+def _script_answer(server: Server, tokenizer: Tokenizer, text: str) -> None:
     server.runner.tokens = [*tokenizer.encode(text), tokenizer.eos_token_ids[0]]
 
 
@@ -54,7 +54,7 @@ async def test_langchain(server: Server, tokenizer: Tokenizer, streams: bool) ->
     ).bind_tools(list(tools.values()))
     messages: list[AnyMessage] = [HumanMessage("Weather?")]
     for text in (f"{THOUGHT}{WEATHER}\n{NOW}", NOW, "It rains."):
-        _says(server, tokenizer, text)
+        _script_answer(server, tokenizer, text)
         if streams:
             pieces = [piece async for piece in chat.astream(messages)]
             answer = pieces[0]
@@ -84,16 +84,16 @@ async def test_pydantic_ai(server: Server, tokenizer: Tokenizer, streams: bool) 
     @agent.tool_plain
     def weather(city: str) -> str:
         called.append(city)
-        _says(server, tokenizer, f"One moment.\n{NOW}")
+        _script_answer(server, tokenizer, f"One moment.\n{NOW}")
         return json.dumps({"rain": True})
 
     @agent.tool_plain
     def now() -> str:
         called.append("now")
-        _says(server, tokenizer, "It rains.")
+        _script_answer(server, tokenizer, "It rains.")
         return "noon"
 
-    _says(server, tokenizer, THOUGHT + WEATHER)
+    _script_answer(server, tokenizer, THOUGHT + WEATHER)
     seen: list[AgentStreamEvent] = []
 
     async def watch(_: Any, events: AsyncIterable[AgentStreamEvent]) -> None:

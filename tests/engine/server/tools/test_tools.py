@@ -24,7 +24,7 @@ CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Zürich \\"\\u00
 CALL_NOW = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
 
 
-def _says(server: Server, tokenizer: Tokenizer, text: str) -> None:
+def _script_answer(server: Server, tokenizer: Tokenizer, text: str) -> None:
     server.runner.tokens = [*tokenizer.encode(text), tokenizer.eos_token_ids[0]]
 
 
@@ -88,7 +88,7 @@ async def qwen(tokenizer: Tokenizer) -> AsyncIterator[Server]:
 
 
 async def test_calls_of_an_answer(qwen: Server, tokenizer: Tokenizer) -> None:
-    _says(qwen, tokenizer, f"Let me see.\n{CALL}\n{CALL_NOW}")
+    _script_answer(qwen, tokenizer, f"Let me see.\n{CALL}\n{CALL_NOW}")
     whole, choices = await _both(qwen, tools=TOOLS)
     (choice,) = whole["choices"]
     assert choice["finish_reason"] == "tool_calls"
@@ -108,7 +108,7 @@ async def test_calls_of_an_answer(qwen: Server, tokenizer: Tokenizer) -> None:
 
 
 async def test_without_tools_calls_are_text(qwen: Server, tokenizer: Tokenizer) -> None:
-    _says(qwen, tokenizer, CALL)
+    _script_answer(qwen, tokenizer, CALL)
     for fields in ({}, {"tools": TOOLS, "tool_choice": "none"}, {"tools": TOOLS[1:]}):
         whole, _ = await _both(qwen, **fields)
         assert whole["choices"][0] | {"logprobs": None} == {
@@ -120,7 +120,7 @@ async def test_without_tools_calls_are_text(qwen: Server, tokenizer: Tokenizer) 
 
 
 async def test_a_call_that_is_cut_off(qwen: Server, tokenizer: Tokenizer) -> None:
-    _says(qwen, tokenizer, CALL)
+    _script_answer(qwen, tokenizer, CALL)
     whole, _ = await _both(qwen, tools=TOOLS, max_tokens=len(tokenizer.encode(CALL)) - 12)
     (choice,) = whole["choices"]
     assert choice["finish_reason"] == "length"
@@ -129,7 +129,7 @@ async def test_a_call_that_is_cut_off(qwen: Server, tokenizer: Tokenizer) -> Non
 
 
 async def test_each_choice_has_calls_of_its_own(qwen: Server, tokenizer: Tokenizer) -> None:
-    _says(qwen, tokenizer, CALL_NOW)
+    _script_answer(qwen, tokenizer, CALL_NOW)
     answer = await _client(qwen).chat.completions.create(model="scripted", n=2, tools=TOOLS, **CHAT)
     ids = [call.id for choice in answer.choices for call in choice.message.tool_calls or []]
     assert len(set(ids)) == 2
@@ -151,7 +151,7 @@ async def test_a_tool_loop_of_three_turns(qwen: Server, tokenizer: Tokenizer, st
     said = [f"<think>\nBoth.\n</think>\n\n{CALL}\n{CALL_NOW}", f"And now?\n{CALL_NOW}", "12 °C."]
     prompts = []
     for turn, text in enumerate(said):
-        _says(qwen, tokenizer, text)
+        _script_answer(qwen, tokenizer, text)
         if streams:
             async with client.chat.completions.stream(model="scripted", messages=messages, tools=TOOLS) as stream:
                 async for _ in stream:
@@ -188,7 +188,7 @@ async def test_a_tool_loop_of_three_turns(qwen: Server, tokenizer: Tokenizer, st
 
 
 async def test_reasoning(qwen: Server, tokenizer: Tokenizer) -> None:
-    _says(qwen, tokenizer, "<think>\nHm, hm.\n</think>\n\nYes.")
+    _script_answer(qwen, tokenizer, "<think>\nHm, hm.\n</think>\n\nYes.")
     whole, _ = await _both(qwen)
     assert whole["choices"][0]["message"] == {
         "role": "assistant", "content": "Yes.", "reasoning_content": "Hm, hm.", "reasoning": "Hm, hm.",
@@ -208,7 +208,7 @@ async def test_reasoning(qwen: Server, tokenizer: Tokenizer) -> None:
 
 async def test_reasoning_that_the_template_begins(tokenizer: Tokenizer) -> None:
     async with scripted_server(tokenizer.with_template(DEEPSEEK_R1))(**ROOM) as server:
-        _says(server, tokenizer, "Hm.\n</think>\n\nYes.")
+        _script_answer(server, tokenizer, "Hm.\n</think>\n\nYes.")
         whole, _ = await _both(server)
         assert whole["choices"][0]["message"]["reasoning"] == "Hm."
         assert whole["choices"][0]["message"]["content"] == "Yes."
@@ -294,7 +294,7 @@ async def test_marks_that_are_control_tokens(
     tokenizer = with_special(tokenizer, *special, template=template)
     assert all(tokenizer.is_special(tokenizer.encode(token)[0]) for token in special)
     async with scripted_server(tokenizer)(**ROOM) as server:
-        _says(server, tokenizer, says + "<|im_start|>")
+        _script_answer(server, tokenizer, says + "<|im_start|>")
         whole, _ = await _both(server, tools=TOOLS)
         (choice,) = whole["choices"]
         calls = [(call["function"]["name"], call["function"]["arguments"]) for call in choice["message"]["tool_calls"]]

@@ -44,8 +44,8 @@ MAX_STOPS = 16
 """Stop strings."""
 MAX_DIGITS = 19
 """Of a token id in a name."""
-MAX_TOLD = 16
-"""Most names of ignored fields that one answer tells."""
+MAX_IGNORED = 16
+"""Most names of ignored fields in the header of one answer."""
 MAX_NAME = 64
 """Characters of each."""
 
@@ -164,7 +164,7 @@ def _token_keys(value: Any) -> Any:
 def most_entries(most: int) -> BeforeValidator:
     """For an object with at most ``most`` names, which are counted before the first value is read.
 
-    Beside ``max_length``, which is checked after the last one and which the OpenAPI document tells.
+    Beside ``max_length``, which is checked after the last one and is part of the OpenAPI document.
     """
 
     def check(value: Any) -> Any:
@@ -216,9 +216,9 @@ def collect_ignored() -> Iterator[list[str]]:
 
 def report_ignored(*names: str) -> None:
     """The fields ``names`` were accepted, and have no effect on the answer to the call in progress."""
-    told = _ignored.get()
-    if told is not None:
-        told += [name for name in dict.fromkeys(names) if name not in told][: MAX_TOLD - len(told)]
+    collected = _ignored.get()
+    if collected is not None:
+        collected += [name for name in dict.fromkeys(names) if name not in collected][: MAX_IGNORED - len(collected)]
 
 
 def _fails_fast(schema: CoreSchema) -> CoreSchema:
@@ -238,10 +238,10 @@ def _fails_fast(schema: CoreSchema) -> CoreSchema:
 class Body(BaseModel):
     """A request body, or an object in one.
 
-    Fields that are null take their defaults. Fields that no type knows are left out and reported as ignored: every
+    Fields that are null take their defaults. Fields that no type has are left out and reported as ignored: every
     client has some of its own, and an answer that names them serves it better than none. A field that is known and asks
     for something the engine does not do is declared with :func:`only` and refused, or with :func:`hint` and reported,
-    where an answer without it is still the answer that was asked for.
+    where an answer without it still answers the request.
     """
 
     model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
@@ -265,9 +265,9 @@ class Body(BaseModel):
         else:
             count_object()
             body = handler(cls._read(given))
-        names = dict.fromkeys(islice(body._own_ignored(given), MAX_TOLD))
+        names = dict.fromkeys(islice(body._own_ignored(given), MAX_IGNORED))
         if names:
-            body._ignored_names = tuple(islice(sorted(names), MAX_TOLD))
+            body._ignored_names = tuple(islice(sorted(names), MAX_IGNORED))
         if outermost:
             report_ignored(*body._ignored_names)
         return body
@@ -281,9 +281,9 @@ class Body(BaseModel):
         """Paths of what is ignored of this object, of which ``given`` was sent."""
         own = own_names(type(self))
         yield from (_shorten_name(name) for name in given if name not in own)
-        for name, mark in _hints_of_fields(type(self)).items():
-            if not mark.serves(getattr(self, name)):
-                setattr(self, name, mark.served[0])
+        for name, field_hint in _hints_of_fields(type(self)).items():
+            if not field_hint.serves(getattr(self, name)):
+                setattr(self, name, field_hint.served[0])
                 yield name
         for name, value in self.__dict__.items():
             if isinstance(value, Body):
@@ -312,9 +312,9 @@ def own_names(cls: type[Body]) -> frozenset[str]:
 @cache
 def _hints_of_fields(cls: type[Body]) -> Mapping[str, Hint]:
     found = {
-        name: [mark for mark in field.metadata if isinstance(mark, Hint)] for name, field in cls.model_fields.items()
+        name: [each for each in field.metadata if isinstance(each, Hint)] for name, field in cls.model_fields.items()
     }
-    return {name: marks[0] for name, marks in found.items() if marks}
+    return {name: hints[0] for name, hints in found.items() if hints}
 
 
 def ignored_value(field: str, value: str) -> str:

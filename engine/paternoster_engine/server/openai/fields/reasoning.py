@@ -1,4 +1,4 @@
-"""How much a model thinks before it answers, and whether that is told."""
+"""How much a model thinks before it answers, and whether answers show that."""
 
 from typing import Any, Literal
 

@@ -36,7 +36,7 @@ def _parse_schema(value: Any) -> Any:
             raise ValueError(f"cannot be enforced: {error}") from error
     if not isinstance(value, dict):
         raise ValueError("must be an object, or the text of one in JSON")
-    # What cannot be written is the field's fault, and would otherwise be seen only where nobody knows the field.
+    # A schema that cannot be written is refused here, where the error can name the field.
     count_free_values(count_values(_write_json(value).encode(), "the schema"))
     return value
 
@@ -54,7 +54,7 @@ def _write_json(value: Any) -> str:
 
 Schema = Annotated[Any, AfterValidator(_parse_schema)]
 Choice = Annotated[list[Annotated[Text, Field(min_length=1)]], Field(min_length=1, max_length=MAX_CHOICES)]
-Said = Annotated[Text, Field(min_length=1)]
+NonEmptyText = Annotated[Text, Field(min_length=1)]
 
 
 class Whole(Body):
@@ -73,7 +73,7 @@ class Whole(Body):
 
 
 class Structure(Whole):
-    begin: Said
+    begin: NonEmptyText
     schema_: Schema = Field(default_factory=dict, alias="schema", description="of the JSON between begin and end")
     end: Text
 
@@ -83,11 +83,11 @@ class StructuralTag(Whole):
 
     type: Literal["structural_tag"]
     structures: Annotated[list[Structure], Field(min_length=1, max_length=MAX_TAGS)]
-    triggers: Annotated[list[Said], Field(min_length=1, max_length=MAX_TAGS)]
+    triggers: Annotated[list[NonEmptyText], Field(min_length=1, max_length=MAX_TAGS)]
 
 
 class JsonSchema(Whole):
-    name: Said = Field(max_length=64)
+    name: NonEmptyText = Field(max_length=64)
     description: Text | None = None
     schema_: Schema = Field(alias="schema")
     strict: bool | None = Field(
@@ -121,9 +121,9 @@ class StructuredOutputs(Whole):
     """One of the ways to say what is allowed."""
 
     json_: Schema | None = Field(default=None, alias="json", description="a JSON schema")
-    regex: Said | None = None
+    regex: NonEmptyText | None = None
     choice: Choice | None = None
-    grammar: Said | None = Field(default=None, description="in Lark or GBNF")
+    grammar: NonEmptyText | None = Field(default=None, description="in Lark or GBNF")
     json_object: bool = Field(default=False, description="any JSON object")
     structural_tag: Annotated[Any, AfterValidator(_parse_structural_tag)] | None = None
     disable_any_whitespace: bool = Field(
@@ -171,9 +171,9 @@ class StructuredFields(Body):
     response_format: ResponseFormat = Field(default_factory=lambda: TextFormat(type="text"))
     structured_outputs: StructuredOutputs | None = None
     guided_json: Schema | None = None
-    guided_regex: Said | None = None
+    guided_regex: NonEmptyText | None = None
     guided_choice: Choice | None = None
-    guided_grammar: Said | None = None
+    guided_grammar: NonEmptyText | None = None
     guided_whitespace_pattern: Annotated[Any, only()] = None
 
     def structured(self) -> Structured | None:
@@ -188,9 +188,9 @@ class StructuredFields(Body):
         match self.response_format:
             case JsonObjectFormat():
                 yield Structured("response_format", GrammarSource("json", _write_json(ANY_OBJECT)))
-            case JsonSchemaFormat(json_schema=said):
-                source = GrammarSource("json", _write_json(said.schema_))
-                yield Structured("response_format.json_schema.schema", source, bool(said.strict))
+            case JsonSchemaFormat(json_schema=schema):
+                source = GrammarSource("json", _write_json(schema.schema_))
+                yield Structured("response_format.json_schema.schema", source, bool(schema.strict))
             case StructuralTag() as tag:
                 yield Structured("response_format", _of_tag(tag))
         if self.structured_outputs is not None:
@@ -207,9 +207,9 @@ class StructuredFields(Body):
 
 
 def _given_sources(
-    said: Mapping[Kind, str | Sequence[str] | Mapping[str, Any] | None],
+    values: Mapping[Kind, str | Sequence[str] | Mapping[str, Any] | None],
 ) -> Iterator[tuple[Kind, GrammarSource]]:
-    for kind, value in said.items():
+    for kind, value in values.items():
         if value is not None:
             yield kind, GrammarSource(kind, value if isinstance(value, str) else _write_json(value))
 

@@ -39,7 +39,7 @@ def plain_json(value: Any) -> Any:
 def check_plain_json(value: Any, count_values: Callable[[int], None]) -> Any:
     """Return ``value``. ``count_values`` is called with the numbers of values and names before they are looked at.
 
-    Raises ``ValueError`` for what JSON cannot say again: lone surrogates, NaN, infinities; and for deep nesting.
+    Raises ``ValueError`` for what JSON cannot express: lone surrogates, NaN, infinities; and for deep nesting.
     """
     left = [(value, 0)]
     while left:
@@ -79,7 +79,7 @@ FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
 
 
 class Function(Body):
-    """What a model is told of a function."""
+    """A function as the template shows it to the model."""
 
     name: FunctionName
     description: Text | None = None

@@ -43,8 +43,8 @@ def _merge_schemas(made: Enforceable) -> Enforceable:
     left_out: dict[str, None] = {}
     for i, part in enumerate(_applied_schemas(made.schema)):
         for name, schema in _mapping_at(part, "properties").items():
-            known = properties.get(name)
-            properties[name] = schema if known in (None, True) else {"allOf": [known, schema]}
+            earlier = properties.get(name)
+            properties[name] = schema if earlier in (None, True) else {"allOf": [earlier, schema]}
         if isinstance(part.get("required"), list):
             required |= dict.fromkeys(name for name in part["required"] if isinstance(name, str))
         if part.get("additionalProperties") is False and i > 0:

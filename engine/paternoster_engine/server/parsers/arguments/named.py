@@ -57,14 +57,14 @@ class NamedArguments:
         """Raises :class:`GrammarError`, which names what of ``schema`` is not supported."""
         properties, required, others = _read(schema)
         members, size, kinds = [], 0, _Kinds(ArgumentTypes(schema), PlainTexts(schema))
-        for i, (name, said) in enumerate(properties.items()):
-            if said is False and name not in required:
+        for i, (name, value_schema) in enumerate(properties.items()):
+            if value_schema is False and name not in required:
                 continue
             if not re.fullmatch(self.name, name):
                 raise GrammarError(f"the argument {name!r} has a name that this model's calls cannot have")
             members.append(_Member(f"{rule}_{i}", name in required))
             begin = " ".join(terms(self.before % name, special))
-            for line in self._value_rules(members[-1].rule, begin, said, schema, kinds, special):
+            for line in self._value_rules(members[-1].rule, begin, value_schema, schema, kinds, special):
                 size += len(line)
                 if size > MAX_BYTES:
                     raise GrammarError(f"the grammar of its arguments has more than {MAX_BYTES} bytes")
@@ -81,26 +81,26 @@ class NamedArguments:
         self,
         rule: str,
         begin: str,
-        said: Any,
+        value_schema: Any,
         root: Mapping[str, Any],
         kinds: _Kinds,
         special: Mapping[str, int],
     ) -> Iterator[str]:
         """``begin``, a value, and what ends it; ``kinds``: of ``root``."""
-        types = kinds.types.of(said)
+        types = kinds.types.of(value_schema)
         if kinds.types.over:
             raise GrammarError(f"its arguments have more than {MOST_PARTS} options")
         after = list(terms(self.after, special))
         if not self.marks or "string" not in types:
-            yield " ".join([f"{rule}: {begin}", json_of(standing_alone(said, root)), *after])
+            yield " ".join([f"{rule}: {begin}", json_of(standing_alone(value_schema, root)), *after])
             return
-        text, others = kinds.texts.of(said), types - {"string"}
-        if others and _is_free(said):
+        text, others = kinds.texts.of(value_schema), types - {"string"}
+        if others and _is_free(value_schema):
             # However a text is read, it is of the schema; but marks within a list or an object do not end it.
             text, others = ANY, others & {"array", "object"}
         options = []
         if others:
-            alone = standing_alone(said, root)
+            alone = standing_alone(value_schema, root)
             parts = alone.get("allOf", [])
             if not isinstance(parts, list):
                 raise GrammarError(f"'allOf' is {parts!r:.60}: must be a list")
@@ -128,8 +128,8 @@ class NamedArguments:
         before, after = (list(terms(part, special)) for part in self.before.split("%s"))
         start, end = before[-1:] if before and before[-1][0] == '"' else [], after[:1] if after[0][0] == '"' else []
         terminal = f"{rule.upper()}_NAME"
-        known = [f"~({' | '.join(map(json.dumps, properties))})"] if properties else []
-        name = f"({' & '.join([regex(self.name), *known])})"
+        excluded = [f"~({' | '.join(map(json.dumps, properties))})"] if properties else []
+        name = f"({' & '.join([regex(self.name), *excluded])})"
         begin = " ".join([*before[: len(before) - len(start)], terminal, *after[len(end) :]])
         return begin, " ".join([f"{terminal}:", *start, name, *end])
 
@@ -177,11 +177,11 @@ def _read(schema: Mapping[str, Any]) -> tuple[dict[str, Any], set[str], Any]:
     return {**properties, **missing}, set(required), others
 
 
-def _is_free(said: Any) -> bool:
+def _is_free(value_schema: Any) -> bool:
     """Whether a value of its types may be any."""
-    if not isinstance(said, Mapping):
-        return said is not False
-    options = said.get("anyOf", [])
-    return not any(key in said for key in _OF_VALUES if key != "anyOf") and (
+    if not isinstance(value_schema, Mapping):
+        return value_schema is not False
+    options = value_schema.get("anyOf", [])
+    return not any(key in value_schema for key in _OF_VALUES if key != "anyOf") and (
         isinstance(options, list) and all(map(_is_free, options))
     )

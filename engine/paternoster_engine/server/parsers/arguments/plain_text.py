@@ -24,28 +24,28 @@ class PlainTexts:
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
-        self._known: dict[int, str | None] = {}
+        self._patterns: dict[int, str | None] = {}
         self._made = 0
 
-    def of(self, said: Any, left: int = MAX_DEPTH) -> str | None:
-        """None where no text is of ``said``, a part of the root.
+    def of(self, schema: Any, left: int = MAX_DEPTH) -> str | None:
+        """None where no text is of ``schema``, a part of the root.
 
         Raises :class:`GrammarError` for what is not supported, and for what comes to more than :data:`MOST_MADE`.
         """
         if left == 0:
             raise GrammarError(f"a text's schemas lead from one to another more than {MAX_DEPTH} times")
-        if not isinstance(said, Mapping):
-            return None if said is False else ANY
-        if id(said) not in self._known:
-            self._known[id(said)] = self._pattern_of_text(said, left)
-        return self._known[id(said)]
+        if not isinstance(schema, Mapping):
+            return None if schema is False else ANY
+        if id(schema) not in self._patterns:
+            self._patterns[id(schema)] = self._pattern_of_text(schema, left)
+        return self._patterns[id(schema)]
 
-    def _pattern_of_text(self, said: Mapping[str, Any], left: int) -> str | None:
+    def _pattern_of_text(self, schema: Mapping[str, Any], left: int) -> str | None:
         for key in _UNSUPPORTED:
-            if key in said:
+            if key in schema:
                 raise GrammarError(f"{key!r} is not supported for an argument that is written as plain text")
         parts = []
-        for part in self._patterns_of_keywords(said, left):
+        for part in self._patterns_of_keywords(schema, left):
             if part is None:
                 return None
             self._made += len(part)
@@ -54,43 +54,43 @@ class PlainTexts:
             parts.append(part)
         return " & ".join(part for part in parts if part and part != ANY) or ANY
 
-    def _patterns_of_keywords(self, said: Mapping[str, Any], left: int) -> Iterator[str | None]:
+    def _patterns_of_keywords(self, schema: Mapping[str, Any], left: int) -> Iterator[str | None]:
         """A text is of each."""
-        types = said.get("type", "string")
+        types = schema.get("type", "string")
         if types != "string" and "string" not in (types if isinstance(types, list) else ()):
             yield None
-        for values in (said.get("enum"), [said["const"]] if "const" in said else None):
+        for values in (schema.get("enum"), [schema["const"]] if "const" in schema else None):
             if isinstance(values, list):
                 yield _alternation(json.dumps(value) for value in values if isinstance(value, str))
-        least, most = _length_limit(said, "minLength"), _length_limit(said, "maxLength")
+        least, most = _length_limit(schema, "minLength"), _length_limit(schema, "maxLength")
         if least or most is not None:
             yield regex(f"{_LENGTH}{least or 0},{'' if most is None else most}}})")
-        if "pattern" in said:
-            yield regex(whole(_text_at(said, "pattern")))
-        if "format" in said:
-            if _text_at(said, "format") not in FORMATS:
-                raise GrammarError(f"format {said['format']!r} is not supported for an argument that is plain text")
-            yield regex(FORMATS[said["format"]])
-        if isinstance(said.get("anyOf"), list):
-            yield _alternation(self.of(option, left - 1) for option in said["anyOf"])
-        if isinstance(said.get("oneOf"), list):
-            options = [text for option in said["oneOf"] if (text := self.of(option, left - 1)) is not None]
+        if "pattern" in schema:
+            yield regex(whole(_text_at(schema, "pattern")))
+        if "format" in schema:
+            if _text_at(schema, "format") not in FORMATS:
+                raise GrammarError(f"format {schema['format']!r} is not supported for an argument that is plain text")
+            yield regex(FORMATS[schema["format"]])
+        if isinstance(schema.get("anyOf"), list):
+            yield _alternation(self.of(option, left - 1) for option in schema["anyOf"])
+        if isinstance(schema.get("oneOf"), list):
+            options = [text for option in schema["oneOf"] if (text := self.of(option, left - 1)) is not None]
             if len(options) > 1:
                 raise GrammarError("'oneOf' with several options that are texts is not supported for an argument that "
                                    "is written as plain text")  # fmt: skip
             yield _alternation(options)
-        if isinstance(said.get("allOf"), list):
-            for part in said["allOf"]:
+        if isinstance(schema.get("allOf"), list):
+            for part in schema["allOf"]:
                 yield self.of(part, left - 1)
-        if "$ref" in said:
-            target = target_of(said["$ref"], self._root)
+        if "$ref" in schema:
+            target = target_of(schema["$ref"], self._root)
             if target is None:
-                raise GrammarError(f"$ref {said['$ref']!r:.60} leads to nothing")
+                raise GrammarError(f"$ref {schema['$ref']!r:.60} leads to nothing")
             yield self.of(target, left - 1)
 
 
-def _length_limit(said: Mapping[str, Any], key: str) -> int | None:
-    value = said.get(key)
+def _length_limit(schema: Mapping[str, Any], key: str) -> int | None:
+    value = schema.get(key)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not (0 <= value < 2**31) or value % 1:
@@ -98,8 +98,8 @@ def _length_limit(said: Mapping[str, Any], key: str) -> int | None:
     return int(value)
 
 
-def _text_at(said: Mapping[str, Any], key: str) -> str:
-    value = said[key]
+def _text_at(schema: Mapping[str, Any], key: str) -> str:
+    value = schema[key]
     if not isinstance(value, str):
         raise GrammarError(f"{key!r} is {value!r:.60}: must be a text")
     return value
@@ -113,11 +113,11 @@ def _alternation(options: Iterable[str | None]) -> str | None:
 def without(marks: Iterable[str], text: str) -> str:
     """Texts that have none of ``marks`` within, which begin with ``<``.
 
-    ``text``: what else is said of them. Where that is a length they have not the marks' first two characters either:
-    whether a mark follows within a length takes llguidance more than its limits allow from 250 characters on.
+    ``text``: what their schema demands besides. Where that is a length they have not the marks' first two characters
+    either: whether a mark follows within a length takes llguidance more than its limits allow from 250 characters on.
     """
     if _LENGTH in text:
-        seconds = "".join(re.escape(second) for second in sorted({mark[1] for mark in marks}))
+        seconds = "".join(re.escape(second) for second in sorted({marker[1] for marker in marks}))
         return regex(f"(?:[^<]|<+[^<{seconds}])*<*")
     any_of = "|".join(map(re.escape, marks))
     return "~" + regex(f"{ANYTHING}(?:{any_of}){ANYTHING}")

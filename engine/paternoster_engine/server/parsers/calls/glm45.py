@@ -60,7 +60,7 @@ def _read_cut(reader: Reader, opened: int, tools: Mapping[str, Mapping[str, Any]
     """Read a call that ends before its first argument, with or without its name; False where the text is no call."""
     rest = reader.held[opened:]
     found, begun = _NAMED.fullmatch(rest), rest.strip()
-    if found is not None and found[1] in tools and any(mark.startswith(found[2] or "") for mark in (KEY, END)):
+    if found is not None and found[1] in tools and any(marker.startswith(found[2] or "") for marker in (KEY, END)):
         yield Call(found[1])
         reader.reject(len(reader.held))
         return True
@@ -73,19 +73,19 @@ def _read_cut(reader: Reader, opened: int, tools: Mapping[str, Mapping[str, Any]
 def _read_arguments(reader: Reader, types: ArgumentTypes) -> Read[None]:
     yield Arguments("{")
     seen: set[str] = set()
-    while (yield from reader.peek_solid()) and (yield from reader.take(KEY)):
+    while (yield from reader.peek_solid()) and (yield from reader.match_option(KEY)):
         key = yield from reader.until((KEY_END,))
-        yield from reader.take(KEY_END)
+        yield from reader.match_option(KEY_END)
         yield from reader.peek_solid()
-        cut = key is None or (not (yield from reader.take(VALUE)) and reader.ends_in((VALUE,)))
+        cut = key is None or (not (yield from reader.match_option(VALUE)) and reader.ends_in((VALUE,)))
         name = "" if key is None else key.strip()
         if cut or not (yield from pass_named(reader, name, seen, (VALUE_END, END), types)):
             # Cut off.
             reader.reject(len(reader.held))
             return
-        yield from reader.take(VALUE_END)
+        yield from reader.match_option(VALUE_END)
         reader.commit()
-    if (yield from reader.take(END)):
+    if (yield from reader.match_option(END)):
         reader.commit()
         yield Arguments("}")
     elif reader.ends_in(MARKERS):

@@ -74,7 +74,7 @@ class _JsonCall:
 
     def read(self, reader: Reader) -> Read[bool]:
         """Whether it is a call whose arguments have begun, or that has none."""
-        told = False
+        begun = False
         if (yield from reader.peek_solid()) != "{":
             return False
         reader.place += 1
@@ -84,10 +84,10 @@ class _JsonCall:
                 continue
             key = yield from _read_string(reader)
             if key is None or (yield from reader.peek_solid()) != ":":
-                return told
+                return begun
             reader.place += 1
             begins = yield from reader.peek_solid()
-            if told:
+            if begun:
                 yield from _read_value(reader)
             elif key == "name":
                 name = yield from _read_string(reader)
@@ -97,7 +97,7 @@ class _JsonCall:
             elif key in ARGUMENTS and begins in ("{", '"') and self.name is not None:
                 reader.commit()
                 yield Call(self.name)
-                told = True
+                begun = True
                 if not (yield from pass_object(reader, self._end) if begins == "{" else _pass_text(reader)):
                     return True
             elif key in ARGUMENTS:
@@ -107,7 +107,7 @@ class _JsonCall:
             elif (yield from _read_value(reader)) is None:
                 return False
         reader.place += 1
-        if not told:
+        if not begun:
             if self.name is None:
                 return False
             yield Call(self.name)
@@ -153,7 +153,7 @@ def pass_object(reader: Reader, end: str = "") -> Read[bool]:
                 yield Arguments(reader.commit())
                 return True
             yield Arguments(reader.commit())
-            if (yield from reader.take(end)):
+            if (yield from reader.match_option(end)):
                 reader.place = 0
                 return False
             reader.place += 1

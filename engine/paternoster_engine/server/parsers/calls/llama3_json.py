@@ -16,7 +16,7 @@ FORM = CallForm(
     "}",
     between="; ",
     begun=Begun(
-        # The name alone tells a call from other JSON.
+        # The name alone separates a call from other JSON.
         r"(?:\A\s*[;,]?\s*|<\|python_tag\|>\s*)\{\s*(?:\"type\"\s*:\s*\"function\"\s*,\s*)?\"name\"\s*:\s*\""
         r"(?P<held>(?:%s)\")",
         ('%s" , "parameters": ', '%s" , "arguments": '),

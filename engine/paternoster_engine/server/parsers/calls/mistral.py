@@ -56,9 +56,9 @@ def _read_named(reader: Reader, names: Collection[str]) -> Read[bool]:
     name = yield from reader.match(_NAME, 1024)
     if name is None or name not in names or (yield from reader.peek()) == "":
         return False
-    if (yield from reader.take(CALL_ID)):
+    if (yield from reader.match_option(CALL_ID)):
         yield from reader.match(_NAME, 1024)
-    yield from reader.take(ARGS)
+    yield from reader.match_option(ARGS)
     if (yield from reader.peek_solid()) == "{":
         reader.commit()
         yield Call(name)

@@ -30,7 +30,7 @@ FORM = CallForm(
     closing="]",
     arguments=NamedArguments("%s=", "", name=r"[^\W\d][\w.-]*", between=True),
     begun=Begun(
-        # The name alone tells a call from other text.
+        # The name alone separates a call from other text.
         r"\A\s*(?:<\|python_start\|>\s*)?(?P<held>\[\s*(?:%s)\()",
         ("%s( ",),
         " )",
@@ -46,7 +46,7 @@ _JSON_NAMES = {"true": True, "false": False, "null": None}
 
 def read(reader: Reader, names: Collection[str]) -> Read[None]:
     yield from reader.peek_solid()
-    yield from reader.take(BEGIN)
+    yield from reader.match_option(BEGIN)
     if (yield from reader.peek_solid()) == "[":
         reader.place += 1
         if (yield from _read_list(reader, names)):
@@ -149,7 +149,7 @@ class _PythonicCall:
 
         yield Arguments(f'{before}"' if before else "")
         while (quote := (yield from reader.peek_solid())) in ("'", '"'):
-            quote = (yield from reader.take(quote * 3)) or (yield from reader.take(quote))
+            quote = (yield from reader.match_option(quote * 3)) or (yield from reader.match_option(quote))
             reader.commit()
             if not (yield from pass_string(reader, make, quote)):
                 return False

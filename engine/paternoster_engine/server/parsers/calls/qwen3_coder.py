@@ -52,7 +52,7 @@ def read(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[None]:
         reader.starved = False
         if marker == BEGIN:
             yield from reader.peek_solid()
-        begun = marker == FUNCTION or (yield from reader.take(FUNCTION))
+        begun = marker == FUNCTION or (yield from reader.match_option(FUNCTION))
         if begun and (yield from _read_call(reader, tools, types)):
             yield from reader.drop_leftover(ENDS)
             marks = (BEGIN, FUNCTION, *ENDS)
@@ -81,16 +81,16 @@ def _read_call(reader: Reader, tools: Mapping[str, Mapping[str, Any]], types: di
     of_tool = types.setdefault(name, ArgumentTypes(tools[name]))
     while True:
         yield from reader.peek_solid()
-        if not (yield from reader.take(PARAMETER)):
+        if not (yield from reader.match_option(PARAMETER)):
             break
         key = yield from _read_name(reader)
         if key is None or not (yield from pass_named(reader, key.strip(), seen, VALUE_ENDS, of_tool, line_breaks=True)):
             # Cut off.
             reader.reject(len(reader.held))
             return True
-        yield from reader.take(PARAMETER_END)
+        yield from reader.match_option(PARAMETER_END)
         reader.commit()
-    if (yield from reader.take(FUNCTION_END)):
+    if (yield from reader.match_option(FUNCTION_END)):
         reader.commit()
         yield Arguments("}")
     elif reader.ends_in((PARAMETER, *ENDS)):
@@ -104,4 +104,4 @@ def _read_call(reader: Reader, tools: Mapping[str, Mapping[str, Any]], types: di
 def _read_name(reader: Reader) -> Read[str | None]:
     """A name and the ``>`` behind it."""
     name = yield from reader.match(_NAME, MAX_NAME)
-    return name if name is not None and (yield from reader.take(">")) else None
+    return name if name is not None and (yield from reader.match_option(">")) else None

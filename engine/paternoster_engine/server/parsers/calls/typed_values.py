@@ -50,7 +50,7 @@ def pass_named(
     seen.add(name)
     if "string" in types and (yield from _is_text(reader, types - {"string"})):
         if line_breaks:
-            yield from reader.take("\n")
+            yield from reader.match_option("\n")
             markers = (*markers, *(f"\n{marker}" for marker in markers))
         reader.commit()
         yield Arguments(f'{before}"')
@@ -58,7 +58,7 @@ def pass_named(
             return False
         yield Arguments('"')
         if line_breaks:
-            yield from reader.take("\n")
+            yield from reader.match_option("\n")
         return True
     text = yield from read_value(reader, markers, types)
     if text is None:
@@ -161,6 +161,6 @@ def _from_python(text: str) -> Any:
         value = ast.literal_eval(text)
     if not isinstance(value, list | dict):
         raise ValueError
-    # What cannot be said in JSON: lone surrogates, infinities, keys that are no text.
+    # What JSON cannot express: lone surrogates, infinities, keys that are no text.
     json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     return value

@@ -1,4 +1,4 @@
-"""Who is served next of those who wait: each in turn, so that nobody's work waits for all of another's."""
+"""Work of several tenants in turn, so that no tenant's waits for all of another's."""
 
 from collections import OrderedDict, deque
 from typing import Generic, TypeVar
@@ -6,14 +6,14 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Turns(Generic[T]):
+class RoundRobin(Generic[T]):
     """Queues of work, one for each tenant. Pure."""
 
     def __init__(self) -> None:
         self._queues: OrderedDict[str, deque[T]] = OrderedDict()
 
-    def waiting(self, tenant: str) -> int:
-        """How much a tenant has waiting."""
+    def count_waiting(self, tenant: str) -> int:
+        """Return how much work of a tenant waits."""
         return len(self._queues.get(tenant, ()))
 
     def has(self, tenant: str, work: T) -> bool:
@@ -32,8 +32,8 @@ class Turns(Generic[T]):
         if not queue:
             del self._queues[tenant]
 
-    def take(self) -> T | None:
-        """The first of the tenant whose turn it is, who comes behind the others then; None where nobody waits."""
+    def pop_next(self) -> T | None:
+        """The first work of the tenant whose turn it is, who comes last then; None where nothing waits."""
         if not self._queues:
             return None
         tenant, queue = self._queues.popitem(last=False)
