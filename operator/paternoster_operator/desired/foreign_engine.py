@@ -52,7 +52,10 @@ def plugin_containers(spec: LLMDeploymentSpec, image: str, security: dict[str, A
             "imagePullPolicy": spec.engine.image_pull_policy.value,
             "command": ["paternoster", "vllm-plugin"],
             "args": [PLUGIN_FOLDER],
-            "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+            "resources": {
+                "requests": {"cpu": "10m", "memory": "64Mi", "ephemeral-storage": PLUGIN_SIZE},
+                "limits": {"memory": "256Mi", "ephemeral-storage": "64Mi"},
+            },
             "securityContext": security,
             "volumeMounts": [{"name": PLUGIN_VOLUME, "mountPath": PLUGIN_FOLDER}],
         }
