@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -82,7 +83,9 @@ def _texts(value: Any) -> Iterator[str]:
 
 @pytest.fixture(scope="module", params=sorted(SHAPES))
 def served(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Iterator[tuple[str, ServedModel]]:
-    model = ServedModel("m", tokenizer.with_template(SHAPES[request.param]), 1, None, None, None)  # type: ignore[arg-type]
+    scheduler = SimpleNamespace(config=SimpleNamespace(max_model_len=10**6))
+    loop = SimpleNamespace(engine=SimpleNamespace(scheduler=scheduler))
+    model = ServedModel("m", tokenizer.with_template(SHAPES[request.param]), 1, loop, None, None)  # type: ignore[arg-type]
     model.__dict__["longest_text"] = 10**6
     yield request.param, model
     model.close()
