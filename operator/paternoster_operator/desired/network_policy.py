@@ -6,6 +6,7 @@ from typing import Any
 
 from paternoster_contract import labels
 from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.desired.foreign_engine import is_foreign
 from paternoster_operator.desired.ownership import child_metadata, selector
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
@@ -29,13 +30,15 @@ class Peers:
 def build_network_policy(resource: LLMDeployment, peers: Peers) -> dict[str, Any]:
     """Gateways reach the API port, operator and scrapers the admin port; other policies can allow more.
 
-    Without gateways every pod reaches the API port, as clients then call the engines themselves.
+    Without gateways every pod reaches the API port, as clients then call the engines themselves. An engine that is not
+    ours has that port alone: its plugin and its metrics answer there, behind the keys.
     """
+    admin_port = labels.ENGINE_PORT_NAME if is_foreign(resource.spec) else labels.ADMIN_PORT_NAME
     api: dict[str, Any] = {"ports": [{"port": labels.ENGINE_PORT_NAME, "protocol": "TCP"}]}
     if peers.gateway is not None:
         api["from"] = [_pods(peers.namespace, peers.gateway)]
     admin: dict[str, Any] = {
-        "ports": [{"port": labels.ADMIN_PORT_NAME, "protocol": "TCP"}],
+        "ports": [{"port": admin_port, "protocol": "TCP"}],
         "from": [_pods(peers.namespace, peers.operator)],
     }
     if peers.scrapers is not None:

@@ -7,6 +7,7 @@ import pytest
 
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.children import RootKeys, build_children
+from paternoster_operator.desired.network_policy import Peers, build_network_policy
 from paternoster_operator.pods.reading import read_pod
 
 Resource = Callable[..., LLMDeployment]
@@ -76,3 +77,12 @@ def test_tenants_do_not_share_slots_fairly_on_vllm(resource: Resource, keys: dic
     engine = {"runtime": VLLM, "cacheIsolation": "Fleet"}
     (container,) = pod_spec(resource(model=MODEL, engine=engine, security=keys), RootKeys(["a"], ["g"]))["containers"]
     assert "--scheduling-policy" not in container["args"]
+
+
+def test_operator_and_scrapers_reach_the_one_port_that_vllm_has(resource: Resource) -> None:
+    peers = Peers("system", {"app": "operator"}, {"app": "gateway"}, {"monitoring": "yes"})
+    policy = build_network_policy(resource(model=MODEL, engine={"runtime": VLLM}), peers)
+    sources = [(rule["ports"][0]["port"], len(rule["from"])) for rule in policy["spec"]["ingress"]]
+    assert sources == [("http", 1), ("http", 2)]
+    own = build_network_policy(resource(), peers)
+    assert [rule["ports"][0]["port"] for rule in own["spec"]["ingress"]] == ["http", "admin"]
