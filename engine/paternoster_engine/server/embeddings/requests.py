@@ -57,7 +57,7 @@ class EmbeddingRequest(VectorRequest):
         default="float", description="base64: float32 in the order of bytes of x86"
     )
     dimensions: int | None = Field(
-        default=None, ge=1, description="the first so many numbers, of length 1 again; for models made to be cut"
+        default=None, ge=1, description="this number of first components, of length 1 again; for models made to be cut"
     )
     prompt_name: Text | None = Field(
         default=None, description="which of the prompts in the model's own files comes before each text"
@@ -107,7 +107,9 @@ class RerankRequest(PairsRequest):
     )
     query: NonEmpty
     documents: list[NonEmpty | Document] = Field(min_length=1, max_length=MAX_TEXTS)
-    top_n: int | None = Field(default=None, ge=0, description="answer with so many, the best ones; 0 and null for all")
+    top_n: int | None = Field(
+        default=None, ge=0, description="answer with this number of the best ones; 0 and null for all"
+    )
     return_documents: bool = Field(default=True, description="answer with their texts, too")
 
     @property

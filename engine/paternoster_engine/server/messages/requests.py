@@ -162,7 +162,7 @@ class ContentBlock(TypedBody, SourcedBlock):
     caller: Any = Field(default=None, description="taken and not used")
     tool_use_id: Text | None = None
     content: Results = Field(default_factory=list, description="of a result of a tool or a search")
-    is_error: bool = Field(default=False, description="the model is told so in a word before the result")
+    is_error: bool = Field(default=False, description="the prompt says before the result that it is an error")
     thinking: Text | None = None
     signature: Text | None = Field(default=None, description="taken and not checked")
     data: Text | None = Field(default=None, description="of redacted thinking, which is left out")
@@ -268,7 +268,7 @@ class Thinking(Body):
         default=None, ge=MIN_BUDGET, description="of type enabled: tokens of thinking, after which it is ended"
     )
     display: Literal["summarized", "omitted"] = Field(
-        default="summarized", description="omitted: what the model thinks is not told, but counted"
+        default="summarized", description="omitted: the answer has no reasoning, though its tokens count"
     )
 
     @model_validator(mode="after")

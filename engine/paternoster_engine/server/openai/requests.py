@@ -47,7 +47,7 @@ MAX_WORDS, MAX_WORD = 256, 256
 
 
 class StreamOptions(Body):
-    include_usage: bool = Field(default=False, description="one more chunk at the end, which tells the usage")
+    include_usage: bool = Field(default=False, description="one more chunk at the end, which has the usage")
     continuous_usage_stats: bool = Field(
         default=False, description="the usage so far in each chunk, too; needs `include_usage`, as vLLM's extension"
     )
@@ -71,7 +71,9 @@ class GenerationRequest(StructuredFields, UnservedFields):
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63, description="-1 draws one, as leaving it out does")
     stop: StopStrings = Field(default_factory=list)
     stop_token_ids: TokenIds = Field(default_factory=list, max_length=64)
-    min_tokens: int = Field(default=0, ge=0, description="no end of text and no stop string before so many tokens")
+    min_tokens: int = Field(
+        default=0, ge=0, description="no end of text and no stop string before this number of tokens"
+    )
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
@@ -95,7 +97,10 @@ class GenerationRequest(StructuredFields, UnservedFields):
     )
     n: int = Field(default=1, ge=1, le=MAX_CHOICES, description="choices for each prompt")
     prompt_logprobs: int | None = Field(
-        default=None, ge=0, le=MAX_LOGPROBS, description="tell each prompt token's log probability and so many others"
+        default=None,
+        ge=0,
+        le=MAX_LOGPROBS,
+        description="answer with each prompt token's log probability and those of this number of others",
     )
     logit_bias: LogitBias = Field(
         default_factory=dict, description="by token id: what is added to its logit, -100 to 100"
@@ -122,7 +127,9 @@ class GenerationRequest(StructuredFields, UnservedFields):
     truncation_side: Literal["left", "right"] = Field(
         default="left", description="where longer prompts are cut: left keeps the last tokens, right the first ones"
     )
-    return_token_ids: bool = Field(default=False, description="tell the ids of the tokens read and said, as vLLM")
+    return_token_ids: bool = Field(
+        default=False, description="answer with the ids of the prompt and of the answer, as vLLM"
+    )
     return_tokens_as_token_ids: bool = Field(
         default=False, description="log probabilities name tokens by their ids, as token_id:5, as vLLM"
     )
@@ -285,7 +292,7 @@ class CompletionRequest(GenerationRequest):
         default=None,
         ge=1,
         le=MAX_CHOICES,
-        description="generate so many and give the n that are likeliest a token; with use_beam_search the best n",
+        description="generate this number and give the n that are likeliest a token; with use_beam_search the best n",
     )
     echo: bool = Field(default=False, description="begin each choice with its prompt")
     max_tokens: int = Field(default=16, ge=0, description="0, only with echo: nothing but the prompt")

@@ -55,7 +55,7 @@ class TextConfig(Body):
 class ReasoningConfig(Body):
     effort: Text | None = None
     summary: Literal["auto", "concise", "detailed"] | None = Field(
-        default=None, description="of no effect: the reasoning itself is told"
+        default=None, description="of no effect: the answer has the reasoning itself"
     )
     generate_summary: Literal["auto", "concise", "detailed"] | None = Field(
         default=None, description="older name of summary"
@@ -94,7 +94,7 @@ class ResponsesRequest(PassedFields):
         "ignored",
     )
     top_logprobs: int = Field(
-        default=0, ge=0, le=MAX_LOGPROBS, description="told with include message.output_text.logprobs"
+        default=0, ge=0, le=MAX_LOGPROBS, description="in the answer with include message.output_text.logprobs"
     )
     prompt_cache_key: Text | None = Field(default=None, description="taken and not used: every prompt is cached")
     prompt_cache_retention: Text | None = Field(default=None, description="taken and not used")

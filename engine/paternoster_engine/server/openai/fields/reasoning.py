@@ -10,7 +10,9 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class ReasoningFields(Body):
-    include_reasoning: bool = Field(default=True, description="false: what the model thinks is not told, but counted")
+    include_reasoning: bool = Field(
+        default=True, description="false: the answer has no reasoning, though its tokens count"
+    )
     reasoning_effort: Effort | None = Field(
         default=None,
         description="for templates that read it, or enable_thinking, which none makes false; ignored by others",

@@ -100,7 +100,7 @@ class TemplateFields(Body):
     tools: list[Tool] = Field(
         default_factory=list,
         max_length=MAX_TOOLS,
-        description="functions that the template tells the model of",
+        description="functions that the template shows the model",
     )
     documents: list[JsonObject] = Field(
         default_factory=list, max_length=MAX_MESSAGES, description="documents that the template shows the model"

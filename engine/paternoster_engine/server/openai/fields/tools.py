@@ -34,9 +34,9 @@ class ToolFields(TemplateFields):
         PlainValidator(_parse_tool_choice, json_schema_input_type=Literal["none", "auto", "required"] | NamedTool),
     ] = Field(
         default="auto",
-        description="none: the model is not told of the tools; required, or a function: answers are held to calls",
+        description="none: the prompt has no tools; required, or a function: answers are held to calls",
     )
-    parallel_tool_calls: bool = Field(default=True, description="false: the first call alone is told")
+    parallel_tool_calls: bool = Field(default=True, description="false: the answer has the first call alone")
 
     @field_validator("tool_choice")
     @classmethod
