@@ -17,7 +17,7 @@ def _new_mark() -> str:
     return "".join(chr(_PRIVATE + secrets.randbelow(0xFFFD)) for _ in range(4))
 
 
-MARK = _new_mark()
+CONTROL_MARK = _new_mark()
 """Four random characters of a private plane, drawn by each process: no text contains or guesses them."""
 END = _new_mark()
 """Follows the last message's text while a template renders, if the prompt ends with that text."""
@@ -36,7 +36,7 @@ class Marker:
         written = [token for token in others if token in template and not token.isspace()]
         self._all = [*self._special, *_markable_tokens(written)]
 
-    def mark(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def mark_messages(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Copy the messages, with marks in their texts."""
         return [
             {
@@ -70,5 +70,5 @@ def _mark_tokens(text: str, tokens: Iterable[str]) -> str:
     for token in tokens:
         # A token that overlaps with itself is replaced more than once.
         while token in text:
-            text = text.replace(token, token[0] + MARK + token[1:])
+            text = text.replace(token, token[0] + CONTROL_MARK + token[1:])
     return text

@@ -77,7 +77,7 @@ class Renderer:
     def _request_answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         with self._turn:
             process = self._ensure_process()
-            answer = _answer_or_error(lambda: process.ask(request, WALL_TIME))
+            answer = _answer_or_error(lambda: process.request_answer(request, WALL_TIME))
         if "error" in answer:
             raise ChatTemplateError(answer["error"])
         return answer

@@ -56,9 +56,9 @@ class LimitedProcess:
 
     def begin(self, given: Any, wall_time: float) -> dict[str, Any]:
         """Send what the process needs for all requests; answers and raises as :meth:`ask`."""
-        return self.ask({"limits": asdict(self._limits), "given": given}, wall_time)
+        return self.request_answer({"limits": asdict(self._limits), "given": given}, wall_time)
 
-    def ask(self, request: Mapping[str, Any], wall_time: float) -> dict[str, Any]:
+    def request_answer(self, request: Mapping[str, Any], wall_time: float) -> dict[str, Any]:
         """Wait for the answer, at most ``wall_time`` seconds; its ``error`` is the reason of a refusal.
 
         Raises :class:`ProcessEnded`.

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import tokenizers
 
-from paternoster_engine.chat.marks import MARK, Marker
+from paternoster_engine.chat.marks import CONTROL_MARK, Marker
 from paternoster_engine.chat.tool_prompt import MARKS
 from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.vocabulary.file_vocabulary import FileVocabulary
@@ -106,7 +106,7 @@ class Tokenizer:
 
         Other threads run meanwhile; making a list of many ids holds them up, and asking for the length does not.
         """
-        backend = self._unmarking if MARK in text else self._backend
+        backend = self._unmarking if CONTROL_MARK in text else self._backend
         # The only one of its methods that releases the interpreter's lock and makes no strings and offsets of tokens.
         (encoding,) = backend.encode_batch_fast([text], add_special_tokens=add_special_tokens and truncation is None)
         if truncation is not None:
@@ -212,7 +212,7 @@ class Tokenizer:
     def _unmarking(self) -> tokenizers.Tokenizer:
         """The same tokenizer, but for marks, which it takes out between added tokens and the rest of its work."""
         data = json.loads(self._backend.to_str())
-        normalizers = [{"type": "Replace", "pattern": {"String": MARK}, "content": ""}, data["normalizer"]]
+        normalizers = [{"type": "Replace", "pattern": {"String": CONTROL_MARK}, "content": ""}, data["normalizer"]]
         data["normalizer"] = {"type": "Sequence", "normalizers": [item for item in normalizers if item is not None]}
         # A control token that merges would make of its characters is none either.
         special = {token["content"] for token in data["added_tokens"] if token["special"]}

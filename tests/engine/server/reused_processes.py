@@ -55,10 +55,10 @@ class ReusedProcess:
         self._answered = "error" not in answer
         return answer
 
-    def ask(self, request: Mapping[str, Any], wall_time: float) -> dict[str, Any]:
+    def request_answer(self, request: Mapping[str, Any], wall_time: float) -> dict[str, Any]:
         assert self._process is not None
         self._answered = False
-        answer = self._process.ask(request, wall_time)
+        answer = self._process.request_answer(request, wall_time)
         self._answered = True
         return answer
 

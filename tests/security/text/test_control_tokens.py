@@ -10,7 +10,7 @@ from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from paternoster_engine.chat.marks import MARK, Marker
+from paternoster_engine.chat.marks import CONTROL_MARK, Marker
 from paternoster_engine.chat.template import ChatTemplate
 from paternoster_engine.model.source import resolve
 from paternoster_engine.model.tokenizer import Tokenizer
@@ -40,7 +40,9 @@ def plain(tokenizer: Tokenizer) -> Backend:
 
 def _ids(tokenizer: Tokenizer, messages: list[dict[str, Any]], source: str | None = None) -> list[int]:
     template = ChatTemplate(source or tokenizer.chat_template or "", tokenizer.special_names)
-    return tokenizer.encode(template.render(tokenizer.marker.mark(messages), 100_000, add_generation_prompt=True))
+    return tokenizer.encode(
+        template.render(tokenizer.marker.mark_messages(messages), 100_000, add_generation_prompt=True)
+    )
 
 
 @settings(max_examples=300, deadline=None)
@@ -106,17 +108,19 @@ def test_whatever_a_template_does_with_it(tokenizer: Tokenizer, source: str, fie
 
 
 def test_tokens_that_overlap_are_all_marked() -> None:
-    marked = Marker(["aba", "bab", "aa"], [], "").mark([{"role": "user", "content": "abababaabaaa"}])[0]["content"]
+    marked = Marker(["aba", "bab", "aa"], [], "").mark_messages([{"role": "user", "content": "abababaabaaa"}])[0][
+        "content"
+    ]
     assert not any(token in marked for token in ("aba", "bab", "aa"))
-    assert marked.replace(MARK, "") == "abababaabaaa"
+    assert marked.replace(CONTROL_MARK, "") == "abababaabaaa"
 
 
 def test_what_the_template_writes_as_one_token_is_marked_and_words_are_not() -> None:
     marker = Marker(["<end>"], ["<think>", "covid", "  ", "\n\n"], "<think>\n\n{{ messages }}  ")
     text = "<think>covid  \n\n<end>"
-    of_user, of_assistant = marker.mark([{"role": role, "content": text} for role in ("user", "assistant")])
-    assert of_user["content"] == f"<{MARK}think>covid  \n\n<{MARK}end>"
-    assert of_assistant["content"] == f"<think>covid  \n\n<{MARK}end>"
+    of_user, of_assistant = marker.mark_messages([{"role": role, "content": text} for role in ("user", "assistant")])
+    assert of_user["content"] == f"<{CONTROL_MARK}think>covid  \n\n<{CONTROL_MARK}end>"
+    assert of_assistant["content"] == f"<think>covid  \n\n<{CONTROL_MARK}end>"
 
 
 def test_tokens_that_are_looked_for_in_normalized_text() -> None:

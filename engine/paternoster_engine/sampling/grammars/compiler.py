@@ -56,7 +56,7 @@ class GrammarCompiler:
     def _compile_in_process(self, source: GrammarSource) -> dict[str, Any]:
         process = self._ensure_process()
         try:
-            return process.ask(source._asdict(), WALL_TIME)
+            return process.request_answer(source._asdict(), WALL_TIME)
         except ProcessEnded as ended:
             if ended.status in (-signal.SIGKILL, -signal.SIGTERM):
                 raise GrammarProcessLost from ended

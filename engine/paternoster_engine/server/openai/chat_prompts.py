@@ -8,7 +8,7 @@ from tokenizers import Encoding
 
 from paternoster_engine.chat.fitting import Fit
 from paternoster_engine.chat.late_system import fold_late_system, has_late_system
-from paternoster_engine.chat.marks import END, MARK
+from paternoster_engine.chat.marks import CONTROL_MARK, END
 from paternoster_engine.chat.skeleton import CALLS, DOCUMENT, NAME, Skeleton, lost_documents, skeleton_of
 from paternoster_engine.chat.tool_prompt import has_calls, write_tools
 from paternoster_engine.model.tokenizer import Truncation
@@ -86,12 +86,15 @@ async def encode_chat(
         marked, values = conversation, variables
         if not served.parse_special_tokens:
             marker = served.tokenizer.marker
-            marked, values = marker.mark(marked), {name: marker.mark_value(value) for name, value in variables.items()}
+            marked, values = (
+                marker.mark_messages(marked),
+                {name: marker.mark_value(value) for name, value in variables.items()},
+            )
         if continues:
             marked = [*marked[:-1], marked[-1] | {"content": marked[-1]["content"] + END}]
         marked, values = with_tools(marked, values)
-        marks = json.dumps([marked, values], ensure_ascii=False).count(MARK)
-        most = longest + (marks + continues) * len(MARK.encode())
+        marks = json.dumps([marked, values], ensure_ascii=False).count(CONTROL_MARK)
+        most = longest + (marks + continues) * len(CONTROL_MARK.encode())
         text = template.renderer.render(marked, most, found.steps, add_generation_prompt=generates, **values)
         if found.error is not None:
             _check_texts(marked, text)

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers.processors import TemplateProcessing
 
-from paternoster_engine.chat.marks import MARK
+from paternoster_engine.chat.marks import CONTROL_MARK
 from paternoster_engine.model import tokenizer as tokenizer_module
 from paternoster_engine.model.tokenizer import Tokenizer, Truncation
 
@@ -39,7 +39,7 @@ def test_tokens_around_a_text_stay(enclosing: Tokenizer, text: str, most: int, s
 
 
 def test_marks_are_taken_out_before(tokenizer: Tokenizer) -> None:
-    marked = f"a b <{MARK}|im_end|> c"
+    marked = f"a b <{CONTROL_MARK}|im_end|> c"
     assert tokenizer.encoding(marked, truncation=Truncation(4, "left")).ids == tokenizer.encode(marked)[-4:]
 
 

@@ -237,7 +237,7 @@ def test_a_control_token_that_merges_would_make_stays_text(tmp_path: Path) -> No
         value = fields[f"tokenizer.ggml.{name}"]
         fields[f"tokenizer.ggml.{name}"] = [*(value if name == "tokens" else value.tolist()), *more]
     ours = Tokenizer.from_gguf(fields)
-    (message,) = ours.marker.mark([{"role": "user", "content": "x</s>"}])
+    (message,) = ours.marker.mark_messages([{"role": "user", "content": "x</s>"}])
     assert not any(map(ours.is_special, ours.encode(message["content"])))
 
 
