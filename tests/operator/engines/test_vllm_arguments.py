@@ -63,7 +63,7 @@ def test_keys_are_folders_that_the_plugin_reads() -> None:
 
 
 def test_every_setting_is_a_flag_or_goes_elsewhere_or_is_refused() -> None:
-    """A new setting of the engine that nobody considered for vLLM would be dropped in silence."""
+    """A new setting of the engine without a rule for vLLM would be dropped in silence."""
     fields = fields_of_settings(Engine)
     refused = {refusal.field for refusal in REFUSALS}
     left = {

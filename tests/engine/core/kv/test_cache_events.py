@@ -16,7 +16,7 @@ from paternoster_engine.core.kv.cache_events import (
 
 
 class Index:
-    """What a subscriber knows: the tokens of each block by group and key."""
+    """A subscriber's copy: the tokens of each block by group and key."""
 
     def __init__(self, block_size: int) -> None:
         self.tokens: dict[tuple[int, bytes], tuple[int, ...]] = {}

@@ -1,4 +1,4 @@
-"""What a subscriber of a served engine knows is what the engine finds in its cache."""
+"""A subscriber of a served engine has the blocks that the engine finds in its cache."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def read_events(endpoint: str) -> set[bytes]:
     return stored
 
 
-async def test_subscriber_knows_which_blocks_of_a_prompt_are_cached(run_engine: Any, tmp_path: Path) -> None:
+async def test_subscriber_has_the_blocks_of_a_cached_prompt(run_engine: Any, tmp_path: Path) -> None:
     replay = f"ipc://{tmp_path}/replay"
     config = KVEventsConfig(enable_kv_cache_events=True, endpoint=f"ipc://{tmp_path}/events", replay_endpoint=replay)
     with run_engine("--block-size", "16", "--kv-events-config", str(config)) as engine:
