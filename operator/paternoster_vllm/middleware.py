@@ -1,4 +1,4 @@
-"""The route ``/paternoster/limits`` in vLLM's API server, and keys that are read from a mounted Secret."""
+"""The routes of limits and health in vLLM's API server, and keys that are read from a mounted Secret."""
 
 import asyncio
 import importlib.metadata
@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from paternoster_vllm.core_watch import CoreWatch
 from paternoster_vllm.engine_core import UTILITY
 from paternoster_vllm.keys import has_valid_key, read_keys
 from paternoster_vllm.limits import LARGEST_BODY, InvalidLimits, check_bounds, parse_limits
@@ -16,6 +17,8 @@ from paternoster_vllm.limits import LARGEST_BODY, InvalidLimits, check_bounds, p
 log = logging.getLogger(__name__)
 
 PATH = "/paternoster/limits"
+HEALTH = "/paternoster/health"
+"""200 while the engine core makes progress, which vLLM's ``/health`` does not ask of it; needs no key."""
 ADMIN_KEYS_ENV = "PATERNOSTER_VLLM_ADMIN_KEYS"
 """File or folder of the keys that open the route; without it no key does."""
 API_KEYS_ENV = "PATERNOSTER_VLLM_API_KEYS"
@@ -37,6 +40,7 @@ class LimitsMiddleware:
     def __init__(self, app: App) -> None:
         self._app = app
         self._tests: set[asyncio.Task[None]] = set()
+        self._watch: CoreWatch | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -46,10 +50,19 @@ class LimitsMiddleware:
         elif scope["path"] == PATH and scope["type"] == "http":
             await _answer(scope, receive, send)
             return
+        elif scope["path"] == HEALTH and scope["type"] == "http":
+            await self._answer_health(scope, send)
+            return
         elif not _may_pass(scope):
             await _refuse(scope, send)
             return
         await self._app(scope, receive, send)
+
+    async def _answer_health(self, scope: Scope, send: Send) -> None:
+        if self._watch is None:
+            self._watch = CoreWatch(lambda: _call_core(scope, {}))
+        fault = await self._watch.find_fault()
+        await _send_json(send, 503 if fault else 200, _error(fault) if fault else {})
 
 
 async def call_engine(scope: Scope, limits: Mapping[str, int]) -> dict[str, Any]:
@@ -57,11 +70,15 @@ async def call_engine(scope: Scope, limits: Mapping[str, int]) -> dict[str, Any]
 
     Raises ``LookupError`` where this vLLM has no such call, ``TimeoutError`` while its core does not answer.
     """
+    return await asyncio.wait_for(_call_core(scope, limits), CALL_SECONDS)
+
+
+async def _call_core(scope: Scope, limits: Mapping[str, int]) -> dict[str, Any]:
     client = getattr(scope["app"].state, "engine_client", None)
     call = getattr(getattr(client, "engine_core", None), "call_utility_async", None)
     if call is None:
         raise LookupError("the API server has no app.state.engine_client.engine_core.call_utility_async")
-    report: dict[str, Any] = await asyncio.wait_for(call(UTILITY, dict(limits)), CALL_SECONDS)
+    report: dict[str, Any] = await call(UTILITY, dict(limits))
     return report
 
 

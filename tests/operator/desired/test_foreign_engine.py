@@ -49,7 +49,9 @@ def test_the_container_is_vllms(resource: Resource) -> None:
     assert env["PATERNOSTER_VLLM_ADMIN_KEYS"] == "/etc/paternoster/keys/admin"
     assert env["PATERNOSTER_VLLM_API_KEYS"] == "/etc/paternoster/keys/api"
     assert engine["ports"] == [{"name": "http", "containerPort": 8000, "protocol": "TCP"}]
-    assert {engine[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")} == {"/health"}
+    assert {engine[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")} == {
+        "/paternoster/health"
+    }
 
 
 def test_without_a_gateway_the_api_is_open_and_the_limits_are_not(resource: Resource) -> None:

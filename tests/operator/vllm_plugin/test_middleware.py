@@ -12,7 +12,7 @@ from tests.operator.vllm_plugin.stub_scheduler import StubScheduler
 
 from paternoster_vllm import middleware
 from paternoster_vllm.engine_core import UTILITY, call_control
-from paternoster_vllm.middleware import ADMIN_KEYS_ENV, API_KEYS_ENV, PATH, LimitsMiddleware
+from paternoster_vllm.middleware import ADMIN_KEYS_ENV, API_KEYS_ENV, HEALTH, PATH, LimitsMiddleware
 
 ADMIN = {"Authorization": "Bearer admin"}
 
@@ -184,3 +184,15 @@ async def test_the_self_test_runs_at_the_start(server: Server) -> None:
     await asyncio.sleep(0)
     assert server.client.calls == [{}]
     assert server.core.scheduler.max_num_active_reqs == 8
+
+
+async def test_health_needs_no_key_and_fails_where_the_core_does(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(API_KEYS_ENV, str(tmp_path))
+    server.client.fault = RuntimeError("dead")
+    refused = await server.call("GET", HEALTH)
+    assert (refused.status_code, refused.json()["error"]["message"]) == (503, "the engine core failed: dead")
+    server.client.fault = None
+    assert (await server.call("GET", HEALTH)).status_code == 200
+    assert server.passed == []

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from paternoster_contract.admin import LiveConfigPatch
@@ -37,7 +38,7 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     write_plugin(folder / "plugin")
     settings = EngineArgs(
         model=f"file://{checkpoint()}", served_model_name=("model", "other"), port=port, max_num_seqs=CAPACITY,
-        max_model_len=1024, max_batched_tokens=BUDGET, kv_cache_memory="64Mi", dtype="bfloat16",
+        max_model_len=1024, max_batched_tokens=BUDGET, kv_cache_memory=64 * 2**20, dtype="bfloat16",
         admin_keys=str(folder / "keys"),
     )  # fmt: skip
     launch = VllmKind().launch(settings, ["--enforce-eager"])
@@ -147,3 +148,35 @@ async def test_without_the_fleets_key_nothing_is_reported_or_set(vllm: RunningSe
         answer = await client.patch(f"{vllm.url}/paternoster/limits", json={"live_cap": CAPACITY + 1}, headers=headers)
         assert (answer.status_code, answer.json()["error"]["param"]) == (422, "live_cap")
     assert (await stats()).live_cap == CAPACITY
+
+
+def is_core(process: psutil.Process) -> bool:
+    """vLLM gives the process of its engine core a title."""
+    return "EngineCore" in " ".join([process.name(), *process.cmdline()])
+
+
+async def test_health_fails_while_the_core_is_stopped_and_not_while_it_is_busy(vllm: RunningServer) -> None:
+    """The probes of a pod: every two seconds, out of rotation at the second failure."""
+
+    async def probe(client: httpx.AsyncClient) -> int:
+        return (await client.get(f"{vllm.url}/paternoster/health")).status_code
+
+    async with httpx.AsyncClient(timeout=5) as client:
+        busy = asyncio.gather(*(complete(vllm.url, 300 + n, 700, 4) for n in range(CAPACITY)))
+        while not busy.done():
+            assert await probe(client) == 200
+            await asyncio.sleep(1)
+        await busy
+        core = next(child for child in psutil.Process(vllm.session).children(recursive=True) if is_core(child))
+        core.suspend()
+        try:
+            answers: list[int] = []
+            while answers[-2:] != [503, 503]:
+                assert len(answers) < 6, f"after {2 * len(answers)} s: {answers}"
+                answers.append(await probe(client))
+                await asyncio.sleep(2)
+            assert (await client.get(f"{vllm.url}/health")).status_code == 200, "vLLM's own does not see it"
+        finally:
+            core.resume()
+        await asyncio.sleep(2)
+        assert await probe(client) == 200
