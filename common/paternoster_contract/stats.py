@@ -54,13 +54,13 @@ class EngineStats(BaseModel):
         max_length=128, description="random per process start: tells a counter reset from a slow minute"
     )
     model: str = Field(max_length=LONGEST_NAME)
-    engine_version: str = Field(default="", max_length=64, description="empty from an engine that does not tell")
+    engine_version: str = Field(default="", max_length=64, description="empty from an engine that does not report one")
     state: EngineState
     started_at: Seconds = Field(description="seconds since the epoch")
     start_seconds: dict[StartPart, Annotated[float, Field(ge=0, le=1e9)]] = Field(
         default_factory=dict,
         description="from the process's start until it was ready, by part: imports, download of the model by the "
-        "engine itself, load of its weights, warm-up of all else; empty from an engine that does not tell",
+        "engine itself, load of its weights, warm-up of all else; empty from an engine that does not report one",
     )
     time: Seconds = Field(description="seconds since the epoch when this was taken")
     last_tick_age_seconds: Seconds = Field(description="age of the engine loop's last tick")

@@ -16,7 +16,7 @@ from paternoster_operator.metrics import OperatorMetrics
 
 PACKAGES = ("paternoster_gateway", "paternoster_operator")
 STARTERS = {"create_task", "ensure_future", "run_coroutine_threadsafe"}
-AWAITED = {("app.py", "_unless_gone"), ("program.py", "_run_once")}
+AWAITED = {("app.py", "_await_answer"), ("program.py", "_run_once")}
 """File and function that start a task and take its result before they return."""
 
 

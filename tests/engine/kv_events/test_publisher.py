@@ -20,23 +20,36 @@ EVENTS: list[CacheEvent] = [STORED, BlocksRemoved((b"a" * 16,), 1), CacheCleared
 
 
 @contextmanager
-def published(tmp_path: Path, **fields: object) -> Iterator[tuple[KVEventPublisher, "zmq.Socket[bytes]"]]:
-    """A publisher that has not begun, and a subscriber that is connected to it."""
+def opened(tmp_path: Path, **fields: object) -> Iterator[KVEventPublisher]:
+    """A publisher that has not begun."""
     sockets = {"endpoint": f"ipc://{tmp_path}/events", "replay_endpoint": f"ipc://{tmp_path}/replay"}
     config = KVEventsConfig.model_validate({"enable_kv_cache_events": True, "topic": "kv@pod", **sockets, **fields})
     publisher = KVEventPublisher(config)
-    context = zmq.Context()
-    subscriber = context.socket(zmq.SUB)
-    subscriber.setsockopt(zmq.RCVTIMEO, WAIT_MS)
-    subscriber.subscribe("kv@")
-    monitor = subscriber.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
-    subscriber.connect(publisher.endpoint)
-    assert monitor.poll(WAIT_MS)
     try:
-        yield publisher, subscriber
+        yield publisher
     finally:
         publisher.close()
-        context.destroy(linger=0)
+
+
+@contextmanager
+def published(
+    tmp_path: Path, num_groups: int = 1, **fields: object
+) -> Iterator[tuple[KVEventPublisher, "zmq.Socket[bytes]", int]]:
+    """A publisher that sends, a subscriber that it sends to, and the number of the next batch."""
+    with opened(tmp_path, **fields) as publisher, zmq.Context() as context, context.socket(zmq.SUB) as subscriber:
+        publisher.start(BLOCK_SIZE, num_groups)
+        subscriber.setsockopt(zmq.RCVTIMEO, WAIT_MS)
+        subscriber.subscribe("kv@")
+        subscriber.connect(publisher.endpoint)
+        number = 0
+        # What is sent before the subscription arrives is not for this subscriber.
+        while not subscriber.poll(20):
+            publisher.publish([CacheCleared()])
+            number += 1
+            assert number < WAIT_MS / 20
+        while int.from_bytes(subscriber.recv_multipart()[1], "big") < number - 1:
+            pass
+        yield publisher, subscriber, number
 
 
 def replay(publisher: KVEventPublisher, first: int) -> list[list[bytes]]:
@@ -53,11 +66,10 @@ def replay(publisher: KVEventPublisher, first: int) -> list[list[bytes]]:
 
 
 def test_batch_is_read_by_a_subscriber_as_it_was_published(tmp_path: Path) -> None:
-    with published(tmp_path) as (publisher, subscriber):
-        publisher.start(BLOCK_SIZE, num_groups=2)
+    with published(tmp_path, num_groups=2) as (publisher, subscriber, number):
         publisher.publish(EVENTS)
-        topic, number, payload = subscriber.recv_multipart()
-    assert (topic, number) == (b"kv@pod", bytes(8))
+        topic, sequence, payload = subscriber.recv_multipart()
+    assert (topic, sequence) == (b"kv@pod", number.to_bytes(8, "big"))
     batch = decode_batch(payload)
     assert batch.events == [
         BlockStored(
@@ -77,8 +89,7 @@ def test_batch_is_read_by_a_subscriber_as_it_was_published(tmp_path: Path) -> No
 
 
 def test_payload_is_an_array_with_maps_and_what_is_unset_is_left_out(tmp_path: Path) -> None:
-    with published(tmp_path) as (publisher, subscriber):
-        publisher.start(BLOCK_SIZE, num_groups=1)
+    with published(tmp_path) as (publisher, subscriber, _):
         publisher.publish([BlocksStored((b"a" * 16,), None, (1, 2), b"", 0), BlocksRemoved((b"a" * 16,), 0)])
         _, _, payload = subscriber.recv_multipart()
     time, events, rank = msgspec.msgpack.decode(payload)
@@ -94,19 +105,18 @@ def test_payload_is_an_array_with_maps_and_what_is_unset_is_left_out(tmp_path: P
 
 
 def test_missed_batches_are_replayed_as_far_as_they_are_kept(tmp_path: Path) -> None:
-    with published(tmp_path, buffer_steps=3) as (publisher, subscriber):
-        publisher.start(BLOCK_SIZE, num_groups=1)
+    with published(tmp_path, buffer_steps=3) as (publisher, subscriber, number):
         for _ in range(5):
             publisher.publish([CacheCleared()])
         sent = [subscriber.recv_multipart() for _ in range(5)]
-        assert [int.from_bytes(number, "big") for _, number, _ in sent] == [0, 1, 2, 3, 4]
-        assert replay(publisher, 3) == [[b"", *frames] for frames in sent[3:]]
+        assert [int.from_bytes(sequence, "big") for _, sequence, _ in sent] == [number + i for i in range(5)]
+        assert replay(publisher, number + 3) == [[b"", *frames] for frames in sent[3:]]
         assert replay(publisher, 0) == [[b"", *frames] for frames in sent[2:]]
-        assert replay(publisher, 9) == []
+        assert replay(publisher, number + 5) == []
 
 
 def test_malformed_replay_request_is_ignored(tmp_path: Path) -> None:
-    with published(tmp_path) as (publisher, _), zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+    with opened(tmp_path) as publisher, zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
         publisher.start(BLOCK_SIZE, num_groups=1)
         dealer.connect(publisher.replay_endpoint)
         for frames in ([b"x"], [b"", b"short"], [b"", bytes(8), b"more"], [bytes(1 << 20)]):
@@ -115,14 +125,16 @@ def test_malformed_replay_request_is_ignored(tmp_path: Path) -> None:
 
 
 def test_batches_beyond_the_queue_are_a_gap_in_the_numbers(tmp_path: Path) -> None:
-    with published(tmp_path, max_queue_size=2) as (publisher, subscriber):
+    with opened(tmp_path, max_queue_size=2) as publisher:
         for _ in range(4):
             publisher.publish([CacheCleared()])
         publisher.start(BLOCK_SIZE, num_groups=1)
-        numbers = [subscriber.recv_multipart()[1] for _ in range(2)]
+        while len(replay(publisher, 0)) < 2:
+            pass
         publisher.publish([CacheCleared()])
-        numbers.append(subscriber.recv_multipart()[1])
-    assert [int.from_bytes(number, "big") for number in numbers] == [0, 1, 4]
+        while len(kept := replay(publisher, 0)) < 3:
+            pass
+    assert [int.from_bytes(sequence, "big") for _, _, sequence, _ in kept] == [0, 1, 4]
 
 
 def test_endpoint_in_use_is_named(tmp_path: Path) -> None:
