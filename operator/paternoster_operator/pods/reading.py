@@ -44,7 +44,8 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
         drain_wanted=metadata.get("annotations", {}).get(labels.DRAIN) == "true",
         drained_since=_timestamp(metadata.get("annotations", {}).get(labels.SCALE_DOWN, "")),
         capacity=_flag(spec, "--max-num-seqs"),
-        queue=_flag(spec, "--max-queued-requests") or MAX_QUEUED_REQUESTS,
+        # The second is vLLM's.
+        queue=_flag(spec, "--max-queued-requests") or _flag(spec, "--max-num-queued-reqs") or MAX_QUEUED_REQUESTS,
         served_names=tuple(_flag_values(spec, "--served-model-name")),
         startup_seconds=None if restarts else _startup_seconds(metadata, ready),
         download_seconds=_download_seconds(status),

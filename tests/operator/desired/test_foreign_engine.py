@@ -69,9 +69,11 @@ def test_a_command_takes_the_place_of_the_program(resource: Resource) -> None:
 
 
 def test_the_operator_reads_the_pod_on_its_one_port(resource: Resource) -> None:
-    spec = pod_spec(resource(model=MODEL, engine={"runtime": VLLM, "maxNumSeqs": 8}), RootKeys(["a"]))
+    engine = {"runtime": VLLM, "maxNumSeqs": 8, "maxQueuedRequests": 9000}
+    spec = pod_spec(resource(model=MODEL, engine=engine), RootKeys(["a"]))
     pod = read_pod({"metadata": {"name": "a"}, "spec": spec, "status": {"podIP": "10.0.0.1"}})
     assert (pod.url, pod.admin_url, pod.capacity) == ("http://10.0.0.1:8000", "http://10.0.0.1:8000", 8)
+    assert pod.queue == 9008, "a longer queue than the default is plausible"
 
 
 @pytest.mark.parametrize("keys", [{"apiKeys": [{"name": "keys"}]}])
