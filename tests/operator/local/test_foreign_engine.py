@@ -17,12 +17,12 @@ names = ("PYTHONPATH", "PATERNOSTER_VLLM_ADMIN_KEYS", "HOME")
 print(json.dumps([sys.argv[1:], {{name: os.environ.get(name) for name in names}}]), flush=True)
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        self.send_response(200 if self.path == "/health" else 404)
+        self.send_response(200 if self.path == "/paternoster/health" else 404)
         self.end_headers()
 address = (sys.argv[sys.argv.index("--host") + 1], int(sys.argv[sys.argv.index("--port") + 1]))
 http.server.ThreadingHTTPServer(address, Handler).serve_forever()
 """
-"""As vLLM listens: with SO_REUSEADDR alone, on a port that it gets by number."""
+"""As vLLM with the plugin listens: with SO_REUSEADDR alone, on a port that it gets by number."""
 RUNTIME = {"type": "VLLM", "command": ["vllm", "serve"]}
 
 
