@@ -5,10 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.operator.api.rule_lines import rule_of
+from tests.operator.engines.refused_specs import CASES
+from tests.operator.engines.refused_specs import manifest as manifest_of_vllm
 
 from paternoster_e2e.kubectl import Document, Kubectl
 from paternoster_e2e.objects import CRD
 from paternoster_operator.api.rules import OBJECT_RULES, SPEC_RULES
+from paternoster_operator.api.runtime_rules import RUNTIME_RULES
 
 Manifest = Callable[..., Document]
 
@@ -46,8 +49,18 @@ def test_every_rule_is_in_the_cluster_and_broken_by_some_manifest(
     schema = version["schema"]["openAPIV3Schema"]
     assert rules_of(schema) == [(rule.expression, rule.message) for rule in OBJECT_RULES]
     assert rules_of(schema["properties"]["spec"]) == [(rule.expression, rule.message) for rule in SPEC_RULES]
-    said = {rule_of(line) for _, line in broken_rules}
-    assert [rule for rule in SPEC_RULES if rule not in said] == []
+    broken = {rule_of(line) for _, line in broken_rules}
+    assert [rule for rule in SPEC_RULES if rule not in broken and rule not in RUNTIME_RULES] == []
+
+
+def test_what_vllm_cannot_honour_is_refused_with_the_rules_message(kubectl: Kubectl, manifest: Manifest) -> None:
+    broken = set()
+    for name, case in CASES.items():
+        spec = manifest_of_vllm(case)["spec"]
+        found = messages_in(kubectl.refusal(manifest(**spec)))
+        assert len(found) <= 1, (name, found)
+        broken.update(found)
+    assert [rule.message for rule in RUNTIME_RULES if rule.message not in broken] == []
 
 
 def test_a_bad_field_is_refused_by_its_path(
