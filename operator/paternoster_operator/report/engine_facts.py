@@ -12,10 +12,12 @@ from paternoster_operator.engines.adapter import Capabilities, EngineKind
 
 
 def describe_engine(kind: EngineKind, version: str) -> dict[str, Any]:
-    """``status.engine``: which engine it is, and what the operator can do with it."""
+    """``status.engine``: which engine it is, and what the operator can do with it.
+
+    An empty ``version`` is written, too: the API server would add it, and each look would find a status that differs.
+    """
     able = {to_camel(field.name) for field in fields(Capabilities) if getattr(kind.capabilities, field.name)}
-    described = {"type": str(kind.type), "actuator": kind.actuator, "capabilities": sorted(able)}
-    return {**described, **({"version": version} if version else {})}
+    return {"type": str(kind.type), "version": version, "actuator": kind.actuator, "capabilities": sorted(able)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ class EngineStatus(Document):
 
     type: RuntimeType
     version: str = Field(default="", max_length=64)
-    """As all engines report it; unset where they differ or do not report it."""
+    """As all engines report it; empty where they differ or do not report it."""
     actuator: Literal["AdminAPI", "Plugin"]
     """What moves live cap and token budget."""
     capabilities: list[Annotated[str, Field(max_length=63)]] = Field(default_factory=list, max_length=16)
