@@ -42,7 +42,7 @@ class KVEventsConfig(BaseModel):
 
 
 def _parse_json(value: Any) -> Any:
-    """A flag's text as JSON; raises ``ValueError`` that says where it ends to be JSON."""
+    """A flag's text as JSON; raises ``ValueError`` that names where it is not JSON."""
     if not isinstance(value, str):
         return value
     try:
