@@ -6,3 +6,10 @@ REQUEST_ID = "X-Request-Id"
 NOT_SERVING = "X-Paternoster-Not-Serving"
 """Header of an engine's 503 while it accepts no requests at all; the value is the reason (``loading``, ``draining``,
 ``ending``, ``stopped``). A 503 without it refuses one request only, because a queue is full for example."""
+
+PROMPT_TOKENS = "X-Paternoster-Prompt-Tokens"
+"""Header of an engine's answer to a request that generates: tokens of its prompts. Streams have it, too, as their
+headers are sent with the first token."""
+
+CACHED_TOKENS = "X-Paternoster-Cached-Tokens"
+"""Beside it: how many of these were not computed, since the prefix cache had them."""

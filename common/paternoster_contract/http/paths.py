@@ -30,3 +30,6 @@ ADMIN_RESET_PREFIX_CACHE = "/admin/reset-prefix-cache"
 
 ROUTES = "/routes"
 """The operator's routing table (:class:`paternoster_contract.routing.RoutingTable`)."""
+
+TEXT_CHAINS = "/text-chains"
+"""Which text an engine has cached, as a stream without an end (:mod:`paternoster_contract.text_chains.stream`)."""
