@@ -4,6 +4,7 @@ import random
 import statistics
 from collections.abc import Sequence
 
+from paternoster_engine.bench.batching import ModeName
 from paternoster_engine.bench.requests.trace import TraceRow
 from scheduling.experiment import Context
 from scheduling.serving import percentile, serve
@@ -17,6 +18,9 @@ REQUESTS = 512
 LOAD = 0.7
 """Share of the throughput of continuous batching at which requests come in the second table."""
 BATCH_WAIT = 0.5
+"""Seconds that a dynamic batch waits for its last request."""
+BOTH: tuple[ModeName, ...] = ("static", "continuous")
+ALL: tuple[ModeName, ...] = ("static", "dynamic", "continuous")
 
 
 def static_utilisation(lengths: Sequence[int], slots: int) -> float:
@@ -41,11 +45,12 @@ def traces(context: Context) -> dict[str, list[TraceRow]]:
 def run(context: Context) -> list[Table]:
     whole: list[list[Cell]] = []
     timed: list[list[Cell]] = []
+    ample = context.machine.changed(max_num_seqs=SLOTS, num_blocks=context.plenty)
     for name, rows in traces(context).items():
         lengths = [row.output_tokens for row in rows]
         spread = statistics.pstdev(lengths) / statistics.mean(lengths)
-        for mode in ("static", "continuous"):
-            machine = context.machine.changed(max_num_seqs=SLOTS, mode=mode, num_blocks=context.plenty)
+        for mode in BOTH:
+            machine = ample.with_batching(mode)
             served = serve(machine, at_once(rows), on_end=context.progress(f"modes: {name}, {mode}", len(rows)))
             used = served.counters.generation_tokens / (SLOTS * served.sampling_steps)
             form = f"{static_utilisation(lengths, SLOTS):.3f}" if mode == "static" else "1, less the end"
@@ -54,10 +59,8 @@ def run(context: Context) -> list[Table]:
             whole.append([name, f"{spread:.2f}", mode, *row, f"{used:.3f}", form])
         rate = LOAD * served.output_tokens_per_second / statistics.mean(lengths)
         times = poisson(rate, REQUESTS / rate, seed=0)
-        for mode in ("static", "dynamic", "continuous"):
-            machine = context.machine.changed(
-                max_num_seqs=SLOTS, mode=mode, batch_wait=BATCH_WAIT, num_blocks=context.plenty
-            )
+        for mode in ALL:
+            machine = ample.with_batching(mode, BATCH_WAIT)
             served = serve(
                 machine, at_times(rows, times), on_end=context.progress(f"modes: {name}, {mode}, timed", len(times))
             )

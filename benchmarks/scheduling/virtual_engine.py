@@ -1,9 +1,10 @@
 """The engine of this project in virtual time: its own scheduler and step loop, and a runner that only takes time."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from paternoster_engine.bench.batching import ModeName, make_scheduler
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
@@ -34,6 +35,7 @@ class Machine:
     cost: StepCost
     block_copy_seconds: float
     """One block between the KV pool and host memory, in one direction."""
+    make_scheduler: Callable[[SchedulerConfig], Scheduler] = Scheduler
 
     @classmethod
     def of(cls, profile: Profile, block_copy_seconds: float) -> "Machine":
@@ -54,6 +56,10 @@ class Machine:
     def changed(self, **changes: object) -> "Machine":
         """The same machine with other settings of the scheduler."""
         return dataclasses.replace(self, config=self.config.replace(**changes))
+
+    def with_batching(self, mode: ModeName, wait: float = 0.0) -> "Machine":
+        """The same machine with requests admitted as ``mode`` says; ``wait``: seconds, of a dynamic batch."""
+        return dataclasses.replace(self, make_scheduler=lambda config: make_scheduler(mode, config, wait=wait))
 
 
 class CostedRunner(SynchronousRunner):
@@ -91,6 +97,6 @@ class VirtualEngine:
 
     def __init__(self, machine: Machine, script: Mapping[str, Sequence[int]]) -> None:
         self.clock = VirtualClock()
-        self.scheduler = Scheduler(machine.config)
+        self.scheduler = machine.make_scheduler(machine.config)
         self.runner = CostedRunner(machine, self.clock, script)
         self.engine = Engine(self.scheduler, self.runner, self.clock)

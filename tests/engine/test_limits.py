@@ -68,7 +68,6 @@ def test_every_setting_of_scheduling_reaches_the_scheduler() -> None:
     sizes = {
         "max_batched_tokens": 64, "max_model_len": 99, "num_blocks": 50, "watermark_blocks": 1, "host_blocks": 4,
         "overlap": True, "force_preempt_every": 13, "whole_prompts": False, "windows": (None, 64),
-        "mode": "dynamic", "batch_size": 3, "batch_wait": 2.5,
     }  # fmt: skip
     config = scheduler_config(args, **sizes)
     assert {name: getattr(config, name) for name in sizes} == sizes

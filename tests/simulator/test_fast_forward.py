@@ -200,6 +200,6 @@ def test_a_short_pool_preempts_and_steps_are_fast_forwarded() -> None:
 
 def test_a_scheduler_with_other_settings_takes_every_step() -> None:
     config = SchedulerConfig(
-        max_num_seqs=2, max_batched_tokens=64, max_model_len=MAX_LEN, block_size=4, num_blocks=40, mode="static"
+        max_num_seqs=2, max_batched_tokens=64, max_model_len=MAX_LEN, block_size=4, num_blocks=40, order="priority"
     )
     assert not can_fast_forward(config)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import FinishReason
 from paternoster_simulator.cost import StepCost
-from scheduling.modes import static_utilisation
+from scheduling.modes import BOTH, static_utilisation
 from scheduling.serving import Arrival, percentile, serve
 from scheduling.virtual_engine import Machine
 
@@ -31,7 +31,7 @@ def arrivals(*lengths: int) -> list[Arrival]:
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=20))
 @settings(deadline=None, max_examples=50)
 def test_static_batches_fill_the_share_of_places_that_the_closed_form_says(lengths: list[int]) -> None:
-    served = serve(machine(mode="static"), arrivals(*lengths))
+    served = serve(machine().with_batching("static"), arrivals(*lengths))
     assert served.counters.generation_tokens == sum(lengths)
     assert sum(lengths) / (4 * served.sampling_steps) == pytest.approx(static_utilisation(lengths, 4))
 
@@ -39,7 +39,7 @@ def test_static_batches_fill_the_share_of_places_that_the_closed_form_says(lengt
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=20))
 @settings(deadline=None, max_examples=50)
 def test_continuous_batching_never_takes_more_steps_than_static(lengths: list[int]) -> None:
-    steps = [serve(machine(mode=mode), arrivals(*lengths)).sampling_steps for mode in ("static", "continuous")]
+    steps = [serve(machine().with_batching(mode), arrivals(*lengths)).sampling_steps for mode in BOTH]
     assert steps[1] <= steps[0]
 
 

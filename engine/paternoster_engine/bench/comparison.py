@@ -6,19 +6,18 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast
 
 from paternoster_contract.settings.engine_args import EngineArgs
+from paternoster_engine.bench.batching import MODES, ModeName
 from paternoster_engine.bench.offline import Offline
 from paternoster_engine.bench.reports.spread import Spread
 from paternoster_engine.bench.requests.traffic import Traffic
 from paternoster_engine.bench.session import LoadSession, Pace, check_percentiles
-from paternoster_engine.core.config import ModeName
 
 Report = dict[str, Any]
 Visit = Callable[[str, str, int], Report]
 """One run: of whom, the progress bar's title, which repetition."""
-MODES = get_args(ModeName)
 RATIOS = ("output_throughput", "request_throughput", "mean_ttft_ms", "median_e2el_ms", "mean_itl_ms")
 """Keys whose ratios are reported; above 1 is better for the first two, worse for the others."""
 ENGINE_RATIOS = ("output_tokens_per_step",)
@@ -70,6 +69,8 @@ class CompareSession:
         for name in () if options.url else names:
             if name not in MODES:
                 raise ValueError(f"modes is {options.modes}: has {name!r}: must be of {', '.join(MODES)}")
+            if name != "continuous" and args.order not in (None, "fcfs"):
+                raise ValueError(f"order is {args.order!r}: must be 'fcfs' with mode {name}")
         if options.model is not None and not options.url:
             raise ValueError(f"model is {options.model}: must be left out without url; the engine's model follows `--`")
         paces = Pace.points(options)
@@ -104,7 +105,9 @@ class CompareSession:
 
         def visit(mode: str, title: str, number: int) -> Report:
             # A second pass over the same prompts must cost what the first did.
-            return offline.run(title, pace=self.pace, fresh_prompts=False, mode=mode, prefix_cache=False)[0]
+            return offline.run(
+                title, pace=self.pace, fresh_prompts=False, mode=cast(ModeName, mode), prefix_cache=False
+            )[0]
 
         return visit
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paternoster_contract.settings.engine_args import EngineArgs
+from paternoster_engine.bench.batching import ModeName, make_scheduler
 from paternoster_engine.bench.client import RequestResult
 from paternoster_engine.bench.in_process import InProcess
 from paternoster_engine.bench.progress import progress
@@ -18,7 +19,6 @@ from paternoster_engine.bench.requests.prompts import PromptSource
 from paternoster_engine.bench.requests.traffic import Traffic
 from paternoster_engine.bench.session import Pace
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.core.stats import Counters
 from paternoster_engine.engine import Engine
 
@@ -64,6 +64,7 @@ class Offline:
         live_cap: int | None = None,
         goodput: Goodput | None = None,
         fresh_prompts: bool = True,
+        mode: ModeName = "continuous",
         **changes: Any,
     ) -> tuple[dict[str, Any], list[RequestResult]]:
         """Serve the traffic once and report. ``changes`` are to the scheduler's configuration.
@@ -75,7 +76,7 @@ class Offline:
         rows = self.traffic.timed(pace.request_rate, config.max_model_len)
         first = self.num_taken if fresh_prompts else 0
         self.num_taken += len(rows)
-        in_process = self._in_process(config, live_cap)
+        in_process = self._in_process(config, live_cap, mode)
         source = workload.endless(rows) if options.duration else rows
         requests = self.traffic.requests(source, self.prompts, first)
         with progress(title, None if options.duration else len(rows), quiet=options.json) as on_result:
@@ -94,7 +95,7 @@ class Offline:
             "burstiness": options.burstiness,
             "seed": options.seed,
             **pace.settings(),
-            "mode": config.mode,
+            "mode": mode,
             "max_num_seqs": config.max_num_seqs,
             "live_cap": in_process.engine.scheduler.live_cap,
             "kv_blocks": config.num_blocks,
@@ -108,9 +109,11 @@ class Offline:
         )
         return report | engine_numbers(in_process), results
 
-    def _in_process(self, config: SchedulerConfig, live_cap: int | None = None) -> InProcess:
+    def _in_process(
+        self, config: SchedulerConfig, live_cap: int | None = None, mode: ModeName = "continuous"
+    ) -> InProcess:
         options = self.options
-        engine = Engine(Scheduler(config, live_cap), self.engine.runner)
+        engine = Engine(make_scheduler(mode, config, live_cap), self.engine.runner)
         return InProcess(
             engine, temperature=options.temperature, ignore_eos=options.ignore_eos, eos_token_ids=self.eos_token_ids
         )

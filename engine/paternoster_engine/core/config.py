@@ -1,15 +1,13 @@
 """What the scheduler is built with."""
 
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
 from paternoster_contract.settings.memory import KVCacheSettings
 from paternoster_contract.settings.scheduling import OrderName, SchedulingSettings
 from paternoster_contract.settings.tenants import TenantSettings
-
-ModeName = Literal["continuous", "dynamic", "static"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +44,6 @@ class SchedulerConfig(SchedulingSettings, KVCacheSettings, TenantSettings):
     watermark_blocks: int = Field(
         default=0, ge=0, description="blocks an admission leaves free for those that run already"
     )
-    mode: ModeName = Field(
-        default="continuous",
-        description="continuous: admit at every step; static: a batch drains whole before the next; dynamic: static, "
-        "and a batch is put off until batch_size requests wait or the oldest has waited batch_wait. For experiments",
-    )
-    batch_size: int | None = Field(
-        default=None, ge=1, description="mode dynamic: requests that make a batch; None for max_num_seqs"
-    )
-    batch_wait: float = Field(default=0.05, ge=0, description="mode dynamic: longest wait for a batch, seconds")
     whole_prompts: bool = Field(
         default=False,
         description="compute each prompt in one step and nothing after it, as models do that read a text in both "
@@ -92,8 +81,6 @@ class SchedulerConfig(SchedulingSettings, KVCacheSettings, TenantSettings):
                 f"max_batched_tokens is {self.max_batched_tokens}: must be at least {self.max_model_len}, the longest "
                 "prompt, where each is computed in one step"
             )
-        if self.mode != "continuous":
-            raise ValueError(f"mode is {self.mode!r}: must be 'continuous' where prompts are computed in one step each")
         if self.overlap or self.prefix_cache:
             raise ValueError("whole_prompts: leaves nothing to overlap or to reuse")
         return self

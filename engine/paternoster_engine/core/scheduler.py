@@ -28,9 +28,8 @@ from paternoster_engine.core.request import FinishReason, Request, RequestStatus
 from paternoster_engine.core.speculation import Speculation
 from paternoster_engine.core.stats import Counters
 from paternoster_engine.core.step_update import StepUpdate
-from paternoster_engine.core.waiting.batching import make_batching
 from paternoster_engine.core.waiting.queue_wait import QueueWait
-from paternoster_engine.core.waiting.waiting_queue import Deadlines, make_queue
+from paternoster_engine.core.waiting.waiting_queue import Deadlines, WaitingQueue, make_queue
 
 
 class Scheduler:
@@ -43,12 +42,14 @@ class Scheduler:
         *,
         token_budget: int | None = None,
         pool: BlockPool | None = None,
+        queue: WaitingQueue | None = None,
         drafter: Drafter | None = None,
         ticks_per_second: int = 1,
     ) -> None:
         """``live_cap`` and ``token_budget``: at first; None for the capacity.
 
-        ``pool``: of ``config.num_blocks`` blocks; None for a new :class:`BlockPool`. ``drafter``: proposes tokens with
+        ``pool``: of ``config.num_blocks`` blocks; None for a new :class:`BlockPool`. ``queue``: None for the one of
+        ``config.order``. ``drafter``: proposes tokens with
         ``speculative: draft``. ``ticks_per_second``: unit of the times that callers pass.
         """
         self.config = config
@@ -57,9 +58,8 @@ class Scheduler:
         self.counters = Counters()
         self.kv = KVCache(self.pool, KVGroups(config), prefix_cache=config.prefix_cache)
         self.swap = Swap(config, self.counters)
-        self._batching = make_batching(config)
         self._running: list[Request] = []
-        self._queue = make_queue(config, self._running)
+        self._queue = make_queue(config, self._running) if queue is None else queue
         self._shares = PromptShares(self._queue)
         self._validation = RequestValidation(config, self._queue)
         self._deadlines = Deadlines()
@@ -191,17 +191,16 @@ class Scheduler:
             self._finish_request(request, FinishReason.TIMEOUT)
             builder.expired.append(request)
         admitted_before = self.counters.queue_count
-        admits = self._batching.admits(len(self._running), self._queue, now)
         if self.config.force_preempt_every and self._step % self.config.force_preempt_every == 0 and self._running:
             self._preemption.force(builder)
         if self.config.prefill_first:
-            self._schedule_requests(builder, [request for request in self._running if request.prefilling], admits, now)
+            self._schedule_requests(builder, [request for request in self._running if request.prefilling], now)
             if not builder.chunks:
-                self._schedule_requests(builder, list(self._running), admits=False, now=now)
+                self._schedule_requests(builder, list(self._running), now, admits=False)
         elif self.config.pause_lower_classes:
-            self._schedule_by_class(builder, admits, now)
+            self._schedule_by_class(builder, now)
         else:
-            self._schedule_requests(builder, list(self._running), admits, now)
+            self._schedule_requests(builder, list(self._running), now)
         self.queue_wait.admit(self.counters.queue_count - admitted_before, now)
         self._speculation.extend_batch(builder)
         swaps, copies = self.swap.take_copies(), self.kv.take_copies()
@@ -292,7 +291,9 @@ class Scheduler:
             **self.counters.totals(ticks_per_second),
         }
 
-    def _schedule_requests(self, builder: BatchBuilder, requests: Sequence[Request], admits: bool, now: float) -> None:
+    def _schedule_requests(
+        self, builder: BatchBuilder, requests: Sequence[Request], now: float, *, admits: bool = True
+    ) -> None:
         """Schedule ``requests``, which run, and admit waiting ones beside them."""
         prompts = self._shares.sort_prompts(self._schedule_decodes(builder, requests))
         reserved, cut_short = 0, find_cut_short(prompts, builder.budget)
@@ -302,7 +303,7 @@ class Scheduler:
         self._schedule_prompts(builder, prompts, reserved)
         count = len(self._running)
         if admits:
-            self._admission.admit_waiting(builder, now, whole_batch=self._batching.whole_batches)
+            self._admission.admit_waiting(builder, now)
         if cut_short is not None and builder.budget:
             # A request that was to pass was not admitted, or another one was preempted. A step that admits does not
             # preempt for blocks.
@@ -366,18 +367,18 @@ class Scheduler:
                 return False
         return True
 
-    def _schedule_by_class(self, builder: BatchBuilder, admits: bool, now: float) -> None:
+    def _schedule_by_class(self, builder: BatchBuilder, now: float) -> None:
         """Schedule no request below the class of the most important prompt."""
         prompts = min((request.spec.priority for request in self._running if request.prefilling), default=math.inf)
-        builder.lowest_class = min(prompts, self._admission.next_priority()) if admits else prompts
+        builder.lowest_class = min(prompts, self._admission.next_priority())
         # A prompt of a lower class that was admitted before must not take the budget from tokens of those above it.
         first = [request for request in self._sort_by_class() if builder.serves_class(request)]
-        self._schedule_requests(builder, first, admits, now)
+        self._schedule_requests(builder, first, now)
         if builder.chunks.keys() <= {request for request in first if not request.prefilling}:
             # The next waiting request did not fit.
             builder.lowest_class = prompts
             rest = [r for r in self._sort_by_class() if builder.serves_class(r) and r not in builder.chunks]
-            self._schedule_requests(builder, rest, admits=False, now=now)
+            self._schedule_requests(builder, rest, now, admits=False)
 
     def _sort_by_class(self) -> list[Request]:
         return sorted(self._running, key=lambda request: request.spec.priority)

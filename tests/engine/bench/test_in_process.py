@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paternoster_engine.bench.batching import MODES, BatchedScheduler, make_scheduler
 from paternoster_engine.bench.client import BenchRequest, Outcome, RequestResult
 from paternoster_engine.bench.in_process import InProcess
 from paternoster_engine.core.batch import Batch, StepResult
@@ -38,8 +39,8 @@ class Clocked(SynchronousRunner):
         self.now += seconds + 1e-9
 
 
-def in_process(clocked: Clocked, config: SchedulerConfig = CONFIG, **changes) -> InProcess:
-    engine = Engine(Scheduler(config), clocked, clock=lambda: clocked.now)
+def in_process(clocked: Clocked, scheduler: Scheduler | None = None, **changes) -> InProcess:
+    engine = Engine(scheduler or Scheduler(CONFIG), clocked, clock=lambda: clocked.now)
     return InProcess(engine, clock=lambda: clocked.now, sleep=clocked.sleep, **changes)
 
 
@@ -106,9 +107,8 @@ def test_a_batch_that_is_put_off_is_waited_for_and_not_spun_on() -> None:
     clocked = Clocked()
     config = SchedulerConfig(
         max_num_seqs=4, max_batched_tokens=32, max_model_len=64, block_size=4, num_blocks=40,
-        mode="dynamic", batch_size=2, batch_wait=0.5,
     )  # fmt: skip
-    served = in_process(clocked, config)
+    served = in_process(clocked, scheduler=BatchedScheduler(config, size=2, wait=0.5))
     (result,) = served.serve([wanted(0, 4, 1)])
     assert result.outcome is Outcome.COMPLETED
     assert result.latency == pytest.approx(0.5 + STEP, abs=0.01)
@@ -122,15 +122,13 @@ def test_text_is_refused_by_name() -> None:
 
 @given(
     st.lists(st.tuples(st.integers(1, 40), st.integers(1, 20), st.floats(0, 3)), min_size=1, max_size=12),
-    st.sampled_from(["continuous", "static", "dynamic"]),
+    st.sampled_from(MODES),
 )
 def test_everyone_gets_every_token_in_every_mode(rows, mode) -> None:
-    config = SchedulerConfig(
-        max_num_seqs=4, max_batched_tokens=32, max_model_len=64, block_size=4, num_blocks=20, mode=mode, batch_wait=0.05
-    )
+    config = SchedulerConfig(max_num_seqs=4, max_batched_tokens=32, max_model_len=64, block_size=4, num_blocks=20)
     clocked = Clocked()
     requests = [wanted(i, p, o, arrival) for i, (p, o, arrival) in enumerate(sorted(rows, key=lambda row: row[2]))]
-    results = in_process(clocked, config).serve(requests)
+    results = in_process(clocked, scheduler=make_scheduler(mode, config)).serve(requests)
     assert [result.index for result in results] == list(range(len(rows)))
     for result, request in zip(results, requests, strict=True):
         assert result.outcome is Outcome.COMPLETED

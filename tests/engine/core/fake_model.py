@@ -157,8 +157,10 @@ class FakeModel(SynchronousRunner):
 class CheckedEngine:
     """A scheduler on the fake model, checked after every step."""
 
-    def __init__(self, config: SchedulerConfig, live_cap: int | None = None) -> None:
-        self.scheduler = Scheduler(config, live_cap)
+    def __init__(
+        self, config: SchedulerConfig, live_cap: int | None = None, *, scheduler: Scheduler | None = None
+    ) -> None:
+        self.scheduler = Scheduler(config, live_cap) if scheduler is None else scheduler
         self.model = FakeModel(config.block_size, config.windows)
         self.now = 0.0
         self.outputs: list[StepOutput] = []

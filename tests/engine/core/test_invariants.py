@@ -175,27 +175,6 @@ def test_i14_the_cap_stays_within_capacity() -> None:
     assert engine.scheduler.live_cap == 8
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(1, 20), min_size=1, max_size=12), st.integers(1, 5))
-def test_i17_a_static_batch_drains_whole(outputs: list[int], seqs: int) -> None:
-    engine = CheckedEngine(
-        SchedulerConfig(
-            max_num_seqs=seqs, max_batched_tokens=64, max_model_len=MAX_LEN, block_size=4, num_blocks=500, mode="static"
-        )
-    )
-    for output in outputs:
-        engine.add([1, 2, 3], output)
-    members: set[str] = set()
-    while engine.scheduler.has_work:
-        before = {request.request_id for request in engine.scheduler.running}
-        batch = engine.step()
-        now = {item.request.request_id for item in batch.scheduled}
-        if before:
-            assert now <= members, "somebody was admitted while the batch ran"
-        else:
-            members = now
-
-
 def test_queue_is_bounded() -> None:
     engine = CheckedEngine(
         SchedulerConfig(

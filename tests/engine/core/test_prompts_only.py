@@ -168,7 +168,6 @@ def test_what_ended_meanwhile_gets_no_vector():
     ("changes", "said"),
     [
         ({"max_batched_tokens": MAX_LEN - 1}, "must be at least 24, the longest prompt"),
-        ({"mode": "static"}, "mode is 'static': must be 'continuous'"),
         ({"overlap": True}, "nothing to overlap"),
         ({"prefix_cache": True}, "or to reuse"),
     ],

@@ -167,9 +167,8 @@ def test_some_answers_end_and_some_are_cut(transformers_beams: Callable[[Search]
         ({"num_blocks": 18, "max_num_seqs": 24, "preemption": "swap", "host_blocks": 40, "prefix_cache": True}, True),
         ({"force_preempt_every": 5, "prefix_cache": True}, True),
         ({"num_blocks": 24, "max_num_seqs": 24, "admission": "no-evict"}, False),
-        ({"mode": "static", "max_num_seqs": 9}, False),
     ],
-    ids=["small-chunks", "recompute", "swap", "forced", "no-evict", "static"],
+    ids=["small-chunks", "recompute", "swap", "forced", "no-evict"],
 )
 def test_beside_others_and_preempted(
     engine: Any,

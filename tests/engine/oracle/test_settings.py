@@ -20,7 +20,6 @@ from paternoster_engine.core.sampling_params import SamplingParams
 pytestmark = pytest.mark.timeout(900)
 
 POLICIES = {
-    "mode": ("continuous", "dynamic", "static"),
     "admission": ("greedy", "no-evict"),
     "victim": ("least-computed", "priority"),
     "order": ("fcfs", "priority", "fair-share"),
@@ -56,9 +55,7 @@ def test_any_settings(
     # Where both may be: half of those that go by class.
     pauses = chosen["order"] == "priority" and not chosen["prefill_first"] and chosen["prefix_cache"]
     host_blocks = 0 if chosen["preemption"] == "recompute" else 64
-    scheduler = engine.scheduler(
-        num_blocks=NUM_BLOCKS, host_blocks=host_blocks, batch_size=4, pause_lower_classes=pauses, **settings
-    )
+    scheduler = engine.scheduler(num_blocks=NUM_BLOCKS, host_blocks=host_blocks, pause_lower_classes=pauses, **settings)
     requests = [request for i in CHOSEN for request in _choices(i, prompts[i], chosen["n"])]
     engine.play(scheduler, requests)
     counters = scheduler.counters

@@ -118,9 +118,7 @@ class Calibration:
     """Measures one engine. Not to be used while the engine serves."""
 
     def __init__(self, engine: Engine, *, seed: int = 0, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.config = engine.scheduler.config.replace(
-            prefix_cache=False, mode="continuous", order="fcfs", overlap=False
-        )
+        self.config = engine.scheduler.config.replace(prefix_cache=False, order="fcfs", overlap=False)
         self.cells = design(self.config)
         self._gauge = Gauge(engine.runner)
         self._clock = clock

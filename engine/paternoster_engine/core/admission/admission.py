@@ -56,8 +56,8 @@ class Admission:
         """The ``priority`` of the request that would be admitted first; infinite when none waits."""
         return next((request.spec.priority for request in self._queue.candidates()), math.inf)
 
-    def admit_waiting(self, builder: BatchBuilder, now: float, *, whole_batch: bool = False) -> None:
-        """Admit in the queue's order until one does not fit. A ``whole_batch`` may need several steps for its prompts.
+    def admit_waiting(self, builder: BatchBuilder, now: float) -> None:
+        """Admit in the queue's order until one does not fit.
 
         Where running prompts take up the budget, it ends with the last one that passes them. A step that preempted for
         want of blocks admits no request; one that preempts for priority or a tenant's share, none after that.
@@ -68,18 +68,15 @@ class Admission:
         if self._shares_slots and self._slots.num_free <= 0 and self._running:
             self._admit_for_share(builder, now)
             return
-        # A whole batch cannot wait for one of its own members.
-        await_prefix = self._await_prefix and not whole_batch
         waits = 0
         num_before = len(self._running)
         forked = kept_back = False
         full_tenants: set[str] = set()
         for request in self._queue.candidates():
-            if not whole_batch:
-                if not builder.has_room(request) or builder.passing == set():
-                    return
-                if not builder.serves_class(request):
-                    continue
+            if not builder.has_room(request) or builder.passing == set():
+                return
+            if not builder.serves_class(request):
+                continue
             # A request that waits for unreserved slots is not overtaken by others that need these.
             kept_back = kept_back or self._slots.only_reserved_left(request)
             if kept_back and request.spec.priority >= 0:
@@ -95,7 +92,7 @@ class Admission:
                 return
             prefix = self._kv.find_prefix(request)
             fork = Fork.find(request, self._kv.num_tokens(prefix), self._kv)
-            if await_prefix and self._waits_for_prefix(request, prefix, fork):
+            if self._await_prefix and self._waits_for_prefix(request, prefix, fork):
                 self._counters.prefix_waits += 1
                 self.num_deferred += 1
                 waits += 1

@@ -38,7 +38,6 @@ def test_i18_nobody_is_ever_preempted() -> None:
             num_blocks=-(-MAX_LEN // size) + rng.randint(0, 24 // size),
             admission="no-evict",
             order=rng.choice(["fcfs", "fair-share"]),
-            mode=rng.choice(["continuous", "continuous", "continuous", "static"]),
             prefill_first=rng.random() < 0.3,
             prefix_cache=rng.random() < 0.3,
         )
@@ -71,27 +70,6 @@ def test_no_evict_is_exact_to_the_block() -> None:
     assert _admitted_at_once([39, 9], 39) == 2
     assert _admitted_at_once([20, 20], 40) == 2
     assert _admitted_at_once([20, 20], 39) == 1
-
-
-def test_no_evict_counts_on_nobody_whom_the_budget_does_not_reach() -> None:
-    """The third of a static batch gets no token until one of the two before it has ended, and keeps its blocks."""
-    engine = CheckedEngine(
-        SchedulerConfig(
-            max_num_seqs=3,
-            max_batched_tokens=2,
-            max_model_len=49,
-            block_size=1,
-            num_blocks=50,
-            admission="no-evict",
-            mode="static",
-            prefix_cache=False,
-        )
-    )
-    requests = [engine.add([1] * prompt, output) for prompt, output in ((1, 24), (1, 24), (10, 2))]
-    engine.step()
-    assert requests[2].first_scheduled is None
-    engine.run()
-    assert engine.scheduler.counters.preemptions == 0
 
 
 def test_greedy_admits_more_and_pays_with_preemptions() -> None:

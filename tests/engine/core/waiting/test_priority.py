@@ -146,13 +146,11 @@ def test_lower_classes_pause_while_a_prompt_above_them_is_computed() -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(arrivals, st.integers(15, 40), st.sampled_from([4, 8, 40]), st.sampled_from(["continuous", "static"]))
-def test_no_step_mixes_a_prompt_with_a_class_below_it(
-    traffic: list[Arrival], num_blocks: int, budget: int, mode: str
-) -> None:
+@given(arrivals, st.integers(15, 40), st.sampled_from([4, 8, 40]))
+def test_no_step_mixes_a_prompt_with_a_class_below_it(traffic: list[Arrival], num_blocks: int, budget: int) -> None:
     engine = CheckedEngine(
         config(
-            max_num_seqs=4, num_blocks=num_blocks, max_batched_tokens=budget, mode=mode, pause_lower_classes=True,
+            max_num_seqs=4, num_blocks=num_blocks, max_batched_tokens=budget, pause_lower_classes=True,
             prefix_cache=False,
         )
     )  # fmt: skip

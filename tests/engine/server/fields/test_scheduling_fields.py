@@ -118,12 +118,6 @@ async def test_a_tenant_over_its_part_of_the_queue_gets_429(serve: Any) -> None:
         assert not await server.loop.call(lambda: server.loop.engine.scheduler.has_work)
 
 
-async def test_a_batch_that_is_put_off_is_made_in_time(serve: Any) -> None:
-    async with serve("one two", mode="dynamic", batch_size=4, batch_wait=0.05) as server:
-        answers = [server.client.post("/v1/completions", json={"prompt": "a"}) for _ in range(2)]
-        assert {answer.status_code for answer in await asyncio.gather(*answers)} == {200}
-
-
 @pytest.mark.parametrize(
     ("change", "param", "text"),
     [
