@@ -192,9 +192,9 @@ def test_replicas_belong_to_the_autoscaler(helm: Any) -> None:
 
 @pytest.mark.parametrize("seconds", [0, 300, 7200, 1_000_000])
 def test_a_pod_lives_longer_than_its_drain(helm: Any, seconds: int) -> None:
-    documents = helm.render({"gateway": {"drainTimeoutSeconds": seconds, "farewellSeconds": 7}})
+    documents = helm.render({"gateway": {"drainTimeoutSeconds": seconds, "shutdownDelaySeconds": 7}})
     pod = only(documents, "Deployment", "fleet-paternoster-gateway")["spec"]["template"]["spec"]
-    assert "--farewell-seconds=7" in pod["containers"][0]["args"]
+    assert "--shutdown-delay-seconds=7" in pod["containers"][0]["args"]
     assert f"--drain-timeout={seconds}" in pod["containers"][0]["args"]
     assert pod["terminationGracePeriodSeconds"] == seconds + 7 + 15
 

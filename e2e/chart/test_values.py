@@ -35,6 +35,11 @@ def test_an_http_route_needs_a_gateway_to_attach_to(helm: Any) -> None:
     assert "gateway.httpRoute.parentRefs" in helm.refusal({"gateway": {"httpRoute": {"enabled": True}}})
 
 
+def test_renamed_value_is_refused_with_its_new_name(helm: Any) -> None:
+    refusal = helm.refusal({"gateway": {"farewellSeconds": 7}})
+    assert "gateway.farewellSeconds was renamed: use gateway.shutdownDelaySeconds" in refusal
+
+
 def test_namespaces_to_watch_need_the_namespaced_scope(helm: Any) -> None:
     assert "rbac.scope=namespaced" in helm.refusal({"watchNamespaces": ["red"]})
 

@@ -18,7 +18,7 @@ def gateway(kubectl: Kubectl) -> Iterator[str]:
             values = (
                 "operator.replicas=1",
                 "gateway.replicas=1",
-                "gateway.farewellSeconds=2",
+                "gateway.shutdownDelaySeconds=2",
                 "operator.extraArgs={--resync-seconds=15}",
             )
             install(kubectl, *values)

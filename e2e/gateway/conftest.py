@@ -24,7 +24,7 @@ def queued() -> int:
 @pytest.fixture(scope="package")
 def gateway(kubectl: Kubectl, page: str) -> Iterator[str]:
     """URL of a gateway that pages of one origin may call."""
-    values = ("operator.replicas=1", "gateway.replicas=1", "gateway.farewellSeconds=2")
+    values = ("operator.replicas=1", "gateway.replicas=1", "gateway.shutdownDelaySeconds=2")
     with installed(kubectl, *values, f"gateway.allowedOrigins={{{page}}}") as url:
         yield url
 

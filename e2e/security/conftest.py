@@ -11,7 +11,7 @@ from paternoster_e2e.teams import Teams
 
 @pytest.fixture(scope="module")
 def gateway(kubectl: Kubectl) -> Iterator[str]:
-    with installed(kubectl, "gateway.replicas=1", "gateway.farewellSeconds=2", "operator.replicas=1") as url:
+    with installed(kubectl, "gateway.replicas=1", "gateway.shutdownDelaySeconds=2", "operator.replicas=1") as url:
         yield url
 
 

@@ -149,7 +149,9 @@ def test_a_gateway(tmp_path: Path) -> None:
         return "listening on" in said and answers(said.split()[-1] + "/ready")
 
     terminate_at_every_moment(
-        lambda: FirstProcess(tmp_path / "log", "gateway", f"--routes={table}", "--port=0", "--farewell-seconds=0.5"),
+        lambda: FirstProcess(
+            tmp_path / "log", "gateway", f"--routes={table}", "--port=0", "--shutdown-delay-seconds=0.5"
+        ),
         ready,
     )
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from paternoster_contract.flags import flag_errors
+from paternoster_contract.flags import RemovedFlag, flag_errors
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.http.origins import origins
 
@@ -64,12 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls-key", type=Path, metavar="FILE", help="its key in PEM")
     parser.add_argument("--tls-port", type=int, default=8443, help="port for HTTPS (default: %(default)s)")
     parser.add_argument(
-        "--farewell-seconds",
+        "--shutdown-delay-seconds",
         type=float,
         default=0,
         help="seconds for which it answers on after SIGTERM, closing each connection, before it stops listening "
         "(default: %(default)s)",
     )
+    parser.add_argument("--farewell-seconds", action=RemovedFlag, instead="was renamed: use --shutdown-delay-seconds")
     parser.add_argument(
         "--drain-timeout",
         type=int,
@@ -130,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
         access_log=write_line if args.access_log == "json" else None,
     )
     server = Server(
-        app, limits, shutdown, grace_seconds=args.farewell_seconds, drain_seconds=args.drain_timeout, tls=tls
+        app, limits, shutdown, grace_seconds=args.shutdown_delay_seconds, drain_seconds=args.drain_timeout, tls=tls
     )
     host, port = listener.getsockname()[:2] if args.fd is not None else (args.host, listener.getsockname()[1])
     print(f"listening on http://{host}:{port}", flush=True)

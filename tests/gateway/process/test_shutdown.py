@@ -14,13 +14,15 @@ import pytest
 from aiohttp import web
 from tests.gateway.fakes import Door, FakeEngine
 
-FAREWELL_SECONDS = 1.5
+from paternoster_contract.cli.command import main
+
+SHUTDOWN_DELAY_SECONDS = 1.5
 
 
 @pytest.fixture
 def process(table: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     command = [Path(sys.executable).with_name("paternoster"), "gateway", f"--routes={table}", "--port=0"]
-    process = subprocess.Popen([*command, f"--farewell-seconds={FAREWELL_SECONDS}"], stdout=subprocess.PIPE)
+    process = subprocess.Popen([*command, f"--shutdown-delay-seconds={SHUTDOWN_DELAY_SECONDS}"], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
         line = process.stdout.readline().decode()
@@ -81,7 +83,7 @@ async def test_a_stream_outlives_the_grace_period(
             assert answer.status == 200
             assert await answer.content.readline() == b"data: first\n"
             process.send_signal(signal.SIGTERM)
-            await asyncio.sleep(2 * FAREWELL_SECONDS)
+            await asyncio.sleep(2 * SHUTDOWN_DELAY_SECONDS)
             pause.set()
             assert (await answer.content.read()).endswith(b"data: last\n\n")
         # The connection was promised to live: a request sent on it at once is answered, as its last.
@@ -110,3 +112,9 @@ async def _status(session: aiohttp.ClientSession, url: str, has: str = "") -> in
             return answer.status if has in await answer.text() else 0
     except aiohttp.ClientConnectionError:
         return 0
+
+
+def test_renamed_flag_is_refused_with_its_new_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["gateway", "--routes", "table.json", "--farewell-seconds", "3"])
+    assert "--farewell-seconds was renamed: use --shutdown-delay-seconds" in capsys.readouterr().err
