@@ -111,8 +111,8 @@ class TokenBudget(Document):
     """The budget loop: how many tokens a step of each engine may hold, steered from what a step takes."""
 
     mode: ConcurrencyMode | None = None
-    """Fixed keeps engine.maxBatchedTokens; Auto steers below it; Advisory computes and records; concurrency.mode when
-    unset."""
+    """Fixed keeps engine.maxBatchedTokens; Auto steers below it; Advisory computes and records. When unset
+    concurrency.mode, and Auto where that is unset, too."""
     min: Positive | None = None
     """Lowest token budget; 128 when unset, or what engine.maxBatchedTokens or concurrency.min say where that is less or
     more."""
@@ -121,8 +121,8 @@ class TokenBudget(Document):
 class Concurrency(Document):
     """The cap loop: how many sequences each engine may run at once, steered from preemptions."""
 
-    mode: ConcurrencyMode = ConcurrencyMode.FIXED
-    """Fixed keeps initial; Auto steers; Advisory computes and records."""
+    mode: ConcurrencyMode | None = None
+    """Fixed keeps initial; Auto steers; Advisory keeps initial, and records what Auto would do; Advisory when unset."""
     objective: ConcurrencyObjective = ConcurrencyObjective.GOODPUT
     """What too many preemptions are judged by. Goodput lowers the cap only where they make tokens late, and never below
     what fills the KV pool on average. PreemptionRate lowers it until few enough requests are preempted, at whatever

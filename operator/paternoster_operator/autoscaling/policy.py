@@ -59,6 +59,8 @@ class CapPolicy:
     minimum: int
     maximum: int
     initial: int
+    held: int | None
+    """The cap that is kept, whatever is advised; None where the loop steers, and where a pause keeps what there is."""
     preemption_target: float
     window_seconds: float
     cooldown_seconds: float
@@ -142,12 +144,15 @@ class ScalingPolicy:
 
 def _cap(concurrency: Concurrency, capacity: int) -> CapPolicy:
     maximum = concurrency.max if concurrency.max is not None else capacity
+    initial = concurrency.initial if concurrency.initial is not None else maximum
+    mode = concurrency.mode or ConcurrencyMode.ADVISORY
     return CapPolicy(
-        mode=concurrency.mode,
+        mode=mode,
         objective=concurrency.objective,
         minimum=concurrency.min,
         maximum=maximum,
-        initial=concurrency.initial if concurrency.initial is not None else maximum,
+        initial=initial,
+        held=None if mode is ConcurrencyMode.AUTO else initial,
         preemption_target=concurrency.preemption_target_per_thousand / 1000,
         window_seconds=concurrency.window_seconds,
         cooldown_seconds=concurrency.cooldown_seconds,
@@ -161,7 +166,7 @@ def _cap(concurrency: Concurrency, capacity: int) -> CapPolicy:
 def _token_budget(concurrency: Concurrency) -> BudgetPolicy:
     budget = concurrency.token_budget
     minimum = budget.min if budget.min is not None else max(DEFAULT_TUNING.min_token_budget, concurrency.min)
-    return BudgetPolicy(mode=budget.mode or concurrency.mode, minimum=minimum)
+    return BudgetPolicy(mode=budget.mode or concurrency.mode or ConcurrencyMode.AUTO, minimum=minimum)
 
 
 def _slo(slo: Slo) -> SloPolicy | None:

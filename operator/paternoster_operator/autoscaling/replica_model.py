@@ -17,7 +17,6 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
-from paternoster_operator.api.v1alpha1 import ConcurrencyMode
 from paternoster_operator.autoscaling.policy import CapPolicy, ScalingPolicy, SloPolicy
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.step_model import StepModel
@@ -136,8 +135,7 @@ def replica_capacity(policy: ScalingPolicy, model: ReplicaModel) -> Capacity:
     Independent of the live cap and token budget, so that cutting either never looks like new demand.
     """
     cap = policy.cap
-    top = cap.initial if cap.mode is ConcurrencyMode.FIXED else cap.maximum
-    bounds = [Capacity(top, "max_num_seqs")]
+    bounds = [Capacity(cap.maximum if cap.held is None else cap.held, "max_num_seqs")]
     if (room := kv_room(cap, model)) is not None:
         bounds.append(Capacity(room, "KV"))
     if (room := itl_room(policy.slo, model)) is not None:

@@ -236,8 +236,13 @@ def _limited(decision: LoopDecision | None) -> Condition | None:
 
 
 def _concurrency_stable(spec: LLMDeploymentSpec, decision: LoopDecision | None) -> Condition:
-    if spec.concurrency.mode is ConcurrencyMode.FIXED or decision is None:
-        return Condition("ConcurrencyStable", "True", "Disabled", "spec.concurrency.mode is Fixed")
+    mode = spec.concurrency.mode or ConcurrencyMode.ADVISORY
+    if spec.paused:
+        return Condition("ConcurrencyStable", "True", "Paused", "spec.paused is true")
+    if mode is not ConcurrencyMode.AUTO or decision is None:
+        # The same words throughout: what is only advised is no reason to write a status at every look.
+        reason = "Advisory" if mode is ConcurrencyMode.ADVISORY else "Disabled"
+        return Condition("ConcurrencyStable", "True", reason, f"spec.concurrency.mode is {mode}")
     status, reason = _CAP_STATES.get(decision.reason, ("True", "OnTarget"))
     return Condition("ConcurrencyStable", "True" if status == "True" else "False", reason, decision.message)
 

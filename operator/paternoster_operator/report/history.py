@@ -28,10 +28,14 @@ class History:
 
 
 def is_new(made: LoopDecision, last: Mapping[str, Any] | None) -> bool:
-    """A change always is; holding when its reason begins, and advice when it differs from the last."""
+    """A change always is; holding when its reason begins, and advice when it turns, goes further or has another reason.
+
+    So advice that follows the traffic back and forth is not recorded at every look.
+    """
     if last is None or (made.applied and made.action != "Hold"):
         return True
     if made.action == "Hold":
         return bool(last["action"] != "Hold" or last["reason"] != made.reason.value)
-    advice = (made.action, made.target, made.reason.value, False)
-    return advice != (last["action"], last["to"], last["reason"], last["applied"])
+    if (made.action, made.reason.value, False) != (last["action"], last["reason"], last["applied"]):
+        return True
+    return bool(made.target > last["to"] if made.action == "Up" else made.target < last["to"])

@@ -247,8 +247,32 @@ def test_advisory_says_and_does_nothing() -> None:
     assert (decision.state.replicas, decision.state.live_cap) == (2, 48)
 
 
+def test_an_advised_cap_is_the_initial_one_and_that_of_a_paused_fleet_stays() -> None:
+    """Engines that have another cap get it again; a pause lets nothing move, and goes on from there."""
+    few = {"objective": "PreemptionRate", "initial": 32}
+    storm = seen(running=32, waiting=90, finished=50, preempted=30, peak_running=16)
+    advised = decide(policy(concurrency=few), storm, law_state(replicas=2, live_cap=16), 0.0)
+    assert advised.live_cap is not None
+    assert (advised.live_cap.current, advised.live_cap.applied, advised.state.live_cap) == (32, False, 32)
+    assert advised.live_cap.target < 32, "what would be done is told"
+    paused = decide(policy(paused=True, concurrency={**few, "mode": "Auto"}), storm, law_state(2, live_cap=16), 0.0)
+    assert paused.live_cap is not None
+    assert (paused.live_cap.current, paused.live_cap.applied, paused.state.live_cap) == (16, False, 16)
+
+
+def test_advice_asks_for_no_replica() -> None:
+    floor = policy(concurrency={"initial": 4, "min": 4, "objective": "PreemptionRate"})
+    storm = seen(running=4, finished=50, preempted=10, peak_running=4)
+    decision = decide(floor, storm, law_state(replicas=2, live_cap=4), 0.0)
+    assert decision.live_cap is not None
+    assert decision.live_cap.reason is Reason.AT_FLOOR
+    assert decision.state.replicas == 2
+
+
 def test_external_and_fixed_follow_the_spec() -> None:
-    external = policy(replicas=7, autoscaling={"mode": "External", "maxReplicas": 9}, concurrency={"initial": 9})
+    external = policy(
+        replicas=7, autoscaling={"mode": "External", "maxReplicas": 9}, concurrency={"mode": "Fixed", "initial": 9}
+    )
     decision = decide(external, seen(running=96, waiting=900), law_state(2, 48, since=0.0), 0.0)
     assert decision.replicas is None
     assert decision.live_cap is None

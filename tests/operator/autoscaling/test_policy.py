@@ -2,6 +2,9 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
+
+import pytest
 
 from paternoster_operator.api.v1alpha1 import AutoscalingMode, ConcurrencyMode, LLMDeployment
 from paternoster_operator.autoscaling.policy import ScalingPolicy, SloPolicy
@@ -46,5 +49,24 @@ def test_what_is_paused_is_advised_only(resource: Resource) -> None:
     policy = ScalingPolicy.from_spec(spec)
     assert policy.replicas is not None
     assert (policy.replicas.mode, policy.cap.mode) == (AutoscalingMode.ADVISORY, ConcurrencyMode.ADVISORY)
-    fixed = ScalingPolicy.from_spec(resource(paused=True).spec)
+    assert policy.cap.held is None, "what was steered stays where it is"
+    fixed = ScalingPolicy.from_spec(resource(paused=True, concurrency={"mode": "Fixed"}).spec)
     assert (fixed.replicas, fixed.cap.mode) == (None, ConcurrencyMode.FIXED)
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "cap", "budget"),
+    [
+        ({}, ConcurrencyMode.ADVISORY, ConcurrencyMode.AUTO),
+        ({"mode": "Fixed"}, ConcurrencyMode.FIXED, ConcurrencyMode.FIXED),
+        ({"mode": "Advisory"}, ConcurrencyMode.ADVISORY, ConcurrencyMode.ADVISORY),
+        ({"mode": "Auto"}, ConcurrencyMode.AUTO, ConcurrencyMode.AUTO),
+        ({"tokenBudget": {"mode": "Fixed"}}, ConcurrencyMode.ADVISORY, ConcurrencyMode.FIXED),
+        ({"mode": "Fixed", "tokenBudget": {"mode": "Auto"}}, ConcurrencyMode.FIXED, ConcurrencyMode.AUTO),
+    ],
+)
+def test_a_mode_that_is_unset_is_advisory_for_the_cap_and_auto_for_the_budget(
+    resource: Resource, concurrency: dict[str, Any], cap: ConcurrencyMode, budget: ConcurrencyMode
+) -> None:
+    policy = ScalingPolicy.from_spec(resource(concurrency=concurrency).spec)
+    assert (policy.cap.mode, policy.budget.mode) == (cap, budget)

@@ -117,7 +117,7 @@ async def test_advice_is_told_and_counted_once(world: TimedWorld, document: Docu
 
 
 async def test_holding_is_counted_when_it_begins(world: TimedWorld, document: Document) -> None:
-    world.cluster.resource = document(autoscaling={"maxReplicas": 4})
+    world.cluster.resource = document(autoscaling={"maxReplicas": 4}, concurrency={"mode": "Fixed"})
     for _ in range(4):
         await world.look(after=20)
     counted = world.sample("decisions_total", loop="Replicas", action="Hold", reason="InsufficientData")

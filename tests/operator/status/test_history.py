@@ -41,6 +41,7 @@ def test_the_same_advice_is_told_once() -> None:
     assert history.add(decision(advice), NOW)
     assert not history.add(decision(advice), NOW)
     assert history.add(decision(word(4, Reason.DEMAND_ABOVE_TARGET, applied=False)), NOW)
+    assert not history.add(decision(advice), NOW), "it goes no further than what was told"
     assert history.add(decision(word(4, Reason.DEMAND_ABOVE_TARGET)), NOW), "now it acts"
     assert history.add(decision(advice), NOW), "what acted last is no advice"
 

@@ -197,6 +197,20 @@ def test_a_fleet_without_replicas_is_ready_and_one_that_wakes_is_not(resource: R
     assert next(c["reason"] for c in waking["conditions"] if c["type"] == "Reconciling") == "Activating"
 
 
+def test_advice_on_the_cap_is_no_change_of_its_condition(resource: Resource) -> None:
+    """Or the status would be written at every look, for as long as the advice changes with the traffic."""
+    settled, told = Observed(deployment(2), (pod("a"), pod("b"))), []
+    for preempted in (8, 9):
+        message = f"{preempted} of 40 requests preempted"
+        cut = LoopDecision(LIVE_CAP, 16, 12, 12, Reason.PREEMPTION_ABOVE_TARGET, message, applied=False)
+        status = status_of(resource(), settled, made=decided(2, cut))
+        told += [c for c in status["conditions"] if c["type"] == "ConcurrencyStable"]
+    assert told[0] == told[1]
+    assert (told[0]["status"], told[0]["reason"], told[0]["message"]) == (
+        "True", "Advisory", "spec.concurrency.mode is Advisory",
+    )  # fmt: skip
+
+
 def test_limits_are_a_condition(resource: Resource) -> None:
     word = LoopDecision("Replicas", 2, 2, 5, Reason.MAX_REPLICAS, "as many as allowed", (Reason.MAX_REPLICAS,))
     settled = Observed(deployment(2), (pod("a"), pod("b")))

@@ -65,8 +65,10 @@ class LiveCapLoop:
     ) -> tuple[LoopDecision | None, LiveCapState]:
         """The decision, None while the loop is off or not due."""
         loop, state = self.policy.cap, states.find(LiveCapState)
+        if loop.held is not None:
+            state = replace(state, target=loop.held)
         if loop.mode is ConcurrencyMode.FIXED:
-            return None, replace(state, target=loop.initial, needs_replica=False)
+            return None, replace(state, needs_replica=False)
         bounded = min(max(state.target, loop.minimum), loop.maximum)
         if bounded == state.target and state.is_early(now, self.period):
             return None, state
@@ -77,14 +79,15 @@ class LiveCapLoop:
         if found.target == bounded != state.target:
             allowed = f"the manifest allows {loop.minimum} to {loop.maximum}"
             found = replace(found, reason=Reason.BOUNDS_CHANGED, message=allowed)
+        applied = loop.mode is ConcurrencyMode.AUTO
         too_many = signals.preemption_rate > self.tuning.replica_preemption_rate
         decision = found.decide(
             self.name,
             "live cap",
             state.target,
             inputs=_inputs(loop, signals),
-            applied=loop.mode is ConcurrencyMode.AUTO,
-            needs_replica=found.reason is Reason.AT_FLOOR and too_many,
+            applied=applied,
+            needs_replica=applied and found.reason is Reason.AT_FLOOR and too_many,
         )
         cut = now if decision.applied and found.target < state.target else state.cut
         return decision, replace(state.after(decision, now, self.period), cut=cut)
