@@ -15,6 +15,8 @@ class Kind(StrEnum):
     """For monitoring. On an engine's API port as :attr:`API`; on its admin port and the gateway without a key."""
     PROBE = "probe"
     """Without a key: kubelets and load balancers have none."""
+    GATEWAY = "gateway"
+    """For gateways, with the key that opens an engine's API, on that port alone."""
     ADMIN = "admin"
     """For the operator, with a key of the admin API."""
 
@@ -48,7 +50,7 @@ class Route:
     @property
     def on_admin_port(self) -> bool:
         """Of an engine."""
-        return self.kind is not Kind.API
+        return self.kind not in (Kind.API, Kind.GATEWAY)
 
 
 def _api(method: str, path: str, serves: str, gateway: AtGateway = AtGateway.FORWARDS) -> Route:
@@ -84,6 +86,7 @@ ROUTES = (
     _own(paths.VERSION, Kind.PROBE, "the version of the program", AtGateway.NONE),
     _own(paths.STATS, Kind.NUMBERS, "its numbers in one JSON document"),
     _own(paths.METRICS, Kind.NUMBERS, "its numbers for Prometheus"),
+    _own(paths.TEXT_CHAINS, Kind.GATEWAY, "which text is cached, as a stream of changes", AtGateway.NONE),
     _admin("GET", paths.ADMIN_CONFIG, "the live settings"),
     _admin("PATCH", paths.ADMIN_CONFIG, "changes live settings; acts on the next step"),
     _admin("POST", paths.ADMIN_DRAIN, "admits no more; what runs is finished"),

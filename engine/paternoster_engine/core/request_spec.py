@@ -1,9 +1,11 @@
 """What a client asked for one prompt; nothing of it changes while the request is served."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paternoster_engine.core.config import TenantLimits
 from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_engine.core.text_piece import TextPiece
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,5 +29,7 @@ class RequestSpec:
     """Prefix-cache blocks are found by requests of the same scope alone; empty, or a digest of 16 bytes."""
     deadline: float | None = None
     """Time after which the request is no longer worth a prefill."""
+    text_pieces: Sequence[TextPiece] = ()
+    """Of the text that the prompt was made from, in order; empty where none are reported for it."""
     second_text: int | None = None
     """Index of the token at which the second of two compared texts begins; None for one text."""

@@ -187,6 +187,10 @@ class Tokenizer:
         """The bytes a token stands for; empty outside the vocabulary."""
         return self._bytes[token_id]
 
+    def byte_lengths(self, ids: Iterable[int]) -> list[int]:
+        """Bytes that each token stands for."""
+        return list(map(len, map(self._bytes.__getitem__, ids)))
+
     def special_token_id(self, text: str) -> int | None:
         """Of the special token that is spelled so, None where there is none."""
         token_id: int | None = self._backend.token_to_id(text)

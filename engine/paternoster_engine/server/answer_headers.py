@@ -5,6 +5,8 @@ from contextvars import ContextVar
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from paternoster_contract.http.headers import CACHED_TOKENS, PROMPT_TOKENS
+
 TOOL_TEMPLATE = "X-Paternoster-Tool-Template"
 """``built-in`` where :mod:`paternoster_engine.chat.tool_prompt` wrote the tools of the prompt."""
 
@@ -17,6 +19,12 @@ def set_answer_header(name: str, value: str) -> None:
     headers = _headers.get()
     if headers is not None:
         headers[name] = value
+
+
+def set_prompt_headers(prompt_tokens: int, cached_tokens: int) -> None:
+    """Report how much of the prompts the prefix cache had, which is known with the first token."""
+    set_answer_header(PROMPT_TOKENS, str(prompt_tokens))
+    set_answer_header(CACHED_TOKENS, str(cached_tokens))
 
 
 class AnswerHeaders:

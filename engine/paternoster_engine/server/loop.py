@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar, cast
 from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.kv.cache_events import CacheEvent
 from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.text_piece import TextPiece
 from paternoster_engine.engine import Engine
 
 log = logging.getLogger(__name__)
@@ -20,6 +21,8 @@ A = TypeVar("A")
 T = TypeVar("T")
 Deliver = Callable[[StepOutput], None]
 PublishEvents = Callable[[Sequence[CacheEvent]], None]
+PublishTexts = Callable[[bool, dict[int, int]], None]
+"""Whether every piece was removed first, and tokens by digest; 0 for a piece that is gone."""
 
 IDLE_TICK = 1.0
 """Seconds between ticks when there is nothing to do, so that an idle loop differs from a hung step."""
@@ -58,13 +61,16 @@ class EngineLoop:
         observer: Observer,
         clock: Callable[[], float] = time.monotonic,
         publish_events: PublishEvents | None = None,
+        publish_texts: PublishTexts | None = None,
     ) -> None:
         """``clock``: the engine's own; requests are stamped with it.
 
-        ``publish_events`` is called in the engine's thread with what a step changed in the prefix cache.
+        ``publish_events`` is called in the engine's thread with what a step changed in the prefix cache,
+        ``publish_texts`` with what it changed in the index of texts.
         """
         self.engine = engine
         self._publish_events = publish_events
+        self._publish_texts = publish_texts
         self.clock = clock
         self._observer = observer
         self._last_tick = clock()
@@ -137,6 +143,10 @@ class EngineLoop:
         if ids:
             self._inbox.put(partial(self._end_requests, ids, reason))
 
+    def attach_text(self, request: Request, pieces: Sequence[TextPiece]) -> None:
+        """Tie ``pieces``, which came with the request's answer, to its blocks, as far as they are cached."""
+        self._inbox.put(partial(self.engine.scheduler.kv.attach_text, request, pieces))
+
     def _run(self) -> None:
         scheduler = self.engine.scheduler
         pause, unchecked = IDLE_TICK, False
@@ -163,6 +173,9 @@ class EngineLoop:
         recorded = self.engine.scheduler.pool.events
         if self._publish_events is not None and recorded is not None and (events := recorded.drain()):
             self._publish_events(events)
+        index = self.engine.scheduler.pool.text_index
+        if self._publish_texts is not None and index is not None and index.has_changes:
+            self._publish_texts(*index.drain())
 
     def _take_commands(self, pause: float) -> bool:
         """Run what is in the inbox, waiting up to ``pause`` seconds for the first; replies go out together."""

@@ -21,6 +21,7 @@ from paternoster_contract.http.origins import origins
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import StartPart
 from paternoster_engine.core.kv.cache_events import CacheEvents
+from paternoster_engine.core.kv.text_index import TextIndex
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.config import Described
 from paternoster_engine.model.tokenizer import Tokenizer
@@ -32,6 +33,7 @@ from paternoster_engine.server.metrics.histograms import Histograms
 from paternoster_engine.server.metrics.metrics import EngineCollector
 from paternoster_engine.server.metrics.process_metrics import process_registry
 from paternoster_engine.server.state import ServedModel, ServerState
+from paternoster_engine.server.text_chains.feed import TextChainFeed
 from paternoster_engine.start_timer import StartTimer, process_age
 from paternoster_http.server import LimitedServer
 
@@ -153,7 +155,9 @@ class EngineProcess:
         engine, tokenizer, model = await in_a_thread_that_ends(partial(self._build, self._args, timer))
         name, *aliases = self._args.names_for_clients
         histograms = Histograms(name)
-        loop = EngineLoop(engine, histograms, publish_events=self._start_kv_events(engine))
+        chains = self._follow_texts(engine, name, embeds=model.pooling is not None)
+        publish_texts = None if chains is None else chains.publish
+        loop = EngineLoop(engine, histograms, publish_events=self._start_kv_events(engine), publish_texts=publish_texts)
         registry = process_registry()
         collector = EngineCollector(
             loop, histograms, name, timer.seconds, vllm_aliases=self._args.vllm_metrics, memory=self._args
@@ -167,6 +171,7 @@ class EngineProcess:
             loop,
             histograms,
             registry,
+            text_chains=chains,
             aliases=tuple(aliases),
             start_seconds=timer.seconds,
             parse_special_tokens=self._args.parse_special_tokens,
@@ -195,6 +200,17 @@ class EngineProcess:
         cache.pool.events = CacheEvents()
         self._kv_events.start(cache.block_size, cache.groups.count)
         return self._kv_events.publish
+
+    def _follow_texts(self, engine: Engine, name: str, *, embeds: bool) -> TextChainFeed | None:
+        """Where clients have keys of their own none may read what others asked, and nothing is recorded."""
+        args, kv = self._args, engine.scheduler.kv
+        if embeds or not args.prefix_cache or not (args.identity_header or args.api_keys is None):
+            return None
+        kv.pool.text_index = TextIndex(kv.groups, kv.pool.find_block)
+        rules = TenantRules.from_args(args)
+        return TextChainFeed(
+            self._state.instance, name, isolates_tenants=rules.isolates_cache, block_size=kv.block_size
+        )
 
     async def _until_the_end(self, loop: EngineLoop) -> str | None:
         """Wait for a signal, or for the engine to be lost; why it is lost, None for a signal."""

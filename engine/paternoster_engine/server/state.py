@@ -25,6 +25,7 @@ from paternoster_engine.server.generation.text_work import TextWork
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics.histograms import Histograms
 from paternoster_engine.server.parsers.formats import AnswerFormat
+from paternoster_engine.server.text_chains.feed import TextChainFeed
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class ServedModel:
     """For requests that leave them out."""
     start_seconds: Mapping[StartPart, float] = field(default_factory=dict)
     """Of each part of the start."""
+    text_chains: TextChainFeed | None = None
+    """Which text is cached, for gateways; None where no gateway may read it."""
     aliases: tuple[str, ...] = ()
     """Names beside ``name`` that clients may use; answers and metrics have ``name``."""
 
@@ -159,6 +162,8 @@ class ServedModel:
 
     def close(self) -> None:
         """End what reads texts; the loop is ended by itself."""
+        if self.text_chains is not None:
+            self.text_chains.close()
         self.text_work.close()
         self.grammars.close()
         for template in (self.chat_template, self.tool_use_template):
@@ -227,6 +232,8 @@ class ServerState:
     def end(self) -> None:
         """Drain for good: the process ends when what runs has ended."""
         self._ending = True
+        if self._served is not None and self._served.text_chains is not None:
+            self._served.text_chains.close()
         self.drain()
 
     def named(self, model: str | None) -> ServedModel:

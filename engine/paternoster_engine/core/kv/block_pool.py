@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, KeysView, Sequence
 
 from paternoster_engine.core.kv.block_residency import BlockResidency
 from paternoster_engine.core.kv.cache_events import CacheEvents
+from paternoster_engine.core.kv.text_index import TextIndex
 
 
 class KVCacheBlock:
@@ -85,6 +86,8 @@ class BlockPool:
         self.residency = BlockResidency()
         self.events: CacheEvents | None = None
         """Where blocks that become cached or lose their content are recorded; None where nothing reads it."""
+        self.text_index: TextIndex | None = None
+        """Which text cached blocks came from; None where nothing reads it."""
 
     @property
     def num_available(self) -> int:
@@ -179,8 +182,7 @@ class BlockPool:
         if block is None:
             return
         block.key = None
-        if self.events is not None:
-            self.events.record_removed(key)
+        self._report_removed(key)
         if block.ref_count == 0:
             self.num_cached -= 1
             self._free.remove(block)
@@ -195,6 +197,8 @@ class BlockPool:
         self.num_cached = 0
         if self.events is not None:
             self.events.record_cleared()
+        if self.text_index is not None:
+            self.text_index.clear()
         return freed
 
     def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
@@ -217,9 +221,14 @@ class BlockPool:
         block = self._free.popleft()
         if block.key is not None:
             del self._by_key[block.key]
-            if self.events is not None:
-                self.events.record_removed(block.key)
+            self._report_removed(block.key)
             block.key = None
             self.num_cached -= 1
         block.ref_count = 1
         return block.block_id
+
+    def _report_removed(self, key: bytes) -> None:
+        if self.events is not None:
+            self.events.record_removed(key)
+        if self.text_index is not None:
+            self.text_index.remove_key(key)

@@ -8,6 +8,7 @@ from paternoster_engine.core.kv.block_keys import chain_key
 from paternoster_engine.core.kv.block_pool import BlockPool
 from paternoster_engine.core.kv.kv_groups import KVGroups
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.text_piece import TextPiece
 
 
 class KVCache:
@@ -108,6 +109,7 @@ class KVCache:
         self._fill_entries(request, [r * groups.count + group for r, group in row_groups])
         table.num_writable = min(ends) * self.block_size
         table.num_cached_rows = found
+        self._attach_text(request, 0, found)
         self._claim_next(request)
 
     def can_fork(self, request: Request, num_tokens: int) -> bool:
@@ -173,6 +175,7 @@ class KVCache:
         self.release(request)
         table.block_ids, table.num_cached_rows = found, num_tokens // self.block_size
         request.num_computed = table.num_writable = num_tokens
+        self._attach_text(request, 0, table.num_cached_rows)
 
     def grow_table(self, request: Request, num_tokens: int) -> bool:
         """Allocate blocks for ``num_tokens`` tokens in all, and copies of shared ones that the request writes to next.
@@ -213,6 +216,7 @@ class KVCache:
         if self.prefix_cache:
             for group, tag in enumerate(self._tags):
                 self._cache_rows(request, first, full, group, tag)
+            self._attach_text(request, first, full)
         table.num_cached_rows = full
         if self.groups.with_window:
             self.pool.release(self._remove_old_rows(table.block_ids, first, full))
@@ -237,6 +241,18 @@ class KVCache:
         parent = keys[first - 1] if first else None
         tokens = request.tokens(first * size, end * size)
         self.pool.events.record_stored(keys[first:end], parent, tokens, request.spec.cache_scope, group)
+
+    def _attach_text(self, request: Request, first: int, end: int) -> None:
+        """Tie the pieces of the request's text to these rows, which are in the prefix cache."""
+        index, pieces = self.pool.text_index, request.spec.text_pieces
+        if index is not None and pieces and first * self.block_size < pieces[-1].num_tokens:
+            index.attach(request.block_table.row_keys, first, min(end, len(request.block_table.row_keys)), pieces)
+
+    def attach_text(self, request: Request, pieces: Sequence[TextPiece]) -> None:
+        """Tie ``pieces`` of a request, which may have ended, to those of its rows that are cached."""
+        keys = request.block_table.row_keys
+        if self.pool.text_index is not None and pieces and keys:
+            self.pool.text_index.attach(keys, 0, min(len(keys), pieces[-1].num_tokens // self.block_size), pieces)
 
     def uncache_blocks(self, request: Request) -> None:
         """Remove the request's blocks from the prefix cache, also those that it found there."""

@@ -43,6 +43,10 @@ class KVGroups:
     def count_rows(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
+    def rows_behind(self, group: int) -> int:
+        """Rows that ``group`` needs before that of the next token."""
+        return self._behind[group]
+
     def first_row(self, group: int, row: int) -> int:
         """First row that ``group`` needs for tokens in ``row`` and after it."""
         return max(0, row - self._behind[group])

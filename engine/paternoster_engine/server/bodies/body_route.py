@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 
 from paternoster_engine.server.access.identity import tenant_of
 from paternoster_engine.server.bodies.reading_shares import ReadingShares, charge_reading_to, reading
+from paternoster_engine.server.text_chains.prompt_text import CallText, begin_call_text
 from paternoster_http.json_bounds import count_values
 
 SMALL_BYTES = 256 * 2**10
@@ -20,10 +21,13 @@ SMALL_VALUES = 1024
 
 
 class _BoundedRequest(Request):
+    text: CallText
+
     async def json(self) -> Any:
         """Raises ``ValueError`` for what is no JSON, and ``JsonTooLarge``."""
         if not hasattr(self, "_json"):
             self._json = await self._read()
+            self.text.body = self._json
         return self._json
 
     async def _read(self) -> Any:
@@ -60,7 +64,9 @@ class BodyRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def handle_bounded(request: Request) -> Response:
-            return await handle(_BoundedRequest(request.scope, request.receive))
+            bounded = _BoundedRequest(request.scope, request.receive)
+            bounded.text = begin_call_text(request.scope["path"])
+            return await handle(bounded)
 
         return handle_bounded
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import FinishReason, Request, TokenLogprobs
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.server.answer_headers import set_prompt_headers
 from paternoster_engine.server.errors import (
     CorruptedOutput,
     DeadlineExceeded,
@@ -28,7 +29,10 @@ from paternoster_engine.server.generation.output_text import (
 )
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
+from paternoster_engine.server.parsers.events import Content, Event
 from paternoster_engine.server.pieces import PIECE
+from paternoster_engine.server.text_chains.prompt_text import PromptText as ChainedText
+from paternoster_engine.server.text_chains.prompt_text import current_prompt_text
 
 FAILURES: Mapping[FinishReason, type[Exception]] = {
     FinishReason.ERROR: StepFailed,
@@ -96,6 +100,10 @@ class Generation:
         self._echoes: list[PromptText] = []
         """Of each prompt, once it is queued."""
         self._outputs: asyncio.Queue[StepOutput] = asyncio.Queue()
+        has_text = choices == 1 and not echo and bool(requests[0].spec.text_pieces)
+        self._text = current_prompt_text() if has_text else None
+        self._events: list[Event] = []
+        """Of the first sequence's answer, where its text continues that of its prompt."""
 
     @cached_property
     def _texts(self) -> list[OutputText]:
@@ -119,6 +127,11 @@ class Generation:
             reasoning_tokens=sum(text.num_reasoning_tokens for text in self._texts),
             cached_tokens=cached_tokens(self._requests[:: self._choices]),
         )
+
+    def report_prompts(self) -> None:
+        """Set the headers of the answer that have the counts of its prompts; its first token has come."""
+        prompts = self._requests[:: self._choices]
+        set_prompt_headers(sum(request.num_prompt for request in prompts), cached_tokens(prompts))
 
     @property
     def prompts(self) -> list[Prompt]:
@@ -153,10 +166,20 @@ class Generation:
                 await asyncio.sleep(0)
             deltas, failure = self._collect_outputs(outputs)
             for index, delta in deltas.items():
+                if index == 0 and self._text is not None:
+                    self._continue_text(self._text, delta)
                 if delta.text or delta.finish_reason is not None:
                     yield index, delta
             if failure is not None:
                 raise failure
+
+    def _continue_text(self, text: ChainedText, delta: TextDelta) -> None:
+        self._events += [Content(delta.text)] if self._new_parser is None else delta.events
+        if delta.finish_reason is not None:
+            request = self._requests[0]
+            pieces = text.locate_answer(self._events, request.num_prompt, request.output[:], self._tokenizer)
+            self._loop.attach_text(request, pieces)
+            self._events.clear()
 
     async def complete(self) -> list[TextDelta]:
         """The whole text of every sequence, or of each prompt's best ones: those likeliest a token, best first."""

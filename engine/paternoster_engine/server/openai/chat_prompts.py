@@ -19,6 +19,7 @@ from paternoster_engine.server.openai.fields.body import report_ignored
 from paternoster_engine.server.openai.fields.template import TemplateFields
 from paternoster_engine.server.openai.messages import ChatMessage, for_template, template_order, texts_of
 from paternoster_engine.server.state import ServedModel
+from paternoster_engine.server.text_chains.prompt_text import PromptText
 
 ENDING = 64
 """Characters of a prompt's end that say whether reasoning has begun."""
@@ -38,8 +39,11 @@ async def encode_chat(
     fields: TemplateFields,
     add_special_tokens: bool = False,
     truncation: Truncation | None = None,
+    text: PromptText | None = None,
 ) -> tuple[Encoding, str]:
     """Tokens of a conversation and the end of its text; ``fields`` have the template's variables besides.
+
+    The pieces of ``text`` are located in them.
 
     Raises :class:`InvalidValue` for a text that the template does not show in any form, for one that is too long, and
     for a last message that no answer can go on with; :class:`ChatTemplateError` and :class:`RendererLost`.
@@ -65,8 +69,8 @@ async def encode_chat(
         elif has_tools and not served.reads.tools:
             raise InvalidValue("tools", "tools: this model's chat template reads none: leave them out")
         given = [f"{name}{json.dumps(value, ensure_ascii=False)}" for name, value in variables.items()]
-        text = "".join([*texts_of(prepared), *given])
-        size = served.text_work.measure_texts("messages", [text], served.max_model_len, cut=truncation is not None)
+        shown = "".join([*texts_of(prepared), *given])
+        size = served.text_work.measure_texts("messages", [shown], served.max_model_len, cut=truncation is not None)
     longest = served.longest_text if truncation is None else served.text_work.most
 
     def with_tools(
@@ -95,19 +99,21 @@ async def encode_chat(
         marked, values = with_tools(marked, values)
         marks = json.dumps([marked, values], ensure_ascii=False).count(CONTROL_MARK)
         most = longest + (marks + continues) * len(CONTROL_MARK.encode())
-        text = template.renderer.render(marked, most, found.steps, add_generation_prompt=generates, **values)
+        rendered = template.renderer.render(marked, most, found.steps, add_generation_prompt=generates, **values)
         if found.error is not None:
-            _check_texts(marked, text)
+            _check_texts(marked, rendered)
         if continues:
-            text, end, _ = text.rpartition(END)
+            rendered, end, _ = rendered.rpartition(END)
             if not end:
-                raise _no_end("this model's chat template does not show the last message's text")
-        encoding = served.tokenizer.encoding(text, add_special_tokens, truncation)
-        ending = text[-ENDING:]
+                raise _no_end("this model's chat template does not show the last message's rendered")
+        encoding = served.tokenizer.encoding(rendered, add_special_tokens, truncation)
+        if text is not None:
+            text.locate(rendered.replace(CONTROL_MARK, ""), encoding.ids, served.tokenizer)
+        ending = rendered[-ENDING:]
         if truncation is not None and len(encoding) >= truncation.most:
             # Of what is left, which may end elsewhere.
             ending = served.tokenizer.decode(encoding.ids[-ENDING:], skip_special_tokens=False)[-ENDING:]
-        return _Prompt(encoding, ending, _unread_fields(skeleton, found, prepared, text))
+        return _Prompt(encoding, ending, _unread_fields(skeleton, found, prepared, rendered))
 
     prompt = await served.text_work.run(tenant, size, work)
     report_ignored(*prompt.unread)

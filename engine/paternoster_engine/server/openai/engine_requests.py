@@ -8,6 +8,7 @@ from typing import Any
 
 from paternoster_engine.core.request import Choices, Request
 from paternoster_engine.core.request_spec import RequestSpec
+from paternoster_engine.core.text_piece import TextPiece
 from paternoster_engine.sampling.allowed_tokens import mask_of, words_as_tokens
 from paternoster_engine.sampling.beam_search import BeamParams, BeamSearch
 from paternoster_engine.server.access.identity import Caller
@@ -49,8 +50,11 @@ def build_requests(
     name: str,
     sender: Caller,
     new_matchers: Sequence[NewMatcher | None],
+    text_pieces: Sequence[TextPiece] = (),
 ) -> list[Request]:
     """All sequences of each prompt, next to each other, or its one search; ``new_matchers``: by prompt.
+
+    ``text_pieces``: of the first prompt.
 
     Sequences share the prompt's blocks: the others fork from the first. Raises :class:`InvalidValue`.
     """
@@ -81,6 +85,7 @@ def build_requests(
                 limits=limits,
                 cache_scope=scope,
                 deadline=None if body.deadline_ms is None else arrival + body.deadline_ms / 1000,
+                text_pieces=text_pieces if index == choice == 0 else (),
             ),
             branch_selector=None if beam is None else BeamSearch(beam, params, eos_token_ids),
             matcher=None if new_matcher is None else new_matcher(),

@@ -1,11 +1,13 @@
 """From a body to requests: its prompts as tokens, how many tokens may follow them, and what these must match."""
 
+import asyncio
 from collections.abc import Sequence
 
 from tokenizers import Encoding
 
 from paternoster_engine.core.errors import PromptTooLong
 from paternoster_engine.core.request import Request
+from paternoster_engine.core.text_piece import TextPiece
 from paternoster_engine.model.tokenizer import Truncation
 from paternoster_engine.server.access.identity import Caller
 from paternoster_engine.server.bodies.invalid_fields import format_value
@@ -15,6 +17,7 @@ from paternoster_engine.server.openai.engine_requests import build_requests, che
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, GenerationRequest
 from paternoster_engine.server.openai.structure import matcher_of_chat, matchers_of_text
 from paternoster_engine.server.state import ServedModel
+from paternoster_engine.server.text_chains.prompt_text import begin_prompt_text
 
 MAX_CALL_LOGPROBS = 2**20
 """Log probabilities of one call, each token's own and those of the others in its place.
@@ -35,11 +38,13 @@ async def chat_requests(
     prompt. Raises :class:`PromptTooLong` where not even ``min_tokens`` are left, and :class:`InvalidValue`.
     """
     truncation = _truncation(served, body, body.limit or 1)
-    encoding, ending = await encode_chat(served, sender.tenant, body.messages, body, truncation=truncation)
+    text = None if served.text_chains is None or truncation is not None else begin_prompt_text(served.name, sender)
+    encoding, ending = await encode_chat(served, sender.tenant, body.messages, body, truncation=truncation, text=text)
     prompt = await _token_ids(served, encoding, max(1, body.min_tokens))
     limit = _limit_chat(served, body, prompt)
     matcher = await matcher_of_chat(served, body, ending, sender.tenant)
-    return build_requests(served, body, [prompt], limit, name, sender, [matcher]), ending
+    pieces = () if text is None else text.pieces
+    return build_requests(served, body, [prompt], limit, name, sender, [matcher], pieces), ending
 
 
 async def completion_requests(served: ServedModel, body: CompletionRequest, name: str, sender: Caller) -> list[Request]:
@@ -49,7 +54,24 @@ async def completion_requests(served: ServedModel, body: CompletionRequest, name
     prompts = await _encode_prompts(served, body, limit, sender.tenant)
     _check_completion_logprobs(body, prompts)
     matchers = await matchers_of_text(served, body, prompts, sender.tenant)
-    return build_requests(served, body, prompts, limit, name, sender, matchers)
+    pieces = await _locate_text(served, body, prompts[0], sender)
+    return build_requests(served, body, prompts, limit, name, sender, matchers, pieces)
+
+
+async def _locate_text(
+    served: ServedModel, body: CompletionRequest, tokens: list[int], sender: Caller
+) -> Sequence[TextPiece]:
+    """The pieces of the first prompt, which has these tokens."""
+    if served.text_chains is None or body.truncate_prompt_tokens is not None:
+        return ()
+    text, prompt = begin_prompt_text(served.name, sender), body.prompt[0]
+    if text is None:
+        return ()
+    if isinstance(prompt, str):
+        await asyncio.to_thread(text.locate, prompt, tokens, served.tokenizer)
+    else:
+        text.locate_ids()
+    return text.pieces
 
 
 async def encode_texts(

@@ -91,9 +91,11 @@ async def _respond_to_call(
         if body.stream:
             deltas = generation.deltas()
             first = await unless_gone(request, anext(deltas))
+            generation.report_prompts()
             chunks = response_chunks(response, generation, first, deltas, body)
             return EventStream(chunks, generation, data_events if body.num_logprobs is None else long_data_events)
         texts = await unless_gone(request, generation.complete())
+        generation.report_prompts()
     except BaseException:
         generation.close()
         raise

@@ -51,6 +51,7 @@ async def respond(
         await generation.start()
         deltas = generation.deltas()
         _, first = await unless_gone(request, anext(deltas))
+        generation.report_prompts()
         frames = _answer_frames(answer, generation, calls, first, deltas)
         if stream:
             return EventStream(frames, generation, partial(_event_texts, fail=answer.fail, in_pieces=chat.logprobs))

@@ -14,7 +14,7 @@ from paternoster_engine.server.app import create_admin_app, create_app
 from paternoster_engine.server.middleware import InFlight
 from paternoster_engine.server.state import ServerState
 
-CLOSED = (Kind.API, Kind.NUMBERS)
+CLOSED = (Kind.API, Kind.NUMBERS, Kind.GATEWAY)
 
 
 def _served(app: FastAPI) -> set[tuple[str, str]]:

@@ -1,0 +1,48 @@
+"""The stream of text chains, for gateways."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from paternoster_contract.http import paths
+from paternoster_contract.text_chains.stream import MAX_SUBSCRIBERS, MEDIA_TYPE
+from paternoster_engine.server.dependencies import State
+from paternoster_engine.server.text_chains.feed import TextChainFeed
+
+router = APIRouter()
+
+
+class FeedResponse(StreamingResponse):
+    """Ends the subscription however it ends."""
+
+    def __init__(self, feed: TextChainFeed, instance: str | None, after: int | None) -> None:
+        self._frames = feed.subscribe(instance, after)
+        super().__init__(self._frames, media_type=MEDIA_TYPE, headers={"Cache-Control": "no-store"})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._frames.aclose()
+
+
+@router.get(paths.TEXT_CHAINS, response_class=Response, responses={200: {"content": {MEDIA_TYPE: {}}}})
+async def text_chains(
+    request: Request,
+    state: State,
+    instance: Annotated[str | None, Query(max_length=64)] = None,
+    after: Annotated[int | None, Query(ge=0, le=2**63)] = None,
+) -> Response:
+    """Pieces of text that the prefix cache can serve: a snapshot, or the changes since ``after``, then each change."""
+    feed = state.served.text_chains
+    if feed is None:
+        raise HTTPException(404, "This engine keeps no text chains.")
+    if not feed.accepts:
+        raise HTTPException(
+            503,
+            f"Text chains have at most {MAX_SUBSCRIBERS} readers, and none once the engine ends.",
+            {"Retry-After": "5"},
+        )
+    return FeedResponse(feed, instance, after)

@@ -1,0 +1,50 @@
+"""Where in a rendered prompt, and in its tokens, pieces of its text end. Pure."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+
+LEAST_ANCHOR = 16
+"""Bytes of a text that is looked for in the prompt: a shorter one may be found where it is not."""
+
+
+def find_byte_ends(parts: Sequence[str], ends: Sequence[int], rendered: bytes, head: int | None = None) -> list[int]:
+    """For each of ``ends``, bytes of the joined ``parts``: where in ``rendered`` all text up to there has ended.
+
+    The parts come in ``rendered`` in their order, with other text between. What is not found there, because a template
+    writes it in another way, has ended where the next part that is found begins. ``head``: one of ``ends``, behind
+    which the template may show tools as well: these have ended where the next part begins, too.
+    """
+    anchors: list[tuple[int, int, int]] = []
+    """Where a text begins in the parts, where it ends, and where it begins in ``rendered``."""
+    length = cursor = 0
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        text = data.strip()
+        if len(text) >= LEAST_ANCHOR and (found := rendered.find(text, cursor)) >= 0:
+            first = length + data.find(text)
+            anchors.append((first, first + len(text), found))
+            cursor = found + len(text)
+        length += len(data)
+    firsts, lasts = [anchor[0] for anchor in anchors], [anchor[1] for anchor in anchors]
+    found_ends = []
+    for end in ends:
+        place = bisect_left(lasts, end)
+        if end == head or place == len(anchors) or end <= firsts[place]:
+            place = bisect_left(firsts, end)
+            found_ends.append(anchors[place][2] if place < len(anchors) else len(rendered))
+        else:
+            found_ends.append(anchors[place][2] + end - firsts[place])
+    return found_ends
+
+
+def count_tokens(byte_ends: Sequence[int], num_bytes: int, lengths: Sequence[int]) -> list[int]:
+    """For each of ``byte_ends`` in a text of ``num_bytes``: its first tokens, ``lengths`` long each, that hold it.
+
+    Where tokens stand for other bytes than those of the text, it is rather more tokens than fewer.
+    """
+    sums = list(accumulate(lengths))
+    surplus = max(0, sums[-1] - num_bytes) if sums else 0
+    return [
+        min(len(sums), bisect_left(sums, end + surplus) + 1) if end else min(len(sums), surplus) for end in byte_ends
+    ]
