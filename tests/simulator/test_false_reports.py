@@ -12,6 +12,7 @@ from paternoster_engine.bench.requests.workload import Limits
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_simulator.arrivals import constant, synthetic
+from paternoster_simulator.outcome.outcome import Outcome
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.policies.policy import Action
 from paternoster_simulator.settings import FleetSettings, with_capacity
@@ -44,6 +45,21 @@ class OneFalseReport(LawPolicy):
         return int(value * self._factor)
 
 
+def run_false(fields: tuple[str, ...], factor: float) -> Outcome:
+    """Ten minutes at a load for three replicas, with one engine that reports falsely."""
+    manifest = spec()
+    policy = ScalingPolicy.from_spec(with_capacity(manifest, PROFILE))
+    return simulate(
+        PROFILE,
+        synthetic(constant(8.0), duration=600, seed=0, limits=Limits(max_total=1024), workload=CHAT),
+        OneFalseReport(policy, fields, factor),
+        start_replicas=3,
+        duration=600,
+        seed=0,
+        settings=FleetSettings.from_spec(manifest, PROFILE),
+    )
+
+
 @pytest.mark.parametrize(
     ("fields", "factor", "most"),
     [
@@ -58,18 +74,14 @@ class OneFalseReport(LawPolicy):
 def test_one_engine_that_reports_falsely_makes_no_request_late(
     fields: tuple[str, ...], factor: float, most: int
 ) -> None:
-    manifest = spec()
-    policy = ScalingPolicy.from_spec(with_capacity(manifest, PROFILE))
-    outcome = simulate(
-        PROFILE,
-        synthetic(constant(8.0), duration=600, seed=0, limits=Limits(max_total=1024), workload=CHAT),
-        OneFalseReport(policy, fields, factor),
-        start_replicas=3,
-        duration=600,
-        seed=0,
-        settings=FleetSettings.from_spec(manifest, PROFILE),
-    )
+    outcome = run_false(fields, factor)
     assert late(outcome, BEGIN, 600) < 0.02
     assert outcome.lost == 0
     assert min(outcome.series.wanted) >= 3
     assert max(outcome.series.wanted) <= most
+
+
+@pytest.mark.parametrize("factor", [0.01, 100])
+def test_the_clock_of_an_engine_changes_no_decision(factor: float) -> None:
+    """Neither ``time`` nor ``started_at`` is read: an engine's numbers count from when the operator got them."""
+    assert run_false(("time", "started_at"), factor).decisions == run_false((), 1.0).decisions
