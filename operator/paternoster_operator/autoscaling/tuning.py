@@ -39,7 +39,8 @@ class Tuning:
     """Share of the limit for first tokens that a request may be expected to wait, once no replica can be added: waits
     vary, and the prompt takes time, too."""
     drain_seconds: float = 60.0
-    """Time in which a queue is to be worked off: more replicas than that takes would come when it is gone."""
+    """Time in which a queue is to be worked off: more replicas than that takes would come when it is gone. A spare
+    replica is kept for as long at least."""
     prior_arrivals: float = 10.0
     """Arrivals that weigh as much as what runs now: a rate of few requests is uncertain."""
     spare_roots: float = 1.0
@@ -61,8 +62,6 @@ class Tuning:
     """Time that a replica takes to start, while no start was seen."""
     spare_startups: float = 2.0
     """Starts for which a spare replica stays: twice what it takes to get it back, as users pay for a mistake."""
-    min_down_seconds: float = 60.0
-    """Shortest window before a spare replica is given up: two windows of evidence."""
     max_down_seconds: float = 600.0
     """Longest such window: a fleet must not forget to shrink."""
     filled_startups: float = 12.0

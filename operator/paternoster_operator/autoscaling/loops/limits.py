@@ -44,7 +44,7 @@ def down_window(loop: ReplicaPolicy, signals: Signals, tuning: Tuning) -> float:
     if loop.scale_down.stabilization_window_seconds is not None:
         return loop.scale_down.stabilization_window_seconds
     learnt = tuning.spare_startups * startup_seconds(signals, tuning)
-    return min(max(learnt, tuning.min_down_seconds), tuning.max_down_seconds)
+    return min(max(learnt, tuning.drain_seconds), tuning.max_down_seconds)
 
 
 def filled_window(loop: ReplicaPolicy, signals: Signals, tuning: Tuning) -> float | None:
