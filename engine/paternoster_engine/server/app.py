@@ -13,6 +13,7 @@ from paternoster_engine.server.access.identity import TenantRules
 from paternoster_engine.server.access.shares_of_tenants import SharesOfTenants
 from paternoster_engine.server.answer_headers import AnswerHeaders
 from paternoster_engine.server.bodies.reading_shares import ReadingShares
+from paternoster_engine.server.continuation.middleware import StreamCalls
 from paternoster_engine.server.embeddings import routes as routes_embeddings
 from paternoster_engine.server.messages import routes as routes_messages
 from paternoster_engine.server.middleware import IgnoredFields, InFlight
@@ -85,6 +86,7 @@ def _build_app(
     if tenants is not None:
         app.state.tenants = tenants
         app.add_middleware(SharesOfTenants, rules=tenants)
+        app.add_middleware(StreamCalls, rules=tenants)
     app.add_middleware(BearerKeys, keys=keys)
     app.add_middleware(InFlight, state=state)
     app.add_middleware(AnthropicErrors)

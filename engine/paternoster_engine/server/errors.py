@@ -40,6 +40,13 @@ class Ending(RuntimeError):
         super().__init__("The engine drains because its process ends: that cannot be undone.")
 
 
+class OtherNumerics(RuntimeError):
+    """A stream is to go on that began at an engine which computes other numbers."""
+
+    def __init__(self, theirs: str, ours: str) -> None:
+        super().__init__(f"The stream began at an engine with fingerprint {theirs}: this one has {ours}.")
+
+
 class ClientGone(ConnectionError):
     """The client closed its connection before the response began."""
 

@@ -37,8 +37,11 @@ class RequestValidation:
         """
         for ahead, request in enumerate(requests):
             self._check_one(request)
-            self._check_room(request, ahead)
-        if pace is not None and self._queue.count_waiting():
+            if not request.output:
+                self._check_room(request, ahead)
+        # Requests that begin with an output were admitted, and their prompts charged, by the engine that began them.
+        requests = [request for request in requests if not request.output]
+        if pace is not None and requests and self._queue.count_waiting():
             # By the first of a call: a large one that meets a short queue would be refused for ever.
             self._check_wait(requests[0], pace)
         for request in requests:

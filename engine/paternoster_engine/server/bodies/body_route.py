@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 
 from paternoster_engine.server.access.identity import tenant_of
 from paternoster_engine.server.bodies.reading_shares import ReadingShares, charge_reading_to, reading
+from paternoster_engine.server.continuation.stream_call import current_call
 from paternoster_engine.server.text_chains.prompt_text import CallText, begin_call_text
 from paternoster_http.json_bounds import count_values
 
@@ -32,6 +33,8 @@ class _BoundedRequest(Request):
 
     async def _read(self) -> Any:
         data = await self.body()
+        if (call := current_call.get()) is not None:
+            data = call.split_body(data)
         shares: ReadingShares = self.app.state.reading_shares
         if len(data) <= SMALL_BYTES and count_values(data) <= SMALL_VALUES:
             charge_reading_to(None)

@@ -8,10 +8,13 @@ from itertools import islice
 from statistics import fmean
 from typing import NamedTuple
 
+from paternoster_contract.stream_journal import JournalEntry
 from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import FinishReason, Request, TokenLogprobs
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.answer_headers import set_prompt_headers
+from paternoster_engine.server.continuation.journal import StreamJournal, entry_of
+from paternoster_engine.server.continuation.restored import replace_ended_donors, restore_output
 from paternoster_engine.server.errors import (
     CorruptedOutput,
     DeadlineExceeded,
@@ -30,7 +33,7 @@ from paternoster_engine.server.generation.output_text import (
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
 from paternoster_engine.server.parsers.events import Content, Event
-from paternoster_engine.server.pieces import PIECE
+from paternoster_engine.server.pieces import PIECE, made_in_pieces
 from paternoster_engine.server.text_chains.prompt_text import PromptText as ChainedText
 from paternoster_engine.server.text_chains.prompt_text import current_prompt_text
 
@@ -78,12 +81,13 @@ class Generation:
         only_echo: bool = False,
         has_token_ids: bool = False,
         new_parser: Callable[[], AnswerParser] | None = None,
+        journal: StreamJournal | None = None,
     ) -> None:
         """``choices``: sequences for each prompt, which stand next to each other in ``requests``.
 
         ``best``: how many of them :meth:`complete` gives, all by default. ``echo``: show prompts before their outputs;
         ``only_echo``: and nothing of these. ``has_token_ids``: deltas have token ids. ``new_parser``: makes what takes
-        one output apart.
+        one output apart. ``journal``: records the deltas; those that it has are the first ones.
         """
         self._loop = loop
         self._tokenizer = tokenizer
@@ -104,6 +108,9 @@ class Generation:
         self._text = current_prompt_text() if has_text else None
         self._events: list[Event] = []
         """Of the first sequence's answer, where its text continues that of its prompt."""
+        self.journal = journal
+        self._replayed: list[tuple[int, TextDelta]] = []
+        """Deltas that an engine before this one made."""
 
     @cached_property
     def _texts(self) -> list[OutputText]:
@@ -143,10 +150,42 @@ class Generation:
         return [text.stop_string for text in self._texts]
 
     async def start(self) -> None:
-        """Queue all sequences or none; raises :class:`AdmissionError`."""
-        await self._loop.submit(self._requests, self._outputs.put_nowait)
-        if self._echo:
+        """Queue all sequences or none; raises :class:`AdmissionError`.
+
+        Of a stream that began elsewhere, the sequences that have not ended; raises :class:`InvalidValue` for a journal
+        of another call.
+        """
+        if self.journal is not None and self.journal.entries:
+            await self._replay(self.journal)
+        if self._open:
+            requests = [request for request in self._requests if request.request_id in self._open]
+            await self._loop.submit(requests, self._outputs.put_nowait)
+        await self._set_echoes()
+
+    async def _set_echoes(self) -> None:
+        if self._echo and not self._echoes:
             self._echoes = [await prompt_text(self._tokenizer, prompt.token_ids) for prompt in self.prompts]
+
+    async def _replay(self, journal: StreamJournal) -> None:
+        """Make the deltas of the journal again, and the sequences as far as they were."""
+        restore_output(self._requests, journal.entries, journal.vocab_size)
+        await self._set_echoes()
+
+        def replay(entries: Sequence[JournalEntry]) -> list[tuple[int, TextDelta]]:
+            return [(entry.choice, self._replay_entry(entry)) for entry in entries]
+
+        self._replayed = await made_in_pieces(journal.entries, replay)
+        replace_ended_donors(self._requests, self._open)
+
+    def _replay_entry(self, entry: JournalEntry) -> TextDelta:
+        last = len(entry.tokens) - 1
+        reason = None if entry.finish_reason is None else FinishReason(entry.finish_reason)
+        delta = put_together(
+            [self._push(entry.choice, token, reason if i == last else None) for i, token in enumerate(entry.tokens)]
+        )
+        if delta.finish_reason is not None:
+            self._open.discard(self._requests[entry.choice].request_id)
+        return delta
 
     def close(self) -> None:
         """End what is not finished before the next step. May be called more than once."""
@@ -158,6 +197,11 @@ class Generation:
 
         Raises :class:`StepFailed`, :class:`DeadlineExceeded` or :class:`EngineEnding`.
         """
+        for index, delta in self._replayed:
+            if index == 0 and self._text is not None and delta.finish_reason is None:
+                self._continue_text(self._text, delta)
+            if delta.text or delta.finish_reason is not None:
+                yield index, delta
         while self._open:
             outputs = [await self._outputs.get()]
             while not self._outputs.empty() and len(outputs) < PIECE:
@@ -171,6 +215,8 @@ class Generation:
                 if delta.text or delta.finish_reason is not None:
                     yield index, delta
             if failure is not None:
+                if self.journal is not None:
+                    self.journal.failure = failure
                 raise failure
 
     def _continue_text(self, text: ChainedText, delta: TextDelta) -> None:
@@ -203,6 +249,7 @@ class Generation:
     def _collect_outputs(self, outputs: Sequence[StepOutput]) -> tuple[dict[int, TextDelta], Exception | None]:
         """What became visible of each sequence, and why there will be no more if one of them failed."""
         deltas_of: dict[int, list[TextDelta]] = {}
+        pushed: dict[int, list[StepOutput]] = {}
         failure: Exception | None = None
         for output in outputs:
             request_id = output.request.request_id
@@ -217,9 +264,15 @@ class Generation:
             index = self._index[request_id]
             delta = self._push(index, output.token, output.finish_reason)
             deltas_of.setdefault(index, []).append(delta)
+            pushed.setdefault(index, []).append(output)
             if delta.finish_reason is not None:
                 self._open.discard(request_id)
                 self._loop.abort([request_id], FinishReason.STOP)
+        if self.journal is not None:
+            for index, some in pushed.items():
+                first = self._texts[index].num_tokens - len(some)
+                tokens = [output.token for output in some if output.token is not None]
+                self.journal.record(entry_of(index, self._requests[index], first, tokens, some[-1].finish_reason))
         return {index: put_together(deltas) for index, deltas in deltas_of.items()}, failure
 
     def _push(self, index: int, token: int, finish_reason: FinishReason | None) -> TextDelta:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from paternoster_contract.stream_journal import JOURNAL
 from paternoster_engine.server.error_responses import TABLE, describe
 from paternoster_engine.server.errors import ClientGone
 from paternoster_engine.server.generation.generation import Generation
@@ -83,7 +84,12 @@ class EventStream(StreamingResponse):
         generation: Generation,
         write: Callable[[AsyncIterator[Any]], AsyncIterator[str]] = data_events,
     ) -> None:
-        super().__init__(write(frames), headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        headers, texts = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}, write(frames)
+        journal = generation.journal
+        if journal is None:
+            super().__init__(texts, headers=headers)
+        else:
+            super().__init__(journal.write_frames(texts), headers=headers | {JOURNAL: journal.numerics})
         self._generation = generation
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

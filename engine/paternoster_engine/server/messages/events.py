@@ -1,10 +1,10 @@
 """From what an answer consists of to a message: whole, and as the events of a stream. Pure but for new ids."""
 
 import hashlib
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 
 from paternoster_engine.core.request import FinishReason
+from paternoster_engine.server.continuation.stream_call import new_hex
 from paternoster_engine.server.generation.generation import Usage
 from paternoster_engine.server.messages.objects import (
     BlockDelta,
@@ -40,7 +40,7 @@ class MessageAnswer:
 
     def __init__(self, model: str, new_call_id: Callable[[], str], max_tokens: int, *, thinking: bool = True) -> None:
         """``max_tokens``: the limit of the request, whatever the context leaves. ``thinking``: show what is thought."""
-        self.id = f"msg_{uuid.uuid4().hex}"
+        self.id = f"msg_{new_hex()}"
         self._message = MessageObject(id=self.id, model=model, usage=_message_usage(Usage(0, 0)))
         self._new_call_id = new_call_id
         self._max_tokens = max_tokens

@@ -7,6 +7,7 @@ from fastapi import Request, Response
 from paternoster_engine.server.access.identity import From
 from paternoster_engine.server.bodies.body_route import new_router
 from paternoster_engine.server.bodies.reading_shares import reading
+from paternoster_engine.server.continuation.stream_call import new_hex
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.error_responses import RESPONSES
 from paternoster_engine.server.generation.streaming import STREAMED, unless_gone
@@ -32,7 +33,8 @@ async def messages(request: Request, body: MessagesRequest, state: State, sender
     with reading():
         chat, names = chat_of(body).request(NAMES)
     thinking = body.thinking is None or body.thinking.display != "omitted"
-    answer = MessageAnswer(served.name, served.answer_format.new_id, body.max_tokens, thinking=thinking)
+    form = served.answer_format
+    answer = MessageAnswer(served.name, lambda: form.call_id(new_hex()), body.max_tokens, thinking=thinking)
     return await respond(request, served, chat, answer, sender, names, stream=body.stream)
 
 

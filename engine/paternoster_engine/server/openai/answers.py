@@ -1,6 +1,5 @@
 """The two shapes of a response, chat and text, whole and in chunks."""
 
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -8,6 +7,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from paternoster_engine.core.request import FinishReason
+from paternoster_engine.server.continuation.stream_call import created_time, new_hex
 from paternoster_engine.server.generation.generation import Generation, Prompt, Usage
 from paternoster_engine.server.generation.output_text import TextDelta
 from paternoster_engine.server.openai.choice_events import ChoiceEvents
@@ -60,7 +60,7 @@ class ChatResponse:
         self._reasons = form.reasons
         self._choices = [
             ChoiceEvents(
-                form.new_id,
+                lambda: form.call_id(new_hex()),
                 parallel=body.parallel_tool_calls,
                 reasoning=body.include_reasoning,
                 before=body.echoed_text,
@@ -69,7 +69,7 @@ class ChatResponse:
         ]
         self._body = body
         self._writer = LogprobsWriter(served.tokenizer, as_ids=body.return_tokens_as_token_ids)
-        self._created = int(time.time())
+        self._created = created_time()
 
     async def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> ChatCompletion:
         answer = ChatCompletion(
@@ -158,7 +158,7 @@ class TextResponse:
         self._model, self._fingerprint = served.name, served.fingerprint
         self._body = body
         self._writer = LogprobsWriter(served.tokenizer, as_ids=body.return_tokens_as_token_ids)
-        self._created = int(time.time())
+        self._created = created_time()
         self._pending_prompt_ids: dict[int, Sequence[int]] = {}
         """Prompts of choices that have not begun, if the call requests ids."""
 

@@ -1,7 +1,6 @@
 """From a body and the tokens of its prompts to the requests that the scheduler queues."""
 
 import json
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ from paternoster_engine.sampling.allowed_tokens import mask_of, words_as_tokens
 from paternoster_engine.sampling.beam_search import BeamParams, BeamSearch
 from paternoster_engine.server.access.identity import Caller
 from paternoster_engine.server.bodies.invalid_fields import format_value
+from paternoster_engine.server.continuation.stream_call import new_seed
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai.fields.body import with_defaults
 from paternoster_engine.server.openai.requests import GenerationRequest
@@ -79,7 +79,7 @@ def build_requests(
                 params=params if choice == 0 else others,
                 arrival=arrival,
                 eos_token_ids=eos_token_ids,
-                seed=secrets.randbits(63) if params.seed is None else params.seed + choice,
+                seed=new_seed() if params.seed is None else params.seed + choice,
                 priority=body.priority,
                 tenant=sender.tenant,
                 limits=limits,

@@ -1,6 +1,5 @@
 """The OpenAI API: models, chat completions, completions."""
 
-import uuid
 from collections.abc import Callable, Sequence
 
 from fastapi import Request, Response
@@ -9,6 +8,8 @@ from paternoster_contract.http import paths
 from paternoster_engine.core.request import Request as EngineRequest
 from paternoster_engine.server.access.identity import From
 from paternoster_engine.server.bodies.body_route import new_router
+from paternoster_engine.server.continuation.journal import StreamJournal
+from paternoster_engine.server.continuation.stream_call import new_hex
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.generation.beam_generation import BeamGeneration
 from paternoster_engine.server.generation.generation import Generation
@@ -56,7 +57,7 @@ def _model_card(state: ServerState, name: str) -> ModelCard:
 @router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion, **STREAMED}})
 async def chat_completions(request: Request, body: ChatCompletionRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
-    name = f"chatcmpl-{uuid.uuid4().hex}"
+    name = f"chatcmpl-{new_hex()}"
     sequences, ending = await unless_gone(request, chat_requests(served, body, name, sender))
 
     def new_parser() -> AnswerParser:
@@ -70,7 +71,7 @@ async def chat_completions(request: Request, body: ChatCompletionRequest, state:
 @router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion, **STREAMED}})
 async def completions(request: Request, body: CompletionRequest, state: State, sender: From) -> Response:
     served = state.accepting(body.model)
-    name = f"cmpl-{uuid.uuid4().hex}"
+    name = f"cmpl-{new_hex()}"
     sequences = await unless_gone(request, completion_requests(served, body, name, sender))
     return await _respond_to_call(request, served, body, sequences, lambda: TextResponse(name, served, body))
 
@@ -131,4 +132,5 @@ def _new_generation(
         only_echo=body.only_echoes,
         has_token_ids=body.return_token_ids,
         new_parser=new_parser,
+        journal=StreamJournal.of_call(served.fingerprint, served.vocab_size) if body.stream else None,
     )

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import uuid4
 
 from paternoster_engine.sampling.grammars.free_text import FreeText, Thought
 from paternoster_engine.server.parsers import think
@@ -17,8 +16,8 @@ from paternoster_engine.server.parsers.text_around_calls import only_calls, spac
 from paternoster_engine.server.parsers.think import Marks
 
 
-def _new_id() -> str:
-    return f"call_{uuid4().hex[:24]}"
+def _call_id(digits: str) -> str:
+    return f"call_{digits[:24]}"
 
 
 def _same_id(call_id: str) -> str:
@@ -37,7 +36,8 @@ class ToolFormat:
     """Reads an answer to its end, with calls of those tools."""
     markers: tuple[str, ...]
     """What may be control tokens in a vocabulary."""
-    new_id: Callable[[], str] = _new_id
+    call_id: Callable[[str], str] = _call_id
+    """The id of a call with 32 hexadecimal digits of its own."""
     id_for_template: Callable[[str], str] = _same_id
     form: Callable[[str], CallForm] | None = None
     """How calls are written by the model of a template; None where no grammar says it."""
@@ -49,7 +49,7 @@ TOOL_FORMATS: Mapping[str, ToolFormat] = {
     "mistral": ToolFormat(
         mistral.read,
         (mistral.BEGIN, mistral.ARGS, mistral.CALL_ID),
-        new_id=mistral.new_id,
+        call_id=mistral.call_id,
         id_for_template=mistral.id_for_template,
         form=mistral.form,
     ),
@@ -99,9 +99,9 @@ class AnswerFormat:
         """Whether answers may have reasoning."""
         return self.reasoning is not None or self.channels
 
-    def new_id(self) -> str:
-        """Of a call."""
-        return _new_id() if self.tools is None else self.tools.new_id()
+    def call_id(self, digits: str) -> str:
+        """The id of a call with the hexadecimal ``digits``, 32 of its own."""
+        return _call_id(digits) if self.tools is None else self.tools.call_id(digits)
 
     def id_for_template(self, call_id: str) -> str:
         """The id of a call as the model's template takes it."""

@@ -1,11 +1,11 @@
 """From what an answer consists of to a response: whole, and as the events of a stream. Pure but for new ids."""
 
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from paternoster_engine.core.request import FinishReason
+from paternoster_engine.server.continuation.stream_call import created_time, new_hex
 from paternoster_engine.server.generation.generation import Usage
 from paternoster_engine.server.generation.output_text import TokenText
 from paternoster_engine.server.openai.logprobs import ChatTokenLogprob
@@ -211,7 +211,7 @@ def _response_of_request(id: str, model: str, body: ResponsesRequest) -> Respons
     )
     return ResponseObject(
         id=id,
-        created_at=int(time.time()),
+        created_at=created_time(),
         model=model,
         instructions=body.instructions,
         max_output_tokens=body.max_output_tokens,
@@ -259,4 +259,4 @@ def _response_usage(usage: Usage) -> ResponseUsage:
 
 
 def _new_id(kind: str) -> str:
-    return f"{kind}_{uuid.uuid4().hex}"
+    return f"{kind}_{new_hex()}"

@@ -5,6 +5,7 @@ from fastapi import Request, Response
 from paternoster_engine.server.access.identity import From
 from paternoster_engine.server.bodies.body_route import new_router
 from paternoster_engine.server.bodies.reading_shares import reading
+from paternoster_engine.server.continuation.stream_call import new_hex
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.generation.streaming import STREAMED
 from paternoster_engine.server.openai.fields.body import with_defaults
@@ -27,5 +28,6 @@ async def responses(request: Request, body: ResponsesRequest, state: State, send
         translated = chat_of(body)
         chat, names = translated.request(NAMES)
     writer = LogprobsWriter(served.tokenizer)
-    answer = ResponseAnswer(served.name, body, translated.offer.tools, served.answer_format.new_id, writer.content)
+    form = served.answer_format
+    answer = ResponseAnswer(served.name, body, translated.offer.tools, lambda: form.call_id(new_hex()), writer.content)
     return await respond(request, served, chat, answer, sender, names, stream=body.stream)

@@ -1,0 +1,133 @@
+"""How a stream that an engine broke off goes on at another one: headers, and the journal of where its frames come from.
+
+The gateway gives each call a :class:`StreamId`, from which an engine draws every id, time and seed of its answer, so
+that two engines answer the same call alike. The engine of a stream puts a line of its journal before each frame, as a
+comment of server-sent events: the tokens since the frame before. The gateway removes and stores these lines. Once the
+engine breaks the stream off, the gateway sends the same body to another engine, the journal behind it, with the number
+of frames that the client has: that engine makes the same frames of the same tokens, leaves out as many, and goes on.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+STREAM_ID = "X-Paternoster-Stream-Id"
+"""From the gateway to engines: :meth:`StreamId.encode`."""
+JOURNAL = "X-Paternoster-Journal"
+"""Of an engine's stream whose frames have a journal: what another engine must have in common with it to continue it."""
+RESUME = "X-Paternoster-Resume"
+"""From the gateway to engines: :meth:`Resume.encode`."""
+
+COMMENT = b": journal "
+"""How the line before a frame begins; JSON follows."""
+HAND_OVER = b": continue"
+"""A frame by itself: the engine cannot end the stream, and another one should."""
+MAX_JOURNAL_BYTES = 2**20
+"""Of one stream; a longer one is not continued. 16,000 tokens are about 130 KiB."""
+
+_STREAM_ID = re.compile(r"([0-9a-f]{32})-([0-9]{1,12})")
+_RESUME = re.compile(r"([0-9]{1,9}) ([0-9]{1,9}) ([!-~]{1,64})")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamId:
+    """Of one call of a client, the same at every engine that it is sent to."""
+
+    hex: str
+    """32 hexadecimal digits, drawn at random."""
+    created: int
+    """Unix seconds."""
+
+    def encode(self) -> str:
+        """The value of :data:`STREAM_ID`."""
+        return f"{self.hex}-{self.created}"
+
+    @classmethod
+    def decode(cls, value: str) -> "StreamId":
+        """The opposite of :meth:`encode`; raises ``ValueError`` for anything else."""
+        if (match := _STREAM_ID.fullmatch(value)) is None:
+            raise ValueError("it is not 32 hexadecimal digits, a dash and Unix seconds")
+        return cls(match[1], int(match[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Which part of a stream its client has."""
+
+    num_frames: int
+    """Frames that the client has."""
+    num_bytes: int
+    """Of the journal, which the body of the request ends with."""
+    numerics: str
+    """Value of :data:`JOURNAL` of the stream's first engine."""
+
+    def encode(self) -> str:
+        """The value of :data:`RESUME`."""
+        return f"{self.num_frames} {self.num_bytes} {self.numerics}"
+
+    @classmethod
+    def decode(cls, value: str) -> "Resume":
+        """The opposite of :meth:`encode`; raises ``ValueError`` for anything else."""
+        if (match := _RESUME.fullmatch(value)) is None:
+            raise ValueError("it is not a number of frames, a number of bytes and a fingerprint")
+        return cls(int(match[1]), int(match[2]), match[3])
+
+
+@dataclass(frozen=True, slots=True)
+class TokenAlternatives:
+    """How likely the model held a token, as ``core.request.TokenLogprobs`` has it."""
+
+    logprob: float
+    rank: int
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """Tokens of one choice that the engine turned into text at once."""
+
+    choice: int
+    tokens: tuple[int, ...]
+    finish_reason: str | None = None
+    """Why the scheduler ended the choice with the last of them."""
+    logprobs: tuple[TokenAlternatives, ...] = ()
+    """One for each token, if the call requests them."""
+
+
+def encode_entries(entries: Iterable[JournalEntry]) -> str:
+    """One line: a JSON array of entries."""
+    return json.dumps([_as_list(entry) for entry in entries], separators=(",", ":"))
+
+
+def decode_journal(data: bytes) -> list[JournalEntry]:
+    """The entries of all lines in their order; raises ``ValueError`` for what :func:`encode_entries` does not write."""
+    try:
+        return [_as_entry(item) for line in data.splitlines() for item in json.loads(line)]
+    except (TypeError, IndexError, KeyError, ValueError, RecursionError) as error:
+        raise ValueError(f"the journal of the stream cannot be read: {type(error).__name__}") from error
+
+
+def _as_list(entry: JournalEntry) -> list[Any]:
+    fields: list[Any] = [entry.choice, entry.finish_reason, entry.tokens]
+    if entry.logprobs:
+        fields.append([[each.logprob, each.rank, each.top] for each in entry.logprobs])
+    return fields
+
+
+def _as_entry(item: Sequence[Any]) -> JournalEntry:
+    choice, reason, tokens, *rest = item
+    logprobs = [
+        TokenAlternatives(float(logprob), _count(rank), tuple((_count(token), float(value)) for token, value in top))
+        for logprob, rank, top in (rest[0] if rest else ())
+    ]
+    if not (reason is None or isinstance(reason, str)) or (logprobs and len(logprobs) != len(tokens)):
+        raise ValueError
+    return JournalEntry(_count(choice), tuple(map(_count, tokens)), reason, tuple(logprobs))
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**31:
+        raise ValueError
+    return value

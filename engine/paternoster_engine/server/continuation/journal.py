@@ -1,0 +1,71 @@
+"""The journal of a stream: recorded while it runs, replayed where it goes on."""
+
+from collections.abc import AsyncIterator, Sequence
+
+from paternoster_contract.stream_journal import COMMENT, HAND_OVER, JournalEntry, TokenAlternatives, encode_entries
+from paternoster_engine.core.request import FinishReason, Request, TokenLogprobs
+from paternoster_engine.server.continuation.stream_call import current_call
+from paternoster_engine.server.errors import EngineEnding, OtherNumerics, StepFailed
+
+CONTINUABLE = (EngineEnding, StepFailed)
+"""Failures of the engine, in which the request has no part that is known."""
+
+
+class StreamJournal:
+    """Of the stream that answers one call."""
+
+    def __init__(
+        self, numerics: str, vocab_size: int, num_frames: int = 0, entries: Sequence[JournalEntry] = ()
+    ) -> None:
+        """``numerics``: what decides which numbers are computed. ``entries``, ``num_frames``: what the client has."""
+        self.numerics = numerics
+        self.vocab_size = vocab_size
+        self.entries = entries
+        self.failure: Exception | None = None
+        """Why the engine cannot go on with the stream."""
+        self._num_frames = num_frames
+        self._recorded: list[JournalEntry] = []
+
+    @classmethod
+    def of_call(cls, numerics: str, vocab_size: int) -> "StreamJournal | None":
+        """None for a call without an id of the gateway.
+
+        Raises :class:`OtherNumerics` where the stream began at an engine that computes other numbers, and
+        :class:`InvalidValue` for a journal that no engine wrote.
+        """
+        call = current_call.get()
+        if call is None:
+            return None
+        if call.resume is None:
+            return cls(numerics, vocab_size)
+        if call.resume.numerics != numerics:
+            raise OtherNumerics(call.resume.numerics, numerics)
+        return cls(numerics, vocab_size, call.resume.num_frames, call.decode_journal())
+
+    def record(self, entry: JournalEntry) -> None:
+        self._recorded.append(entry)
+
+    async def write_frames(self, frames: AsyncIterator[str]) -> AsyncIterator[bytes]:
+        """Each of ``frames`` that the client lacks, behind its line of the journal."""
+        missing = -self._num_frames
+        async for frame in frames:
+            missing += 1
+            if missing <= 0:
+                continue
+            if isinstance(self.failure, CONTINUABLE):
+                yield HAND_OVER + b"\n\n"
+                return
+            recorded, self._recorded = self._recorded, []
+            line = COMMENT + encode_entries(recorded).encode() + b"\n" if recorded else b""
+            yield line + frame.encode()
+
+
+def entry_of(
+    choice: int, request: Request, first: int, tokens: Sequence[int], reason: FinishReason | None
+) -> JournalEntry:
+    """``first``: index of the first of ``tokens`` in the request's output."""
+    logprobs: Sequence[TokenLogprobs] = ()
+    if request.params.logprobs is not None:
+        logprobs = request.logprobs[first : first + len(tokens)]
+    alternatives = tuple(TokenAlternatives(each.logprob, each.rank, each.top) for each in logprobs)
+    return JournalEntry(choice, tuple(tokens), None if reason is None else reason.value, alternatives)
