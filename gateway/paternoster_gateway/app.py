@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from paternoster_contract.http import paths
 from paternoster_contract.http.headers import REQUEST_ID
 from paternoster_contract.http.routes import FORWARDED
 from paternoster_contract.routing import RoutingTable
+from paternoster_contract.stream_journal import STREAM_ID, StreamId
 from paternoster_contract.supervise import supervise
 from paternoster_gateway.admission.admission import admit, models_open_to, only_model, opens_any_model
 from paternoster_gateway.admission.known_parties import KnownParties
@@ -29,11 +31,12 @@ from paternoster_gateway.process.error_handlers import install_error_handlers
 from paternoster_gateway.process.stats_port import StatsPort
 from paternoster_gateway.process.tls import PlainHttpForProbesOnly
 from paternoster_gateway.proxy.body import named_model, refuse_costly
+from paternoster_gateway.proxy.call import Answer, Call
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.forwarded_answer import ForwardedAnswer
 from paternoster_gateway.proxy.headers import FORWARDED_HEADERS
 from paternoster_gateway.proxy.liveness import Liveness
-from paternoster_gateway.proxy.proxy import Answer, Call, Proxy
+from paternoster_gateway.proxy.proxy import Proxy
 from paternoster_gateway.sent_keys import SentKeys
 from paternoster_gateway.table.source import Origin, TableSource
 from paternoster_http.connections import address_of
@@ -258,6 +261,7 @@ async def _read_call(request: Request, table: RoutingTable) -> Call:
         raise client_gone() from None
     headers = {name: value for name, value in request.headers.items() if name in FORWARDED_HEADERS}
     headers[REQUEST_ID] = current_request_id.get()
+    headers[STREAM_ID] = StreamId(uuid.uuid4().hex, int(time.time())).encode()
     await refuse_costly(body)
     named = named_model(body)
     model = only_model(table, key, time.time()) if named is None else named

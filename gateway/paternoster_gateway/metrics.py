@@ -91,6 +91,10 @@ class GatewayMetrics:
         self.broken = Counter(
             f"{prefix}broken_streams", "Answers a replica broke off.", ["model"], registry=self.registry
         )
+        self.continued = Counter(
+            f"{prefix}continued_streams", "Streams a replica broke off or handed over, and what became of them.",
+            ["model", "outcome"], registry=self.registry,
+        )  # fmt: skip
         self.hangs = Counter(
             f"{prefix}hangs", "Times that a replica answered no probe and was left.", registry=self.registry
         )
@@ -133,7 +137,9 @@ class GatewayMetrics:
 
     def retain_only(self, models: Collection[str]) -> None:
         """Remove the series of all other models but ``""``: alerts would fire on their last values for ever."""
-        for metric in (self.requests, self.broken, self.first_byte, self.in_flight_gauge, self.held_gauge):
+        for metric in (
+            self.requests, self.broken, self.continued, self.first_byte, self.in_flight_gauge, self.held_gauge,
+        ):  # fmt: skip
             seen = {sample.labels["model"] for family in metric.collect() for sample in family.samples}
             for model in seen - {"", *models}:
                 metric.remove_by_labels({"model": model})

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from paternoster_gateway.proxy.proxy import Answer
+from paternoster_gateway.proxy.call import Answer
 
 
 class ForwardedAnswer(StreamingResponse):

@@ -6,6 +6,8 @@ Both are lists of what passes: a compromised engine must not address browsers an
 import re
 from collections.abc import Sequence
 
+from paternoster_contract.stream_journal import JOURNAL
+
 Headers = list[tuple[bytes, bytes]]
 """Pairs as in ASGI: names in lower case, and a name may occur several times."""
 
@@ -24,7 +26,9 @@ MEDIA_TYPES = frozenset(
 )
 """Media types of answers; others, such as pages, become :data:`OPAQUE`."""
 OPAQUE = b"application/octet-stream"
+EVENT_STREAM = "text/event-stream"
 NO_SNIFFING = (b"x-content-type-options", b"nosniff")
+_JOURNAL = JOURNAL.lower().encode()
 _PRINTABLE = re.compile(rb"[\t\x20-\x7e]*")
 
 
@@ -43,6 +47,7 @@ def answer_headers(raw: Sequence[tuple[bytes, bytes]]) -> Headers:
         (name, value)
         for name, value in headers
         if (name in ANSWER_HEADERS or name.startswith(ANSWER_HEADER_PREFIXES))
+        and name != _JOURNAL
         and name not in hop_by_hop  # RFC 9110, 7.6.1
         and _PRINTABLE.fullmatch(value)
     ]

@@ -1,8 +1,9 @@
-"""Forward a request's body to a replica and its answer to the client, byte by byte and without parsing them.
+"""Forward a request's body to a replica and its answer to the client, without parsing them.
 
-Until the first byte of the answer a failed attempt can be repeated at another replica; after it the client gets the
-failure. :mod:`paternoster_gateway.routing.balancer` decides whether and where; the proxy classifies what an attempt
-came to. A refusal is no failure: an engine whose queue is full answers at once, and one more attempt is more load.
+Until the first byte of the answer a failed attempt can be repeated at another replica; after it :mod:`.relay` lets
+another one go on with a stream that has a journal, and of other answers the client gets the failure.
+:mod:`paternoster_gateway.routing.balancer` decides whether and where; the proxy classifies what an attempt came to. A
+refusal is no failure: an engine whose queue is full answers at once, and one more attempt is more load.
 """
 
 import asyncio
@@ -10,8 +11,6 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
-from typing import NoReturn
 
 import aiohttp
 
@@ -20,14 +19,18 @@ from paternoster_contract.error_text import error_text
 from paternoster_contract.http import paths
 from paternoster_contract.http.headers import NOT_SERVING
 from paternoster_contract.routing import Replica
+from paternoster_contract.stream_journal import JOURNAL
 from paternoster_gateway.admission.admission import Admission
 from paternoster_gateway.admission.quarantine import Quarantine, digest_of, quarantined
 from paternoster_gateway.errors import GatewayError, keys_refused, unavailable
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.proxy import liveness as probes
+from paternoster_gateway.proxy.call import Answer, Attempt, Call
 from paternoster_gateway.proxy.dispatcher import Dispatcher
-from paternoster_gateway.proxy.headers import Headers, answer_headers, is_status_of_engine
+from paternoster_gateway.proxy.headers import EVENT_STREAM, answer_headers, is_status_of_engine
+from paternoster_gateway.proxy.journaled_stream import JournaledStream
 from paternoster_gateway.proxy.liveness import Liveness, Wait
+from paternoster_gateway.proxy.relay import AnswerRelay
 from paternoster_gateway.proxy.suspicion import LONG_BODY, MAX_POSSIBLE, Suspicion, suspicion_of
 from paternoster_gateway.routing.decisions import Result, Retry, RoutedRequest, Send
 from paternoster_gateway.sent_keys import SentKeys
@@ -37,55 +40,6 @@ log = logging.getLogger(__name__)
 
 REFUSALS = frozenset({502, 503, 504})
 """Statuses after which one other replica gets the request; 429 concerns the client, which gets it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A client's request."""
-
-    path: str
-    model: str
-    body: bytes
-    headers: Mapping[str, str]
-    key: str = field(default="", repr=False)
-    """The client's key, which no engine gets."""
-    named: bool = True
-    """Whether the body names the model; else ``model`` is the only one that the key opens."""
-
-
-@dataclass(slots=True)
-class Answer:
-    """An engine's answer whose body is still on its way; :meth:`discard` must be called in the end."""
-
-    status: int
-    headers: Headers
-    chunks: AsyncGenerator[bytes]
-    replica: str
-    """URL of the replica."""
-    attempts: int
-    """Replicas that got the request until this one answered, itself included."""
-    stack: AsyncExitStack = field(repr=False)
-
-    async def discard(self) -> None:
-        """End it, however much of it was read."""
-        await self.chunks.aclose()
-        await self.stack.aclose()
-
-
-@dataclass(slots=True)
-class Attempt:
-    """What came of sending a call to one replica: an answer, or an error for the client."""
-
-    outcome: Answer | GatewayError
-    reason: str = ""
-    """Why it would be retried, for the metrics."""
-    suspicion: Suspicion = Suspicion.NONE
-    """Whether the call may have made the replica stop."""
-
-    async def discard(self) -> None:
-        """Close the answer: another attempt follows, or no client waits."""
-        if isinstance(self.outcome, Answer):
-            await self.outcome.discard()
 
 
 class Proxy:
@@ -133,8 +87,12 @@ class Proxy:
     async def send(self, call: Call, admission: Admission) -> Answer:
         """The answer of a replica; raises :class:`GatewayError` where there is none."""
         request = self._dispatcher.open_request(admission)
+        relay = AnswerRelay(
+            request, call, admission, dispatcher=self._dispatcher, metrics=self._metrics, attempt=self._attempt,
+            quarantine=self._put_in_quarantine,
+        )  # fmt: skip
         try:
-            return await self._send(request, call, admission)
+            return relay.relay(await self._send(request, call, admission))
         except BaseException:
             self._dispatcher.balancer.on_disconnect(request)
             raise
@@ -151,7 +109,7 @@ class Proxy:
             if attempt.suspicion is Suspicion.POSSIBLE:
                 suspected.append((replica.url, attempt))
             if attempt.suspicion is Suspicion.CERTAIN or await self._stopped_replicas(suspected) >= MAX_POSSIBLE:
-                self._put_in_quarantine(replica, call, admission)
+                raise self._put_in_quarantine(replica.url, call, admission)
             try:
                 following = await self._next_replica(request, admission)
             except BaseException:
@@ -178,14 +136,15 @@ class Proxy:
         closed = [url for url, attempt in suspected if attempt.reason != "hung"]
         return len(suspected) - sum(await asyncio.gather(*map(self.answers_probe, closed)))
 
-    def _put_in_quarantine(self, replica: Replica, call: Call, admission: Admission) -> NoReturn:
+    def _put_in_quarantine(self, url: str, call: Call, admission: Admission) -> GatewayError:
+        """The error for a client whose call made the replica at ``url`` stop; no other one gets such a call."""
         self._quarantine.add(_digest(call, admission), time.monotonic())
         log.warning(
             "%s stopped while it had a request to %s of %d bytes: it is sent to no other replica",
-            replica.url, call.path, len(call.body),
+            url, call.path, len(call.body),
         )  # fmt: skip
         self._metrics.quarantined.inc()
-        raise quarantined(call.model)
+        return quarantined(call.model)
 
     async def _next_replica(self, request: RoutedRequest, admission: Admission) -> Replica | None:
         """The replica for a retry, once there is one; None where the result of the last attempt is the client's."""
@@ -222,8 +181,11 @@ class Proxy:
             # The first piece belongs to the attempt: an engine that dies before it can be replaced.
             async with self._liveness.expecting(replica.url):
                 first = await response.content.readany()
-            chunks = self._stream_body(request, call, replica, response, first, stack)
-            answer = Answer(response.status, answer_headers(response.raw_headers), chunks, replica.url, number, stack)
+            chunks = self._stream_body(replica, response, first, stack)
+            headers, is_stream = answer_headers(response.raw_headers), response.content_type == EVENT_STREAM
+            answer = Answer(response.status, headers, chunks, replica.url, number, stack, is_stream=is_stream)
+            if is_stream and response.status == 200 and JournaledStream.can_begin(response.headers.get(JOURNAL)):
+                answer.numerics = response.headers[JOURNAL]
             result = _result_of(response)
             self._dispatcher.report(request, replica.url, result)
             return Attempt(answer, "not_serving" if result is Result.NOT_SERVING else f"status_{response.status}")
@@ -257,8 +219,6 @@ class Proxy:
 
     async def _stream_body(
         self,
-        request: RoutedRequest,
-        call: Call,
         replica: Replica,
         response: aiohttp.ClientResponse,
         first: bytes,
@@ -271,15 +231,6 @@ class Proxy:
                     yield chunk
                     async with self._liveness.expecting(replica.url):
                         chunk = await response.content.readany()
-            except (aiohttp.ClientError, OSError, TimeoutError) as error:
-                self._metrics.broken.labels(request.model).inc()
-                self._dispatcher.report(request, replica.url, Result.BROKEN)
-                log.warning("%s broke off an answer: %s", replica.url, error_text(error))
-                if not response.content_type.startswith("text/event-stream"):
-                    raise
-                yield b"\n\n" + GatewayError(502, "BadGatewayError", "The replica broke off its answer.").encode_event(
-                    call.path
-                )
             except (GeneratorExit, asyncio.CancelledError):
                 # The client has left: closing the connection ends the request at the engine.
                 response.close()

@@ -90,6 +90,15 @@ class Balancer:
         exhausted = request.is_last_attempt or len(request.tried) >= MAX_ATTEMPTS
         request.retry = Retry.NONE if exhausted else RETRY_AFTER[result]
 
+    def begin_continuation(self, request: RoutedRequest) -> None:
+        """Route a request anew whose answer its last replica broke off; any other replica may go on with it."""
+        request.tried = request.tried[-1:]
+        self.begin_attempt(request)
+
+    def begin_attempt(self, request: RoutedRequest) -> None:
+        """Route a request anew, whatever came of the last attempt; a replica that has tried is the last choice."""
+        request.retry, request.is_last_attempt, request.hold_until = Retry.NONE, False, None
+
     def on_attempt_end(self, request: RoutedRequest, url: str) -> None:
         """Count the attempt at ``url`` no longer: its answer has ended, or is not wanted; once is enough."""
         if url in request.in_flight:

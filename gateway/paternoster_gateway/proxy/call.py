@@ -1,0 +1,62 @@
+"""A client's request, and what became of sending it to a replica."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from paternoster_gateway.errors import GatewayError
+from paternoster_gateway.proxy.headers import Headers
+from paternoster_gateway.proxy.suspicion import Suspicion
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A client's request."""
+
+    path: str
+    model: str
+    body: bytes
+    headers: Mapping[str, str]
+    key: str = field(default="", repr=False)
+    """The client's key, which no engine gets."""
+    named: bool = True
+    """Whether the body names the model; else ``model`` is the only one that the key opens."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """An engine's answer whose body is still on its way; :meth:`discard` must be called in the end."""
+
+    status: int
+    headers: Headers
+    chunks: AsyncGenerator[bytes]
+    replica: str
+    """URL of the replica."""
+    attempts: int
+    """Replicas that got the request until this one answered, itself included."""
+    stack: AsyncExitStack = field(repr=False)
+    numerics: str | None = None
+    """Where the answer is a stream with a journal: what a replica that continues it must have in common."""
+    is_stream: bool = False
+    """Whether it consists of server-sent events."""
+
+    async def discard(self) -> None:
+        """End it, however much of it was read."""
+        await self.chunks.aclose()
+        await self.stack.aclose()
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What came of sending a call to one replica: an answer, or an error for the client."""
+
+    outcome: Answer | GatewayError
+    reason: str = ""
+    """Why it would be retried, for the metrics."""
+    suspicion: Suspicion = Suspicion.NONE
+    """Whether the call may have made the replica stop."""
+
+    async def discard(self) -> None:
+        """Close the answer: another attempt follows, or no client waits."""
+        if isinstance(self.outcome, Answer):
+            await self.outcome.discard()

@@ -1,0 +1,96 @@
+"""A stream whose frames come behind lines of a journal, with which another replica can continue it; pure."""
+
+import re
+from dataclasses import replace
+
+from paternoster_contract.stream_journal import COMMENT, HAND_OVER, MAX_JOURNAL_BYTES, RESUME, Resume
+from paternoster_gateway.proxy.call import Call
+
+MAX_FRAME_BYTES = 16 * 2**20
+"""Of one frame: the last one of a response has the whole answer, with log probabilities if the client wants them."""
+MAX_CONTINUATIONS = 16
+"""Replicas that go on with one stream."""
+MAX_BREAKS_WITHOUT_FRAME = 2
+"""Replicas that break a stream off before a frame of theirs: the request may be what makes them stop."""
+
+_END = b"\n\n"
+_NUMERICS = re.compile(r"[!-~]{1,64}")
+
+
+class FrameTooLong(Exception):
+    """No engine writes such a frame."""
+
+
+class JournaledStream:
+    """Takes the journal out of a stream's bytes, and keeps what another replica needs to go on with it."""
+
+    def __init__(self, numerics: str) -> None:
+        """``numerics``: what the replicas of one stream have in common."""
+        self.numerics = numerics
+        self.num_frames = 0
+        """Frames that the client has."""
+        self.handed_over = False
+        """Whether the replica asked for another one to go on."""
+        self._buffer = bytearray()
+        self._journal: list[bytes] = []
+        self._journal_bytes = 0
+        self._num_continuations = 0
+        self._frames_at_break = -1
+        self._num_barren = 0
+
+    @staticmethod
+    def can_begin(numerics: str | None) -> bool:
+        """Whether ``numerics``, the header of an answer, is one that an engine sends with a journal."""
+        return numerics is not None and _NUMERICS.fullmatch(numerics) is not None
+
+    def feed(self, data: bytes) -> bytes:
+        """The whole frames that end in ``data``, for the client. Raises :class:`FrameTooLong`."""
+        searched = max(0, len(self._buffer) - 1)
+        self._buffer += data
+        end = self._buffer.rfind(_END, searched)
+        if end < 0:
+            if len(self._buffer) > MAX_FRAME_BYTES:
+                raise FrameTooLong(f"a frame of more than {MAX_FRAME_BYTES} bytes")
+            return b""
+        frames = bytes(self._buffer[:end]).split(_END)
+        del self._buffer[: end + len(_END)]
+        return b"".join([self._read_frame(frame) for frame in frames if not self.handed_over])
+
+    def begin_continuation(self) -> bool:
+        """Whether another replica may go on with the stream, after one broke it off or handed it over."""
+        if not self.handed_over:
+            self._num_barren = self._num_barren + 1 if self.num_frames == self._frames_at_break else 0
+        self._frames_at_break = self.num_frames
+        self.handed_over = False
+        self._buffer.clear()
+        self._num_continuations += 1
+        return (
+            self._num_continuations <= MAX_CONTINUATIONS
+            and self._journal_bytes <= MAX_JOURNAL_BYTES
+            and (not self.stops_replicas)
+        )
+
+    @property
+    def stops_replicas(self) -> bool:
+        """Whether several replicas in turn broke the stream off before they sent a frame."""
+        return self._num_barren >= MAX_BREAKS_WITHOUT_FRAME
+
+    def resumed(self, call: Call) -> Call:
+        """``call`` as the next replica gets it."""
+        journal = b"\n".join(self._journal)
+        resume = Resume(self.num_frames, len(journal), self.numerics)
+        return replace(call, body=call.body + journal, headers={**call.headers, RESUME: resume.encode()})
+
+    def _read_frame(self, frame: bytes) -> bytes:
+        if frame == HAND_OVER:
+            self.handed_over = True
+            return b""
+        self.num_frames += 1
+        if frame.startswith(COMMENT):
+            line, _, frame = frame.partition(b"\n")
+            self._journal_bytes += len(line)
+            if self._journal_bytes <= MAX_JOURNAL_BYTES:
+                self._journal.append(line[len(COMMENT) :])
+            else:
+                self._journal.clear()
+        return frame + _END

@@ -1,0 +1,116 @@
+"""An answer passed on to its client; a stream with a journal goes on at another replica where one breaks it off."""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import replace
+
+import aiohttp
+
+from paternoster_contract.error_text import error_text
+from paternoster_contract.routing import Replica
+from paternoster_gateway.admission.admission import Admission
+from paternoster_gateway.errors import GatewayError
+from paternoster_gateway.metrics import GatewayMetrics
+from paternoster_gateway.proxy.call import Answer, Attempt, Call
+from paternoster_gateway.proxy.dispatcher import Dispatcher
+from paternoster_gateway.proxy.journaled_stream import FrameTooLong, JournaledStream
+from paternoster_gateway.routing.decisions import Result, RoutedRequest, Send
+from paternoster_gateway.routing.limits import MAX_ATTEMPTS
+
+log = logging.getLogger(__name__)
+
+BROKEN = (aiohttp.ClientError, OSError, TimeoutError, FrameTooLong)
+
+SendAttempt = Callable[[RoutedRequest, Replica, Call, Admission], Awaitable[Attempt]]
+
+
+class AnswerRelay:
+    """Passes the answer to one call on."""
+
+    def __init__(
+        self,
+        request: RoutedRequest,
+        call: Call,
+        admission: Admission,
+        *,
+        dispatcher: Dispatcher,
+        metrics: GatewayMetrics,
+        attempt: SendAttempt,
+        quarantine: Callable[[str, Call, Admission], GatewayError],
+    ) -> None:
+        """``attempt`` sends the call to one replica. ``quarantine``: no replica gets such a call any more."""
+        self._request = request
+        self._call = call
+        self._admission = admission
+        self._dispatcher = dispatcher
+        self._metrics = metrics
+        self._attempt = attempt
+        self._quarantine = quarantine
+
+    def relay(self, answer: Answer) -> Answer:
+        """``answer``, whose first piece is there, as the client gets it."""
+        return replace(answer, chunks=self._relay_pieces(answer))
+
+    async def _relay_pieces(self, answer: Answer) -> AsyncGenerator[bytes]:
+        journal = None if answer.numerics is None else JournaledStream(answer.numerics)
+        try:
+            while True:
+                try:
+                    async for piece in answer.chunks:
+                        if whole := piece if journal is None else journal.feed(piece):
+                            yield whole
+                    if journal is None or not journal.handed_over:
+                        return
+                    self._dispatcher.report(self._request, answer.replica, Result.NOT_SERVING)
+                except BROKEN as error:
+                    self._record_break(answer, error)
+                    if not answer.is_stream:
+                        raise
+                await answer.discard()
+                following = await self._continue(answer, journal)
+                if isinstance(following, GatewayError):
+                    yield b"\n\n" * (journal is None) + following.encode_event(self._call.path)
+                    return
+                answer = following
+        finally:
+            await answer.discard()
+
+    def _record_break(self, answer: Answer, error: Exception) -> None:
+        self._metrics.broken.labels(self._request.model).inc()
+        self._dispatcher.report(self._request, answer.replica, Result.BROKEN)
+        log.warning("%s broke off an answer: %s", answer.replica, error_text(error))
+
+    async def _continue(self, answer: Answer, journal: JournaledStream | None) -> Answer | GatewayError:
+        """The rest of the stream from another replica, or the error that ends it."""
+        broken = GatewayError(502, "BadGatewayError", "The replica broke off its answer.")
+        if journal is None:
+            return broken
+        outcome: Answer | GatewayError = broken
+        if journal.begin_continuation():
+            outcome = await self._find_continuation(journal) or broken
+        elif journal.stops_replicas:
+            outcome = self._quarantine(answer.replica, self._call, self._admission)
+        name = "lost" if isinstance(outcome, GatewayError) else "continued"
+        self._metrics.continued.labels(self._request.model, name).inc()
+        return outcome
+
+    async def _find_continuation(self, journal: JournaledStream) -> Answer | None:
+        call = journal.resumed(self._call)
+        self._dispatcher.balancer.begin_continuation(self._request)
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                decision = await self._dispatcher.route(self._request, self._admission)
+            except GatewayError as error:
+                log.warning("no replica goes on with a stream: %s", error)
+                return None
+            assert isinstance(decision, Send), "a continuation is routed as a new request is"
+            outcome = (await self._attempt(self._request, decision.replica, call, self._admission)).outcome
+            if isinstance(outcome, GatewayError):
+                log.warning("%s does not go on with a stream: %s", decision.replica.url, outcome)
+            elif outcome.numerics == journal.numerics:
+                return outcome
+            else:
+                log.warning("%s does not go on with a stream: status %d", decision.replica.url, outcome.status)
+                await outcome.discard()
+            self._dispatcher.balancer.begin_attempt(self._request)
+        return None
