@@ -43,6 +43,7 @@ RUNNERS = (
     "scheduling.gains",
     "simulator.reality",
     "simulator.speed",
+    "streams.survive",
 )
 
 

@@ -2,7 +2,7 @@
 
 import secrets
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,10 +62,14 @@ def shared_fleets(folder: Path) -> Iterator[SharedFleets]:
 
 
 @contextmanager
-def fleet_of_two(folder: Path, env: Mapping[str, str]) -> Iterator[Fleet]:
-    """Two engines of the chat model and a gateway, all ready; ``env`` is added to every process's environment."""
+def fleet_of_engines(
+    folder: Path, env: Mapping[str, str], flags: Sequence[str] = (), num_engines: int = 2
+) -> Iterator[Fleet]:
+    """Engines of the chat model and a gateway, all ready; ``env`` is added to every process's environment."""
     root = _root_key(folder)
-    engines = [_engine(folder, root, CHAT, f"engine-{number}", ENGINES[CHAT], env) for number in range(2)]
+    engines = [
+        _engine(folder, root, CHAT, f"engine-{number}", (*ENGINES[CHAT], *flags), env) for number in range(num_engines)
+    ]
     gateway = _gateway(folder, "gateway", {CHAT: _route(CHAT, BOTH, *engines), ASLEEP: _sleeping_route()}, env)
     fleet = Fleet(engines, gateway)
     with started(fleet.servers):

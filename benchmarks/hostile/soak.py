@@ -32,7 +32,7 @@ from hostile.calls import Caller, End, Outcomes
 from hostile.faults import Clock, full_disk, install_faketime, kill_and_restart, stop_and_continue
 from hostile.fleet import Fleet, engine_stats, gateway_stats
 from hostile.samples import Samples, descriptors, slope
-from hostile.shared_fleets import CHAT, fleet_of_two
+from hostile.shared_fleets import CHAT, fleet_of_engines
 
 CALLERS = 24
 STOPPED_SECONDS = 12
@@ -82,7 +82,7 @@ async def soak(
     result = Result(seconds)
     if not clock.available:
         print("no clock jumps: install Debian's package libfaketime", file=sys.stderr)
-    with fleet_of_two(folder, clock.env) as fleet:
+    with fleet_of_engines(folder, clock.env) as fleet:
         outcomes, samples = Outcomes(), Samples()
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as session:

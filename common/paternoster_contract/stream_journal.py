@@ -25,7 +25,7 @@ COMMENT = b": journal "
 HAND_OVER = b": continue"
 """A frame by itself: the engine cannot end the stream, and another one should."""
 MAX_JOURNAL_BYTES = 2**20
-"""Of one stream; a longer one is not continued. 16,000 tokens are about 130 KiB."""
+"""Of one stream; a longer one is not continued. 16,000 tokens are about 300 KiB."""
 
 _STREAM_ID = re.compile(r"([0-9a-f]{32})-([0-9]{1,12})")
 _RESUME = re.compile(r"([0-9]{1,9}) ([0-9]{1,9}) ([!-~]{1,64})")

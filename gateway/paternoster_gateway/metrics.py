@@ -89,11 +89,14 @@ class GatewayMetrics:
             registry=self.registry,
         )  # fmt: skip
         self.broken = Counter(
-            f"{prefix}broken_streams", "Answers a replica broke off.", ["model"], registry=self.registry
+            f"{prefix}broken_streams",
+            "Answers a replica broke off and no other continued.",
+            ["model"],
+            registry=self.registry,
         )
         self.continued = Counter(
-            f"{prefix}continued_streams", "Streams a replica broke off or handed over, and what became of them.",
-            ["model", "outcome"], registry=self.registry,
+            f"{prefix}continued_streams", "Streams a replica broke off or handed over that went on at another one.",
+            ["model", "reason"], registry=self.registry,
         )  # fmt: skip
         self.hangs = Counter(
             f"{prefix}hangs", "Times that a replica answered no probe and was left.", registry=self.registry

@@ -65,10 +65,12 @@ class AnswerRelay:
                 except BROKEN as error:
                     self._record_break(answer, error)
                     if not answer.is_stream:
+                        self._metrics.broken.labels(self._request.model).inc()
                         raise
                 await answer.discard()
                 following = await self._continue(answer, journal)
                 if isinstance(following, GatewayError):
+                    self._metrics.broken.labels(self._request.model).inc()
                     yield b"\n\n" * (journal is None) + following.encode_event(self._call.path)
                     return
                 answer = following
@@ -76,7 +78,6 @@ class AnswerRelay:
             await answer.discard()
 
     def _record_break(self, answer: Answer, error: Exception) -> None:
-        self._metrics.broken.labels(self._request.model).inc()
         self._dispatcher.report(self._request, answer.replica, Result.BROKEN)
         log.warning("%s broke off an answer: %s", answer.replica, error_text(error))
 
@@ -85,14 +86,14 @@ class AnswerRelay:
         broken = GatewayError(502, "BadGatewayError", "The replica broke off its answer.")
         if journal is None:
             return broken
-        outcome: Answer | GatewayError = broken
-        if journal.begin_continuation():
-            outcome = await self._find_continuation(journal) or broken
-        elif journal.stops_replicas:
-            outcome = self._quarantine(answer.replica, self._call, self._admission)
-        name = "lost" if isinstance(outcome, GatewayError) else "continued"
-        self._metrics.continued.labels(self._request.model, name).inc()
-        return outcome
+        reason = "handed_over" if journal.handed_over else "broken"
+        if not journal.begin_continuation():
+            return self._quarantine(answer.replica, self._call, self._admission) if journal.stops_replicas else broken
+        following = await self._find_continuation(journal)
+        if following is None:
+            return broken
+        self._metrics.continued.labels(self._request.model, reason).inc()
+        return following
 
     async def _find_continuation(self, journal: JournaledStream) -> Answer | None:
         call = journal.resumed(self._call)

@@ -83,11 +83,11 @@ async def _models(client: aiohttp.ClientSession, door: Door) -> object:
         return (await response.json())["data"]
 
 
-async def count(client: aiohttp.ClientSession, door: Door, outcome: str) -> float:
+async def count(client: aiohttp.ClientSession, door: Door, name: str) -> float:
     async with client.get(f"{door.url}/metrics") as response:
         lines = (await response.text()).splitlines()
-    name = f'paternoster_gateway_continued_streams_total{{model="m",outcome="{outcome}"}} '
-    return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
+    start = f'paternoster_gateway_{name}_total{{model="m"'
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(start))
 
 
 @pytest.mark.parametrize("end", [End.DIES, End.DIES_IN_A_FRAME, End.HANDS_OVER])
@@ -98,8 +98,8 @@ async def test_client_gets_each_frame_once(
     first, second = await start("a", engine_that(end, after)), await start("b", engine_that(end, after))
     door.publish(first, second)
     assert await stream(client, door) == WHOLE
-    assert await count(client, door, "continued") >= 1
-    assert await count(client, door, "lost") == 0
+    assert await count(client, door, "continued_streams") >= 1
+    assert await count(client, door, "broken_streams") == 0
     ids = {headers[STREAM_ID] for engine in (first, second) for headers in engine.headers}
     assert len(ids) == 1
 
@@ -142,7 +142,7 @@ async def test_stream_that_stops_every_replica_ends_with_an_error(
     assert b"request_quarantined" in got
     assert got.endswith(DONE)
     assert sum(len(engine.bodies) for engine in engines) == 3
-    assert await count(client, door, "lost") == 1
+    assert await count(client, door, "broken_streams") == 1
 
 
 async def test_stream_without_a_journal_ends_with_an_error(

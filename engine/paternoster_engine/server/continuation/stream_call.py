@@ -56,6 +56,11 @@ def new_hex() -> str:
     return secrets.token_hex(16) if call is None else call.draw(16).hex()
 
 
+def unique_name(name: str) -> str:
+    """``name``, unless an earlier attempt of the same call may still run here under it."""
+    return name if current_call.get() is None else f"{name}-{secrets.token_hex(4)}"
+
+
 def new_seed() -> int:
     call = current_call.get()
     if call is None:

@@ -12,7 +12,7 @@ from paternoster_engine.sampling.allowed_tokens import mask_of, words_as_tokens
 from paternoster_engine.sampling.beam_search import BeamParams, BeamSearch
 from paternoster_engine.server.access.identity import Caller
 from paternoster_engine.server.bodies.invalid_fields import format_value
-from paternoster_engine.server.continuation.stream_call import new_seed
+from paternoster_engine.server.continuation.stream_call import new_seed, unique_name
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai.fields.body import with_defaults
 from paternoster_engine.server.openai.requests import GenerationRequest
@@ -70,11 +70,12 @@ def build_requests(
     params = replace(sampled.sampling_params(max_tokens), **allowed)
     # One sequence has the prompt's log probabilities, unless each begins with it; the others find its blocks cached.
     others = params if body.echoes else replace(params, prompt_logprobs=None)
+    unique = unique_name(name)
     arrival, eos_token_ids = served.loop.clock(), served.tokenizer.eos_token_ids
     requests = [
         Request(
             RequestSpec(
-                request_id=f"{name}-{index * count + choice}",
+                request_id=f"{unique}-{index * count + choice}",
                 prompt=prompt,
                 params=params if choice == 0 else others,
                 arrival=arrival,

@@ -1,0 +1,1 @@
+"""Streams through a gateway while the engines behind it are killed and stopped."""
