@@ -50,6 +50,23 @@ class ModelRoute(BaseModel):
     retry_after_seconds: float = Field(
         default=5, ge=0, description="when a refused request may find a replica: Retry-After, and how long it is demand"
     )
+    max_in_flight: int | None = Field(
+        default=None,
+        ge=1,
+        description="requests that a replica gets at a time from all gateways, where these hold the cap of its engine; "
+        "None: no bound",
+    )
+    in_flight_parts: dict[str, int] = Field(
+        default_factory=dict,
+        description="each gateway's part of max_in_flight, by its instance; one that is not named has a part of 1, and "
+        "all of it where none is named",
+    )
+
+    def most_in_flight(self, gateway: str) -> int | None:
+        """The requests that the gateway with the instance ``gateway`` may have in flight at a replica."""
+        if self.max_in_flight is None:
+            return None
+        return self.in_flight_parts.get(gateway, 1) if self.in_flight_parts else self.max_in_flight
 
     def identity(self, key: str) -> Identity | None:
         """Who sends ``key``, one of those that clients may send; None where they need none."""

@@ -37,6 +37,7 @@ from paternoster_gateway.proxy.forwarded_answer import ForwardedAnswer
 from paternoster_gateway.proxy.headers import FORWARDED_HEADERS
 from paternoster_gateway.proxy.liveness import Liveness
 from paternoster_gateway.proxy.proxy import Proxy
+from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.sent_keys import SentKeys
 from paternoster_gateway.table.source import Origin, TableSource
 from paternoster_http.connections import address_of
@@ -83,21 +84,21 @@ def create_app(
     def on_replica_hung(url: str, last_byte: float) -> None:
         metrics.hangs.inc()
         quarantine.on_replica_hung(url, last_byte, time.monotonic())
-        dispatcher.balancer.on_engine_report(url, hung=True)
+        dispatcher.report_hung(url, True)
 
     def on_replica_quiet(url: str) -> None:
         quarantine.forget_left(url)
-        dispatcher.balancer.on_engine_report(url, hung=False)
+        dispatcher.report_hung(url, False)
 
     liveness = Liveness(
         lambda url: proxy.answers_probe(url),
         lambda url: source.table.has(url),
         on_hang=on_replica_hung,
-        on_recovery=lambda url: dispatcher.balancer.on_engine_report(url, hung=False),
+        on_recovery=lambda url: dispatcher.report_hung(url, False),
         on_quiet=on_replica_quiet,
     )
     metrics.hung_gauge.set_function(lambda: len(liveness.hung))
-    dispatcher = Dispatcher()
+    dispatcher = Dispatcher(Balancer(metrics.instance))
     source = TableSource(routes, lambda: on_table_change(), SentKeys(roots, GATEWAY_TO_OPERATOR), last_routes)
     metrics.table_age.set_function(lambda: source.age_seconds or 0.0)
     metrics.table_from_copy.set_function(lambda: source.origin is Origin.COPY)

@@ -1,6 +1,6 @@
 """Runs the gateway's balancer in virtual time: a timer for each held request, and engines that answer at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from paternoster_contract.routing import ModelRoute, RoutingTable
@@ -95,11 +95,12 @@ class VirtualGateway:
 
     def on_finished(self, pod: Pod, requests: list[Request], now: int) -> None:
         """Record the answers of requests that have their last token."""
+        released: list[RoutedRequest] = []
         pod.serving.in_flight -= len(requests)
         for request in requests:
             ticket = self._tickets.pop(request.request_id)
             self._balancer.on_result(ticket.routed, pod.name, Result.ANSWERED, seconds(now))
-            self._balancer.on_attempt_end(ticket.routed, pod.name)
+            released += self._balancer.on_attempt_end(ticket.routed, pod.name)
             assert request.first_token is not None
             self.records.add(
                 RequestOutcome.FINISHED,
@@ -110,22 +111,25 @@ class VirtualGateway:
                 end_to_end=(now - ticket.arrival) / TICKS_PER_SECOND,
                 preemptions=request.num_preemptions,
             )
+        self._release(released, now)
         if pod.serving.in_flight == 0:
             self._idle(pod, now)
 
     def on_engine_end(self, pod: Pod, requests: list[Request], now: int) -> None:
         """Lose the streams that an ended engine had begun, and retry its other requests."""
         tickets = [(self._tickets.pop(request.request_id), request) for request in requests]
+        released: list[RoutedRequest] = []
         for ticket, request in tickets:
             result = Result.UNREACHABLE if request.first_token is None else Result.BROKEN
-            self._balancer.on_attempt_end(ticket.routed, pod.name)
-            self._balancer.on_result(ticket.routed, pod.name, result, seconds(now))
+            released += self._balancer.on_attempt_end(ticket.routed, pod.name)
+            released += self._balancer.on_result(ticket.routed, pod.name, result, seconds(now))
             ticket.outcome = RequestOutcome.BROKEN
         for ticket, request in tickets:
             if ticket.routed.retry is Retry.NONE:
                 self._lose(ticket, ticket.outcome, request)
             else:
                 self._route(ticket, now)
+        self._release(released, now)
 
     def close(self) -> None:
         """End the simulation: requests without an answer are recorded as unfinished."""
@@ -137,8 +141,13 @@ class VirtualGateway:
     def _change_table(self, now: int) -> None:
         replicas = [RoutedReplica.model_construct(name=name, url=name, ready=True) for name in self._pods]
         self._row = self._row.model_copy(update={"replicas": replicas})
-        for routed in self._balancer.on_table(RoutingTable(models={MODEL: self._row})):
-            self._route_held(routed, now)
+        self._release(self._balancer.on_table(RoutingTable(models={MODEL: self._row})), now)
+
+    def _release(self, requests: Sequence[RoutedRequest], now: int) -> None:
+        """Route ``requests`` again that are still held."""
+        for routed in requests:
+            if routed in self._held:
+                self._route_held(routed, now)
 
     def _route_held(self, routed: RoutedRequest, now: int) -> None:
         self._route(self._held[routed][0], now)
@@ -161,8 +170,9 @@ class VirtualGateway:
             if result is None:
                 return
             ticket.outcome = RequestOutcome.REFUSED
-            self._balancer.on_result(ticket.routed, decision.replica.url, result, seconds(now))
-            self._balancer.on_attempt_end(ticket.routed, decision.replica.url)
+            released = self._balancer.on_result(ticket.routed, decision.replica.url, result, seconds(now))
+            released += self._balancer.on_attempt_end(ticket.routed, decision.replica.url)
+            self._release(released, now)
             if ticket.routed.retry is Retry.NONE:
                 self._lose(ticket, ticket.outcome)
                 return

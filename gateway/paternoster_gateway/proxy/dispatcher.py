@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from paternoster_contract.routing import RoutingTable
 from paternoster_gateway.admission.admission import Admission
@@ -21,8 +21,7 @@ class Dispatcher:
 
     def change_table(self, table: RoutingTable) -> None:
         """Route by ``table`` from now on, held requests first."""
-        for request in self.balancer.on_table(table):
-            self._wake(request)
+        self._wake(self.balancer.on_table(table))
 
     def open_request(self, admission: Admission) -> RoutedRequest:
         return self.balancer.open_request(
@@ -42,12 +41,24 @@ class Dispatcher:
             if not isinstance(decision, Queue):
                 return decision
             if decision.evicted is not None:
-                self._wake(decision.evicted)
+                self._wake([decision.evicted])
             await self._wait(request, decision.until)
 
     def report(self, request: RoutedRequest, url: str, result: Result) -> None:
         """Report what came of the attempt at ``url``."""
-        self.balancer.on_result(request, url, result, self._clock())
+        self._wake(self.balancer.on_result(request, url, result, self._clock()))
+
+    def end_attempt(self, request: RoutedRequest, url: str) -> None:
+        """The attempt at ``url`` has ended: its place is another's."""
+        self._wake(self.balancer.on_attempt_end(request, url))
+
+    def end_request(self, request: RoutedRequest) -> None:
+        """The request gets no answer any more."""
+        self._wake(self.balancer.on_disconnect(request))
+
+    def report_hung(self, url: str, hung: bool) -> None:
+        """The replica at ``url`` answers no probe, or answers them again."""
+        self._wake(self.balancer.on_engine_report(url, hung=hung))
 
     def held(self, model: str) -> int:
         return self.balancer.held(model)
@@ -66,7 +77,8 @@ class Dispatcher:
         finally:
             del self._waiting[request]
 
-    def _wake(self, request: RoutedRequest) -> None:
-        released = self._waiting.get(request)
-        if released is not None and not released.done():
-            released.set_result(None)
+    def _wake(self, requests: Sequence[RoutedRequest]) -> None:
+        for request in requests:
+            released = self._waiting.get(request)
+            if released is not None and not released.done():
+                released.set_result(None)

@@ -94,7 +94,7 @@ class Proxy:
         try:
             return relay.relay(await self._send(request, call, admission))
         except BaseException:
-            self._dispatcher.balancer.on_disconnect(request)
+            self._dispatcher.end_request(request)
             raise
 
     async def _send(self, request: RoutedRequest, call: Call, admission: Admission) -> Answer:
@@ -160,7 +160,7 @@ class Proxy:
     async def _attempt(self, request: RoutedRequest, replica: Replica, call: Call, admission: Admission) -> Attempt:
         """Send ``call`` to ``replica``, wait for the first piece of the answer and report what came of it."""
         stack, number = AsyncExitStack(), len(request.tried)
-        stack.callback(self._dispatcher.balancer.on_attempt_end, request, replica.url)
+        stack.callback(self._dispatcher.end_attempt, request, replica.url)
         header_wait: Wait | None = None
         """The wait for the headers, which come after the body was read and checked."""
         try:

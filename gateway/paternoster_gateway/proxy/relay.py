@@ -75,6 +75,7 @@ class AnswerRelay:
                     return
                 answer = following
         finally:
+            self._dispatcher.end_request(self._request)
             await answer.discard()
 
     def _record_break(self, answer: Answer, error: Exception) -> None:
@@ -113,5 +114,5 @@ class AnswerRelay:
             else:
                 log.warning("%s does not go on with a stream: status %d", decision.replica.url, outcome.status)
                 await outcome.discard()
-            self._dispatcher.balancer.begin_attempt(self._request)
+            self._dispatcher.balancer.route_anew(self._request)
         return None

@@ -30,14 +30,19 @@ class Balancer:
 
     A driver opens a request, routes it, and does what the decision states: after :class:`Send` it reports the result
     and the end of the attempt, and routes the request again where ``retry`` is not ``NONE``; after :class:`Queue` it
-    routes the request again at ``until``, or when :meth:`on_table` releases it. At the end of each request without an
-    answer, and when its client leaves, it calls :meth:`on_disconnect`.
+    routes the request again at ``until``. At the end of each request without an answer, and when its client leaves, it
+    calls :meth:`on_disconnect`. Events return held requests to route again at once, first come first served.
+
+    Where a row bounds the requests in flight at a replica, a request beyond it is held, and the place of an attempt
+    that ends is reserved for the first held request that the replica serves: a later one does not overtake it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, gateway: str = "") -> None:
+        """``gateway``: its instance, by which rows name its part of a bound."""
+        self._gateway = gateway
         self.table = RoutingTable()
         self.in_flight: Counter[str] = Counter()
-        """Attempts that have not ended, by replica URL."""
+        """Attempts that have not ended, and places reserved for held requests, by replica URL."""
         self._states = ReplicaStates()
         self._held = HeldRequests()
         self._rejected = RejectedDemand()
@@ -45,6 +50,8 @@ class Balancer:
         self._ready: dict[str, ReadyReplicas] = {}
         """By model, of the row that was routed by last."""
         self._turn = 0
+        self._now = 0.0
+        """The latest that was seen."""
 
     def held(self, model: str) -> int:
         """Requests that wait for a replica of the fleet that has the name ``model`` now."""
@@ -67,52 +74,65 @@ class Balancer:
         """
         if request.rejection is not None:
             return request.rejection
+        self._now = now
         ready = self._ready_replicas(request.model, row)
         unserved = ready.without_name(request.name)
         if request.retry is not Retry.NONE:
             decision = self._begin_retry(request, ready, unserved, now)
             if decision is not None:
                 return decision
+        if self._bound(row) is not None:
+            self._reserve_places(request.model, row, now)
         tried = request.tried if request.hold_until is None else ()
-        replica = self._pick_preferred(ready, {*tried, *unserved}, now)
+        replica = self._take_reserved(request, ready, now) or self._pick_preferred(ready, {*tried, *unserved}, now)
         if replica is not None:
             return self._send(request, replica)
         if not row.hold and ready.pick(avoid={*unserved, *self._states.hung}) is None:
             return self._reject(request, row, now)
-        return self._hold(request, row, EJECTION_SECONDS if len(ready) else CHECK_SECONDS, now)
+        return self._hold(request, row, ready, now)
 
-    def on_result(self, request: RoutedRequest, url: str, result: Result, now: float) -> None:
+    def on_result(self, request: RoutedRequest, url: str, result: Result, now: float) -> list[RoutedRequest]:
         """Record what came of the attempt at ``url``; ``request.retry`` is what it allows."""
+        self._now = now
         if result in EJECTING:
             self._states.eject(url, now)
         elif result is Result.FULL:
             self._states.mark_full(url, now)
         exhausted = request.is_last_attempt or len(request.tried) >= MAX_ATTEMPTS
         request.retry = Retry.NONE if exhausted else RETRY_AFTER[result]
+        row = self.table.models.get(request.model)
+        if result not in EJECTING or row is None or self._bound(row) is None:
+            return []
+        return list(self._held.of((request.model, row.fleet)))  # they look again when the replica is not ejected
 
     def begin_continuation(self, request: RoutedRequest) -> None:
         """Route a request anew whose answer its last replica broke off; any other replica may go on with it."""
         request.tried = request.tried[-1:]
-        self.begin_attempt(request)
+        self.route_anew(request)
 
-    def begin_attempt(self, request: RoutedRequest) -> None:
-        """Route a request anew, whatever came of the last attempt; a replica that has tried is the last choice."""
+    def route_anew(self, request: RoutedRequest) -> None:
+        """Route a request as a new one, whatever came of the last attempt; tried replicas are the last choice."""
         request.retry, request.is_last_attempt, request.hold_until = Retry.NONE, False, None
 
-    def on_attempt_end(self, request: RoutedRequest, url: str) -> None:
+    def on_attempt_end(self, request: RoutedRequest, url: str) -> list[RoutedRequest]:
         """Count the attempt at ``url`` no longer: its answer has ended, or is not wanted; once is enough."""
-        if url in request.in_flight:
-            request.in_flight.remove(url)
-            self._count_attempt(url, -1)
+        if url not in request.in_flight:
+            return []
+        self._end_attempt(request, url)
+        return self._release(self._place_now(request.model))
 
-    def on_disconnect(self, request: RoutedRequest) -> None:
+    def on_disconnect(self, request: RoutedRequest) -> list[RoutedRequest]:
         """Forget a request that gets no answer any more; it may have ended already."""
         self._held.remove(request)
+        request.reserved = None
+        if not request.in_flight:
+            return []
         for url in list(request.in_flight):
-            self.on_attempt_end(request, url)
+            self._end_attempt(request, url)
+        return self._release(self._place_now(request.model))
 
     def on_table(self, table: RoutingTable) -> list[RoutedRequest]:
-        """Route by ``table`` from now on; returns held requests to route again, first come first served."""
+        """Route by ``table`` from now on."""
         self.table = table
         self._ready = {model: ready for model, ready in self._ready.items() if model in table.models}
         self._budgets.retain_only({(model, row.fleet) for model, row in table.models.items()})
@@ -123,12 +143,57 @@ class Balancer:
             request
             for place in self._held.places()
             if self._is_served_or_gone(place)
-            for request in self._held.of(place)
+            for request in (self._held.of(place) if self._bounded_row(place) is None else self._release(place))
         ]
 
-    def on_engine_report(self, url: str, *, hung: bool) -> None:
+    def on_engine_report(self, url: str, *, hung: bool) -> list[RoutedRequest]:
         """The replica at ``url`` answers no probe, or answers them again."""
         self._states.set_hung(url, hung)
+        if hung:
+            return []
+        return [request for place in self._held.places() for request in self._release(place)]
+
+    def _release(self, place: Place) -> list[RoutedRequest]:
+        """Held requests that a place is reserved for now; none where the row has no bound."""
+        row = self._bounded_row(place)
+        return [] if row is None else self._reserve_places(place[0], row, self._now)
+
+    def _reserve_places(self, model: str, row: ModelRoute, now: float) -> list[RoutedRequest]:
+        """Reserve free places for held requests, first come first served; returns those that have got one."""
+        ready, reserved = self._ready_replicas(model, row), []
+        for request in self._held.of((model, row.fleet)):
+            if request.reserved is not None:
+                continue
+            replica = self._pick_preferred(ready, ready.without_name(request.name), now)
+            if replica is not None:
+                request.reserved = replica.url
+                self._begin_attempt(request, replica.url)
+                reserved.append(request)
+            elif self._pick(ready, (), now) is None:
+                break
+        return reserved
+
+    def _take_reserved(self, request: RoutedRequest, ready: ReadyReplicas, now: float) -> Replica | None:
+        """The replica with a place for ``request``, which it has no longer; None where it may get nothing now."""
+        url, request.reserved = request.reserved, None
+        if url is None:
+            return None
+        self._end_attempt(request, url)
+        if url in self._states.ejected(now) or url in self._states.hung or not self._has_place(ready.route, url):
+            return None
+        return ready.find(url)
+
+    def _has_place(self, row: ModelRoute, url: str) -> bool:
+        bound = self._bound(row)
+        return bound is None or self.in_flight[url] < bound
+
+    def _bound(self, row: ModelRoute) -> int | None:
+        return row.most_in_flight(self._gateway)
+
+    def _bounded_row(self, place: Place) -> ModelRoute | None:
+        """The row of the fleet that has the name now, where it has a bound."""
+        row = self.table.models.get(place[0])
+        return None if row is None or row.fleet != place[1] or self._bound(row) is None else row
 
     def _begin_retry(
         self, request: RoutedRequest, ready: ReadyReplicas, unserved: Collection[str], now: float
@@ -153,15 +218,21 @@ class Balancer:
 
     def _pick(self, ready: ReadyReplicas, avoid: Collection[str], now: float) -> Replica | None:
         self._turn += 1
+        avoided = self._avoided(now)
+        replica = ready.pick(avoid={*avoid, *avoided} if avoided else avoid, turn=self._turn)
+        # The bound is the same for all: where the least loaded has no place, none has.
+        return replica if replica is not None and self._has_place(ready.route, replica.url) else None
+
+    def _avoided(self, now: float) -> Collection[str]:
+        """URLs that get nothing now."""
         ejected, hung = self._states.ejected(now), self._states.hung
-        return ready.pick(avoid={*avoid, *ejected, *hung} if ejected or hung else avoid, turn=self._turn)
+        return {*ejected, *hung} if ejected or hung else ()
 
     def _send(self, request: RoutedRequest, replica: Replica) -> Send:
         self._held.remove(request)
         request.hold_until = None
         request.tried.append(replica.url)
-        request.in_flight.append(replica.url)
-        self._count_attempt(replica.url, 1)
+        self._begin_attempt(request, replica.url)
         return Send(replica)
 
     def _reject(self, request: RoutedRequest, row: ModelRoute, now: float) -> Reject:
@@ -173,16 +244,18 @@ class Balancer:
             math.ceil(row.retry_after_seconds),
         )
 
-    def _hold(self, request: RoutedRequest, row: ModelRoute, check_seconds: float, now: float) -> Queue | Reject:
+    def _hold(self, request: RoutedRequest, row: ModelRoute, ready: ReadyReplicas, now: float) -> Queue | Reject:
         if request.hold_until is None:
             request.hold_until = now + row.hold_timeout_seconds
         if request.hold_until <= now:
             self._held.remove(request)
             model = request.name or request.model
-            return Reject(f"No replica of `{model}` became ready within {row.hold_timeout_seconds:g} s.")
+            waited = "had a free place" if self._is_full(ready, now) else "became ready"
+            return Reject(f"No replica of `{model}` {waited} within {row.hold_timeout_seconds:g} s.")
         evicted = None
         if (others := self._held.beside(request)) >= row.max_held:
-            full = Reject(f"No replica of `{request.model}` is ready, and {others} requests already wait for one.")
+            lacks = "has a free place" if self._is_full(ready, now) else "is ready"
+            full = Reject(f"No replica of `{request.model}` {lacks}, and {others} requests already wait for one.")
             evicted = self._held.find_evicted(request)
             if evicted is None:
                 self._held.remove(request)
@@ -190,7 +263,16 @@ class Balancer:
             self._held.remove(evicted)
             evicted.rejection = full
         self._held.add(request)
-        return Queue(min(request.hold_until, now + check_seconds), evicted)
+        again = now + (EJECTION_SECONDS if len(ready) else CHECK_SECONDS)
+        if self._bound(row) is not None and not request.tried:
+            # All but the end of an ejection is an event, which releases the request. One that was tried may come back
+            # to the same replica, where it avoided a free place a moment ago.
+            again = min(now + CHECK_SECONDS, self._states.next_return(now))
+        return Queue(min(request.hold_until, again), evicted)
+
+    def _is_full(self, ready: ReadyReplicas, now: float) -> bool:
+        """Whether replicas could serve, had they a place."""
+        return self._bound(ready.route) is not None and ready.pick(avoid=self._avoided(now)) is not None
 
     def _is_served_or_gone(self, place: Place) -> bool:
         model, fleet = place
@@ -206,6 +288,14 @@ class Balancer:
         if ready is None or ready.route is not row:
             ready = self._ready[model] = ReadyReplicas(row, self.in_flight)
         return ready
+
+    def _begin_attempt(self, request: RoutedRequest, url: str) -> None:
+        request.in_flight.append(url)
+        self._count_attempt(url, 1)
+
+    def _end_attempt(self, request: RoutedRequest, url: str) -> None:
+        request.in_flight.remove(url)
+        self._count_attempt(url, -1)
 
     def _count_attempt(self, url: str, difference: int) -> None:
         self.in_flight[url] += difference

@@ -111,5 +111,7 @@ class RoutedRequest:
     is_last_attempt: bool = False
     hold_until: float | None = None
     """When it gives up, once it has been held since its last attempt."""
+    reserved: str | None = None
+    """URL of the replica with a place for it, which counts as in flight there: it is held until it is routed again."""
     rejection: Reject | None = None
     """Once another request has its place among the held ones."""

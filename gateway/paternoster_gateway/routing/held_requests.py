@@ -50,7 +50,7 @@ class HeldRequests:
 
         None where the sender of ``request`` has as many as others.
         """
-        others = [each for each in self.of(_place(request)) if each is not request]
+        others = [each for each in self.of(_place(request)) if each is not request and each.reserved is None]
         shares, party = Shares(len(others), reserve=0), (request.sender,)
         for each in others:
             shares.add((each.sender,), 1)

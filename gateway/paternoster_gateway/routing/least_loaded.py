@@ -81,6 +81,10 @@ class ReadyReplicas:
     def __len__(self) -> int:
         return len(self._by_url)
 
+    def find(self, url: str) -> Replica | None:
+        """The replica at ``url``; None where it is not ready."""
+        return self._by_url.get(url)
+
     def without_name(self, name: str) -> Collection[str]:
         """URLs of replicas that do not serve ``name`` yet: they would answer 404."""
         return self._unserved.get(name, ())

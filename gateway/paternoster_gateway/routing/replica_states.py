@@ -1,5 +1,6 @@
 """Which replicas get no requests for the moment, and which only where there is no other."""
 
+import math
 from collections.abc import Collection
 
 from paternoster_gateway.routing.limits import EJECTION_SECONDS, FULL_SECONDS
@@ -35,6 +36,11 @@ class ReplicaStates:
 
     def ejected(self, now: float) -> Collection[str]:
         return _unexpired(self._ejected_until, now)
+
+    def next_return(self, now: float) -> float:
+        """When the next ejected replica gets requests again; infinite where none is ejected."""
+        self.ejected(now)
+        return min(self._ejected_until.values(), default=math.inf)
 
     def full(self, now: float) -> Collection[str]:
         return _unexpired(self._full_until, now)

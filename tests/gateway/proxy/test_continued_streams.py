@@ -6,7 +6,7 @@ from enum import Enum
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Behave, Door, FakeEngine, until
+from tests.gateway.fakes import Behave, Door, FakeEngine, stats, until
 
 from paternoster_contract.stream_journal import (
     COMMENT,
@@ -78,9 +78,10 @@ async def stream(client: aiohttp.ClientSession, door: Door) -> bytes:
         return await response.read()
 
 
-async def _models(client: aiohttp.ClientSession, door: Door) -> object:
+async def _models(client: aiohttp.ClientSession, door: Door) -> list[object]:
     async with client.get(f"{door.url}/v1/models") as response:
-        return (await response.json())["data"]
+        models: list[object] = (await response.json())["data"]
+        return models
 
 
 async def count(client: aiohttp.ClientSession, door: Door, name: str) -> float:
@@ -143,6 +144,25 @@ async def test_stream_that_stops_every_replica_ends_with_an_error(
     assert got.endswith(DONE)
     assert sum(len(engine.bodies) for engine in engines) == 3
     assert await count(client, door, "broken_streams") == 1
+
+
+async def test_client_that_leaves_while_its_stream_waits_for_a_replica_is_not_held(
+    start: Start, door: Door, client: aiohttp.ClientSession
+) -> None:
+    only = await start("a", engine_that(End.HANDS_OVER, 2))
+    door.publish(only)
+    await until(lambda: _models(client, door), bool)
+
+    async def behave(engine: FakeEngine, request: web.Request) -> web.StreamResponse:
+        door.publish(only, ready=False, aliases=["also"])
+        await until(lambda: _models(client, door), lambda names: len(names) == 2)
+        return await engine_that(End.HANDS_OVER, 2)(engine, request)
+
+    only.behave = behave
+    async with client.post(f"{door.url}/v1/chat/completions", data=BODY) as response:
+        assert await response.content.readany()
+        await until(lambda: stats(client, door), lambda found: found["m"]["held"] == 1)
+    await until(lambda: stats(client, door), lambda found: not found["m"]["held"] and not found["m"]["in_flight"])
 
 
 async def test_stream_without_a_journal_ends_with_an_error(

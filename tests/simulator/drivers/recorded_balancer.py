@@ -45,26 +45,28 @@ class RecordedBalancer(Balancer):
         self.events.append(Event("route", now, self._number(request), row, self._plain(decision)))
         return decision
 
-    def on_result(self, request: RoutedRequest, url: str, result: Result, now: float) -> None:
-        super().on_result(request, url, result, now)
+    def on_result(self, request: RoutedRequest, url: str, result: Result, now: float) -> list[RoutedRequest]:
+        released = super().on_result(request, url, result, now)
         self.events.append(Event("on_result", now, self._number(request), (url, result), request.retry))
+        return released
 
-    def on_attempt_end(self, request: RoutedRequest, url: str) -> None:
+    def on_attempt_end(self, request: RoutedRequest, url: str) -> list[RoutedRequest]:
         with self._recorded(Event("on_attempt_end", time.monotonic(), self._number(request), url)):
-            super().on_attempt_end(request, url)
+            return super().on_attempt_end(request, url)
 
-    def on_disconnect(self, request: RoutedRequest) -> None:
+    def on_disconnect(self, request: RoutedRequest) -> list[RoutedRequest]:
         with self._recorded(Event("on_disconnect", time.monotonic(), self._number(request))):
-            super().on_disconnect(request)
+            return super().on_disconnect(request)
 
     def on_table(self, table: RoutingTable) -> list[RoutedRequest]:
         released = super().on_table(table)
         self.events.append(Event("on_table", time.monotonic(), None, table, [self._number(each) for each in released]))
         return released
 
-    def on_engine_report(self, url: str, *, hung: bool) -> None:
-        super().on_engine_report(url, hung=hung)
+    def on_engine_report(self, url: str, *, hung: bool) -> list[RoutedRequest]:
+        released = super().on_engine_report(url, hung=hung)
         self.events.append(Event("on_engine_report", time.monotonic(), None, (url, hung)))
+        return released
 
     @property
     def decisions(self) -> list[tuple[int | None, Any]]:

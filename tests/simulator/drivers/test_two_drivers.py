@@ -72,7 +72,7 @@ async def recorded_gateway(
 ) -> AsyncIterator[Gateway]:
     balancer = RecordedBalancer()
     monkeypatch.setattr(
-        gateway_app, "Dispatcher", lambda: Dispatcher(balancer) if clock is None else Dispatcher(balancer, clock)
+        gateway_app, "Dispatcher", lambda _: Dispatcher(balancer) if clock is None else Dispatcher(balancer, clock)
     )
     door = Door("", folder / "routes.json")
     door.publish()
