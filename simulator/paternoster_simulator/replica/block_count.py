@@ -15,6 +15,8 @@ class BlockCount:
         self.num_cached = 0
         self.residency = BlockResidency()
         """Of blocks by their numbers: there is none to record."""
+        self.text_index = None
+        """No text is cached."""
 
     @property
     def num_free(self) -> int:
