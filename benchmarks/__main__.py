@@ -30,6 +30,7 @@ RUNNERS = (
     "engine.quantization",
     "engine.speculation",
     "engine.structured_output",
+    "gateway.index_size",
     "gpu.check",
     "gpu.compile",
     "hostile.attacks",

@@ -1,0 +1,1 @@
+"""The gateway: what routing by cached prefixes costs and brings."""

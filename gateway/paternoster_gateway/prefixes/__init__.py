@@ -1,0 +1,1 @@
+"""Which replicas hold which beginnings of prompts: pure, and bounded in memory."""

@@ -1,0 +1,187 @@
+"""Which replicas hold how much of a prompt: an index of the pieces of text that they report, or were sent.
+
+A text is a chain of digests, one for each of its pieces, each over all text up to its end. A replica that publishes its
+cache is believed between a snapshot and the first gap in its events. For one that does not, the index remembers what it
+was sent, in two generations: the older one is forgotten when the younger one is full.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from paternoster_gateway.prefixes.piece_table import BUCKETS, MAX_SLOTS, MAX_TOKENS, PieceTable
+
+MAX_PIECES = 2**24
+"""Of all replicas, about 300 MiB. They share it equally."""
+MAX_PIECES_OF_REPLICA = 2**18
+"""Of one replica: 262,144, about 5 MiB."""
+PIECES_PER_SWEPT_BUCKET = 64
+"""While there are retired slots, each change clears a bucket of them, and one more for each of these pieces."""
+MAX_PROBES = 64
+"""Pieces of a chain that a search looks up: enough for five depths among 1,000 pieces."""
+
+Piece = tuple[int, int]
+"""A digest, and the prompt tokens up to the end of its piece."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The longest beginning of a chain that a replica holds."""
+
+    pieces: int
+    tokens: int
+    """Prompt tokens that these pieces stand for."""
+
+
+NO_PREFIX = Prefix(0, 0)
+
+
+class PrefixIndex:
+    """Pieces by replica; a replica is any name, such as its URL."""
+
+    def __init__(self, max_pieces: int = MAX_PIECES, max_of_replica: int = MAX_PIECES_OF_REPLICA) -> None:
+        self._max_pieces = max_pieces
+        self._max_of_replica = max_of_replica
+        self._table = PieceTable()
+        self._slots: dict[str, list[int]] = {}
+        """By replica: the slot that is written to, then the one of the generation before, if there is one."""
+        self._counts: dict[int, int] = {}
+        """Pieces of each slot in use."""
+        self._replicas: dict[int, str] = {}
+        """The replica of each slot in use."""
+        self._retired: set[int] = set()
+        self._sweeping: set[int] = set()
+        """Retired slots of which nothing is left after the sweep under way."""
+        self._next_slot = 0
+        self.refused = 0
+        """Pieces that had no room."""
+
+    def __contains__(self, replica: str) -> bool:
+        return replica in self._slots
+
+    @property
+    def replicas(self) -> Sequence[str]:
+        """Those with anything in the index."""
+        return list(self._slots)
+
+    @property
+    def pairs(self) -> int:
+        """Pieces of all replicas in memory, forgotten ones that are not removed yet included."""
+        return self._table.pairs
+
+    def count(self, replica: str) -> int:
+        """Pieces of ``replica``."""
+        return sum(self._counts[slot] for slot in self._slots.get(replica, ()))
+
+    def store(self, replica: str, pieces: Sequence[Piece]) -> None:
+        """Add what ``replica`` holds now. Beyond its share of the memory, pieces are refused and counted."""
+        slots = self._slots.get(replica) or self._begin(replica)
+        self._add(slots[0], pieces, self._limit)
+
+    def remove(self, replica: str, digests: Sequence[int]) -> None:
+        """Remove what ``replica`` holds no longer."""
+        self._sweep(len(digests))
+        for slot in self._slots.get(replica, ()):
+            for digest in digests:
+                self._counts[slot] -= self._table.remove(digest, slot)
+
+    def forget(self, replica: str) -> None:
+        """Forget all that ``replica`` holds; later changes free the memory."""
+        for slot in self._slots.pop(replica, ()):
+            self._retire(slot)
+
+    def remember(self, replica: str, pieces: Sequence[Piece], most: int) -> None:
+        """Add what ``replica`` was sent, which does not publish what it holds; ``most``: pieces that it may hold."""
+        limit = max(1, min(self._limit, most) // 2)
+        slots = self._slots.get(replica) or self._begin(replica)
+        if (count := self._counts[slots[0]]) and count + len(pieces) > limit:
+            self.begin_generation(replica)
+        self._add(slots[0], pieces, limit)
+
+    def begin_generation(self, replica: str) -> None:
+        """Forget all but what ``replica`` was sent since the last call; nothing happens where it was sent nothing."""
+        slots = self._slots.get(replica)
+        if slots is not None:
+            for slot in slots[1:]:
+                self._retire(slot)
+            slots[:] = self._new_slot(replica), slots[0]
+
+    def find(self, chain: Sequence[int]) -> Mapping[str, Prefix]:
+        """The longest beginning of ``chain`` that each replica holds; replicas that hold none are left out.
+
+        A piece stands for all before it, so few pieces of a long chain are looked up: those at which the replicas that
+        hold it change, and the logarithm of the chain's length for each. After :data:`MAX_PROBES` some are found
+        shorter.
+        """
+        found: dict[str, Prefix] = {}
+        if not chain or not self._slots:
+            return found
+        probes = 0
+        none: Set[int] = frozenset()
+        todo = [(0, self._slots_at(chain[0]), len(chain), none)]
+        while todo:
+            low, holding, high, beyond = todo.pop()
+            if len(holding) == len(beyond):
+                continue
+            if high - low == 1 or probes >= MAX_PROBES:
+                tokens = self._table.tokens_by_slot(chain[low])
+                for slot in holding - beyond:
+                    self._record(found, slot, Prefix(low + 1, tokens[slot]))
+                continue
+            # The last piece first: most replicas that hold a long beginning hold all of it.
+            middle = high - 1 if high == len(chain) else (low + high) // 2
+            between = self._slots_at(chain[middle]) & holding
+            probes += 1
+            todo.append((low, holding, middle, between))
+            todo.append((middle, between, high, beyond))
+        return found
+
+    @property
+    def _limit(self) -> int:
+        """Pieces that each replica may have."""
+        return min(self._max_of_replica, self._max_pieces // max(1, len(self._slots)))
+
+    def _slots_at(self, digest: int) -> Set[int]:
+        """Slots in use that hold a piece."""
+        slots = self._table.slots(digest)
+        return slots - self._retired if self._retired else slots
+
+    def _record(self, found: dict[str, Prefix], slot: int, prefix: Prefix) -> None:
+        """Of two generations of a replica the longer prefix counts."""
+        replica = self._replicas[slot]
+        before = found.get(replica)
+        if before is None or prefix.pieces > before.pieces:
+            found[replica] = prefix
+
+    def _add(self, slot: int, pieces: Sequence[Piece], limit: int) -> None:
+        self._sweep(len(pieces))
+        count = self._counts[slot]
+        for at, (digest, tokens) in enumerate(pieces):
+            if count >= limit:
+                self.refused += len(pieces) - at
+                break
+            count += self._table.add(digest, slot, min(tokens, MAX_TOKENS))
+        self._counts[slot] = count
+
+    def _begin(self, replica: str) -> list[int]:
+        slots = self._slots[replica] = [self._new_slot(replica)]
+        return slots
+
+    def _new_slot(self, replica: str) -> int:
+        while self._next_slot in self._replicas or self._next_slot in self._retired:
+            self._next_slot = (self._next_slot + 1) % MAX_SLOTS
+        slot = self._next_slot
+        self._next_slot = (slot + 1) % MAX_SLOTS
+        self._replicas[slot], self._counts[slot] = replica, 0
+        return slot
+
+    def _retire(self, slot: int) -> None:
+        del self._replicas[slot], self._counts[slot]
+        self._retired.add(slot)
+        while len(self._retired) > MAX_SLOTS // 4:
+            self._sweep(PIECES_PER_SWEPT_BUCKET * BUCKETS)
+
+    def _sweep(self, pieces: int) -> None:
+        """Free some of what retired slots hold; a slot is free again once a whole sweep has passed it."""
+        if self._retired and self._table.sweep(self._retired, 1 + pieces // PIECES_PER_SWEPT_BUCKET):
+            self._retired -= self._sweeping
+            self._sweeping = set(self._retired)
