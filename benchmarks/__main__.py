@@ -31,6 +31,7 @@ RUNNERS = (
     "engine.speculation",
     "engine.structured_output",
     "gateway.index_size",
+    "gateway.prefix_simulated",
     "gpu.check",
     "gpu.compile",
     "hostile.attacks",

@@ -17,6 +17,8 @@ class FleetSettings:
     max_queued_requests: int = 1024
     prefix_cache: bool = False
     """Only of use with a trace that says which prefixes are shared."""
+    prefix_routing: bool = False
+    """With a prefix cache: route by what replicas hold of a prompt. The gateway routes by requests in flight."""
     max_held_requests: int = 256
     hold_timeout_seconds: float = 120.0
     drain_timeout_seconds: float = 300.0

@@ -8,6 +8,8 @@ from typing import Any
 
 from paternoster_contract.stats import EngineStats
 from paternoster_engine.bench.requests.trace import TraceRow
+from paternoster_gateway.routing.balancer import Balancer
+from paternoster_gateway.routing.prefix_routing import PrefixRouting
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.report.startup import StartupTimes
 from paternoster_simulator.cost import TICKS_PER_SECOND, seconds, ticks
@@ -43,27 +45,35 @@ def simulate(
     faults: Sequence[Fault] = (),
     settings: FleetSettings | None = None,
     progress: Progress | None = None,
+    prefixes: PrefixRouting | None = None,
 ) -> Outcome:
     """Run a fleet of ``start_replicas`` serving replicas under ``requests`` that arrive before ``duration`` seconds.
 
     ``requests`` are in order of arrival and may be a generator. The simulation ends with the last answer, at the
     earliest at ``duration``, at the latest 600 s after it. The same arguments give the same outcome, whatever the
-    machine. Raises ``ValueError`` for settings that an engine would refuse.
+    machine. ``prefixes``: how prompts choose replicas, in its first state.
+    Raises ``ValueError`` for settings that an engine would refuse.
     """
     if duration <= 0:
         raise ValueError(f"duration is {duration}: must be above 0")
     if start_replicas < 0:
         raise ValueError(f"start_replicas is {start_replicas}: must be at least 0")
-    return Simulation(profile, policy, start_replicas, duration, seed, settings or FleetSettings()).run(
-        requests, faults, progress
-    )
+    simulation = Simulation(profile, policy, start_replicas, duration, seed, settings or FleetSettings(), prefixes)
+    return simulation.run(requests, faults, progress)
 
 
 class Simulation:
     """The state of one run."""
 
     def __init__(
-        self, profile: Profile, policy: Policy, start_replicas: int, duration: float, seed: int, settings: FleetSettings
+        self,
+        profile: Profile,
+        policy: Policy,
+        start_replicas: int,
+        duration: float,
+        seed: int,
+        settings: FleetSettings,
+        prefixes: PrefixRouting | None = None,
     ) -> None:
         self._profile = profile
         self._settings = settings
@@ -84,10 +94,12 @@ class Simulation:
         self._gateway = VirtualGateway(
             self._events,
             prefix_cache=settings.prefix_cache,
+            prefix_routing=settings.prefix_cache and settings.prefix_routing,
             max_held=settings.max_held_requests,
             hold_timeout=settings.hold_timeout_seconds,
             wake=self._wake,
             idle=self._fleet.idle,
+            balancer=Balancer(prefixes=prefixes),
         )
         self._series = Series()
         self._decisions: list[Mapping[str, Any]] = []
@@ -145,6 +157,8 @@ class Simulation:
                 return
             done = engine.advance(now)
             self._wake(pod, engine)
+            if engine.prompted:
+                self._gateway.on_first_tokens(pod, engine.prompted, now)
             if done:
                 self._gateway.on_finished(pod, list(done), now)
 

@@ -18,6 +18,7 @@ from paternoster_simulator.fleet import Pod
 from paternoster_simulator.outcome.records import Records, RequestOutcome
 from paternoster_simulator.prompts import filler, own_token, prompt
 from paternoster_simulator.replica.replica import Replica
+from paternoster_simulator.virtual_cache import VirtualCache, text_of
 
 MODEL = "model"
 """Name of the only fleet in the routing table."""
@@ -43,6 +44,7 @@ class VirtualGateway:
         events: EventQueue,
         *,
         prefix_cache: bool,
+        prefix_routing: bool = False,
         max_held: int,
         hold_timeout: float,
         wake: Callable[[Pod, Replica], None],
@@ -53,6 +55,9 @@ class VirtualGateway:
         self.requests = 0
         self._events = events
         self._prefix_cache = prefix_cache
+        self._prefix_routing = prefix_routing
+        self._caches: dict[str, VirtualCache] = {}
+        """What engines publish of their caches, by pod."""
         self._row = ModelRoute(max_held=max_held, hold_timeout_seconds=hold_timeout)
         self._wake = wake
         self._idle = idle
@@ -81,15 +86,32 @@ class VirtualGateway:
     def on_arrival(self, row: TraceRow, now: int) -> None:
         """Route a request that a client sends ``now``."""
         self.requests += 1
-        self._route(Ticket(self.requests, row, now, self._balancer.open_request(MODEL, "", seconds(now))), now)
+        text = text_of(row) if self._prefix_routing else None
+        routed = self._balancer.open_request(MODEL, "", seconds(now), prompt=text)
+        self._route(Ticket(self.requests, row, now, routed), now)
+
+    def on_first_tokens(self, pod: Pod, requests: list[Request], now: int) -> None:
+        """Prompts are computed, and their blocks are in the cache of the pod's engine."""
+        cache = self._caches.get(pod.name)
+        for request in requests:
+            ticket = self._tickets.get(request.request_id)
+            if ticket is not None and ticket.routed.prompt is not None:
+                self._balancer.on_result(ticket.routed, pod.name, Result.ANSWERED, seconds(now))
+                if cache is not None:
+                    cache.record_prompt(request, ticket.routed.prompt)
 
     def on_pod_ready(self, pod: Pod, now: int) -> None:
         """Send a pod requests from now on; route held requests again, first come first served."""
         self._pods[pod.name] = pod
+        if self._prefix_routing:
+            prefixes = self._balancer.prefixes
+            prefixes.forget(pod.name)
+            self._caches[pod.name] = VirtualCache(pod.name, pod.serving.scheduler, prefixes.reported)
         self._change_table(now)
 
     def on_pod_leaving(self, pod: Pod, now: int) -> None:
         """Send a pod no more requests."""
+        self._caches.pop(pod.name, None)
         if self._pods.pop(pod.name, None) is not None:
             self._change_table(now)
 
@@ -100,7 +122,7 @@ class VirtualGateway:
         for request in requests:
             ticket = self._tickets.pop(request.request_id)
             self._balancer.on_result(ticket.routed, pod.name, Result.ANSWERED, seconds(now))
-            released += self._balancer.on_attempt_end(ticket.routed, pod.name)
+            released += self._balancer.on_attempt_end(ticket.routed, pod.name, seconds(now))
             assert request.first_token is not None
             self.records.add(
                 RequestOutcome.FINISHED,

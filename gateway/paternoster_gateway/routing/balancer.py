@@ -20,6 +20,7 @@ from paternoster_gateway.routing.decisions import (
 from paternoster_gateway.routing.held_requests import HeldRequests, Place
 from paternoster_gateway.routing.least_loaded import ReadyReplicas
 from paternoster_gateway.routing.limits import CHECK_SECONDS, EJECTION_SECONDS, MAX_ATTEMPTS
+from paternoster_gateway.routing.prefix_routing import PrefixRouting, Prompt
 from paternoster_gateway.routing.rejected_demand import RejectedDemand
 from paternoster_gateway.routing.replica_states import ReplicaStates
 from paternoster_gateway.routing.retry_budget import RetryBudgets
@@ -37,10 +38,11 @@ class Balancer:
     that ends is reserved for the first held request that the replica serves: a later one does not overtake it.
     """
 
-    def __init__(self, gateway: str = "") -> None:
-        """``gateway``: its instance, by which rows name its part of a bound."""
+    def __init__(self, gateway: str = "", prefixes: PrefixRouting | None = None) -> None:
+        """``gateway``: its instance, by which rows name its part of a bound; ``prefixes``: how prompts are routed."""
         self._gateway = gateway
         self.table = RoutingTable()
+        self.prefixes = PrefixRouting(gateway) if prefixes is None else prefixes
         self.in_flight: Counter[str] = Counter()
         """Attempts that have not ended, and places reserved for held requests, by replica URL."""
         self._states = ReplicaStates()
@@ -61,11 +63,13 @@ class Balancer:
         """Rejected requests of that fleet that may not come again yet: until then they are demand."""
         return self._rejected.count(self._place_now(model), now)
 
-    def open_request(self, model: str, fleet: str, now: float, *, name: str = "", sender: str = "") -> RoutedRequest:
-        """A client's request, which allows its fleet a part of a retry."""
+    def open_request(
+        self, model: str, fleet: str, now: float, *, name: str = "", sender: str = "", prompt: Prompt | None = None
+    ) -> RoutedRequest:
+        """A client's request, which allows its fleet a part of a retry; ``prompt``: its text."""
         budget = self._budgets.of(model, fleet)
         budget.count_request(now)
-        return RoutedRequest(model, fleet, name, sender, budget)
+        return RoutedRequest(model, fleet, name, sender, budget, prompt=prompt)
 
     def route(self, request: RoutedRequest, row: ModelRoute, now: float) -> Decision:
         """What to do with a request that is new, held, or may be retried.
@@ -84,16 +88,27 @@ class Balancer:
         if self._bound(row) is not None:
             self._reserve_places(request.model, row, now)
         tried = request.tried if request.hold_until is None else ()
-        replica = self._take_reserved(request, ready, now) or self._pick_preferred(ready, {*tried, *unserved}, now)
+        replica = self._take_reserved(request, ready, now) or self._pick_preferred(
+            request, ready, {*tried, *unserved}, now
+        )
         if replica is not None:
-            return self._send(request, replica)
+            return self._send(request, replica, now)
         if not row.hold and ready.pick(avoid={*unserved, *self._states.hung}) is None:
             return self._reject(request, row, now)
         return self._hold(request, row, ready, now)
 
-    def on_result(self, request: RoutedRequest, url: str, result: Result, now: float) -> list[RoutedRequest]:
-        """Record what came of the attempt at ``url``; ``request.retry`` is what it allows."""
+    def on_result(
+        self, request: RoutedRequest, url: str, result: Result, now: float, *, served: bool = True
+    ) -> list[RoutedRequest]:
+        """Record what came of the attempt at ``url``, once it is known; ``request.retry`` is what it allows.
+
+        ``served``: the answer is none that the replica gives without computing a prompt.
+        """
         self._now = now
+        if (sent := request.sent.get(url)) is not None:
+            self.prefixes.on_first_byte(sent, url, now, served=served and result is Result.ANSWERED)
+            if not served or result is not Result.ANSWERED:
+                del request.sent[url]
         if result in EJECTING:
             self._states.eject(url, now)
         elif result is Result.FULL:
@@ -114,11 +129,14 @@ class Balancer:
         """Route a request as a new one, whatever came of the last attempt; tried replicas are the last choice."""
         request.retry, request.is_last_attempt, request.hold_until = Retry.NONE, False, None
 
-    def on_attempt_end(self, request: RoutedRequest, url: str) -> list[RoutedRequest]:
-        """Count the attempt at ``url`` no longer: its answer has ended, or is not wanted; once is enough."""
+    def on_attempt_end(self, request: RoutedRequest, url: str, now: float | None = None) -> list[RoutedRequest]:
+        """Count the attempt at ``url`` no longer: its answer has ended, or is not wanted; once is enough.
+
+        ``now``: where the whole answer came.
+        """
         if url not in request.in_flight:
             return []
-        self._end_attempt(request, url)
+        self._end_attempt(request, url, now)
         return self._release(self._place_now(request.model))
 
     def on_disconnect(self, request: RoutedRequest) -> list[RoutedRequest]:
@@ -135,6 +153,9 @@ class Balancer:
         """Route by ``table`` from now on."""
         self.table = table
         self._ready = {model: ready for model, ready in self._ready.items() if model in table.models}
+        self.prefixes.retain_only(
+            table.models, {replica.url for row in table.models.values() for replica in row.replicas}
+        )
         self._budgets.retain_only({(model, row.fleet) for model, row in table.models.items()})
         for place in self._rejected.places():
             if self._is_served_or_gone(place):
@@ -164,12 +185,12 @@ class Balancer:
         for request in self._held.of((model, row.fleet)):
             if request.reserved is not None:
                 continue
-            replica = self._pick_preferred(ready, ready.without_name(request.name), now)
+            replica = self._pick_preferred(request, ready, ready.without_name(request.name), now)
             if replica is not None:
                 request.reserved = replica.url
                 self._begin_attempt(request, replica.url)
                 reserved.append(request)
-            elif self._pick(ready, (), now) is None:
+            elif self._pick_by_load(ready, (), now) is None:
                 break
         return reserved
 
@@ -202,21 +223,36 @@ class Balancer:
         retry, request.retry = request.retry, Retry.NONE
         replica = None
         if retry is not Retry.ANY:
-            replica = self._pick(ready, {*request.tried, *unserved, *self._states.full(now)}, now)
+            replica = self._pick(request, ready, {*request.tried, *unserved, *self._states.full(now)}, now)
             if replica is None:
                 return ReturnResult()
         if not request.budget.withdraw(now):
             return ReturnResult(budget_exhausted=True)
         request.is_last_attempt = retry is Retry.ONE_NOW
-        return None if replica is None else self._send(request, replica)
+        return None if replica is None else self._send(request, replica, now)
 
-    def _pick_preferred(self, ready: ReadyReplicas, avoid: Collection[str], now: float) -> Replica | None:
+    def _pick_preferred(
+        self, request: RoutedRequest, ready: ReadyReplicas, avoid: Collection[str], now: float
+    ) -> Replica | None:
         """A replica that refused no request as full a moment ago, where there is one."""
         full = self._states.full(now)
-        spare = self._pick(ready, {*avoid, *full}, now) if full else None
-        return spare or self._pick(ready, avoid, now)
+        spare = self._pick(request, ready, {*avoid, *full}, now) if full else None
+        return spare or self._pick(request, ready, avoid, now)
 
-    def _pick(self, ready: ReadyReplicas, avoid: Collection[str], now: float) -> Replica | None:
+    def _pick(self, request: RoutedRequest, ready: ReadyReplicas, avoid: Collection[str], now: float) -> Replica | None:
+        request.pick = None
+        replica = self._pick_by_load(ready, avoid, now)
+        if replica is None or request.prompt is None or len(ready) < 2:
+            return replica
+        avoided = {*avoid, *self._avoided(now)}
+        if (bound := self._bound(ready.route)) is not None:
+            avoided.update(url for url in ready.urls if self.in_flight[url] >= bound)
+        best = self.prefixes.pick(request.model, request.prompt, ready, avoided, self.in_flight)
+        if best is not None:
+            replica, request.pick = best
+        return replica
+
+    def _pick_by_load(self, ready: ReadyReplicas, avoid: Collection[str], now: float) -> Replica | None:
         self._turn += 1
         avoided = self._avoided(now)
         replica = ready.pick(avoid={*avoid, *avoided} if avoided else avoid, turn=self._turn)
@@ -228,10 +264,13 @@ class Balancer:
         ejected, hung = self._states.ejected(now), self._states.hung
         return {*ejected, *hung} if ejected or hung else ()
 
-    def _send(self, request: RoutedRequest, replica: Replica) -> Send:
+    def _send(self, request: RoutedRequest, replica: Replica, now: float) -> Send:
         self._held.remove(request)
         request.hold_until = None
         request.tried.append(replica.url)
+        if request.pick is not None and request.prompt is not None:
+            beside = self.in_flight[replica.url]
+            request.sent[replica.url] = self.prefixes.send(request.model, request.prompt, replica.url, beside, now)
         self._begin_attempt(request, replica.url)
         return Send(replica)
 
@@ -293,7 +332,12 @@ class Balancer:
         request.in_flight.append(url)
         self._count_attempt(url, 1)
 
-    def _end_attempt(self, request: RoutedRequest, url: str) -> None:
+    def _end_attempt(self, request: RoutedRequest, url: str, now: float | None = None) -> None:
+        """``now``: where the whole answer came."""
+        if (sent := request.sent.pop(url, None)) is not None:
+            if now is not None and not sent.waits:
+                self.prefixes.on_end(sent, self.in_flight[url] - 1, now)
+            self.prefixes.on_first_byte(sent, url, sent.at, served=False)
         request.in_flight.remove(url)
         self._count_attempt(url, -1)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from paternoster_contract.routing import Replica
+from paternoster_gateway.routing.prefix_routing import Pick, Prompt, Sent
 from paternoster_gateway.routing.retry_budget import RetryBudget
 
 RETRY_AFTER_SECONDS = 5
@@ -113,5 +114,11 @@ class RoutedRequest:
     """When it gives up, once it has been held since its last attempt."""
     reserved: str | None = None
     """URL of the replica with a place for it, which counts as in flight there: it is held until it is routed again."""
+    prompt: Prompt | None = None
+    """Its text; None where it has none, or its fleet one replica."""
+    pick: Pick | None = None
+    """Why it was sent where it was last; None where it was sent by load alone."""
+    sent: dict[str, Sent] = field(default_factory=dict)
+    """By URL: what was sent by its chain and has not ended."""
     rejection: Reject | None = None
     """Once another request has its place among the held ones."""

@@ -85,6 +85,15 @@ class ReadyReplicas:
         """The replica at ``url``; None where it is not ready."""
         return self._by_url.get(url)
 
+    @property
+    def urls(self) -> Collection[str]:
+        """URLs of all of them."""
+        return self._by_url.keys()
+
+    def replica(self, url: str) -> Replica:
+        """The replica at ``url``, which is one of them."""
+        return self._by_url[url]
+
     def without_name(self, name: str) -> Collection[str]:
         """URLs of replicas that do not serve ``name`` yet: they would answer 404."""
         return self._unserved.get(name, ())

@@ -39,6 +39,8 @@ class Replica:
         self.scheduler = Scheduler(config, pool=pool, ticks_per_second=TICKS_PER_SECOND)
         self.in_flight = 0
         """Requests that the gateway has sent here and not yet answered in full."""
+        self.prompted: list[Request] = []
+        """Requests that have their first token since the last :meth:`advance`."""
         self.end: int | None = None
         """When the step, or the run of steps, under way ends; None while idle. Then :meth:`advance` is due."""
         self._cost = cost
@@ -71,7 +73,9 @@ class Replica:
         if self._batch is not None:
             self.scheduler.counters.steps.add(StepWork.from_batch(self._batch), now - self._begin)
             done = self._end_step(self._batch, now)
+            self.prompted = [item.request for item in self._batch.scheduled if item.request.first_token == now]
         else:
+            self.prompted = []
             self._count_steps(self._steps)
             self._ahead.advance(self._steps, now)
             self._steps = self._counted = 0

@@ -9,6 +9,7 @@ from typing import Any
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.decisions import Decision, Queue, Result, RoutedRequest, Send
+from paternoster_gateway.routing.prefix_routing import Prompt
 from paternoster_simulator.cost import seconds, ticks
 from paternoster_simulator.events import EventQueue, Rank
 
@@ -34,8 +35,10 @@ class RecordedBalancer(Balancer):
         self.requests: list[RoutedRequest] = []
         self._inside = False
 
-    def open_request(self, model: str, fleet: str, now: float, *, name: str = "", sender: str = "") -> RoutedRequest:
-        request = super().open_request(model, fleet, now, name=name, sender=sender)
+    def open_request(
+        self, model: str, fleet: str, now: float, *, name: str = "", sender: str = "", prompt: Prompt | None = None
+    ) -> RoutedRequest:
+        request = super().open_request(model, fleet, now, name=name, sender=sender, prompt=prompt)
         self.requests.append(request)
         self.events.append(Event("open_request", now, None, (model, fleet, name, sender)))
         return request
@@ -45,14 +48,16 @@ class RecordedBalancer(Balancer):
         self.events.append(Event("route", now, self._number(request), row, self._plain(decision)))
         return decision
 
-    def on_result(self, request: RoutedRequest, url: str, result: Result, now: float) -> list[RoutedRequest]:
-        released = super().on_result(request, url, result, now)
+    def on_result(
+        self, request: RoutedRequest, url: str, result: Result, now: float, *, served: bool = True
+    ) -> list[RoutedRequest]:
+        released = super().on_result(request, url, result, now, served=served)
         self.events.append(Event("on_result", now, self._number(request), (url, result), request.retry))
         return released
 
-    def on_attempt_end(self, request: RoutedRequest, url: str) -> list[RoutedRequest]:
+    def on_attempt_end(self, request: RoutedRequest, url: str, now: float | None = None) -> list[RoutedRequest]:
         with self._recorded(Event("on_attempt_end", time.monotonic(), self._number(request), url)):
-            return super().on_attempt_end(request, url)
+            return super().on_attempt_end(request, url, now)
 
     def on_disconnect(self, request: RoutedRequest) -> list[RoutedRequest]:
         with self._recorded(Event("on_disconnect", time.monotonic(), self._number(request))):

@@ -1,0 +1,193 @@
+"""Which replica would answer a prompt first: by what it holds of the prompt, and by what is queued there."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from paternoster_contract.routing import Replica
+from paternoster_gateway.prefixes.prefix_index import NO_PREFIX, Prefix, PrefixIndex
+from paternoster_gateway.routing.least_loaded import ReadyReplicas
+from paternoster_gateway.routing.pace import Pace
+
+TOKENS_PER_BYTE = 0.25
+"""Until replicas of the fleet report how many tokens texts have."""
+MAX_TOKENS_PER_BYTE = 4.0
+"""A prompt has more tokens than its text by its template alone; a report above this is not believed."""
+LEARN_SHARE = 0.1
+"""Of a report in the mean."""
+MAX_SENT_PIECES = 31_250
+"""Pieces remembered of what a replica was sent that publishes nothing; llm-d remembers as many blocks."""
+EXPECTED_SECONDS = 2.0
+"""For which a replica that publishes its cache is expected to hold what it was sent: by then it has reported it."""
+MAX_CANDIDATES = 64
+"""Replicas that are compared for a request; of more, those that hold most of it and others by chance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A text as a chain of pieces."""
+
+    digests: Sequence[int]
+    """Of all text up to the end of each piece."""
+    ends: Sequence[int]
+    """Bytes up to the end of each piece."""
+    size: int
+    """Bytes of the whole text."""
+
+    def rest(self, prefix: Prefix) -> int:
+        """Bytes beyond ``prefix``."""
+        return self.size - self.ends[prefix.pieces - 1] if prefix.pieces else self.size
+
+
+@dataclass(slots=True)
+class Pick:
+    """Why a replica got a request."""
+
+    promised_tokens: int
+    """Prompt tokens cached at the replica that holds most of them."""
+    captured_tokens: int
+    """Prompt tokens cached at the replica that was chosen."""
+    seconds: float
+    """Expected until the answer's first byte, the share of others in its answer included."""
+    candidates: int
+
+
+@dataclass(slots=True)
+class Sent:
+    """A request at a replica, as it was when it was sent."""
+
+    at: float
+    tokens: int
+    """Prompt tokens that the replica has to compute for it."""
+    ahead: int
+    """Prompt tokens that were to be computed there before."""
+    beside: int
+    """Requests there before."""
+    pace: Pace
+    waits: bool = True
+    """For its first byte."""
+
+
+class PrefixRouting:
+    """The caches of all replicas by URL, what waits at each, and the pace of each fleet."""
+
+    def __init__(self, seed: int | str = 0) -> None:
+        """``seed``: of the choices among equals, which gateways side by side must not make alike."""
+        self.reported = PrefixIndex()
+        """What replicas publish; a replica that is not in it publishes nothing that is believed."""
+        self._sent = PrefixIndex()
+        self._sent_since: dict[str, float] = {}
+        """When the younger generation of what a publishing replica was sent began."""
+        self._waiting: dict[str, int] = {}
+        """Prompt tokens to compute for requests that wait for their first byte."""
+        self._paces: dict[str, Pace] = {}
+        self._tokens_per_byte: dict[str, float] = {}
+        self._random = Random(seed)
+
+    def pick(
+        self,
+        model: str,
+        prompt: Prompt,
+        ready: ReadyReplicas,
+        avoid: Collection[str],
+        in_flight: Mapping[str, int],
+    ) -> tuple[Replica, Pick] | None:
+        """The replica of least cost outside ``avoid``, and why; None where there is none."""
+        found = self.find(prompt)
+        urls = self._candidates(ready, found, avoid)
+        if not urls:
+            return None
+        pace, per_byte = self.pace(model), self.tokens_per_byte(model)
+        per_token, per_request = pace.seconds_per_token, pace.seconds_per_request
+        waiting = self._waiting
+        costs = [
+            per_token * (waiting.get(url, 0) + per_byte * prompt.rest(found.get(url, NO_PREFIX)))
+            + per_request * in_flight.get(url, 0)
+            for url in urls
+        ]
+        least = min(costs)
+        # No estimate is finer than a piece.
+        margin = per_token * per_byte * prompt.size / len(prompt.digests)
+        near = [url for url, cost in zip(urls, costs, strict=True) if cost <= least + margin]
+        if len(near) > 2:
+            near = self._random.sample(near, 2)
+        url = min(near, key=lambda each: (in_flight.get(each, 0), self._random.random()))
+        held = [found[each].tokens for each in urls if each in found]
+        captured = found.get(url, NO_PREFIX).tokens
+        return ready.replica(url), Pick(max(held, default=0), captured, costs[urls.index(url)], len(urls))
+
+    def find(self, prompt: Prompt) -> Mapping[str, Prefix]:
+        """The longest beginning of ``prompt`` that each replica holds, or was sent."""
+        found = dict(self.reported.find(prompt.digests))
+        for url, prefix in self._sent.find(prompt.digests).items():
+            if prefix.pieces > found.get(url, NO_PREFIX).pieces:
+                found[url] = prefix
+        return found
+
+    def send(self, model: str, prompt: Prompt, url: str, beside: int, now: float) -> Sent:
+        """Count what a replica has to compute for a request that is sent there now, and remember what it will hold."""
+        per_byte = self.tokens_per_byte(model)
+        held = self.find(prompt).get(url, NO_PREFIX)
+        tokens, ahead = round(per_byte * prompt.rest(held)), self._waiting.get(url, 0)
+        self._waiting[url] = ahead + tokens
+        if url in self.reported and now - self._sent_since.get(url, now - EXPECTED_SECONDS) >= EXPECTED_SECONDS:
+            self._sent.begin_generation(url)
+            self._sent_since[url] = now
+        pieces = [(digest, round(per_byte * end)) for digest, end in zip(prompt.digests, prompt.ends, strict=True)]
+        self._sent.remember(url, pieces, MAX_SENT_PIECES)
+        return Sent(now, tokens, ahead, beside, self.pace(model))
+
+    def on_prompt_tokens(self, model: str, prompt: Prompt, tokens: int) -> None:
+        """A replica reports how many tokens a prompt has."""
+        if 0 < tokens <= MAX_TOKENS_PER_BYTE * prompt.size:
+            before = self.tokens_per_byte(model)
+            self._tokens_per_byte[model] = before + (tokens / prompt.size - before) * LEARN_SHARE
+
+    def on_first_byte(self, sent: Sent, url: str, now: float, *, served: bool) -> None:
+        """The prompt is computed, or will not be."""
+        if not sent.waits:
+            return
+        sent.waits = False
+        rest = self._waiting.pop(url, 0) - sent.tokens
+        if rest > 0:
+            self._waiting[url] = rest
+        if served:
+            sent.pace.observe_first_byte(sent.tokens + sent.ahead, sent.beside, now - sent.at)
+
+    def on_end(self, sent: Sent, beside: int, now: float) -> None:
+        """The whole answer came; ``beside``: other requests at the replica now. On average it had as many all along."""
+        sent.pace.observe_end(sent.tokens + sent.ahead, (sent.beside + beside) / 2, now - sent.at)
+
+    def retain_only(self, models: Collection[str], urls: Collection[str]) -> None:
+        """Forget all other fleets and replicas: they have left the routing table."""
+        for replica in {*self.reported.replicas, *self._sent.replicas} - set(urls):
+            self.forget(replica)
+        for by_model in (self._paces, self._tokens_per_byte):
+            for model in by_model.keys() - set(models):
+                del by_model[model]
+
+    def forget(self, url: str) -> None:
+        """Forget what a replica holds: its engine has restarted, or is gone."""
+        self.reported.forget(url)
+        self._sent.forget(url)
+        self._sent_since.pop(url, None)
+
+    def pace(self, model: str) -> Pace:
+        return self._paces.setdefault(model, Pace())
+
+    def tokens_per_byte(self, model: str) -> float:
+        return self._tokens_per_byte.get(model, TOKENS_PER_BYTE)
+
+    def _candidates(self, ready: ReadyReplicas, found: Mapping[str, Prefix], avoid: Collection[str]) -> list[str]:
+        urls = [url for url in ready.urls if url not in avoid]
+        if len(urls) <= MAX_CANDIDATES:
+            return urls
+        least = ready.pick(avoid=avoid, turn=self._random.randrange(len(urls)))
+        chosen = {least.url} if least else set()
+        holders = [url for url in found if url in ready.urls and url not in avoid]
+        if len(holders) > MAX_CANDIDATES // 2:
+            self._random.shuffle(holders)
+            holders.sort(key=lambda url: -found[url].pieces)
+        chosen.update(holders[: MAX_CANDIDATES // 2])
+        chosen.update(self._random.sample(urls, MAX_CANDIDATES // 2))
+        return sorted(chosen)
