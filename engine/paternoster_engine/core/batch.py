@@ -137,6 +137,8 @@ class BatchBuilder:
     """Tokens that chunks end with beyond what is known; they are none of ``chunks``."""
     preempted: list[Request] = field(default_factory=list)
     expired: list[Request] = field(default_factory=list)
+    admitted: bool = False
+    """Whether the step has admitted a request."""
     passing: set[Request] | None = None
     """Waiting requests that are served before running prompts, which take up the budget; None while these do not."""
     backlog: int = 0

@@ -301,13 +301,11 @@ class Scheduler:
             builder.backlog = sum(prompt.num_expected - prompt.num_computed for prompt in prompts) - builder.budget
             reserved = min(builder.budget, self._admission.find_passing_prompts(builder, cut_short))
         self._schedule_prompts(builder, prompts, reserved)
-        count = len(self._running)
         if admits:
             self._admission.admit_waiting(builder, now)
         if cut_short is not None and builder.budget:
-            # A request that was to pass was not admitted, or another one was preempted. A step that admits does not
-            # preempt for blocks.
-            self._schedule_prompts(builder, prompts, preempts=not builder.preempted and len(self._running) == count)
+            # A request that was to pass was not admitted, or another one was preempted.
+            self._schedule_prompts(builder, prompts)
 
     def _schedule_decodes(self, builder: BatchBuilder, requests: Sequence[Request]) -> list[Request]:
         """Schedule one token of each of ``requests``, which run; returns those that have more to compute."""
@@ -335,9 +333,7 @@ class Scheduler:
             builder.budget -= 1
         return prompts
 
-    def _schedule_prompts(
-        self, builder: BatchBuilder, prompts: Sequence[Request], reserved: int = 0, *, preempts: bool = True
-    ) -> None:
+    def _schedule_prompts(self, builder: BatchBuilder, prompts: Sequence[Request], reserved: int = 0) -> None:
         """Schedule ``prompts`` in order with what is left of the budget, except ``reserved`` tokens."""
         for request in prompts:
             budget = builder.budget - reserved
@@ -347,20 +343,22 @@ class Scheduler:
                 continue
             given = builder.chunks.get(request, 0)
             stop = min(request.num_expected, request.num_computed + given + budget)
-            table = request.block_table
-            if preempts:
-                has_room = self._make_room(request, stop, builder)
-            else:
-                has_room = not table.shares_tail and (stop <= table.num_writable or self.kv.grow_table(request, stop))
-            if has_room:
+            if self._make_room(request, stop, builder):
                 count = stop - request.num_computed
                 builder.chunks[request] = count
                 builder.budget -= count - given
                 self._shares.count_service(request, count - given, stop)
 
     def _make_room(self, request: Request, num_tokens: int, builder: BatchBuilder) -> bool:
-        """Allocate blocks for a running request's first ``num_tokens`` tokens; False when it was preempted itself."""
+        """Allocate blocks for a running request's first ``num_tokens`` tokens; False when it was preempted itself.
+
+        A step that has admitted preempts no request for blocks: False where too few are free.
+        """
         table = request.block_table
+        if builder.admitted:
+            return not table.shares_tail and (
+                num_tokens <= table.num_writable or self.kv.grow_table(request, num_tokens)
+            )
         while (table.shares_tail or num_tokens > table.num_writable) and not self.kv.grow_table(request, num_tokens):
             self._preemption.make_room(request, builder)
             if request.status is not RequestStatus.RUNNING:

@@ -262,7 +262,8 @@ class CheckedEngine:
         slots, blocks = Counter[str](), Counter[str]()
         for request in running:
             slots[request.spec.tenant] += request.slots
-            blocks[request.spec.tenant] += len(request.block_table.block_ids)
+            table = request.block_table.block_ids
+            blocks[request.spec.tenant] += len(table) - table.count(0)
         # A group makes way whole for a tenant that runs nothing else.
         alone = any(victim.width > 1 for victim in batch.preempted) and [
             request for request in running if request.spec.tenant == admitted.spec.tenant

@@ -131,6 +131,7 @@ def rush(seed: int) -> tuple[SchedulerConfig, list[Arrival], list[int]]:
         reserved_slots=rng.choice([0, 0, 1]),
         preemption=preemption,
         host_blocks=0 if preemption == "recompute" else rng.choice([3, 20, 60]),
+        tenant_weights=rng.choice([{}, {"a": 3.0}]),
     )
     common = [rng.randint(0, 4) for _ in range(30)]
     traffic = [

@@ -195,6 +195,7 @@ class Admission:
         if builder.passing is None or request not in builder.passing:
             request.due = self._shares.due_time(request.num_uncomputed, builder.backlog)
         self._queue.count_computed(request, request.num_computed)
+        builder.admitted = True
         given = builder.add(request)
         if given:
             self._shares.count_service(request, given, request.num_computed + given)

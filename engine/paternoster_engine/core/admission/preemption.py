@@ -136,10 +136,9 @@ class AdmissionPreemption:
         if not self._queue.preempts:
             return []
         if self._shares is not None:
-            new = self._kv.count_new_blocks(request, prefix)
             return self._shares.find_victims(
                 request,
-                new,
+                self._kv.groups.count_known_blocks(request),
                 running,
                 eligible,
                 missing,

@@ -29,7 +29,7 @@ class TenantShares:
         """Requests of the tenant that holds the most KV blocks; of equals the one that ``request`` is of."""
         held: defaultdict[str, float] = defaultdict(float)
         for other in running:
-            held[other.spec.tenant] += len(other.block_table.block_ids) / self._tenant_weight(other)
+            held[other.spec.tenant] += _count_table_blocks(other) / self._tenant_weight(other)
         most = max(held, key=lambda tenant: (held[tenant], tenant == request.spec.tenant))
         return [other for other in running if other.spec.tenant == most]
 
@@ -47,7 +47,7 @@ class TenantShares:
     def find_victims(
         self,
         request: Request,
-        new: int,
+        blocks: int,
         running: Sequence[Request],
         eligible: Sequence[Request],
         missing: int,
@@ -55,8 +55,9 @@ class TenantShares:
     ) -> list[Request]:
         """Requests of ``eligible`` to preempt so that ``request`` can run, those of the largest tenant first.
 
-        Empty where that takes more than other tenants must release. ``new``: blocks that it would take; ``missing``:
-        slots that others must leave for it; ``fits``: whether memory is enough once these have left.
+        Empty where that takes more than other tenants must release. ``blocks``: KV blocks that it would hold, with
+        shared ones; ``missing``: slots that others must leave for it; ``fits``: whether memory is enough once these
+        have left.
         """
         # Leaders stand for all sequences of their requests.
         own = [other for other in running if other.leader is other and other.spec.tenant == request.spec.tenant]
@@ -64,10 +65,10 @@ class TenantShares:
         left = [other for other in left if self._queue.service_lead(request, other) == 0]
         weight, victims = self._tenant_weight(request), list[Request]()
         slots = _required_holding(sum(map(_count_slots, own)), request.slots) / weight
-        blocks = _required_holding(sum(map(_count_blocks, own)), new) / weight
+        held_blocks = _required_holding(sum(map(_count_blocks, own)), blocks) / weight
         while missing > sum(map(_count_slots, victims)) or not fits(victims):
             short_of_slots = missing > sum(map(_count_slots, victims))
-            size, wanted = (_count_slots, slots) if short_of_slots else (_count_blocks, blocks)
+            size, wanted = (_count_slots, slots) if short_of_slots else (_count_blocks, held_blocks)
             victim = self._choose_victim(left, size, wanted, spares_branched=bool(own) or not short_of_slots)
             if victim is None:
                 return []
@@ -109,4 +110,10 @@ def _count_slots(request: Request) -> int:
 
 
 def _count_blocks(request: Request) -> int:
-    return sum(len(sequence.block_table.block_ids) for sequence in request.sequences)
+    return sum(map(_count_table_blocks, request.sequences))
+
+
+def _count_table_blocks(sequence: Request) -> int:
+    """Blocks in the sequence's table; 0 stands for those that a window has released."""
+    block_ids = sequence.block_table.block_ids
+    return len(block_ids) - block_ids.count(0)
