@@ -18,6 +18,9 @@ class Replica(BaseModel):
     name: str = Field(description="pod name, unique in its namespace alone")
     url: str = Field(description="base URL without a trailing slash, such as http://10.0.0.7:8000; unique in the table")
     ready: bool = Field(description="false: known, but send it nothing new")
+    draining: bool = Field(
+        default=False, description="true: its pod is to end; with hand_over its streams go on at other replicas"
+    )
     unserved_names: list[str] = Field(
         default_factory=list, description="names of the model that its engine was started without, during a rollout"
     )
@@ -47,6 +50,9 @@ class ModelRoute(BaseModel):
     max_held: int = Field(default=256, ge=0, description="requests the gateway may hold while no replica is ready")
     hold_timeout_seconds: float = Field(default=120, ge=0, description="after this a held request is answered 503")
     hold: bool = Field(default=True, description="false: where no replica is ready, answer 503 at once")
+    hand_over: bool = Field(
+        default=False, description="whether streams of a replica that drains go on at others, where these can"
+    )
     retry_after_seconds: float = Field(
         default=5, ge=0, description="when a refused request may find a replica: Retry-After, and how long it is demand"
     )

@@ -92,7 +92,7 @@ class Up:
         (root,) = parse(Path(gateway[gateway.index("--engine-key") + 1]).read_text())
         headers = {"Authorization": f"Bearer {derive(root, GATEWAY_TO_OPERATOR)}"}
         with urlopen(Request(f"{server}/routes", headers=headers)) as response:
-            return {r["name"]: r["url"] for r in json.load(response)["models"]["smollm2"]["replicas"]}
+            return {r["name"]: r["url"] for r in json.load(response)["models"]["smollm2"]["replicas"] if r["ready"]}
 
     def engine_stats(self) -> list[dict[str, Any]]:
         """Of each engine that listens."""

@@ -1,4 +1,4 @@
-"""Two replicas, streams under way, one SIGKILL: every stream is the one that it would have been."""
+"""Two replicas, streams under way, one ends by SIGKILL or by a scale-down: every stream is what it would have been."""
 
 import asyncio
 import json
@@ -42,9 +42,10 @@ async def read_all(endpoint: str, on_piece: Callable[[], None]) -> Sequence[str]
         return await asyncio.gather(*(read_stream(session, endpoint, seed, on_piece) for seed in SEEDS))
 
 
-async def count_continued(endpoint: str) -> float:
+async def count_continued(endpoint: str, reason: str) -> float:
     async with aiohttp.ClientSession() as session, session.get(f"{endpoint}/metrics") as response:
-        found = re.findall(r"^paternoster_gateway_continued_streams_total\{.*\} (\S+)$", await response.text(), re.M)
+        text = await response.text()
+    found = re.findall(rf'^paternoster_gateway_continued_streams_total\{{.*reason="{reason}"\}} (\S+)$', text, re.M)
     return sum(map(float, found))
 
 
@@ -63,5 +64,24 @@ def test_streams_of_a_killed_replica_are_their_undisturbed_twins(up: Callable[..
             os.kill(fleet.engine_pids()[0], signal.SIGKILL)
 
     assert asyncio.run(read_all(endpoint, kill_after_some)) == undisturbed
-    assert asyncio.run(count_continued(endpoint)) >= 1
+    assert asyncio.run(count_continued(endpoint, "broken")) >= 1
+    assert fleet.interrupt() == 0
+
+
+def test_replica_that_a_smaller_fleet_loses_hands_its_streams_over(up: Callable[..., Up]) -> None:
+    engine = {"maxNumSeqs": 8, "maxModelLen": 512, "kvCacheMemory": "96Mi", "batchInvariant": True}
+    fleet = up(replicas=2, engine=engine)
+    endpoint = fleet.ready(2)
+    undisturbed = asyncio.run(read_all(endpoint, lambda: None))
+    pieces = 0
+
+    def shrink_after_some() -> None:
+        nonlocal pieces
+        pieces += 1
+        if pieces == 10 * len(SEEDS):
+            fleet.write(replicas=1, engine=engine)
+
+    assert asyncio.run(read_all(endpoint, shrink_after_some)) == undisturbed
+    assert asyncio.run(count_continued(endpoint, "drained")) >= 1
+    fleet.ready(1)
     assert fleet.interrupt() == 0

@@ -60,15 +60,26 @@ class JournaledStream:
         """Whether another replica may go on with the stream, after one broke it off or handed it over."""
         if not self.handed_over:
             self._num_barren = self._num_barren + 1 if self.num_frames == self._frames_at_break else 0
+        may_continue = self.can_continue
         self._frames_at_break = self.num_frames
         self.handed_over = False
         self._buffer.clear()
         self._num_continuations += 1
+        return may_continue
+
+    @property
+    def can_continue(self) -> bool:
+        """Whether one more replica may go on with the stream."""
         return (
-            self._num_continuations <= MAX_CONTINUATIONS
+            self._num_continuations < MAX_CONTINUATIONS
             and self._journal_bytes <= MAX_JOURNAL_BYTES
-            and (not self.stops_replicas)
+            and not self.stops_replicas
         )
+
+    def switch_replica(self) -> None:
+        """Read on from another replica, which has made every frame that the client has."""
+        self._buffer.clear()
+        self._num_continuations += 1
 
     @property
     def stops_replicas(self) -> bool:

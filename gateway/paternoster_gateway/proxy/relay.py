@@ -1,6 +1,11 @@
-"""An answer passed on to its client; a stream with a journal goes on at another replica where one breaks it off."""
+"""An answer passed on to its client; a stream with a journal goes on at another replica if one breaks it off or drains.
+
+A draining replica goes on with its stream until another one has made the next frame: a hand-over that fails costs the
+stream nothing but time.
+"""
 
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 
@@ -19,6 +24,8 @@ from paternoster_gateway.routing.limits import MAX_ATTEMPTS
 
 log = logging.getLogger(__name__)
 
+HAND_OVER_SECONDS = 1.0
+"""Time between two tries to hand one stream over."""
 BROKEN = (aiohttp.ClientError, OSError, TimeoutError, FrameTooLong)
 
 SendAttempt = Callable[[RoutedRequest, Replica, Call, Admission], Awaitable[Attempt]]
@@ -46,6 +53,8 @@ class AnswerRelay:
         self._metrics = metrics
         self._attempt = attempt
         self._quarantine = quarantine
+        self._next_hand_over = 0.0
+        """Seconds of the monotonic clock."""
 
     def relay(self, answer: Answer) -> Answer:
         """``answer``, whose first piece is there, as the client gets it."""
@@ -55,10 +64,19 @@ class AnswerRelay:
         journal = None if answer.numerics is None else JournaledStream(answer.numerics)
         try:
             while True:
+                moved = None
                 try:
                     async for piece in answer.chunks:
                         if whole := piece if journal is None else journal.feed(piece):
                             yield whole
+                        if journal is not None and self._dispatcher.hands_over(answer.replica):
+                            moved = await self._hand_over(journal)
+                            if moved is not None:
+                                break
+                    if moved is not None:
+                        await answer.discard()
+                        answer = moved
+                        continue
                     if journal is None or not journal.handed_over:
                         return
                     self._dispatcher.report(self._request, answer.replica, Result.NOT_SERVING)
@@ -90,15 +108,38 @@ class AnswerRelay:
         reason = "handed_over" if journal.handed_over else "broken"
         if not journal.begin_continuation():
             return self._quarantine(answer.replica, self._call, self._admission) if journal.stops_replicas else broken
-        following = await self._find_continuation(journal)
+        following = await self._find_continuation(answer.replica, journal)
         if following is None:
             return broken
         self._metrics.continued.labels(self._request.model, reason).inc()
         return following
 
-    async def _find_continuation(self, journal: JournaledStream) -> Answer | None:
+    async def _hand_over(self, journal: JournaledStream) -> Answer | None:
+        """The rest of the stream from another replica; None where it stays at the draining one for now."""
+        now = time.monotonic()
+        if now < self._next_hand_over or not journal.can_continue:
+            return None
+        self._next_hand_over = now + HAND_OVER_SECONDS
+        try:
+            decision = self._dispatcher.route_hand_over(self._request, self._admission)
+        except GatewayError:
+            return None  # the client may begin nothing any more; the stream was admitted
+        if decision is None:
+            return None
+        url = decision.replica.url
+        attempt = await self._attempt(self._request, decision.replica, journal.resumed(self._call), self._admission)
+        if not isinstance(attempt.outcome, Answer) or attempt.outcome.numerics != journal.numerics:
+            log.warning("%s does not go on with a stream of a draining replica", url)
+            await attempt.discard()
+            return None
+        journal.switch_replica()
+        self._dispatcher.balancer.on_hand_over(self._request, url)
+        self._metrics.continued.labels(self._request.model, "drained").inc()
+        return attempt.outcome
+
+    async def _find_continuation(self, url: str, journal: JournaledStream) -> Answer | None:
         call = journal.resumed(self._call)
-        self._dispatcher.balancer.begin_continuation(self._request)
+        self._dispatcher.balancer.begin_continuation(self._request, url)
         for _ in range(MAX_ATTEMPTS):
             try:
                 decision = await self._dispatcher.route(self._request, self._admission)

@@ -51,6 +51,8 @@ class Balancer:
         self._budgets = RetryBudgets()
         self._ready: dict[str, ReadyReplicas] = {}
         """By model, of the row that was routed by last."""
+        self.handing_over: frozenset[str] = frozenset()
+        """URLs of draining replicas whose streams are to go on at others."""
         self._turn = 0
         self._now = 0.0
         """The latest that was seen."""
@@ -120,10 +122,25 @@ class Balancer:
             return []
         return list(self._held.of((request.model, row.fleet)))  # they look again when the replica is not ejected
 
-    def begin_continuation(self, request: RoutedRequest) -> None:
-        """Route a request anew whose answer its last replica broke off; any other replica may go on with it."""
-        request.tried = request.tried[-1:]
+    def begin_continuation(self, request: RoutedRequest, url: str) -> None:
+        """Route a request anew whose answer the replica at ``url`` broke off; any other replica may go on with it."""
+        request.tried = [url]
         self.route_anew(request)
+
+    def route_hand_over(self, request: RoutedRequest, row: ModelRoute, now: float) -> Send | None:
+        """A replica that may go on with a stream which the present one does not break off; None where none can now.
+
+        It has a free place, and did not fail to go on with the stream before. The present attempt does not end by it.
+        """
+        self._now = now
+        ready = self._ready_replicas(request.model, row)
+        avoid = {*request.tried, *ready.without_name(request.name)}
+        replica = self._pick_preferred(request, ready, avoid, now)
+        return None if replica is None else self._send(request, replica, now)
+
+    def on_hand_over(self, request: RoutedRequest, url: str) -> None:
+        """The stream goes on at ``url``: other replicas that were tried may get it again later."""
+        request.tried = [url]
 
     def route_anew(self, request: RoutedRequest) -> None:
         """Route a request as a new one, whatever came of the last attempt; tried replicas are the last choice."""
@@ -153,6 +170,13 @@ class Balancer:
         """Route by ``table`` from now on."""
         self.table = table
         self._ready = {model: ready for model, ready in self._ready.items() if model in table.models}
+        self.handing_over = frozenset(
+            replica.url
+            for row in table.models.values()
+            if row.hand_over
+            for replica in row.replicas
+            if replica.draining
+        )
         self.prefixes.retain_only(
             table.models, {replica.url for row in table.models.values() for replica in row.replicas}
         )

@@ -163,9 +163,17 @@ class Rollout(Document):
     min_ready_seconds: Seconds = 0
 
 
+class DrainMode(StrEnum):
+    HAND_OVER = "HandOver"
+    FINISH = "Finish"
+
+
 class Drain(Document):
     """How an engine ends."""
 
+    mode: DrainMode = DrainMode.HAND_OVER
+    """HandOver: streams of a replica that is to end go on at another one as soon as one can go on with them. Finish:
+    they stay where they are, up to timeoutSeconds."""
     timeout_seconds: int = Field(default=300, ge=0, le=3600, json_schema_extra=INT32)
     """Time that running requests get to finish once a pod is deleted. Fewer replicas delete a pod when it is idle."""
 

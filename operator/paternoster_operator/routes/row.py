@@ -7,7 +7,7 @@ from types import MappingProxyType
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.routing import ModelRoute
 from paternoster_operator.api.types.autoscaling import ColdRequestPolicy
-from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.api.v1alpha1 import DrainMode, LLMDeployment
 from paternoster_operator.report.default_parameters import read_default_parameters
 
 SOONEST_RETRY_SECONDS = 5
@@ -37,6 +37,7 @@ def build_route(
         created=created,
         max_held=admission.max_held_requests,
         hold_timeout_seconds=admission.hold_timeout_seconds,
+        hand_over=resource.spec.drain.mode is DrainMode.HAND_OVER,
     )
     if auto is not None and auto.scale_to_zero.enabled:
         to_zero = auto.scale_to_zero

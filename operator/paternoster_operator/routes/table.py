@@ -39,7 +39,7 @@ class _Built:
 
 
 class RoutesTable:
-    """Builds the table from the cluster's cache: a pod that is being deleted is out at once."""
+    """Builds the table from the cluster's cache: a pod that is being deleted gets nothing new at once."""
 
     def __init__(self, cluster: Cluster, directory: Directory, keys: FleetKeys) -> None:
         self._cluster = cluster
@@ -75,11 +75,18 @@ class RoutesTable:
         if before is not None and before.row.names == tuple(names) and before.is_made_of(resource, clients, pods):
             return before
         route = build_route(resource, clients.digests, clients.identities, aliases)
+        observed = Observed.from_cluster(None, pods)
         # Names of pods are their namespace's own.
         route.replicas += [
-            Replica(name=f"{key.namespace}/{pod.name}", url=pod.url, ready=True, unserved_names=pod.unserved(names))
-            for pod in Observed.from_cluster(None, pods).serving
-            if pod.url is not None
+            Replica(
+                name=f"{key.namespace}/{pod.name}",
+                url=pod.url,
+                ready=pod.serving,
+                draining=not pod.serving,
+                unserved_names=pod.unserved(names),
+            )
+            for pod in (*observed.serving, *observed.draining)
+            if pod.url is not None and not pod.has_ended
         ]
         row = PublishedRow(name, key, route, resource.metadata.creation_timestamp or "")
         return _Built(row, resource, clients, tuple(pods))

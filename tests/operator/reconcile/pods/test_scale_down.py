@@ -61,7 +61,7 @@ def drained(world: World) -> set[str]:
 async def routed(world: World) -> list[str]:
     reconciler = world.reconciler
     table = await RoutesTable(world.cluster, reconciler._directory, reconciler._keys).build()
-    return [replica.name for replica in table.table.models["lift/1"].replicas]
+    return [replica.name for replica in table.table.models["lift/1"].replicas if replica.ready]
 
 
 async def test_a_replica_with_requests_gets_no_more_and_ends_once_it_is_idle(surplus: World) -> None:

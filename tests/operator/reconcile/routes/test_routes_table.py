@@ -9,6 +9,7 @@ import pytest
 from tests.operator.reconcile.world import FakeCluster, FakeEngine
 
 from paternoster_contract.access.keys import digest
+from paternoster_contract.labels import SCALE_DOWN
 from paternoster_contract.routing_rows import CONTENT_TYPE, End, Row
 from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.publish import build_app, serve
@@ -148,3 +149,24 @@ async def test_gateways_get_rows_with_an_etag_and_older_ones_the_whole(fleets: F
             assert answer.status == 503, "a gateway that knows nothing of unread rows keeps its last table"
     await operator.stop()
     await runner.cleanup()
+
+
+async def test_a_pod_that_is_to_end_gets_nothing_new_and_is_there_until_it_has_ended(fleets: Fleets) -> None:
+    spare, deleted, failed, starting = (copy.deepcopy(fleets.pods_of[A][0]) for _ in range(4))
+    spare["metadata"] |= {"name": "a-1", "annotations": {SCALE_DOWN: "2026-11-26T12:00:00Z"}}
+    deleted["metadata"] |= {"name": "a-2", "deletionTimestamp": "2026-11-26T12:00:00Z"}
+    failed["metadata"] |= {"name": "a-3", "deletionTimestamp": "2026-11-26T12:00:00Z"}
+    failed["status"]["phase"] = "Failed"
+    starting["metadata"]["name"] = "a-4"
+    starting["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    fleets.pods_of[A] += [spare, deleted, failed, starting]
+    row = (await Operator(fleets, Settings()).routing_table()).models["a"]
+    assert row.hand_over
+    assert [(replica.name, replica.ready, replica.draining) for replica in row.replicas] == [
+        ("of-a/a-0", True, False), ("of-a/a-1", False, True), ("of-a/a-2", False, True),
+    ]  # fmt: skip
+
+
+async def test_a_fleet_whose_drains_finish_hands_nothing_over(fleets: Fleets) -> None:
+    fleets.documents[A]["spec"]["drain"] = {"mode": "Finish"}
+    assert not (await Operator(fleets, Settings()).routing_table()).models["a"].hand_over
