@@ -45,6 +45,8 @@ class Fleet:
     """The last decisions that changed something, oldest first."""
     num_changes: int = 0
     """How many there were in all."""
+    faults: Mapping[str, str] = field(default_factory=dict)
+    """What was wrong with the last answers of engines that have not reported since, by pod."""
     refused: frozenset[str] = frozenset()
     """Pods whose numbers were not believed at the last look."""
     loops_at_limit: frozenset[str] = frozenset()
@@ -68,6 +70,11 @@ class Fleet:
             history=History(status.get("decisions", ())),
             startup=StartupTimes.from_status(status),
         )
+
+    @property
+    def cap_in_status(self) -> int | None:
+        """The live cap that was decided last, as far as the status has it."""
+        return None if self.resource is None else self.resource.status.get("concurrency", {}).get("target") or None
 
     @property
     def target_replicas(self) -> int:

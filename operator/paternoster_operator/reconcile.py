@@ -34,9 +34,10 @@ from paternoster_operator.names.directory import Directory
 from paternoster_operator.observe import Observed
 from paternoster_operator.plausible import Refusal, implausible
 from paternoster_operator.report.causes.cause import StallReason
-from paternoster_operator.report.conditions import Access, Condition
+from paternoster_operator.report.conditions import Access, Condition, find_condition
 from paternoster_operator.report.disruptions import new_disruptions
 from paternoster_operator.report.events import decision_event
+from paternoster_operator.report.gateway_cap import find_gateway_cap, merge_faults
 from paternoster_operator.report.model_fetch import merge_progress
 from paternoster_operator.report.status import build_status, failed_status, invalid_status
 from paternoster_operator.scrape import Scraper, count_routing, held_by_fleet, idle_by_fleet, requests_by_gateway
@@ -166,6 +167,7 @@ class Reconciler:
         )
         now = self._clock()
         autoscaler, believed = fleet.autoscaler, {}
+        fleet.faults = merge_faults(fleet.faults, faults, stats, {pod.name for pod in observed.answering})
         refused = {pod: Refusal("form", fault) for pod, fault in faults.items()}
         for pod in observed.answering:
             if (sample := stats.get(pod.name)) is None:
@@ -191,7 +193,7 @@ class Reconciler:
             idle_seconds=idle_by_fleet(fleet.gateways).get(resource.metadata.uid),
             startup_seconds=fleet.startup.average,
             # An engine that did not answer is no reason to lose the cap that was found for it.
-            live_cap=_cap_in_status(resource),
+            live_cap=fleet.cap_in_status,
             gateway_requests=requests_by_gateway(fleet.gateways, resource.metadata.uid),
             refused_reports=tuple(f"{pod}: {refusal}" for pod, refusal in sorted(refused.items())),
         )
@@ -326,6 +328,9 @@ class Reconciler:
             access,
             steps=fleet.autoscaler.models.replica.steps,
             age_of_load=now - fleet.load_written,
+            gateway_cap=find_gateway_cap(
+                fleet.resource, fleet.faults, bool(fleet.engines), decision.targets[LIVE_CAP], fleet.gateways
+            ),
             endpoint=self._settings.endpoint or self._settings.gateway_url or service_url(fleet.resource),
             bounds=fleet.autoscaler.policy.replicas,
             history=fleet.history.records,
@@ -335,7 +340,7 @@ class Reconciler:
         self._metrics.observe_conditions(key, status["conditions"])
         self._metrics.observe_slo(key, fleet.resource.spec.slo)
         previous = fleet.resource.status
-        for type_ in ("Stalled", "Contested"):
+        for type_ in ("Stalled", "Contested", "GatewayCap"):
             await self._warn(key, status, previous, type_)
         if status != previous:
             await self._cluster.write_status(key, status)
@@ -352,7 +357,7 @@ class Reconciler:
     async def _refuse(self, key: Key, document: Any, invalid: InvalidManifest) -> None:
         previous = document.get("status", {})
         generation = document["metadata"].get("generation", 0)
-        stalled = _condition(previous, "Stalled") or {}
+        stalled = find_condition(previous, "Stalled") or {}
         status = invalid_status(generation, previous, invalid.errors, self._timestamp())
         self._metrics.observe_conditions(key, status["conditions"])
         if previous.get("observedGeneration") == generation and stalled.get("reason") == "InvalidSpec":
@@ -362,8 +367,8 @@ class Reconciler:
 
     async def _warn(self, key: Key, status: Mapping[str, Any], previous: Mapping[str, Any], type_: str) -> None:
         """Log and record the condition of that type if its reason changed since the last status."""
-        condition = _condition(status, type_)
-        if condition is not None and condition["reason"] != (_condition(previous, type_) or {}).get("reason"):
+        condition = find_condition(status, type_)
+        if condition is not None and condition["reason"] != (find_condition(previous, type_) or {}).get("reason"):
             log.warning("%s: %s: %s", key, condition["reason"], condition["message"])
             await self._cluster.record_event(key, Event("Warning", condition["reason"], condition["message"]))
 
@@ -390,11 +395,3 @@ class Reconciler:
 
     def _timestamp(self) -> str:
         return self._wall().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _cap_in_status(resource: LLMDeployment | None) -> int | None:
-    return None if resource is None else resource.status.get("concurrency", {}).get("target") or None
-
-
-def _condition(status: Mapping[str, Any], type_: str) -> Mapping[str, Any] | None:
-    return next((condition for condition in status.get("conditions", ()) if condition["type"] == type_), None)

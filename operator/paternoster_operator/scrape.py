@@ -157,9 +157,10 @@ class Scraper:
             async with self._open().get(url + request.path, headers=headers, allow_redirects=False) as response:
                 if response.status == 200:
                     return await _body(response, request.longest)
-                if response.status == 501:
+                if response.status == 501 or (response.status == 404 and request.needs_key):
+                    # A route with a key is the operator's own: without it nothing is there that it could steer.
                     text = (await _body(response, LONGEST_ANSWER)).decode(errors="replace")
-                    raise StatsUnavailable(f"{request.path}: {text[:300]}")
+                    raise StatsUnavailable(f"{request.path}: HTTP {response.status}: {text[:300]}")
         raise OSError(f"HTTP {response.status}")
 
     async def _get(self, url: str, longest: int) -> bytes:

@@ -17,6 +17,16 @@ class RuntimeType(StrEnum):
     VLLM = "VLLM"
 
 
+class Actuator(StrEnum):
+    """What moves the limits of engines."""
+
+    ADMIN_API = "AdminAPI"
+    PLUGIN = "Plugin"
+    GATEWAY = "Gateway"
+    """Gateways send a replica no more requests at a time than its live cap."""
+    NONE = "None"
+
+
 class StatsUnavailable(ValueError):
     """An engine's answers have no whole ``/stats``; the text names what is missing or wrong."""
 
@@ -82,8 +92,8 @@ class EngineKind(Protocol):
     def type(self) -> RuntimeType: ...
 
     @property
-    def actuator(self) -> str:
-        """What moves its limits: AdminAPI or Plugin."""
+    def actuator(self) -> Actuator:
+        """What moves its limits."""
         ...
 
     @property

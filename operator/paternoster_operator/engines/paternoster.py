@@ -9,6 +9,7 @@ from paternoster_contract.http import paths
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import EngineStats
 from paternoster_operator.engines.adapter import (
+    Actuator,
     Capabilities,
     Launch,
     LimitsCall,
@@ -26,7 +27,7 @@ class PaternosterKind:
     """The engine of this project."""
 
     type = RuntimeType.PATERNOSTER
-    actuator = "AdminAPI"
+    actuator = Actuator.ADMIN_API
     capabilities = Capabilities(live_cap=True, token_budget=True, queue_limit=True, step_costs=True, drain=True)
     refusals: Sequence[Refusal] = ()
 

@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_operator.engines.adapter import Capabilities, Launch, Refusal, RuntimeType
+from paternoster_operator.engines.adapter import Actuator, Capabilities, Launch, Refusal, RuntimeType
 
 MIDDLEWARE = "paternoster_vllm.middleware.LimitsMiddleware"
 ADMIN_KEYS_ENV = "PATERNOSTER_VLLM_ADMIN_KEYS"
@@ -203,7 +203,7 @@ class VllmKind:
     """vLLM with the plugin, of a version with ``--max-num-active-seqs`` and ``--max-num-queued-reqs``."""
 
     type = RuntimeType.VLLM
-    actuator = "Plugin"
+    actuator = Actuator.PLUGIN
     capabilities = Capabilities(live_cap=True, token_budget=True, queue_limit=False, step_costs=False, drain=False)
     refusals = REFUSALS
 

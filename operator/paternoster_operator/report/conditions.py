@@ -1,7 +1,7 @@
 """The conditions of a fleet: pure, so that equal inputs give equal messages.
 
 They follow the Kubernetes API conventions and kstatus: ``Ready`` is always there; ``Reconciling``, ``Stalled`` and
-``Contested`` only while true.
+``Contested`` only while true; ``GatewayCap`` only where the live cap is not held as their type of engine has it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,13 @@ from paternoster_operator.api.v1alpha1 import AutoscalingMode, ConcurrencyMode, 
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, Decision, LoopDecision, Reason
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.desired.rollout import choose_strategy, find_blocking
+from paternoster_operator.engines.adapter import Actuator
+from paternoster_operator.engines.kinds import KINDS
 from paternoster_operator.observe import Observed
 from paternoster_operator.report.causes.cause import StallReason
 from paternoster_operator.report.causes.stage import Stage, find_stage
 from paternoster_operator.report.causes.stall_reason import find_stall_reason, waits_for_end
+from paternoster_operator.report.gateway_cap import GatewayCap
 from paternoster_operator.report.model_fetch import find_downloads
 from paternoster_operator.report.other_installation import find_other_installation
 
@@ -59,7 +62,13 @@ _CAP_STATES = {
 
 
 def find_conditions(
-    resource: LLMDeployment, observed: Observed, signals: Signals, decision: Decision, now: str, access: Access
+    resource: LLMDeployment,
+    observed: Observed,
+    signals: Signals,
+    decision: Decision,
+    now: str,
+    access: Access,
+    gateway_cap: GatewayCap | None = None,
 ) -> list[Condition]:
     """All of them, in the order in which the status has them. ``now`` is an RFC 3339 time."""
     spec, replicas = resource.spec, decision.targets[REPLICAS]
@@ -82,6 +91,8 @@ def find_conditions(
     if limited is not None:
         conditions.append(limited)
     conditions.append(_concurrency_stable(spec, decision.get(LIVE_CAP)))
+    if gateway_cap is not None and (unusual := _gateway_cap(spec, gateway_cap, access)) is not None:
+        conditions.append(unusual)
     return conditions
 
 
@@ -245,6 +256,22 @@ def _concurrency_stable(spec: LLMDeploymentSpec, decision: LoopDecision | None) 
         return Condition("ConcurrencyStable", "True", reason, f"spec.concurrency.mode is {mode}")
     status, reason = _CAP_STATES.get(decision.reason, ("True", "OnTarget"))
     return Condition("ConcurrencyStable", "True" if status == "True" else "False", reason, decision.message)
+
+
+def _gateway_cap(spec: LLMDeploymentSpec, cap: GatewayCap, access: Access) -> Condition | None:
+    """Whether gateways hold the live cap in place of engines; None where they do for every engine of the type."""
+    if access.gateways is None:
+        started = "no gateway holds the live cap, and each engine runs what it was started for"
+        return Condition("GatewayCap", "False", "NoGateway", f"{started}: {cap.reason}")
+    if KINDS[spec.engine.runtime.type].actuator is Actuator.GATEWAY:
+        return None
+    message = f"gateways send a replica at most {cap.max_in_flight} requests at a time: {cap.reason}"
+    return Condition("GatewayCap", "True", "LimitsNotMovable", message)
+
+
+def find_condition(status: Mapping[str, Any], type_: str) -> Mapping[str, Any] | None:
+    """The condition of that type in a status; None where it has none."""
+    return next((condition for condition in status.get("conditions", ()) if condition["type"] == type_), None)
 
 
 def stamped(

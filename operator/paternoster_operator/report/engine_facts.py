@@ -8,16 +8,22 @@ from pydantic.alias_generators import to_camel
 
 from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.stats import EngineStats
-from paternoster_operator.engines.adapter import Capabilities, EngineKind
+from paternoster_operator.engines.adapter import Actuator, Capabilities, EngineKind
+
+_OF_THE_CAP = {"live_cap"}
+"""Capabilities of gateways in place of an engine."""
 
 
-def describe_engine(kind: EngineKind, version: str) -> dict[str, Any]:
-    """``status.engine``: which engine it is, and what the operator can do with it.
+def describe_engine(kind: EngineKind, version: str, actuator: Actuator) -> dict[str, Any]:
+    """``status.engine``: which engine it is, and what the operator can do with it by way of ``actuator``.
 
     An empty ``version`` is written, too: the API server would add it, and each look would find a status that differs.
     """
-    able = {to_camel(field.name) for field in fields(Capabilities) if getattr(kind.capabilities, field.name)}
-    return {"type": str(kind.type), "version": version, "actuator": kind.actuator, "capabilities": sorted(able)}
+    able = {field.name for field in fields(Capabilities) if getattr(kind.capabilities, field.name)}
+    if actuator is not kind.actuator:
+        able = _OF_THE_CAP if actuator is Actuator.GATEWAY else set()
+    capabilities = sorted(map(to_camel, able))
+    return {"type": str(kind.type), "version": version, "actuator": str(actuator), "capabilities": capabilities}
 
 
 @dataclass(frozen=True, slots=True)

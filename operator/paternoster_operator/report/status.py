@@ -9,12 +9,14 @@ from paternoster_operator.autoscaling.policy import ReplicaPolicy
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.step_model import StepModel
 from paternoster_operator.desired.ownership import selector
+from paternoster_operator.engines.adapter import Actuator
 from paternoster_operator.engines.kinds import KINDS
 from paternoster_operator.observe import Observed
 from paternoster_operator.report.conditions import Access, Condition, find_conditions, stamped
 from paternoster_operator.report.default_parameters import write_default_parameters
 from paternoster_operator.report.economics import economics
 from paternoster_operator.report.engine_facts import EngineFacts, describe_engine
+from paternoster_operator.report.gateway_cap import GatewayCap
 from paternoster_operator.report.other_installation import find_other_installation
 
 LOAD_REFRESH_SECONDS = 60
@@ -44,6 +46,7 @@ def build_status(
     steps: StepModel,
     age_of_load: float,
     endpoint: str,
+    gateway_cap: GatewayCap | None = None,
     bounds: ReplicaPolicy | None = None,
     history: Sequence[Mapping[str, Any]] = (),
     startup: Mapping[str, Any] | None = None,
@@ -51,11 +54,15 @@ def build_status(
     """The whole status. ``now`` is an RFC 3339 time; ``age_of_load`` says how old the load in the last status is, in s.
 
     ``decision`` is this look's; ``last_decision`` has the last one of each loop, also where it was not due now.
-    ``steps`` is the fitted cost of a step, ``bounds`` are the replica loop's where it is on. ``history`` has all loops'
-    records, newest first.
+    ``steps`` is the fitted cost of a step, ``gateway_cap`` is the live cap where no call moves that of the engines,
+    ``bounds`` are the replica loop's where it is on. ``history`` has all loops' records, newest first.
     """
     previous, engines = resource.status, EngineFacts.from_reports(signals.reports)
-    conditions = find_conditions(resource, observed, signals, last_decision, now, access)
+    conditions = find_conditions(resource, observed, signals, last_decision, now, access, gateway_cap)
+    kind = KINDS[resource.spec.engine.runtime.type]
+    actuator = kind.actuator
+    if gateway_cap is not None:
+        actuator = Actuator.NONE if access.gateways is None else Actuator.GATEWAY
     status: dict[str, Any] = {
         "observedGeneration": resource.metadata.generation,
         "conditions": stamped(conditions, previous.get("conditions", []), resource.metadata.generation, now),
@@ -69,7 +76,7 @@ def build_status(
         "endpoint": endpoint,
         "servedModel": access.names[0] if access.names else "",
         "servedAliases": list(access.names[1:]),
-        "engine": describe_engine(KINDS[resource.spec.engine.runtime.type], engines.version),
+        "engine": describe_engine(kind, engines.version, actuator),
         "maxModelLen": engines.max_model_len or previous.get("maxModelLen", 0),
         "concurrency": {
             "capacity": engines.capacity,
@@ -93,6 +100,8 @@ def build_status(
         status["defaultParameters"] = write_default_parameters(engines.default_parameters)
     elif "defaultParameters" in previous:
         status["defaultParameters"] = previous["defaultParameters"]
+    if gateway_cap is not None and access.gateways is not None:
+        status["gatewayCap"] = gateway_cap.to_status()
     if bounds is not None:
         in_force = {"minReplicas": bounds.lowest, "maxReplicas": bounds.highest, "schedules": list(bounds.schedules)}
         status["bounds"] = in_force

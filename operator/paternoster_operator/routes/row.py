@@ -9,6 +9,7 @@ from paternoster_contract.routing import ModelRoute
 from paternoster_operator.api.types.autoscaling import ColdRequestPolicy
 from paternoster_operator.api.v1alpha1 import DrainMode, LLMDeployment
 from paternoster_operator.report.default_parameters import read_default_parameters
+from paternoster_operator.report.gateway_cap import GatewayCap
 
 SOONEST_RETRY_SECONDS = 5
 NO_IDENTITIES: Mapping[str, Identity] = MappingProxyType({})
@@ -39,6 +40,9 @@ def build_route(
         hold_timeout_seconds=admission.hold_timeout_seconds,
         hand_over=resource.spec.drain.mode is DrainMode.HAND_OVER,
     )
+    cap = GatewayCap.from_status(resource.status)
+    if cap is not None:
+        route.max_in_flight, route.in_flight_parts = cap.max_in_flight, dict(cap.parts)
     if auto is not None and auto.scale_to_zero.enabled:
         to_zero = auto.scale_to_zero
         learnt = resource.status.get("startup", {}).get("averageSeconds", 0)

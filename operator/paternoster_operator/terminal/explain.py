@@ -6,10 +6,12 @@ from typing import Any
 _ABNORMAL = ("Reconciling", "Stalled", "Contested", "ScalingLimited")
 """Conditions worth telling while true."""
 _NORMAL = ("Ready", "MetricsFresh", "ScalingActive", "ConcurrencyStable")
-"""Conditions worth telling while not true; Ready always is."""
+"""Conditions worth telling while not true."""
+_ALWAYS = ("Ready", "GatewayCap")
+"""Conditions worth telling wherever they are."""
 _SUMMARY = (
     "conditions", "replicas", "readyReplicas", "pendingReplicas", "drainingReplicas", "desiredReplicas", "bounds",
-    "concurrency", "tokenBudget", "replicaModel", "load", "startup", "economics", "decisions",
+    "concurrency", "gatewayCap", "tokenBudget", "replicaModel", "load", "startup", "economics", "decisions",
 )  # fmt: skip
 
 _PARTS = {"download": "download", "imports": "imports", "load": "load", "warmUp": "warm-up"}
@@ -45,7 +47,10 @@ def _state(spec: Mapping[str, Any], status: Status) -> Iterator[tuple[str, ...]]
     replicas = ", ".join([f"{status.get('readyReplicas', 0)} of {status.get('desiredReplicas', 0)} serve", *moving])
     yield "replicas", replicas + _bounds(status.get("bounds")) + (", paused" if spec.get("paused") else "")
     cap = status.get("concurrency", {})
-    yield "live cap", f"{cap.get('target', 0)} of {cap.get('capacity', 0)} sequences an engine"
+    if (held := status.get("gatewayCap")) is not None:
+        yield "live cap", f"{held['maxInFlight']} requests at a time at each engine, held by gateways"
+    else:
+        yield "live cap", f"{cap.get('target', 0)} of {cap.get('capacity', 0)} sequences an engine"
     budget, model = status.get("tokenBudget", {}), status.get("replicaModel")
     if budget.get("capacity"):
         yield "budget", f"{budget['target']} of {budget['capacity']} tokens a step"
@@ -92,7 +97,7 @@ def _bounds(bounds: Mapping[str, Any] | None) -> str:
 def _conditions(conditions: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
     for each in conditions:
         kind, status = each["type"], each["status"]
-        if kind == "Ready" or (kind in _ABNORMAL and status == "True") or (kind in _NORMAL and status != "True"):
+        if kind in _ALWAYS or (kind in _ABNORMAL and status == "True") or (kind in _NORMAL and status != "True"):
             yield kind, status, each["reason"], each.get("message", "")
 
 

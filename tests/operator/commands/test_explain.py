@@ -47,6 +47,15 @@ def test_preemptions_are_told_of_what_finished(finished: int, preempted: int, sa
     assert f"tokens/s, {said}, 71%" in explain(document, last=0)
 
 
+def test_gateways_that_hold_the_cap_are_told() -> None:
+    condition = {**OBJECT["status"]["conditions"][0], "type": "GatewayCap", "reason": "LimitsNotMovable"}
+    held = {"maxInFlight": 8, "parts": {"g": 8}, "reason": "a: HTTP 404"}
+    status = {**OBJECT["status"], "gatewayCap": held, "conditions": [*OBJECT["status"]["conditions"], condition]}
+    text = explain({**OBJECT, "status": status}, last=0)
+    assert "8 requests at a time at each engine, held by gateways" in text
+    assert "LimitsNotMovable" in text
+
+
 def test_so_many_decisions_as_asked_for() -> None:
     told = explain(OBJECT, last=1)
     assert "Last 1 decisions" in told

@@ -4,7 +4,7 @@ from typing import Any
 
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_operator.api.types.status import EngineStatus
-from paternoster_operator.engines.adapter import RuntimeType
+from paternoster_operator.engines.adapter import Actuator, RuntimeType
 from paternoster_operator.engines.kinds import KINDS
 from paternoster_operator.report.engine_facts import EngineFacts, describe_engine
 
@@ -38,14 +38,14 @@ def test_without_reports_everything_is_zero() -> None:
 
 
 def test_the_status_names_the_engine_and_what_can_be_done_with_it() -> None:
-    assert describe_engine(KINDS[RuntimeType.VLLM], "0.32.0") == {
+    assert describe_engine(KINDS[RuntimeType.VLLM], "0.32.0", Actuator.PLUGIN) == {
         "type": "VLLM", "version": "0.32.0", "actuator": "Plugin", "capabilities": ["liveCap", "tokenBudget"],
     }  # fmt: skip
-    own = describe_engine(KINDS[RuntimeType.PATERNOSTER], "")
+    own = describe_engine(KINDS[RuntimeType.PATERNOSTER], "", Actuator.ADMIN_API)
     assert own == {
         "type": "Paternoster", "version": "", "actuator": "AdminAPI",
         "capabilities": ["drain", "liveCap", "queueLimit", "stepCosts", "tokenBudget"],
     }  # fmt: skip
-    for described in (own, describe_engine(KINDS[RuntimeType.VLLM], "0.32.0")):
+    for described in (own, describe_engine(KINDS[RuntimeType.VLLM], "0.32.0", Actuator.PLUGIN)):
         stored = EngineStatus.model_validate(described).model_dump(by_alias=True)
         assert stored == described, "the API server adds nothing, or each look would write the status again"

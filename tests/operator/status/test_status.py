@@ -15,9 +15,12 @@ from paternoster_operator.autoscaling.step_model import StepModel
 from paternoster_operator.observe import DeploymentView, Observed
 from paternoster_operator.pods.view import PodView
 from paternoster_operator.report.conditions import Access
+from paternoster_operator.report.gateway_cap import GatewayCap
 from paternoster_operator.report.status import build_status, invalid_status
 
 Resource = Callable[..., LLMDeployment]
+DIRECT = Access(("ride",))
+"""No gateway."""
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
 
 
@@ -53,12 +56,11 @@ def decided(replicas: int, *made: LoopDecision) -> Decision:
 
 def status_of(
     resource: LLMDeployment, observed: Observed, *, replicas: int = 2, made: Decision | None = None, now: str = NOW,
-    age: float = 1e9, **signals: Any
+    age: float = 1e9, access: Access = DIRECT, gateway_cap: GatewayCap | None = None, **signals: Any
 ) -> dict[str, Any]:  # fmt: skip
     decision = made or decided(replicas)
     defaults = {"ready": len(observed.serving), "fresh": bool(observed.serving)}
     seen = Signals(**{**defaults, **signals})
-    access = Access(("ride",))
     return build_status(
         resource,
         observed,
@@ -70,6 +72,7 @@ def status_of(
         steps=StepModel(),
         age_of_load=age,
         endpoint="http://door",
+        gateway_cap=gateway_cap,
     )
 
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from paternoster_contract.limits import MAX_ALIASES
 from paternoster_operator.api.types.fields import DATE_TIME, INT32, INT64, Count, Document, Positive
-from paternoster_operator.engines.adapter import RuntimeType
+from paternoster_operator.engines.adapter import Actuator, RuntimeType
 
 
 class Condition(Document):
@@ -26,8 +26,8 @@ class EngineStatus(Document):
     type: RuntimeType
     version: str = Field(default="", max_length=64)
     """As all engines report it; empty where they differ or do not report it."""
-    actuator: Literal["AdminAPI", "Plugin"]
-    """What moves live cap and token budget."""
+    actuator: Actuator
+    """What moves live cap and token budget; Gateway: gateways hold the live cap, and nothing moves a token budget."""
     capabilities: list[Annotated[str, Field(max_length=63)]] = Field(default_factory=list, max_length=16)
     """What the operator can do with it beyond replicas."""
 
@@ -41,6 +41,17 @@ class ConcurrencyStatus(Document):
     """Live cap that the operator sets on every engine."""
     current_min: Count = 0
     current_max: Count = 0
+
+
+class GatewayCapStatus(Document):
+    """The live cap as gateways hold it: a bound on the requests of each replica, beyond which they wait."""
+
+    max_in_flight: Positive
+    """Requests that a replica gets at a time from all gateways."""
+    parts: dict[Annotated[str, Field(max_length=128)], Positive] = Field(default_factory=dict, max_length=256)
+    """Of each gateway, by its instance."""
+    reason: str = Field(max_length=1024)
+    """Why no call moves the cap of the engines."""
 
 
 class TokenBudgetStatus(Document):
@@ -214,6 +225,8 @@ class LLMDeploymentStatus(Document):
     default_parameters: DefaultParametersStatus | None = None
     """What gateways show in /v1/models; unset where no engine has reported any."""
     concurrency: ConcurrencyStatus = Field(default_factory=ConcurrencyStatus)
+    gateway_cap: GatewayCapStatus | None = None
+    """Unset where the engines hold the live cap."""
     token_budget: TokenBudgetStatus = Field(default_factory=TokenBudgetStatus)
     replica_model: ReplicaModelStatus | None = None
     load: LoadStatus = Field(default_factory=LoadStatus)

@@ -1,0 +1,148 @@
+"""A vLLM whose limits no call moves: gateways hold its live cap, as the routing row says, until calls move it again."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from tests.operator.reconcile.world import KEY, World
+
+from paternoster_contract.stats import GatewayModelStats, GatewayStats
+from paternoster_operator.api.manifest import parse
+from paternoster_operator.routes.row import build_route
+from paternoster_operator.settings import Settings
+
+Document = Callable[..., dict[str, Any]]
+RECORDED = Path(__file__).parents[2] / "engines/recorded"
+WHOLE = (RECORDED / "vllm-0.32-limits.json").read_bytes()
+METRICS = (RECORDED / "vllm-0.32-metrics.txt").read_bytes()
+LACKING = b'{"error": {"message": "the scheduler Other has no max_num_active_reqs"}}'
+NEWER = WHOLE.replace(b"0.32.0+cpu", b"0.99.0")
+CAPACITY = 32
+
+
+class Site:
+    """A vLLM, and a gateway with requests for it."""
+
+    def __init__(self) -> None:
+        self.status, self.report = 200, WHOLE
+        self.patches: list[Any] = []
+        self.in_flight, self.held = 4, 2
+
+    async def limits(self, request: web.Request) -> web.Response:
+        if request.method == "PATCH":
+            self.patches.append(await request.json())
+        return web.Response(status=self.status, body=self.report)
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=METRICS)
+
+    async def stats(self, _: web.Request) -> web.Response:
+        model = GatewayModelStats(
+            fleet="uid-1", in_flight=self.in_flight, held=self.held, requests_total=9, failed_total=0
+        )
+        return web.json_response(text=GatewayStats(instance="g", time=0, models={"ride": model}).model_dump_json())
+
+
+@pytest.fixture
+async def site(world: World, document: Document) -> AsyncIterator[Site]:
+    site, app = Site(), web.Application()
+    app.router.add_route("*", "/paternoster/limits", site.limits)
+    app.router.add_get("/metrics", site.metrics)
+    app.router.add_get("/stats", site.stats)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    world.engine.port = runner.addresses[0][1]
+    url = f"http://127.0.0.1:{world.engine.port}"
+    world.scraper._gateway_url = url
+    world.reconciler = world.new_reconciler(Settings(gateway_url=url))
+    runtime = {"type": "VLLM", "image": "vllm:1"}
+    engine = {"runtime": runtime, "maxNumSeqs": CAPACITY}
+    world.cluster.resource = document(model={"source": "file:///m"}, engine=engine, concurrency={"initial": 8})
+    world.cluster.shown_pods = [world.engine.pod("a")]
+    yield site
+    await runner.cleanup()
+
+
+def row(world: World) -> Any:
+    assert world.cluster.resource is not None
+    return build_route(parse(world.cluster.resource))
+
+
+@pytest.mark.parametrize(
+    ("status", "report", "why"),
+    [
+        (501, LACKING, "a: /paternoster/limits: HTTP 501: " + LACKING.decode()),
+        (404, b"no such route", "a: /paternoster/limits: HTTP 404: no such route"),
+        (200, NEWER, "a: vLLM '0.99' has no table of metrics: must be 0.32"),
+        (200, b"{}", "a: vLLM '' has no table of metrics: must be 0.32"),
+    ],
+    ids=["it lacks what the plugin sets", "it has no plugin", "an unknown version", "an answer without limits"],
+)
+async def test_gateways_hold_the_cap_of_an_engine_that_cannot_be_steered(
+    world: World, site: Site, status: int, report: bytes, why: str
+) -> None:
+    site.status, site.report = status, report
+    for _ in range(3):
+        await world.look()
+    written = world.cluster.statuses[-1]
+    assert written["gatewayCap"] == {"maxInFlight": 8, "parts": {"g": 8}, "reason": why}
+    assert written["engine"]["actuator"] == "Gateway"
+    assert (row(world).max_in_flight, row(world).most_in_flight("g")) == (8, 8)
+    assert world.cluster.condition("GatewayCap")["reason"] == "LimitsNotMovable"
+    messages = [event.message for event in world.cluster.events if event.reason == "LimitsNotMovable"]
+    assert messages == [f"gateways send a replica at most 8 requests at a time: {why}"]
+    assert site.patches == []
+    decided = world.reconciler.fleets[KEY].last_decision
+    assert decided is not None
+    assert decided["LiveCap"].reason.value == "MetricsStale"
+
+
+async def test_an_engine_that_can_be_steered_again_holds_its_cap_itself(world: World, site: Site) -> None:
+    site.status, site.report = 501, LACKING
+    await world.look()
+    site.status, site.report = 200, WHOLE
+    await world.look()
+    written = world.cluster.statuses[-1]
+    assert "gatewayCap" not in written
+    assert written["engine"]["actuator"] == "Plugin"
+    assert row(world).max_in_flight is None
+    assert world.cluster.condition("GatewayCap") == {}
+    assert site.patches[-1]["live_cap"] == 8
+
+
+async def test_silence_and_an_operator_that_begins_change_nothing(world: World, site: Site) -> None:
+    site.status, site.report = 501, LACKING
+    await world.look()
+    held = world.cluster.statuses[-1]["gatewayCap"]
+    site.status = 503
+    await world.look()
+    assert world.cluster.statuses[-1]["gatewayCap"] == held
+    world.reconciler.forget()
+    await world.look()
+    assert world.cluster.statuses[-1]["gatewayCap"] == held
+    assert [event.reason for event in world.cluster.events].count("LimitsNotMovable") == 1
+
+
+async def test_a_cap_that_is_edited_is_the_bound(world: World, site: Site, document: Document) -> None:
+    site.status = 404
+    await world.look()
+    assert world.cluster.resource is not None
+    spec = {**world.cluster.resource["spec"], "concurrency": {"initial": 3}}
+    world.cluster.resource = {**world.cluster.resource, "spec": spec}
+    await world.look()
+    assert (row(world).max_in_flight, row(world).in_flight_parts) == (3, {"g": 3})
+
+
+async def test_without_a_gateway_the_cap_is_the_capacity_and_the_status_says_so(world: World, site: Site) -> None:
+    world.scraper._gateway_url = None
+    world.reconciler = world.new_reconciler(Settings())
+    site.status = 404
+    await world.look()
+    written = world.cluster.statuses[-1]
+    assert "gatewayCap" not in written
+    assert written["engine"]["actuator"] == "None"
+    assert world.cluster.condition("GatewayCap")["reason"] == "NoGateway"
+    assert [event.reason for event in world.cluster.events].count("NoGateway") == 1
