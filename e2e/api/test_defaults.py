@@ -48,8 +48,8 @@ def test_an_unknown_field_is_refused_or_dropped_as_asked(kubectl: Kubectl, manif
 def without_empty(value: Any) -> Any:
     """Objects and lists with nothing in them mean the same as none."""
     if isinstance(value, dict):
-        kept = {key: without_empty(child) for key, child in value.items()}
-        return {key: child for key, child in kept.items() if child not in ({}, [])}
+        compacted = {key: without_empty(child) for key, child in value.items()}
+        return {key: child for key, child in compacted.items() if child not in ({}, [])}
     if isinstance(value, list):
         return [without_empty(child) for child in value]
     return value

@@ -74,10 +74,10 @@ def test_short_name_and_categories_find_it(kubectl: Kubectl, manifest: Manifest,
 
 
 def test_explain_tells_what_a_field_means(kubectl: Kubectl, namespace: str) -> None:
-    said = " ".join(kubectl("explain", "llmd.spec.concurrency").split())
-    assert "steered from preemptions" in said
-    assert "preemptionTargetPerThousand <integer> Requests preempted per thousand finished" in said
-    assert "enum: Fixed, Auto, Advisory" in said
+    explanation = " ".join(kubectl("explain", "llmd.spec.concurrency").split())
+    assert "steered from preemptions" in explanation
+    assert "preemptionTargetPerThousand <integer> Requests preempted per thousand finished" in explanation
+    assert "enum: Fixed, Auto, Advisory" in explanation
     assert "lastScaleTime" in kubectl("explain", "llmd.status", "--recursive")
 
 

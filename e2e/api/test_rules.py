@@ -89,7 +89,7 @@ def test_what_a_schema_cannot_know_is_taken(
 
 
 def messages_in(refusal: str) -> list[str]:
-    """Our rules' messages in what the API server said."""
+    """Our rules' messages in the API server's refusal."""
     return [rule.message for rule in (*SPEC_RULES, *OBJECT_RULES) if rule.message in refusal]
 
 

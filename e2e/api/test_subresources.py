@@ -46,13 +46,13 @@ def test_status_is_written_by_its_subresource_only(kubectl: Kubectl, manifest: M
     assert before["status"]["replicas"] == 0
 
     merge(kubectl, "llmd", namespace, "parted", both, "--subresource=status")
-    told = kubectl.get("llmd", "parted", namespace)
-    assert (told["spec"], told["status"]["replicas"]) == (before["spec"], 7)
-    assert told["metadata"]["generation"] == before["metadata"]["generation"]
+    stored_fleet = kubectl.get("llmd", "parted", namespace)
+    assert (stored_fleet["spec"], stored_fleet["status"]["replicas"]) == (before["spec"], 7)
+    assert stored_fleet["metadata"]["generation"] == before["metadata"]["generation"]
 
     merge(kubectl, "llmd", namespace, "parted", {"spec": {"replicas": 5}, "status": {"replicas": 8}})
     wanted = kubectl.get("llmd", "parted", namespace)
-    assert (wanted["spec"]["replicas"], wanted["status"]) == (5, told["status"])
+    assert (wanted["spec"]["replicas"], wanted["status"]) == (5, stored_fleet["status"])
     assert wanted["metadata"]["generation"] == before["metadata"]["generation"] + 1
 
 

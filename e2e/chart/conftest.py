@@ -30,7 +30,7 @@ class Helm:
     def run(self, command: Sequence[str], values: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:
         file = self.folder / "values.json"
         file.write_text(json.dumps(values), encoding="utf-8")
-        # no cluster and no settings of whoever runs the tests
+        # no cluster and no settings of the user who runs the tests
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "KUBECONFIG": os.devnull}
         return subprocess.run(
             [self.program, *command, "--values", file], capture_output=True, text=True, env=environment, timeout=60

@@ -29,7 +29,7 @@ def test_its_text_is_the_same(helm: Any, root: Path) -> None:
     assert spec in helm.text()
 
 
-@pytest.mark.parametrize("keep", [True, False])
-def test_it_stays_on_uninstall_if_wanted(helm: Any, keep: bool) -> None:
-    annotations = crd(helm, keep=keep)["metadata"].get("annotations", {})
-    assert annotations == ({"helm.sh/resource-policy": "keep"} if keep else {})
+@pytest.mark.parametrize("keeps_crd", [True, False])
+def test_it_stays_on_uninstall_if_wanted(helm: Any, keeps_crd: bool) -> None:
+    annotations = crd(helm, keep=keeps_crd)["metadata"].get("annotations", {})
+    assert annotations == ({"helm.sh/resource-policy": "keep"} if keeps_crd else {})

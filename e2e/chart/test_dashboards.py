@@ -72,9 +72,9 @@ def test_they_name_metrics_that_exist(dashboard: Document, exported_labels: Metr
         assert legend <= labels_left(target["expr"], had), target
     for annotation in dashboard["annotations"]["list"]:
         had = check_query(annotation["expr"], exported_labels)
-        said = set(re.findall(r"\{\{(\w+)\}\}", annotation["titleFormat"] + annotation["textFormat"]))
-        assert said, annotation
-        assert said <= labels_left(annotation["expr"], had), annotation
+        shown_labels = set(re.findall(r"\{\{(\w+)\}\}", annotation["titleFormat"] + annotation["textFormat"]))
+        assert shown_labels, annotation
+        assert shown_labels <= labels_left(annotation["expr"], had), annotation
     for query in variable_queries(dashboard):
         metric, label = re.fullmatch(r"label_values\((\w+).*, (\w+)\)", query).groups()
         assert label in exported_labels[metric], query

@@ -58,10 +58,10 @@ def accepted() -> set[Finding]:
     return set(listed)
 
 
-def differences(found: set[Finding], known: set[Finding]) -> str:
+def differences(found: set[Finding], accepted_findings: set[Finding]) -> str:
     """Empty where both are the same."""
-    lines = [f"new: {finding}" for finding in sorted(found - known)]
-    return "\n".join(lines + [f"no longer found: {finding}" for finding in sorted(known - found)])
+    lines = [f"new: {finding}" for finding in sorted(found - accepted_findings)]
+    return "\n".join(lines + [f"no longer found: {finding}" for finding in sorted(accepted_findings - found)])
 
 
 def test_every_finding_is_accepted_and_every_accepted_one_is_found(helm: Any, linters: Linters, tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_every_finding_is_accepted_and_every_accepted_one_is_found(helm: Any, li
     for documents in (helm.render(), helm.render(EVERYTHING), list(children())):
         judged = [d for d in documents if d["kind"] != "CustomResourceDefinition"]
         found |= linters.findings(judged, tmp_path)
-    if said := differences(found, accepted()):
-        pytest.fail(said)
+    if changes := differences(found, accepted()):
+        pytest.fail(changes)
 
 
 def test_the_linters_see_what_is_wrong(helm: Any, linters: Linters, tmp_path: Path) -> None:

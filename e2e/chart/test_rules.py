@@ -42,8 +42,8 @@ def pages(root: Path) -> dict[str, str]:
 
 
 def test_rules_name_metrics_that_exist(rules: Document) -> None:
-    known = exported()
-    assert len(recorded(rules, known)) > len(known)
+    exported_names = exported()
+    assert len(recorded(rules, exported_names)) > len(exported_names)
 
 
 def test_promtool_accepts_the_rules(rules: Document, promtool: Promtool, tmp_path: Path) -> None:
@@ -91,12 +91,12 @@ def test_every_alert_has_its_page_and_every_page_its_alert(alerts: dict[str, Doc
 
 def test_pages_name_metrics_that_exist(rules: Document, root: Path) -> None:
     series = recorded(rules, exported()).keys()
-    known = series | {name.removesuffix("_bucket") for name in series}
+    series_names = series | {name.removesuffix("_bucket") for name in series}
     for name, text in pages(root).items():
         named = set(
             re.findall(r"\b(?:paternoster_(?:engine|operator|gateway|build|llmdeployment)|process)[_:][\w:]+", text)
         )
-        assert named <= known, name
+        assert named <= series_names, name
 
 
 def test_runbooks_are_where_the_values_say(helm: Any) -> None:
@@ -134,6 +134,6 @@ def test_limits_and_buckets_are_written_alike() -> None:
         edges = {sample.labels["le"] for sample in buckets if "le" in sample.labels}
         for edge in edges - {"+Inf"}:
             metrics.observe_slo(key, Slo(**{f"{objective}_p95_milliseconds": math.ceil(1000 * float(edge))}))
-            said = [sample.labels["bucket"] for sample in metrics.slo.collect()[0].samples]
-            assert said
-            assert set(said) <= edges
+            bucket_labels = [sample.labels["bucket"] for sample in metrics.slo.collect()[0].samples]
+            assert bucket_labels
+            assert set(bucket_labels) <= edges

@@ -117,7 +117,7 @@ def test_two_operators_are_spread_over_nodes_and_one_stays(helm: Any) -> None:
 
 
 def peers(rules: list[dict[str, Any]], side: str) -> set[tuple[Any, ...]]:
-    """Who is reached on which ports: components, or the labels of their namespaces; "any" stands for everybody."""
+    """Who is reached on which ports: components, or the labels of their namespaces; "any" stands for every peer."""
     found: set[tuple[Any, ...]] = set()
     for rule in rules:
         ports = tuple(sorted({str(port["port"]) for port in rule.get("ports", [])}))

@@ -1,7 +1,7 @@
 """Mistakes in a manifest or around it: each is named, with a reason of its own, and gone once it is mended.
 
-A user sees an LLMDeployment and nothing else. What keeps its pods from serving is known to kubelet, scheduler, quota
-controller or engine, and has to be told there in their words.
+A user sees an LLMDeployment and nothing else. Kubelet, scheduler, quota controller and engine have the reason why its
+pods do not serve, and the status repeats their messages.
 """
 
 from typing import Any, NamedTuple
@@ -67,8 +67,8 @@ def test_a_cordoned_node(fleet: Any, resources: Document) -> None:
     fleet.kubectl("cordon", node["metadata"]["name"])
     try:
         fleet.apply(resources=resources)
-        said = fleet.until_stalled("Unschedulable")
-        assert said.endswith("no node takes it: cordoned (1 of 1 nodes)")
+        message = fleet.until_stalled("Unschedulable")
+        assert message.endswith("no node takes it: cordoned (1 of 1 nodes)")
     finally:
         fleet.kubectl("uncordon", node["metadata"]["name"])
     fleet.apply()
@@ -107,7 +107,7 @@ def quota(namespace: str, hard: dict[str, str]) -> Document:
 
 
 def test_a_missing_secret(fleet: Any) -> None:
-    """The engines wait for the key, and then answer nobody without it."""
+    """The engines wait for the key, and then answer no client without it."""
     fleet.apply(security={"apiKeySecretRef": {"name": "clients"}})
     assert "names Secret clients" in fleet.until_stalled("ConfigurationMissing")
     fleet("create", "secret", "generic", "clients", f"--from-literal=key={KEY}")

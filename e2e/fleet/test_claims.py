@@ -1,4 +1,4 @@
-"""GPUs as resource claims (DRA): what is missing is told in the scheduler's words; once it is there the pod is placed.
+"""GPUs as resource claims (DRA): without the device the status has the scheduler's message; with it the pod is placed.
 
 No driver runs on the test's node: the device is announced by hand, so the pod is scheduled with its claim allocated and
 goes no further.

@@ -47,16 +47,16 @@ def events(fleet: Any, reason: str) -> list[str]:
 
 
 @contextmanager
-def asked_throughout(fleet: Any) -> Iterator[list[int]]:
+def chats_throughout(fleet: Any) -> Iterator[list[int]]:
     """One request after the other while the block runs; their statuses."""
     statuses: list[int] = []
     stopped = threading.Event()
 
-    def ask() -> None:
+    def send_chats() -> None:
         while not stopped.is_set():
             statuses.append(fleet.chat().status_code)
 
-    thread = threading.Thread(target=ask)
+    thread = threading.Thread(target=send_chats)
     thread.start()
     try:
         yield statuses
@@ -70,13 +70,13 @@ def test_the_old_replica_ends_first_and_requests_are_held(fleet: Any) -> None:
     fleet.until_ready()
     before = names(fleet)
     assert fleet.child("deployment")["spec"]["strategy"]["rollingUpdate"]["maxSurge"] == 1
-    with asked_throughout(fleet) as statuses:
+    with chats_throughout(fleet) as statuses:
         fleet.apply(resources=needing(), drain=SHORT, engine={"maxQueuedRequests": 8})
         until(lambda: not names(fleet) & before, "the old replica is gone", 120)
         fleet.until_ready()
     assert set(statuses) == {200}, "held while no replica serves"
-    [said] = events(fleet, "RolloutWithoutSurge")
-    assert f"needs {DEVICE}, which {next(iter(before))} holds" in said
+    [message] = events(fleet, "RolloutWithoutSurge")
+    assert f"needs {DEVICE}, which {next(iter(before))} holds" in message
     until(
         lambda: fleet.child("deployment")["spec"]["strategy"]["rollingUpdate"]["maxSurge"] == 1,
         "the next rollout begins with a surge again",
@@ -89,8 +89,8 @@ def test_a_surge_that_the_manifest_asks_for_stays(fleet: Any) -> None:
     fleet.until_ready()
     before = names(fleet)
     fleet.apply(resources=needing(), drain=SHORT, rollout={"maxSurge": 1}, engine={"maxQueuedRequests": 8})
-    said = fleet.until_stalled("Unschedulable", ready="True")
-    assert f"{next(iter(before))} holds {DEVICE}: with rollout.maxSurge: 0 it would end first" in said
+    message = fleet.until_stalled("Unschedulable", ready="True")
+    assert f"{next(iter(before))} holds {DEVICE}: with rollout.maxSurge: 0 it would end first" in message
     assert fleet.chat().status_code == 200
     fleet.apply(resources=needing(), drain=SHORT, rollout={"maxSurge": 0}, engine={"maxQueuedRequests": 8})
     until(lambda: not names(fleet) & before, "the old replica is gone", 120)

@@ -40,9 +40,9 @@ def image(own_cluster: Cluster, kubectl: Kubectl, tmp_path_factory: pytest.TempP
 
 def test_a_model_that_the_node_mounts(fleet: Any, image: str) -> None:
     fleet.apply(model={"source": f"oci://{image}-absent", "imagePullPolicy": "Never"})
-    told = fleet.until_stalled("ImagePullFailed")
-    assert "model.source: " in told
-    assert f"{image}-absent" in told
+    message = fleet.until_stalled("ImagePullFailed")
+    assert "model.source: " in message
+    assert f"{image}-absent" in message
     fleet.apply(model={"source": f"oci://{image}", "imagePullPolicy": "Never"})
     fleet.until_ready()
     assert fleet.chat().status_code == 200

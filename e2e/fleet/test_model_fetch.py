@@ -1,4 +1,4 @@
-"""A model that is fetched before its engine starts: once for all replicas of a claim, and told while it is not there.
+"""A model that is fetched before its engine starts: once for all replicas of a claim, with its progress in the status.
 
 The hub runs in the test's process, on the node's address.
 """
@@ -78,9 +78,9 @@ def test_one_download_for_all_replicas(fleet: Any, hub: LoopbackHub, claim: str,
     write_secret(fleet, hub, hub.token)
     model = {**CREDENTIALS, "cache": {"claim": {"name": claim}}}
     fleet.apply(model={**model, "source": "hf://org/smollm2@v9"})
-    told = fleet.until_stalled("RevisionNotFound", seconds=120)
-    assert "container model: " in told
-    assert "v9" in told
+    message = fleet.until_stalled("RevisionNotFound", seconds=120)
+    assert "container model: " in message
+    assert "v9" in message
 
     may_go_on = threading.Event()
     answer = hub.cdn.answer
@@ -101,11 +101,11 @@ def test_one_download_for_all_replicas(fleet: Any, hub: LoopbackHub, claim: str,
     fetched = downloads(hub, weights)
     assert fetched >= 1
 
-    asked = len(hub.hub.asked)
+    num_requests = len(hub.hub.asked)
     fleet.apply(model={**model, "source": "hf://org/smollm2"}, replicas=2)
     fleet.until_ready(replicas=2)
     assert downloads(hub, weights) == fetched
-    assert len(hub.hub.asked) == asked, "the hub may be away by then"
+    assert len(hub.hub.asked) == num_requests, "the hub may be away by then"
 
 
 def test_credentials_that_do_not_open(fleet: Any, hub: LoopbackHub, weights: bytes) -> None:
@@ -117,8 +117,8 @@ def test_credentials_that_do_not_open(fleet: Any, hub: LoopbackHub, weights: byt
     write_secret(fleet, hub, "hf_" + "x" * 34)
     fleet.until_stalled("Unauthorized", seconds=120)
     write_secret(fleet, hub, hub.token)
-    told = fleet.until_stalled("NoSpace", seconds=240)
-    assert str(len(weights)) in told
+    message = fleet.until_stalled("NoSpace", seconds=240)
+    assert str(len(weights)) in message
     fleet.apply(
         model={**CREDENTIALS, "source": f"hf://org/smollm2/{FILE}", "cache": {"emptyDir": {"sizeLimit": "1Gi"}}}
     )

@@ -57,7 +57,7 @@ def test_a_horizontal_pod_autoscaler(fleet: Any) -> None:
 
 
 def unmoved(fleet: Any, seconds: float) -> None:
-    """Nobody changes the wish or the Deployment meanwhile."""
+    """The replicas of the spec and the Deployment stay as they are meanwhile."""
     before = generations(fleet)
     time.sleep(seconds)
     assert generations(fleet) == before
@@ -75,8 +75,8 @@ def test_a_paused_fleet(fleet: Any) -> None:
     # At once: a pause after the change would come too late.
     fleet.apply(paused=True, replicas=2, engine={"maxQueuedRequests": 8})
     until(fleet.seen, "the operator has seen the change")
-    said = condition(fleet.get(), "ScalingActive")
-    assert (said["status"], said["reason"]) == ("False", "Paused")
+    scaling_active = condition(fleet.get(), "ScalingActive")
+    assert (scaling_active["status"], scaling_active["reason"]) == ("False", "Paused")
     time.sleep(12)  # more than two looks
     assert fleet.child("deployment")["metadata"]["generation"] == before
     assert fleet.chat().status_code == 200

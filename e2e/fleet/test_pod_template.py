@@ -60,8 +60,8 @@ def test_what_a_manifest_adds_is_in_its_pods(fleet: Any) -> None:
     assert [each["name"] for each in pod["spec"]["containers"]] == ["engine", "notes"]
     script = "import os, pathlib; print(os.environ['LIFT'], pathlib.Path('/notes/said').read_text())"
     where = (pod["metadata"]["name"], f"--namespace={fleet.namespace}", "--container=engine")
-    said = fleet.kubectl("exec", *where, "--", "python3", "-c", script)
-    assert said.split() == ["up", "from", "beside"]
+    output = fleet.kubectl("exec", *where, "--", "python3", "-c", script)
+    assert output.split() == ["up", "from", "beside"]
     assert fleet.chat().status_code == 200
 
     for words, template in OF_OPERATOR.items():
@@ -70,8 +70,8 @@ def test_what_a_manifest_adds_is_in_its_pods(fleet: Any) -> None:
         assert words in str(refused.value)
 
     fleet.apply(podTemplate={**TEMPLATE, "spec": {**TEMPLATE["spec"], "affinity": {"nodeAfinity": {}}}})
-    told = fleet.until_stalled("InvalidSpec")
-    assert told.startswith("spec.podTemplate.spec.affinity.nodeAfinity: unknown field: allowed here: nodeAffinity")
+    message = fleet.until_stalled("InvalidSpec")
+    assert message.startswith("spec.podTemplate.spec.affinity.nodeAfinity: unknown field: allowed here: nodeAffinity")
     assert [each["metadata"]["uid"] for each in fleet.pods()] == [pod["metadata"]["uid"]], "no pod was changed"
     assert fleet.chat().status_code == 200
     fleet.apply(podTemplate=TEMPLATE)

@@ -153,28 +153,30 @@ def test_the_cause_is_in_the_status_within_30_seconds(fleet: Any, surroundings: 
     fleet.kubectl.apply({"apiVersion": "v1", "kind": "List", "items": items})
     seconds: dict[str, float] = {}
 
-    def all_told() -> bool:
+    def all_reported() -> bool:
         for found in fleet.kubectl.list("llmd", fleet.namespace):
             name = found["metadata"]["name"]
-            broken, told, ready = BROKEN[name], condition(found, "Stalled"), condition(found, "Ready")
-            right = told.get("reason") == broken.reason == ready["reason"] and ready["status"] == "False"
-            if right and all(words in told["message"] for words in broken.words):
+            broken, stalled, ready = BROKEN[name], condition(found, "Stalled"), condition(found, "Ready")
+            right = stalled.get("reason") == broken.reason == ready["reason"] and ready["status"] == "False"
+            if right and all(words in stalled["message"] for words in broken.words):
                 seconds.setdefault(name, round(time.monotonic() - began, 1))
         return len(seconds) == len(BROKEN)
 
     try:
-        until(all_told, "each cause in its status", WITHIN_SECONDS)
+        until(all_reported, "each cause in its status", WITHIN_SECONDS)
     except AssertionError:
-        untold = {found["metadata"]["name"]: found["status"].get("conditions") for found in untold_of(fleet, seconds)}
-        raise AssertionError(f"not within {WITHIN_SECONDS} s: {untold}; told: {seconds}") from None
+        unreported = {
+            found["metadata"]["name"]: found["status"].get("conditions") for found in unreported_fleets(fleet, seconds)
+        }
+        raise AssertionError(f"not within {WITHIN_SECONDS} s: {unreported}; reported: {seconds}") from None
     finally:
         print(f"seconds until each cause was in its status: {seconds}")
     for name, broken in BROKEN.items():
         until(lambda name=name, broken=broken: fleets[name].warned_of(broken.reason), f"a Warning event for {name}", 30)
 
 
-def untold_of(fleet: Any, told: dict[str, float]) -> list[Document]:
-    return [found for found in fleet.kubectl.list("llmd", fleet.namespace) if found["metadata"]["name"] not in told]
+def unreported_fleets(fleet: Any, reported: dict[str, float]) -> list[Document]:
+    return [found for found in fleet.kubectl.list("llmd", fleet.namespace) if found["metadata"]["name"] not in reported]
 
 
 def test_it_starts_once_what_was_missing_is_there(fleet: Any) -> None:

@@ -1,4 +1,4 @@
-"""A fleet that sleeps while nobody asks, on a cluster; and what ``paternoster explain`` says of it there."""
+"""A fleet without requests scales to zero on a cluster, and ``paternoster explain`` gives the reason."""
 
 import json
 import subprocess
@@ -39,7 +39,7 @@ def test_a_held_request_wakes_a_sleeping_fleet_that_falls_asleep_again(fleet: An
 def test_a_refused_request_wakes_it_as_well(fleet: Any) -> None:
     fleet.apply(autoscaling=to_zero(coldRequestPolicy="Reject"))
     until(lambda: asleep(fleet), "the fleet begins asleep", 60)
-    # The gateway hears of a new fleet a moment later, and knows no model of its name before.
+    # The gateway hears of a new fleet a moment later, and has no model of its name before.
     until(lambda: fleet.chat().status_code == 503, "a request is refused", 30)
     fleet.until_ready(1)
     assert fleet.chat().status_code == 200

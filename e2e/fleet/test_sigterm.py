@@ -66,15 +66,15 @@ class Pods:
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         self._deleted.add(uid)
         self._kubectl("delete", "pod", name, f"--namespace={self._namespace}", "--wait=false")
-        told = f"{name}, deleted {seconds:g} s after it was {phase.__name__},"
+        moment = f"{name}, deleted {seconds:g} s after it was {phase.__name__},"
         began, was_ready = time.monotonic(), False
         while (now := self._find(uid)) is not None:
             took = time.monotonic() - began
             was_ready = was_ready or (took < SIGTERM_AFTER and ready(now))
-            assert was_ready or not ready(now), f"{told} became ready after {took:.1f} s"
-            assert took < GONE_WITHIN, f"{told} is there after {GONE_WITHIN:g} s"
+            assert was_ready or not ready(now), f"{moment} became ready after {took:.1f} s"
+            assert took < GONE_WITHIN, f"{moment} is there after {GONE_WITHIN:g} s"
             time.sleep(0.2)
-        print(f"{told} was gone after {time.monotonic() - began:.1f} s")
+        print(f"{moment} was gone after {time.monotonic() - began:.1f} s")
 
     def _next(self, phase: Callable[[Document], bool]) -> Document | None:
         left = [pod for pod in self._list() if pod["metadata"]["uid"] not in self._deleted]

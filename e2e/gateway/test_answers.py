@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(600)
 ID = "X-Request-Id"
 MORE_THAN_A_BODY = 2**22 + 1
 """Bytes: what ``gateway.limits.maxBodyBytes`` is by default, and one."""
-ASK: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
+CHAT_FIELDS: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
 
 
 @pytest.fixture
@@ -55,13 +55,13 @@ def headers_once(answer: httpx.Response, sent: str = "") -> None:
 def test_each_header_comes_once(
     client: httpx.Client, fleet: Fleet, page: str, path: str, fields: dict[str, Any], status: int, origin: str
 ) -> None:
-    body = {"model": fleet.name, **ASK, **fields}
-    asks = {"": {}, "page": {"Origin": page}, "another": {"Origin": "https://another.example"}}[origin]
-    answer = client.post(path, json=body, headers=asks)
+    body = {"model": fleet.name, **CHAT_FIELDS, **fields}
+    request_headers = {"": {}, "page": {"Origin": page}, "another": {"Origin": "https://another.example"}}[origin]
+    answer = client.post(path, json=body, headers=request_headers)
     assert answer.status_code == status, answer.text
     headers_once(answer)
     assert answer.headers.get("Access-Control-Allow-Origin") == (page if origin == "page" else None)
-    headers_once(client.post(path, json=body, headers=asks | {ID: "mine"}), "mine")
+    headers_once(client.post(path, json=body, headers=request_headers | {ID: "mine"}), "mine")
 
 
 def test_a_refusal_before_the_request_is_whole_has_an_id(client: httpx.Client, fleet: Fleet) -> None:
@@ -82,7 +82,9 @@ def test_head_is_answered_where_get_is(client: httpx.Client, fleet: Fleet) -> No
 
 def test_a_slash_at_a_paths_end_is_no_redirect(client: httpx.Client, fleet: Fleet) -> None:
     for path in ("/v1/chat/completions/", "/v1/messages/", "//v1/chat/completions"):
-        answer = client.post(httpx.URL(str(client.base_url).rstrip("/") + path), json={"model": fleet.name, **ASK})
+        answer = client.post(
+            httpx.URL(str(client.base_url).rstrip("/") + path), json={"model": fleet.name, **CHAT_FIELDS}
+        )
         assert answer.status_code == 200, answer.text
         headers_once(answer)
     assert client.get("/v1/models/").json() == client.get("/v1/models").json()
@@ -91,18 +93,18 @@ def test_a_slash_at_a_paths_end_is_no_redirect(client: httpx.Client, fleet: Flee
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/models"])
 def test_a_page_of_a_configured_origin_may_call(client: httpx.Client, page: str, path: str) -> None:
     """As a browser asks beforehand: without a key, and for the headers that both official clients send."""
-    asks = {
+    request_headers = {
         "Access-Control-Request-Method": "GET" if path == "/v1/models" else "POST",
         "Access-Control-Request-Headers": "authorization,content-type,x-api-key,anthropic-version,x-stainless-os",
     }
-    allowed = client.options(path, headers=asks | {"Origin": page})
+    allowed = client.options(path, headers=request_headers | {"Origin": page})
     assert allowed.status_code == 200, allowed.text
     assert allowed.headers["Access-Control-Allow-Origin"] == page
-    assert asks["Access-Control-Request-Method"] in allowed.headers["Access-Control-Allow-Methods"]
+    assert request_headers["Access-Control-Request-Method"] in allowed.headers["Access-Control-Allow-Methods"]
     names = {name.strip() for name in allowed.headers["Access-Control-Allow-Headers"].lower().split(",")}
-    assert set(asks["Access-Control-Request-Headers"].split(",")) <= names
+    assert set(request_headers["Access-Control-Request-Headers"].split(",")) <= names
     headers_once(allowed)
-    refused = client.options(path, headers=asks | {"Origin": "https://another.example"})
+    refused = client.options(path, headers=request_headers | {"Origin": "https://another.example"})
     assert (refused.status_code, "Access-Control-Allow-Origin" in refused.headers) == (400, False)
 
 

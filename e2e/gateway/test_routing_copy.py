@@ -69,7 +69,7 @@ def test_a_gateway_without_an_operator_serves_from_the_copy(fleet: Fleet) -> Non
     assert metrics(kubectl, first)["from_copy"] == 0
 
     scale_operator(kubectl, 0)
-    kept = copied(kubectl)
+    copied_table = copied(kubectl)
     kubectl("delete", "pod", first, f"--namespace={SYSTEM}", "--wait=false")
     second = until(lambda: gateway_pod(kubectl, first), "another gateway is ready", 120)
     age = serves_from_copy(fleet, second)
@@ -79,7 +79,7 @@ def test_a_gateway_without_an_operator_serves_from_the_copy(fleet: Fleet) -> Non
     upgrade = ["--set=operator.nodeSelector.example\\.com/nowhere=yes", "--set=gateway.podAnnotations.upgraded=yes"]
     kubectl.helm("upgrade", RELEASE, str(CHART), *flags, *upgrade, timeout=200)
     third = until(lambda: gateway_pod(kubectl, first, second), "the upgraded gateway is ready", 180)
-    assert copied(kubectl) == kept
+    assert copied(kubectl) == copied_table
     assert serves_from_copy(fleet, third) > age
 
     kubectl.helm("rollback", RELEASE, f"--namespace={SYSTEM}", "--wait", "--timeout=180s", timeout=200)
@@ -87,5 +87,5 @@ def test_a_gateway_without_an_operator_serves_from_the_copy(fleet: Fleet) -> Non
     fourth = until(lambda: gateway_pod(kubectl, third), "the gateway of before is ready", 180)
     until(lambda: table(kubectl, fourth)["from"] == "operator", "it follows the operator", 60)
     assert metrics(kubectl, fourth)["from_copy"] == 0
-    until(lambda: copied(kubectl) != kept, "the operator confirms its copy", 90)
+    until(lambda: copied(kubectl) != copied_table, "the operator confirms its copy", 90)
     assert fleet.chat().status_code == 200

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.timeout(1200)
 
 NAME = "smollm2"
 NAMESPACE = "lifecycle"
-ASK = """
+CHAT_SCRIPT = """
 import json, urllib.request
 body = {"model": "smollm2", "messages": [{"role": "user", "content": "What is the capital of Japan?"}],
         "max_tokens": 24, "temperature": 0}
@@ -34,7 +34,7 @@ def asking_pod() -> Document:
                 {
                     "name": "client",
                     "image": "paternoster-gateway:0.2.0",
-                    "command": ["python3", "-c", ASK],
+                    "command": ["python3", "-c", CHAT_SCRIPT],
                     "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
                 }
             ],
@@ -84,7 +84,7 @@ def a_rollout_under_load(kubectl: Kubectl) -> None:
 
 
 def a_burst(kubectl: Kubectl) -> None:
-    """Load changes cap and replicas, and says why; quiet brings one replica back; nobody is thrown off."""
+    """Load changes cap and replicas, each with a reason; quiet brings one replica back; every request ends well."""
     url = gateway_url(kubectl)
     with streams(url, NAME, 1) as steady:
         with streams(url, NAME, 40, prompt_words=120, max_tokens=160) as burst:

@@ -63,7 +63,7 @@ class Api:
     async def watch(self, path: str, params: Mapping[str, str] | None = None) -> AsyncIterator[tuple[str, Document]]:
         """What happens to the objects of ``path``, for ever: (type, object), those that are there already as ADDED.
 
-        Where the server ends a watch it goes on from the last event; where that is too long ago, everything is told
+        Where the server ends a watch it goes on from the last event; where that is too long ago, every object comes
         anew, so that the caller must not count events.
         """
         version = "0"

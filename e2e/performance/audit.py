@@ -20,7 +20,7 @@ def requests(log: Path, begin: int, end: int, user: str) -> Counter[str]:
         event = json.loads(line)
         if event["user"]["username"] != user or event["stage"] != "ResponseComplete" or event["verb"] in STREAMS:
             continue
-        asked = event.get("objectRef", {})
-        what = "/".join(filter(None, (asked.get("resource"), asked.get("subresource")))) or event["requestURI"]
+        target = event.get("objectRef", {})
+        what = "/".join(filter(None, (target.get("resource"), target.get("subresource")))) or event["requestURI"]
         counted[f"{event['verb']} {what}"] += 1
     return counted

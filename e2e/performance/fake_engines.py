@@ -32,23 +32,25 @@ class FakeEngines:
     def __init__(self) -> None:
         self._caps: dict[str, int] = {}
         self._started = time.time()
-        self._asked = 0
-        self._told = 0
+        self._num_stats = 0
+        self._num_patches = 0
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
         """A server without a router: a thousand requests come every second."""
         assert request.transport is not None
         address = request.transport.get_extra_info("sockname")[0]
         if request.path == paths.STATS:
-            self._asked += 1
+            self._num_stats += 1
             return answer(self._stats(address))
         if request.path == paths.ADMIN_CONFIG and request.method == "PATCH":
-            self._told += 1
+            self._num_patches += 1
             self._caps[address] = LiveConfigPatch.model_validate_json(await request.read()).live_cap
             return answer(LiveConfig(capacity=CAPACITY, live_cap=self._caps[address], draining=False).model_dump())
         if request.path == SUMMARY:
             caps = sorted(set(self._caps.values()))
-            return answer({"stats": self._asked, "patches": self._told, "engines": len(self._caps), "caps": caps})
+            return answer(
+                {"stats": self._num_stats, "patches": self._num_patches, "engines": len(self._caps), "caps": caps}
+            )
         return web.Response(status=404)
 
     def _stats(self, address: str) -> dict[str, object]:

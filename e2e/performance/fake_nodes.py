@@ -19,7 +19,7 @@ LABEL = "paternoster.dev/fake-node"
 """Label and taint of every node made here."""
 TOLERATION = {"key": LABEL, "operator": "Exists", "effect": "NoSchedule"}
 GONE = (404, 409)
-"""Answers about a pod that has changed or ended meanwhile; the watch tells what is true now."""
+"""Answers about a pod that has changed or ended meanwhile; the watch sends what is true now."""
 
 
 def node(number: int) -> Document:
@@ -83,7 +83,7 @@ class Kubelets:
         self._at_once = at_once
         self._queue: asyncio.Queue[Document] = asyncio.Queue()
         self._done: set[tuple[str, bool]] = set()
-        """(uid, deleting) of what was written: a watch tells of an object once more for each change of it."""
+        """(uid, deleting) of what was written: a watch sends an object once more for each change of it."""
         self._count = 0
 
     async def run(self) -> None:

@@ -18,7 +18,7 @@ from performance.fake_nodes import LABEL, TOLERATION
 FLEETS_PER_NAMESPACE = 20
 """As many teams share a cluster; controllers look through a whole namespace for what belongs to one object."""
 CAP = 12
-"""Live cap that every engine must be told: below its capacity, so that each costs one request when it comes up."""
+"""Live cap that the operator sets at each engine: below its capacity, so that each costs a request when it starts."""
 CREATED_AT_ONCE = 16
 CHANGE_SECONDS = 0.5
 """Time between two changes."""
@@ -158,17 +158,17 @@ def change(number: int, pods: int) -> Change:
 async def change_some(api: Api, deployments: Watched, count: int, pods: int) -> dict[str, list[float]]:
     """Change ``count`` random fleets; returns by kind the seconds from each patch to its Deployment."""
     names = random.Random(0).sample(sorted(deployments.objects), count)
-    taken: dict[str, list[float]] = {}
+    seconds_by_kind: dict[str, list[float]] = {}
 
     async def one(name: str, made: Change) -> None:
         path = path_in(deployments.objects[name]["metadata"]["namespace"])
         begun = time.monotonic()
         await api.send("PATCH", f"{path}/{name}", {"spec": made.spec}, MERGE)
         ended = await deployments.until(lambda: made.shown(deployments.objects[name]["spec"]))
-        taken.setdefault(made.kind, []).append(ended - begun)
+        seconds_by_kind.setdefault(made.kind, []).append(ended - begun)
 
     async with asyncio.timeout(CHANGE_PATIENCE_SECONDS), asyncio.TaskGroup() as tasks:
         for number, name in enumerate(tqdm(names, desc="changes")):
             tasks.create_task(one(name, change(number, pods)))
             await asyncio.sleep(CHANGE_SECONDS)
-    return taken
+    return seconds_by_kind

@@ -62,20 +62,22 @@ async def measure(stage: Stage, count: int, pods: int, steady_seconds: float) ->
     ):
         metrics = await settle(stage, api, resources, deployments, count, pods)
         steady, notes = await watch_steady(stage, count, steady_seconds)
-        taken = await fleets.change_some(api, deployments, min(NUM_CHANGES, count), pods)
-    latencies = sorted(latency for kind in taken.values() for latency in kind)
+        change_seconds = await fleets.change_some(api, deployments, min(NUM_CHANGES, count), pods)
+    latencies = sorted(latency for kind in change_seconds.values() for latency in kind)
     metrics |= steady
     metrics["change_p50_seconds"] = statistics.median(latencies)
     metrics["change_p99_seconds"] = percentile(latencies, 99)
     metrics["leaderships_lost"] = stage.operator.log_file.read_text().count("leads no more")
-    notes["changes, median by kind (s)"] = {kind: round(statistics.median(some), 2) for kind, some in taken.items()}
+    notes["changes, median by kind (s)"] = {
+        kind: round(statistics.median(some), 2) for kind, some in change_seconds.items()
+    }
     return Result(f"{count}x{pods}", {name: round(value, 2) for name, value in metrics.items()}, notes)
 
 
 async def settle(
     stage: Stage, api: Api, resources: fleets.Watched, deployments: fleets.Watched, count: int, pods: int
 ) -> dict[str, float]:
-    """Make all fleets, and wait until each says that it is done and every engine was told its cap."""
+    """Make all fleets, and wait until each reports that it is ready and every engine has its cap."""
     begun = time.monotonic()
     making = asyncio.create_task(fleets.create(api, count, pods))
     await fleets.progress("applied", count, lambda: len(deployments.objects), PATIENCE_SECONDS)
@@ -86,18 +88,18 @@ async def settle(
         return sum(fleets.settled(document, pods) for document in resources.objects.values())
 
     await fleets.progress("settled", count, done, PATIENCE_SECONDS)
-    while (told := json.loads(read(stage.engines_url + SUMMARY)))["engines"] < count * pods:
+    while (summary := json.loads(read(stage.engines_url + SUMMARY)))["engines"] < count * pods:
         if time.monotonic() > begun + PATIENCE_SECONDS:
-            raise TimeoutError(f"not every engine was told its cap: {told}")
+            raise TimeoutError(f"not every engine has its cap: {summary}")
         await asyncio.sleep(0.5)
-    assert told["caps"] == [fleets.CAP], f"not every engine was told {fleets.CAP}: {told}"
+    assert summary["caps"] == [fleets.CAP], f"not every engine has cap {fleets.CAP}: {summary}"
     return {"applied_seconds": applied, "settle_seconds": time.monotonic() - begun}
 
 
 async def watch_steady(stage: Stage, count: int, seconds: float) -> tuple[dict[str, float], dict[str, Any]]:
-    """``seconds`` in which nothing is asked for."""
+    """``seconds`` in which no manifest changes."""
     await pass_time("quiet", QUIET_SECONDS)
-    cost, log, looks, asked = _sample(stage)
+    cost, log, looks, num_stats = _sample(stage)
     await pass_time("steady state", seconds)
     cost_then, log_then, looks_then, asked_then = _sample(stage)
     elapsed = cost_then.when - cost.when
@@ -111,15 +113,15 @@ async def watch_steady(stage: Stage, count: int, seconds: float) -> tuple[dict[s
     }
     notes = {
         "API requests in the steady state": dict(requests.most_common()),
-        "engines asked (1/s)": round((asked_then - asked) / elapsed),
+        "engines asked (1/s)": round((asked_then - num_stats) / elapsed),
     }
     return metrics, notes
 
 
 def _sample(stage: Stage) -> tuple[Cost, int, float, int]:
     looks = metric(read(stage.url + "/metrics"), 'paternoster_operator_reconciles_total{outcome="ok"}')
-    asked = json.loads(read(stage.engines_url + SUMMARY))["stats"]
-    return Cost.of(stage.operator.pid), stage.audit_log.stat().st_size, looks, asked
+    num_stats = json.loads(read(stage.engines_url + SUMMARY))["stats"]
+    return Cost.of(stage.operator.pid), stage.audit_log.stat().st_size, looks, num_stats
 
 
 async def pass_time(text: str, seconds: float) -> None:

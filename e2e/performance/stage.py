@@ -42,7 +42,7 @@ FLAGS = {
         "--kube-api-burst=2000",
         "--concurrent-deployment-syncs=20",
         "--concurrent-replicaset-syncs=20",
-        # Those that make pods and let them run; nobody here reads what the others write.
+        # Those that make pods and let them run; no program here reads what the others write.
         "--controllers=deployment-controller,replicaset-controller,serviceaccount-controller,node-lifecycle-controller",
     ],
     "kube-scheduler": ["--kube-api-qps=1000", "--kube-api-burst=2000"],

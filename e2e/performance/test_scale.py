@@ -31,7 +31,7 @@ def test_the_operator_keeps_its_budgets(fleets: int, tmp_path: Path, capfd: pyte
     file = tmp_path / "result.json"
     words = ["--fleets", str(fleets), "--pods", str(PODS), "--result", str(file)]
     environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
-    with capfd.disabled():  # progress and the table are for whoever waits
+    with capfd.disabled():  # progress and the table, for the user who waits
         done = subprocess.run(
             [*network.ISOLATE, sys.executable, "-P", "-m", "performance.run", *words],
             env={**environment, "PYTHONPATH": str(ROOM)},

@@ -33,7 +33,7 @@ def pods(kubectl: Kubectl) -> Iterator[Stage]:
 
 @pytest.fixture
 def stage(pods: Stage) -> Iterator[Stage]:
-    """Without any policy, everybody reaches the server: what a test sees refused was refused by its policies."""
+    """Without any policy, every pod reaches the server: what a test sees refused was refused by its policies."""
     for client in (pods.friend, pods.stranger):
         pods.reached(client, *PORTS.values())
         pods.reached(client, PORTS["http"], host=pods.service)

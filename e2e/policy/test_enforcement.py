@@ -46,8 +46,8 @@ def test_both_selectors_of_a_peer_must_match(stage: Stage) -> None:
     here = {"podSelector": FRIEND}
     stage.policy("friends", stage.server.namespace, ingress=[{"from": [elsewhere, here]}])
     stage.refused(stage.friend, HTTP)
-    everybody = {"namespaceSelector": in_namespace(stage.friend.namespace)}
-    stage.policy("abroad", stage.server.namespace, ingress=[{"from": [everybody], "ports": [{"port": ADMIN}]}])
+    any_pod = {"namespaceSelector": in_namespace(stage.friend.namespace)}
+    stage.policy("abroad", stage.server.namespace, ingress=[{"from": [any_pod], "ports": [{"port": ADMIN}]}])
     # Policies add up.
     stage.reached(stage.stranger, ADMIN)
     stage.refused(stage.stranger, HTTP)

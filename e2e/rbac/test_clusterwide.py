@@ -40,7 +40,7 @@ def operator(kubectl: Kubectl, clusterwide: ChartPermissions, home: str, tmp_pat
 
 
 def delete_crd(kubectl: Kubectl) -> None:
-    """Deletes no fleet of anybody: there must be none."""
+    """Deletes no user's fleet: there must be none."""
     until(lambda: not kubectl("get", "llmd", "--all-namespaces", "--output=name"), "no LLMDeployment anywhere")
     kubectl("delete", "crd", CRD, "--wait")
 

@@ -1,7 +1,7 @@
 """No permission of the operator is superfluous: without any one of them the scenario ends at a known stage.
 
 An operator runs for each permission left out, several at a time. It is at the stage that the permission is for when
-its log tells of the refusal, and it must not get beyond: work done in spite of a refusal would need no permission.
+its log has the refusal, and it must not get beyond: work done in spite of a refusal would need no permission.
 """
 
 import os

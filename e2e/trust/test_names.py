@@ -1,4 +1,4 @@
-"""Names that children cannot have, objects of somebody else, and children that vanish: told, and mended."""
+"""Names that children cannot have, objects of another owner, and children that vanish: reported, and repaired."""
 
 import pytest
 
@@ -47,9 +47,9 @@ def test_an_object_of_somebody_else_is_named_and_left_alone(teams: Teams) -> Non
     }
     teams.kubectl.apply(foreign)
     fleet.apply()
-    said = fleet.until_stalled("ChildNotOwned")
-    assert f"Service {teams.a}/{fleet.name}" in said
-    assert "controlled by nothing" in said
+    message = fleet.until_stalled("ChildNotOwned")
+    assert f"Service {teams.a}/{fleet.name}" in message
+    assert "controlled by nothing" in message
     service = teams.kubectl.get("service", fleet.name, teams.a)
     assert (service["spec"]["selector"], service["spec"]["ports"][0]["port"]) == ({"app": "web"}, 80)
     assert "ownerReferences" not in service["metadata"]

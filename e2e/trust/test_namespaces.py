@@ -1,4 +1,4 @@
-"""A namespace is a boundary: nobody in another gets a fleet's requests, keys or ports."""
+"""A namespace is a boundary: no pod in another gets a fleet's requests, keys or ports."""
 
 import httpx
 import pytest
@@ -31,9 +31,9 @@ def test_requests_and_ports_of_a_fleet_are_its_own(teams: Teams) -> None:
 
     thief = teams.fleet(teams.b, "thief")
     thief.apply(model={"servedName": ours.name})
-    said = thief.until_stalled("ServedNameTaken")
-    assert f"{teams.a}/{ours.name}" in said
-    assert f"{teams.b}/thief" in said
+    message = thief.until_stalled("ServedNameTaken")
+    assert f"{teams.a}/{ours.name}" in message
+    assert f"{teams.b}/thief" in message
     assert kubectl.list("deployments", teams.b) == []
 
     impostor = ReachPod(
@@ -42,7 +42,7 @@ def test_requests_and_ports_of_a_fleet_are_its_own(teams: Teams) -> None:
     abroad = ReachPod(kubectl, teams.b, "abroad")
     for pod in (impostor, abroad):
         pod.apply()
-    # Its own policy lets nobody ask it, so no probe needs to pass: it runs.
+    # Its own policy admits no connection, so no probe needs to pass: it runs.
     for pod in (impostor, abroad):
         until(lambda pod=pod: kubectl.get("pod", pod.name, pod.namespace)["status"]["phase"] == "Running", pod.name, 60)  # type: ignore[misc]
     for _ in range(REQUESTS):
