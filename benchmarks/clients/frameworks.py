@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Literal
 
 URL, MODEL = sys.argv[1] + "/v1", sys.argv[2]
-ASK = "What is the capital of Japan?"
-PARTS = [{"type": "text", "text": ASK, "cache_control": {"type": "ephemeral"}}]
+QUESTION = "What is the capital of Japan?"
+PARTS = [{"type": "text", "text": QUESTION, "cache_control": {"type": "ephemeral"}}]
 """As agents send them to whatever model they are set to."""
 
 
@@ -28,10 +28,10 @@ def langchain() -> list[str]:
 def litellm() -> list[str]:
     import litellm as library
 
-    ask = {"model": f"openai/{MODEL}", "api_base": URL, "api_key": "none", "temperature": 0}
-    ask |= {"messages": [{"role": "user", "content": PARTS}], "metadata": {"trace": "1"}, "user": "u"}
-    whole = library.completion(**ask, custom_field=1)
-    chunks = library.completion(**ask, stream=True, stream_options={"include_usage": True})
+    chat_arguments = {"model": f"openai/{MODEL}", "api_base": URL, "api_key": "none", "temperature": 0}
+    chat_arguments |= {"messages": [{"role": "user", "content": PARTS}], "metadata": {"trace": "1"}, "user": "u"}
+    whole = library.completion(**chat_arguments, custom_field=1)
+    chunks = library.completion(**chat_arguments, stream=True, stream_options={"include_usage": True})
     return [whole.choices[0].message.content, "".join(chunk.choices[0].delta.content or "" for chunk in chunks)]
 
 
@@ -42,8 +42,14 @@ def litellm_with_tools() -> list[str]:
     library.suppress_debug_info = True
     city = {"type": "string", "enum": ["Kyoto", "Paris", "Tokyo"]}
     tools = {"weather": {"city": city}, "population": {"city": city}}
-    ask = {"model": f"openai/{MODEL}", "api_base": URL, "api_key": "none", "temperature": 0, "max_tokens": 100}
-    ask["tools"] = [
+    chat_arguments = {
+        "model": f"openai/{MODEL}",
+        "api_base": URL,
+        "api_key": "none",
+        "temperature": 0,
+        "max_tokens": 100,
+    }
+    chat_arguments["tools"] = [
         {
             "type": "function",
             "function": {
@@ -58,14 +64,14 @@ def litellm_with_tools() -> list[str]:
         messages = [{"role": "user", "content": "What is the weather in Tokyo, and how many live there?"}]
         for name in tools:
             choice = {"type": "function", "function": {"name": name}}
-            answer = library.completion(**ask, messages=messages, tool_choice=choice, stream=stream)
+            answer = library.completion(**chat_arguments, messages=messages, tool_choice=choice, stream=stream)
             message = (library.stream_chunk_builder([*answer]) if stream else answer).choices[0].message
             (call,) = message.tool_calls
             assert call.function.name == name
             written.append(json.loads(call.function.arguments)["city"])
             result = {"role": "tool", "tool_call_id": call.id, "content": "rain" if name == "weather" else "14000000"}
             messages += [message.model_dump(), result]
-        last = library.completion(**ask, messages=messages, tool_choice="none", stream=stream)
+        last = library.completion(**chat_arguments, messages=messages, tool_choice="none", stream=stream)
         message = (library.stream_chunk_builder([*last]) if stream else last).choices[0].message
         assert message.content, message
         assert not message.tool_calls, message
@@ -80,8 +86,8 @@ def pydantic_ai() -> list[str]:
     model = OpenAIChatModel(MODEL, provider=OpenAIProvider(base_url=URL, api_key="none"))
     settings = OpenAIChatModelSettings(temperature=0, openai_continuous_usage_stats=True)
     agent = Agent(model, model_settings=settings)
-    streamed = agent.run_stream_sync(ASK)
-    return [agent.run_sync(ASK).output, "".join(streamed.stream_text(delta=True))]
+    streamed = agent.run_stream_sync(QUESTION)
+    return [agent.run_sync(QUESTION).output, "".join(streamed.stream_text(delta=True))]
 
 
 def openai_agents() -> list[str]:
@@ -91,7 +97,7 @@ def openai_agents() -> list[str]:
     agents.set_tracing_disabled(True)
     model = agents.OpenAIChatCompletionsModel(MODEL, openai.AsyncOpenAI(base_url=URL, api_key="none"))
     agent = agents.Agent(name="guide", model=model, model_settings=agents.ModelSettings(temperature=0))
-    return [agents.Runner.run_sync(agent, ASK).final_output]
+    return [agents.Runner.run_sync(agent, QUESTION).final_output]
 
 
 def instructor() -> list[str]:
@@ -104,10 +110,16 @@ def instructor() -> list[str]:
         city: Literal["Kyoto", "Paris", "Tokyo"]
 
     client = library.from_openai(openai.OpenAI(base_url=URL, api_key="none"), mode=library.Mode.JSON_SCHEMA)
-    messages = [{"role": "user", "content": f"{ASK} Answer with its name alone."}]
-    ask = {"model": MODEL, "messages": messages, "temperature": 0, "response_model": Capital, "max_retries": 0}
-    *_, last = client.chat.completions.create_partial(**ask)
-    return [client.chat.completions.create(**ask).city, last.city]
+    messages = [{"role": "user", "content": f"{QUESTION} Answer with its name alone."}]
+    chat_arguments = {
+        "model": MODEL,
+        "messages": messages,
+        "temperature": 0,
+        "response_model": Capital,
+        "max_retries": 0,
+    }
+    *_, last = client.chat.completions.create_partial(**chat_arguments)
+    return [client.chat.completions.create(**chat_arguments).city, last.city]
 
 
 FRAMEWORKS: tuple[Callable[[], list[str]], ...] = (

@@ -186,7 +186,7 @@ def completed(name: str, out: Path) -> int | None:
 
 
 def run(client: Client, url: str, tokenizer: Path) -> str:
-    """What came of it, in a line; raises ``RuntimeError`` with the end of what it said."""
+    """What came of it, in a line; raises ``RuntimeError`` with the end of its output."""
     folder = client.install()
     with tempfile.TemporaryDirectory() as text:
         out = Path(text)
@@ -194,21 +194,21 @@ def run(client: Client, url: str, tokenizer: Path) -> str:
             (out / "config.yml").write_text(inference_perf_config(url, str(tokenizer), str(out)))
         fill = {"url": url, "model": MODEL, "tokenizer": str(tokenizer), "out": text, "requests": str(REQUESTS)}
         command = [word.format(**fill, bin=str(folder / "venv/bin")) for word in client.command]
-        # AIPerf, when it is told to stay offline, takes no folder for a tokenizer.
+        # AIPerf, where the environment says offline, takes no folder for a tokenizer.
         offline = {} if client.name == "aiperf" else {"HF_HUB_OFFLINE": "1"}
         environment = os.environ | offline | {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
         began = time.monotonic()
         done = subprocess.run(
             command, cwd=folder, env=environment, timeout=LIMIT, capture_output=True, text=True, check=False
         )
-        said = (done.stdout + done.stderr)[-3000:]
+        output = (done.stdout + done.stderr)[-3000:]
         if done.returncode:
-            raise RuntimeError(f"exit status {done.returncode}: {said}")
+            raise RuntimeError(f"exit status {done.returncode}: {output}")
         count = completed(client.name, out)
         if count is not None and count < REQUESTS:
-            raise RuntimeError(f"{count} of {REQUESTS} requests were answered: {said}")
-        told = f"{count} requests" if count is not None else ", ".join(done.stdout.strip().splitlines())
-        return f"{told}, {time.monotonic() - began:.0f} s"
+            raise RuntimeError(f"{count} of {REQUESTS} requests were answered: {output}")
+        summary = f"{count} requests" if count is not None else ", ".join(done.stdout.strip().splitlines())
+        return f"{summary}, {time.monotonic() - began:.0f} s"
 
 
 def main() -> int:

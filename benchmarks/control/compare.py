@@ -4,7 +4,7 @@
     python benchmarks control.compare --quick                                         two short scenarios; minutes
     python benchmarks control.compare --policies paternoster --scenarios bursts step  defaults alone: one run a scenario
 
-Every policy is judged with its defaults and, with a ``--budget`` above 1, with the best of so many settings, found on
+Every policy is judged with its defaults and, with a ``--budget`` above 1, with the best of as many settings, found on
 traffic that it is not judged by. Whatever was evaluated is kept under ``--results`` by content and never run again
 while the code, the scenario and the settings are the same; an interrupted run goes on where it was.
 """
@@ -24,11 +24,13 @@ QUICK_BUDGET = 2
 
 
 def main() -> int:
-    known = contenders()
+    contenders_by_name = contenders()
     parser = argparse.ArgumentParser(description="Compare scaling policies in simulated fleets.")
     parser.add_argument("--traces", type=Path, metavar="FOLDER", help="where the trace files are")
     parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, metavar="NAME", help=", ".join(SCENARIOS))
-    parser.add_argument("--policies", nargs="+", choices=known, metavar="NAME", help=", ".join(known))
+    parser.add_argument(
+        "--policies", nargs="+", choices=contenders_by_name, metavar="NAME", help=", ".join(contenders_by_name)
+    )
     parser.add_argument("--budget", type=int, metavar="N", help="settings tried of each policy (default: 1, its own)")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
     parser.add_argument("--quick", action="store_true", help="two short scenarios, to see that everything works")
@@ -41,7 +43,9 @@ def main() -> int:
 
     bench = Bench(traces=options.traces, results=options.results, workers=options.workers, quick=options.quick)
     everyone = budget > 1 and not options.quick
-    names = options.policies or [name for name in known if everyone or not known[name].in_hindsight]
+    names = options.policies or [
+        name for name in contenders_by_name if everyone or not contenders_by_name[name].in_hindsight
+    ]
     rows: list[Row] = []
     for name in options.scenarios or bench.scenarios:
         scenario = bench.scenarios.get(name)
@@ -49,7 +53,7 @@ def main() -> int:
         if scenario is None or why is not None:
             print(f"{name} is left out: {why}", file=sys.stderr)
             continue
-        rows += bench.compare(scenario, [known[policy] for policy in names], budget)
+        rows += bench.compare(scenario, [contenders_by_name[policy] for policy in names], budget)
         write(rows, options.results)
     if not rows:
         print("nothing to compare", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Who is compared: the law, the law with a loop taken out, a fleet that nobody steers, and every peer."""
+"""Who is compared: the law, the law with a loop taken out, a fleet that no policy steers, and every peer."""
 
 import itertools
 import random
@@ -91,7 +91,7 @@ def contenders() -> dict[str, Contender]:
     def without_cap_loop(document: Document, profile: Profile, choice: Choice) -> Policy:
         return ours.policy({**document, "concurrency": {"mode": "Fixed"}}, profile, choice)
 
-    known = [
+    own_contenders = [
         ours,
         Contender("without-cap-loop", lambda d, p: LAW_SPACE, without_cap_loop, LAW_SOURCES),
         Contender(
@@ -109,7 +109,7 @@ def contenders() -> dict[str, Contender]:
             in_hindsight=True,
         ),
     ]
-    return {contender.name: contender for contender in (*known, *map(_peer, PEERS))}
+    return {contender.name: contender for contender in (*own_contenders, *map(_peer, PEERS))}
 
 
 def _peer(peer: Peer[Any]) -> Contender:

@@ -27,8 +27,8 @@ PLANT = (
     "paternoster_engine.bench.requests.workload",
     "paternoster_gateway.routing",
 )
-"""What a fleet is made of, whoever steers it: without the policies, which are each contender's own sources."""
-JUDGE = ("control.contenders", "control.evaluate", "control.warm", "control.workloads")
+"""What a fleet is made of under any policy: without the policies, which are each contender's own sources."""
+EVALUATION_MODULES = ("control.contenders", "control.evaluate", "control.warm", "control.workloads")
 """What of this folder an evaluation depends on; scenarios and settings are compared by value."""
 
 
@@ -147,7 +147,7 @@ class Memory:
             "seeds": [SEEDS[part][draw] for draw in drawn(part, draws)],
             "contender": contender.name,
             "choice": dict(choice),
-            "code": digest((*PLANT, *JUDGE, *contender.sources)),
+            "code": digest((*PLANT, *EVALUATION_MODULES, *contender.sources)),
         }
         text = json.dumps(question, sort_keys=True, default=str)
         return self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
@@ -157,7 +157,7 @@ class Memory:
             return None
         return Score(**json.loads(path.read_text(encoding="utf-8")))
 
-    def keep(self, path: Path, score: Score) -> None:
+    def write_score(self, path: Path, score: Score) -> None:
         """Whole or not at all, so that an interrupted run leaves nothing half written."""
         part = path.with_suffix(".part")
         part.write_text(json.dumps(asdict(score)), encoding="utf-8")

@@ -32,10 +32,10 @@ SLOT_SECONDS = 60.0
 SHORT_SLOTS = 4
 """Longest stretch of a move that is about details."""
 FIRST = (0,)
-"""Whoever knows the future knows one: the first draw of the part that judges."""
+"""The one future that schedules are made for: the first draw of the part that judges."""
 
 Schedule = tuple[int, ...]
-"""Replicas that are asked for, slot by slot."""
+"""Replicas that the schedule orders, slot by slot."""
 
 
 class ScheduledPolicy:
@@ -99,9 +99,9 @@ class Foresight:
         """The fewest replicas that are enough all the time; more are taken to serve no worse."""
         still = [(size,) * self.slots for size in range(self.lowest, self.highest + 1)]
         choices = [{"replicas": schedule[0], "schedule": schedule} for schedule in still]
-        known = searched(choices, lambda choice: self.score(choice["schedule"]), [self.target])
-        enough = [index for index, score in known.items() if score.slo_attainment >= self.target]
-        return (still[min(enough)], known[min(enough)]) if enough else None
+        scores = searched(choices, lambda choice: self.score(choice["schedule"]), [self.target])
+        enough = [index for index, score in scores.items() if score.slo_attainment >= self.target]
+        return (still[min(enough)], scores[min(enough)]) if enough else None
 
     def _move(self, schedule: Schedule, breadth: float) -> Schedule:
         """Another schedule that asks for no more in all: a stretch lower, levelled, or taken from elsewhere.
@@ -157,21 +157,21 @@ def main() -> int:
         if (why := SCENARIOS[name].missing(options.traces)) is not None:
             parser.error(f"scenarios has {name}: it {why}")
 
-    asked = [(scenario, target) for scenario in options.scenarios for target in options.targets]
+    searches = [(scenario, target) for scenario in options.scenarios for target in options.targets]
     found: dict[tuple[str, int], tuple[Schedule, Score] | None] = {}
-    with ProcessPoolExecutor(options.workers) as pool, tqdm(total=len(asked), unit="search", disable=None) as bar:
+    with ProcessPoolExecutor(options.workers) as pool, tqdm(total=len(searches), unit="search", disable=None) as bar:
         jobs = {
             pool.submit(
                 search, *question, options.evaluations, options.traces, options.results / "evaluations"
             ): question
-            for question in asked
+            for question in searches
         }
         for job in as_completed(jobs):
             found[jobs[job]] = job.result()
             bar.update()
     print("| scenario | target | attained | GPU-hours | preempted | replicas, minute by minute |")
     print("| --- | ---: | ---: | ---: | ---: | --- |")
-    for question in asked:
+    for question in searches:
         print(line(*question, found[question]))
     return 0
 
@@ -185,11 +185,11 @@ def search(
     def score(schedule: Schedule) -> Score:
         choice = {"schedule": schedule}
         path = memory.path(scenario, "test", CONTENDER, choice, FIRST)
-        known = memory.recall(path)
-        if known is None:
-            known = evaluate(scenario, "test", CONTENDER, choice, traces, FIRST)
-            memory.keep(path, known)
-        return known
+        score_found = memory.recall(path)
+        if score_found is None:
+            score_found = evaluate(scenario, "test", CONTENDER, choice, traces, FIRST)
+            memory.write_score(path, score_found)
+        return score_found
 
     bounds = Bounds.of(LLMDeploymentSpec.model_validate(scenario.document))
     free = int(scenario.warm_seconds // SLOT_SECONDS)
@@ -203,5 +203,5 @@ def line(name: str, target: int, found: tuple[Schedule, Score] | None) -> str:
     if found is None:
         return f"| {name} | {target} % | not with all replicas | | | |"
     schedule, score = found
-    said = f"{score.slo_attainment:.2%} | {score.gpu_hours:.2f} | {score.preemption_rate:.1%}"
-    return f"| {name} | {target} % | {said} | {' '.join(map(str, schedule))} |"
+    figures = f"{score.slo_attainment:.2%} | {score.gpu_hours:.2f} | {score.preemption_rate:.1%}"
+    return f"| {name} | {target} % | {figures} | {' '.join(map(str, schedule))} |"

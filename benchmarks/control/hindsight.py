@@ -1,4 +1,4 @@
-"""The best fleet that nobody steers, with the traffic known: the fewest replicas that any cap makes enough."""
+"""The best fleet that no policy steers, for traffic seen before: the fewest replicas that any cap makes enough."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
@@ -17,12 +17,12 @@ def searched(choices: Sequence[Choice], score: Callable[[Choice], Score], target
     by_size: dict[int, list[int]] = {}
     for index, choice in enumerate(choices):
         by_size.setdefault(choice["replicas"], []).append(index)
-    known: dict[int, Score] = {}
+    scores: dict[int, Score] = {}
 
     def attained(index: int) -> float:
-        if index not in known:
-            known[index] = score(choices[index])
-        return known[index].slo_attainment
+        if index not in scores:
+            scores[index] = score(choices[index])
+        return scores[index].slo_attainment
 
     def enough(size: int, target: float) -> bool:
         return any(attained(index) >= target for index in reversed(by_size[size]))
@@ -30,4 +30,4 @@ def searched(choices: Sequence[Choice], score: Callable[[Choice], Score], target
     sizes = sorted(by_size)
     for target in targets:
         bisect_left(sizes, True, key=partial(enough, target=target))
-    return known
+    return scores

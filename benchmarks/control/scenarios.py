@@ -115,11 +115,11 @@ class Scenario:
 
     def identity(self) -> dict[str, Any]:
         """Everything that decides what an evaluation of it comes to, but for the code."""
-        said = {name: value for name, value in asdict(replace(self, traffic=Traffic())).items() if name != "what"}
+        own_fields = {name: value for name, value in asdict(replace(self, traffic=Traffic())).items() if name != "what"}
         kinds = list(self.traffic.kinds())
         patterns = [kind.pattern(self.duration) for kind in kinds if kind.pattern is not None]
         return {
-            **said,
+            **own_fields,
             "traffic": [asdict(replace(kind, pattern=None, beside=None)) for kind in kinds],
             "rates": [[pattern.rate(self.duration * i / 100) for i in range(100)] for pattern in patterns],
             "hardware": self.profile.model_dump(),
@@ -167,7 +167,7 @@ SCENARIOS = {
             what="short questions with long answers; for two of every ten minutes four times as many, from the 7th on",
             profile_name="llama-3-8b-h100",
             traffic=Traffic(
-                # No burst falls into the warm-up, when nobody may answer it.
+                # No burst falls into the warm-up, when no replica may answer it.
                 pattern=lambda _: bursts(5.0, period=600.0, first=420.0),
                 workload=REASONING,
                 limits=Limits(max_total=8192),
@@ -260,4 +260,4 @@ QUICK = {
         traffic=replace(SCENARIOS["step"].traffic, pattern=lambda _: step(3.0, at=180.0)),
     ),
 }
-"""Small enough to see in minutes that everything works; too short to judge anybody by."""
+"""Small enough to see in minutes that everything works; too short to judge a policy by."""

@@ -1,4 +1,4 @@
-"""The same search for everyone: so many settings on the tuning part, and the best of them on the test part."""
+"""The same search for every contender: settings tried on the tuning part, and the best of them on the test part."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -17,7 +17,7 @@ from control.scenarios import QUICK, SCENARIOS, Part, Scenario
 TARGETS = (0.99, 0.95)
 """Attainments that settings are tuned for."""
 DEFAULT = "default"
-"""The operating point that nobody tuned."""
+"""The operating point without tuning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Row:
     """:data:`DEFAULT`, or the attainment that it was tuned for."""
     choice: Choice
     tuned: Score | None
-    """What these settings came to on the tuning part; None for those that nobody searched, or searched on the test."""
+    """What these settings came to on the tuning part; None for those without a search, or with one on the test."""
     test: Score
     in_hindsight: bool = False
 
@@ -63,7 +63,7 @@ class Bench:
         missing = [task for task in paths if task not in done]
         with tqdm(total=len(paths), initial=len(done), desc=what, unit="run", disable=None) as bar:
             for task, score in self._run(missing):
-                self._memory.keep(paths[task], score)
+                self._memory.write_score(paths[task], score)
                 done[task] = score
                 bar.update()
         return [done[task] for task in tasks]
@@ -107,9 +107,9 @@ class Bench:
             task = self.task(scenario, "test", contender, choice)
             return self.scores([task], f"{scenario.name}: {contender.name}, {task.choice}")[0]
 
-        known = searched(choices, score, TARGETS)
-        tried = [choices[index] for index in sorted(known)]
-        return tried, {self.task(scenario, "test", contender, choices[i]): known[i] for i in known}
+        scores = searched(choices, score, TARGETS)
+        tried = [choices[index] for index in sorted(scores)]
+        return tried, {self.task(scenario, "test", contender, choices[i]): scores[i] for i in scores}
 
     def _picks(
         self, scenario: Scenario, contender: Contender, choices: Sequence[Choice], found: Mapping[Task, Score]

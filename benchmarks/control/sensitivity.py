@@ -68,12 +68,12 @@ class Sensitivity:
     def point(self, scenario: Scenario, constant: str, factor: float) -> Point:
         value = scaled(constant, factor)
         # The value in the code is the same question whatever constant is looked at.
-        asked = {} if value == value_of(constant) else {"constant": constant, "value": value}
-        path = self._memory.path(scenario, "tune", self._ours, asked)
+        choice = {} if value == value_of(constant) else {"constant": constant, "value": value}
+        path = self._memory.path(scenario, "tune", self._ours, choice)
         score = self._memory.recall(path)
         if score is None:
             score = evaluate(scenario, "tune", law(tuned(constant, value)), {}, self._traces)
-            self._memory.keep(path, score)
+            self._memory.write_score(path, score)
         return Point(scenario.name, constant, factor, value, score)
 
 
@@ -112,8 +112,8 @@ def main() -> int:
     factors = [10 ** (i / (options.points - 1) - 0.5) for i in range(options.points)]
     factors[options.points // 2] = 1.0
     runs = Sensitivity(options.traces, options.results)
-    asked = [(c, s, f) for c in options.constants for s in options.scenarios for f in factors]
-    with tqdm(asked, unit="run", disable=None) as bar:
+    planned = [(c, s, f) for c in options.constants for s in options.scenarios for f in factors]
+    with tqdm(planned, unit="run", disable=None) as bar:
         points = [runs.point(SCENARIOS[scenario], constant, factor) for constant, scenario, factor in bar]
     if options.figure is not None:
         options.figure.parent.mkdir(parents=True, exist_ok=True)

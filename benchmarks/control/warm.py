@@ -9,7 +9,7 @@ from paternoster_simulator.policies.policy import Action, Policy
 class Warmed:
     """A policy whose orders of the first ``seconds`` leave the fleet at ``replicas``; caps are obeyed.
 
-    Windows fill with real traffic before anything counts, so that nobody is judged by how an empty memory begins.
+    Windows fill with real traffic before anything counts, so that no policy is judged by how an empty memory begins.
     """
 
     def __init__(self, policy: Policy, *, seconds: float, replicas: int) -> None:

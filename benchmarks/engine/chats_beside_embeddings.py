@@ -4,7 +4,7 @@
 
 Two ``paternoster serve``, each with one thread on a CPU of its own, as pods with limits are; what memory, caches and
 clocks have in common they share. Clients run on the CPU of their server. In the third turn the embedder's CPU
-multiplies matrices that its own caches hold: what chats feel then is the machine's, whoever uses its other CPU. Linux.
+multiplies matrices that its own caches hold: what chats feel then is the machine's, whatever uses its other CPU. Linux.
 """
 
 import argparse
@@ -65,9 +65,9 @@ class Embedding:
     def __init__(self, url: str, cpu: int, texts: list[str]) -> None:
         self.wanted, self.calls = threading.Event(), 0
         self._url, self.cpu = url + "/v1/embeddings", cpu
-        asked = {"encoding_format": "base64", "truncate_prompt_tokens": -1}
+        embedding_fields = {"encoding_format": "base64", "truncate_prompt_tokens": -1}
         starts = range(0, len(texts), CALL)
-        self._bodies = [json.dumps({"input": texts[i : i + CALL], **asked}) for i in starts]
+        self._bodies = [json.dumps({"input": texts[i : i + CALL], **embedding_fields}) for i in starts]
 
     def run(self) -> None:
         """Ends with the process."""
@@ -166,8 +166,8 @@ def main() -> int:
         for turn, each in times.items():
             ratios = [b / a for a, b in zip(times["without"], each, strict=True)]
             found[name][turn] = {"ratio": statistics.median(ratios), "ratios": ratios}
-            told = [f"{f(ratios):.3f}" for f in (statistics.median, min, max)]
-            table.add_row(name, turn, f"{statistics.median(each) * 1000:.1f} ms", *told)
+            ratio_cells = [f"{f(ratios):.3f}" for f in (statistics.median, min, max)]
+            table.add_row(name, turn, f"{statistics.median(each) * 1000:.1f} ms", *ratio_cells)
     Console().print(table)
     embedded = statistics.median(row["texts_per_second"] for row in rows if row["turn"] == "embedding")
     print(f"{found['processor']}; {embedded:.0f} texts/s embedded meanwhile")

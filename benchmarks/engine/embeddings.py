@@ -108,12 +108,12 @@ def main() -> int:
     texts = make_texts(options.texts, options.median, options.spread)
     systems: dict[str, Embed] = {}
     for dtype in options.dtypes:
-        said = "" if dtype == "auto" else f", {dtype}"
+        suffix = "" if dtype == "auto" else f", {dtype}"
         for batch in options.batches if options.theirs else []:
-            name = f"sentence-transformers, batches of {batch}{said}"
+            name = f"sentence-transformers, batches of {batch}{suffix}"
             systems[name] = theirs(options.theirs, options.model, batch, dtype)
         for budget in options.budgets:
-            systems[f"paternoster, steps of {budget} tokens{said}"] = ours(options.model, threads, budget, dtype)
+            systems[f"paternoster, steps of {budget} tokens{suffix}"] = ours(options.model, threads, budget, dtype)
     torch.set_num_threads(threads)
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in systems}
     vectors: dict[str, Vectors] = {}

@@ -1,4 +1,4 @@
-"""Share of a CPU that a served engine takes while nobody asks anything of it.
+"""Share of a CPU that a served engine takes while no client sends a request.
 
     python benchmarks engine.idle --seconds 60 --json result.json
 
@@ -46,7 +46,7 @@ def serve(
     raise RuntimeError(f"paternoster serve ended with {process.wait()} before it listened")
 
 
-def ask(url: str) -> None:
+def send_request(url: str) -> None:
     body = json.dumps({"prompt": "A paternoster is", "max_tokens": 8}).encode()
     request = urllib.request.Request(url + "/v1/completions", body, {"Content-Type": "application/json"})
     urllib.request.urlopen(request, timeout=START_SECONDS).read()
@@ -63,7 +63,7 @@ def main() -> int:
         parser.error(f"seconds is {options.seconds}: must be at least 1")
     process, url = serve(flags)
     try:
-        ask(url)
+        send_request(url)
         time.sleep(SETTLE_SECONDS)
         before, started = cpu_seconds(process.pid), time.monotonic()
         for _ in tqdm(range(options.seconds), unit="s", disable=None):

@@ -63,7 +63,7 @@ class Soaked:
     preemptions: int
     swapped_blocks: int
     blocks_held: int
-    """By nobody, after the last request; 0 unless one leaked."""
+    """After the last request, so without a holder; 0 unless one leaked."""
     host_blocks_held: int
     memory: list[int]
     """Of the process, at each look."""
@@ -87,7 +87,7 @@ def soak(
     scheduler = engine.scheduler
     memory: list[int] = []
     objects: list[int] = []
-    added = steps = told = 0
+    added = steps = reported = 0
     every = max(1, count // LOOKS)
     started = time.perf_counter()
     while added < count or scheduler.has_work:
@@ -102,13 +102,13 @@ def soak(
         now += 1.0
         steps += 1
         finished = scheduler.counters.finished.total()
-        if finished // every > told // every:
+        if finished // every > reported // every:
             scheduler.check_integrity()
             gc.collect()
             memory.append(resident_bytes())
             objects.append(len(gc.get_objects()))
-        on_finished(finished - told)
-        told = finished
+        on_finished(finished - reported)
+        reported = finished
     scheduler.check_integrity()
     counters = scheduler.counters
     return Soaked(

@@ -138,9 +138,9 @@ def main() -> int:
             dtype = torch.bfloat16 if name in TIMED else torch.float32
             best[name], losses[name] = [], []
             for window in windows:
-                told = next_tokens(model, window, dtype)[:-1]
-                losses[name].append(-float(told.gather(1, torch.tensor(window[1:])[:, None]).mean()))
-                best[name].append(told.argmax(-1))
+                log_probabilities = next_tokens(model, window, dtype)[:-1]
+                losses[name].append(-float(log_probabilities.gather(1, torch.tensor(window[1:])[:, None]).mean()))
+                best[name].append(log_probabilities.argmax(-1))
                 bar.update()
             if dtype == torch.bfloat16:
                 models[name] = model

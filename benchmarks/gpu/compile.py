@@ -31,7 +31,7 @@ Table = Mapping[str, Mapping[str, list[int]]]
 
 @contextmanager
 def undrawn() -> Iterator[None]:
-    """Normal numbers are what the memory holds: a compiler is told of shapes, and drawing them takes longer than it."""
+    """Normal numbers are what the memory holds: a compiler needs only shapes, and drawing them takes longer than it."""
 
     def empty(*shape: Any, generator: torch.Generator) -> torch.Tensor:
         return torch.empty(*shape)
@@ -90,11 +90,11 @@ def faults(table: Table, budgets: Table) -> list[str]:
             limit = TARGETS[target].shared_limit
             if figures[FIGURES.index("shared_bytes")] > limit and (name, target) not in TOO_LARGE:
                 found.append(f"{name} on {target}: more shared memory than {limit} bytes")
-            known = budgets.get(name, {}).get(target)
-            if known is None:
+            budget = budgets.get(name, {}).get(target)
+            if budget is None:
                 found.append(f"{name} on {target}: not in {BUDGETS.name}")
                 continue
-            for what, now, before in zip(FIGURES, figures, known, strict=True):
+            for what, now, before in zip(FIGURES, figures, budget, strict=True):
                 if now > before:
                     found.append(f"{name} on {target}: {what} {now}, {before} in {BUDGETS.name}")
     return found

@@ -28,7 +28,7 @@ NICENESS = 5
 
 
 async def attack(urls: Sequence[str], kind: str, attackers: int) -> Counter[str]:
-    """So many at once, until standard input ends; answers by kind and status."""
+    """A number of attackers at once, until standard input ends; answers by kind and status."""
     timeout, connector = aiohttp.ClientTimeout(total=None), aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
         attacks = AttackKinds(urls, session)

@@ -23,7 +23,7 @@ def _faketime() -> list[Path]:
 
 
 class Clock:
-    """The wall clock of whoever is started with :attr:`env`; the monotonic one is left alone, as real jumps do."""
+    """The wall clock of a process started with :attr:`env`; the monotonic one is left alone, as real jumps do."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "clock"

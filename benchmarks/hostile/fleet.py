@@ -53,8 +53,8 @@ class Server:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             if self.process is None or (status := self.process.poll()) is not None:
-                said = self.log.read_text(errors="replace")[-2000:]
-                raise RuntimeError(f"{self.name} ended with {status}: {said}")
+                log_end = self.log.read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"{self.name} ended with {status}: {log_end}")
             try:
                 with urlopen(f"{self.url}/ready", timeout=5):
                     return
@@ -79,7 +79,7 @@ class Fleet:
 
 
 def engine_stats(server: Server) -> dict[str, Any]:
-    """The engine's own numbers; the one place that knows where they are."""
+    """The engine's own numbers; the one place that has their address."""
     with urlopen(f"http://127.0.0.1:{server.admin_port}/stats", timeout=30) as response:
         return dict(json.load(response))
 

@@ -79,10 +79,10 @@ def watch(port: int, pid: int, orders: Connection) -> None:
     while True:
         started = time.monotonic()
         try:
-            taken = time.clock_gettime(clock)
+            cpu_began = time.clock_gettime(clock)
             connection.request("GET", "/health")
             connection.getresponse().read()
-            longest = max(longest, min(time.monotonic() - started, time.clock_gettime(clock) - taken))
+            longest = max(longest, min(time.monotonic() - started, time.clock_gettime(clock) - cpu_began))
             most = max(most, process.memory_info().rss)
         except (OSError, HTTPException, psutil.Error):
             connection.close()

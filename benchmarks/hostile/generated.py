@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Schema = Mapping[str, Any]
-MARK = "@@long@@"
+LONG_PLACEHOLDER = "@@long@@"
 """Stands for the long value until all else is written."""
 DEEPEST = 8
 """Objects and arrays in one another that are drawn before the shortest value ends them."""
@@ -52,12 +52,12 @@ class GeneratedBody:
 
     def of_size(self, size: int) -> bytes:
         """The body in about ``size`` bytes; more only where its places have no 64 bytes each."""
-        places = self.text.count(MARK)
-        room = max(0, (size - len(self.text.encode()) + places * len(MARK)) // places)
+        places = self.text.count(LONG_PLACEHOLDER)
+        room = max(0, (size - len(self.text.encode()) + places * len(LONG_PLACEHOLDER)) // places)
         if self.most is not None:
             per_item = {"text": 1, "array": len(self.item.encode()) + 1, "names": len(self.item.encode()) + 11}
             room = min(room, 2 + self.most * per_item[self.kind])
-        return self.text.replace(MARK, _long(self.kind, self.item, room)).encode()
+        return self.text.replace(LONG_PLACEHOLDER, _long(self.kind, self.item, room)).encode()
 
 
 def _long(kind: str, item: str, room: int) -> str:
@@ -122,7 +122,15 @@ class Generator:
         kind, item = draw.long(place.schema)
         most = place.schema.get(_LIMITS.get(kind, "")) if draw.valid else None
         name = f"{'.'.join(place.steps) or 'the body'}: {kind} of {item[:40]}"
-        return GeneratedBody(name, path, json.dumps(value).replace(f'"{MARK}"', MARK), kind, item, most, draw.valid)
+        return GeneratedBody(
+            name,
+            path,
+            json.dumps(value).replace(f'"{LONG_PLACEHOLDER}"', LONG_PLACEHOLDER),
+            kind,
+            item,
+            most,
+            draw.valid,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +160,7 @@ class _Draw:
         """A body that names ``model`` and has the mark in some place; an invalid one may be wrong elsewhere, too."""
         schema = self._resolved(schema)
         if not self.valid and self.random.random() < 0.02:
-            return MARK, _Place((), schema)
+            return LONG_PLACEHOLDER, _Place((), schema)
         value, place = self._with_mark(schema, (), 0)
         while self.valid and not _holds_long(place):
             self._places = 1
@@ -165,7 +173,7 @@ class _Draw:
                     value[name] = 1
             if not self.valid and self.random.random() < 0.05:
                 value[self.random.choice([*value, "unknown"])] = self.random.choice([None, {}, [], "a", -1, 1e300])
-                return (value, place) if MARK in json.dumps(value) else self.root(schema, model)
+                return (value, place) if LONG_PLACEHOLDER in json.dumps(value) else self.root(schema, model)
         return value, place
 
     def long(self, schema: Schema) -> tuple[str, str]:
@@ -199,7 +207,7 @@ class _Draw:
         properties: Mapping[str, Schema] = schema.get("properties", {})
         inside = bool(properties) or "items" in schema or isinstance(schema.get("additionalProperties"), Mapping)
         if steps and (not inside or depth >= DEEPEST or self.random.random() < 0.3):
-            return MARK, _Place(steps, schema)
+            return LONG_PLACEHOLDER, _Place(steps, schema)
         if properties:
             value = self._object(schema, depth)
             name = self.random.choice(

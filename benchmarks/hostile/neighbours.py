@@ -58,11 +58,11 @@ class QuietClient:
     async def ask_for(self, model: str, seconds: float, felt: Felt) -> None:
         requests = []
         for _ in range(max(1, round(seconds / PERIOD_SECONDS))):
-            requests.append(asyncio.create_task(self.ask(model, felt)))
+            requests.append(asyncio.create_task(self.send_chat(model, felt)))
             await asyncio.sleep(PERIOD_SECONDS)
         await asyncio.gather(*requests)
 
-    async def ask(self, model: str, felt: Felt) -> None:
+    async def send_chat(self, model: str, felt: Felt) -> None:
         """One request."""
         prompt = f"{next(self._numbers)}: {default_text()[:60]}"
         try:
@@ -121,7 +121,7 @@ class Neighbours:
         """The first requests of each model that the rows ask for."""
         for row in {row.model: row for row in ROWS}.values():
             for _ in range(WARM_UP):
-                await self._client.ask(row.model, Felt())
+                await self._client.send_chat(row.model, Felt())
 
     @asynccontextmanager
     async def _token_budget(self, row: AttackRow) -> AsyncIterator[None]:

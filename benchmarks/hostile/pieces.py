@@ -1,9 +1,9 @@
-"""How long a gateway's /health waits while clients or engines send what they say in the smallest pieces.
+"""How long a gateway's /health waits while clients or engines send their bytes in the smallest pieces.
 
     python benchmarks hostile.pieces --seconds 10 --connections 4
 
 Attackers are processes of their own and have no key; the engine that they are answered by is hostile too. Each line
-has the median, the 99th percentile and the longest wait of a /health that is asked every 10 ms, and the gateway's
+has the median, the 99th percentile and the longest wait of a /health that is requested every 10 ms, and the gateway's
 processor time by the second.
 """
 
@@ -55,7 +55,7 @@ def send_segments_of_a_byte(port: int) -> None:
                 client.send(b"a")
 
 
-def ask(port: int) -> None:
+def open_chat(port: int) -> None:
     """A call of the open model whose answer is read and dropped, over and over."""
     while True:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port)) as client:
@@ -91,11 +91,11 @@ Attack = tuple[Callable[[int], None], bytes, bytes]
 ATTACKS: dict[str, Attack] = {
     "bodies in chunks of a byte": (send_chunks_of_a_byte, HEAD, b""),
     "bodies in segments of a byte": (send_segments_of_a_byte, HEAD, b""),
-    "answers in chunks of a byte": (ask, HEAD, PIECE),
-    "answers in chunks of 32 bytes": (ask, HEAD, b"20\r\n" + b"a" * 32 + b"\r\n"),
-    "answers of 64 KiB a chunk": (ask, HEAD, b"10000\r\n" + b"a" * 2**16 + b"\r\n"),
-    "103s without an end": (ask, b"", INTERIM),
-    "103s with long headers": (ask, b"", b"HTTP/1.1 103 Early Hints\r\nLink: " + b"a" * 100 + b"\r\n\r\n"),
+    "answers in chunks of a byte": (open_chat, HEAD, PIECE),
+    "answers in chunks of 32 bytes": (open_chat, HEAD, b"20\r\n" + b"a" * 32 + b"\r\n"),
+    "answers of 64 KiB a chunk": (open_chat, HEAD, b"10000\r\n" + b"a" * 2**16 + b"\r\n"),
+    "103s without an end": (open_chat, b"", INTERIM),
+    "103s with long headers": (open_chat, b"", b"HTTP/1.1 103 Early Hints\r\nLink: " + b"a" * 100 + b"\r\n\r\n"),
 }
 """The attacker, and the engine's answer with what it repeats."""
 

@@ -17,7 +17,7 @@ class Samples:
     def __init__(self) -> None:
         self.memory: dict[str, list[tuple[float, float]]] = defaultdict(list)
 
-    def take(self, server: Server) -> None:
+    def read_memory(self, server: Server) -> None:
         self.memory[server.name].append((time.monotonic(), float(psutil.Process(server.pid).memory_info().rss)))
 
     def forget(self, server: Server) -> None:

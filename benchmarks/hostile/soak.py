@@ -145,12 +145,12 @@ async def _load(
             async with run_attackers([fleet.gateway.url], row, result.attacks):
                 await asyncio.sleep(min(ATTACK_SECONDS, left - START_SECONDS))
 
-    async def look() -> None:
+    async def sample_memory() -> None:
         with tqdm(total=round(result.seconds), unit="s", desc="soak") as bar:
             while (left := ends - time.monotonic()) > 0:
                 for server in fleet.servers:
                     with suppress(Exception):  # it is being started anew
-                        samples.take(server)
+                        samples.read_memory(server)
                 calls = {end.value: sum(n for (_, e), n in outcomes.counts.items() if e is end) for end in End}
                 bar.set_postfix(calls, refresh=False)
                 bar.update(round(result.seconds - left) - bar.n)
@@ -161,7 +161,7 @@ async def _load(
             tasks.create_task(call(number))
         tasks.create_task(break_things())
         tasks.create_task(attack())
-        tasks.create_task(look())
+        tasks.create_task(sample_memory())
 
 
 async def _until_quiet(fleet: Fleet, before: dict[str, int], result: Result) -> None:

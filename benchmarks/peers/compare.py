@@ -59,7 +59,7 @@ def main() -> int:
     for concurrency in options.concurrency:
         if not 1 <= concurrency <= 64:
             parser.error(f"concurrency has {concurrency}: must be 1 to 64")
-    # A peer is ended on the way out, whoever ends this.
+    # A peer is ended on the way out, whatever ends this.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         return compare(options)

@@ -4,8 +4,8 @@
     python benchmarks scheduling.gains modes sharing
 
 The engine's own scheduler and step loop run on a virtual clock; a step takes what the profile says that it takes
-(``paternoster bench calibrate`` measures one). So every figure repeats exactly, on a busy machine too, and none of them
-knows of HTTP, sampling or the time that scheduling itself takes.
+(``paternoster bench calibrate`` measures one). So every figure repeats exactly, on a busy machine too, and none of
+them includes HTTP, sampling or the time that scheduling itself takes.
 """
 
 import argparse

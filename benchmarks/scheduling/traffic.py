@@ -46,7 +46,7 @@ def merged(*streams: Sequence[Arrival]) -> list[Arrival]:
 
 
 def conversations(count: int, turns: int, *, rate: float, pause: float, seed: int = 0) -> list[Arrival]:
-    """Chats that begin at ``rate`` a second; each turn's prompt is all that was said before and a new message.
+    """Chats that begin at ``rate`` a second; each turn's prompt is the conversation so far and a new message.
 
     The next message comes ``pause`` seconds after the last one, give or take half of it. Messages have 20 to 100
     tokens, answers 40 to 160.
@@ -56,11 +56,11 @@ def conversations(count: int, turns: int, *, rate: float, pause: float, seed: in
     begin = 0.0
     for _ in range(count):
         begin += draw.expovariate(rate)
-        now, said = begin, tokens(30, draw)
+        now, conversation = begin, tokens(30, draw)
         for _ in range(turns):
-            said = said + tokens(draw.randint(20, 100), draw)
+            conversation = conversation + tokens(draw.randint(20, 100), draw)
             answer = tokens(draw.randint(40, 160), draw)
-            arrivals.append(Arrival(now, said, len(answer), answer))
-            said = said + answer
+            arrivals.append(Arrival(now, conversation, len(answer), answer))
+            conversation = conversation + answer
             now += pause * draw.uniform(0.5, 1.5)
     return merged(arrivals)

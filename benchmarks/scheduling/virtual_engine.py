@@ -29,7 +29,7 @@ class VirtualClock:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a step and a copied block cost, and the engine's settings when nothing is said about them."""
+    """What a step and a copied block cost, and the engine's settings by default."""
 
     config: SchedulerConfig
     cost: StepCost

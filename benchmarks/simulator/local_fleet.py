@@ -87,11 +87,11 @@ class LocalFleet:
     async def sample(self) -> None:
         """DraftTask every engine once."""
 
-        async def ask(url: str) -> EngineStats:
+        async def read_stats(url: str) -> EngineStats:
             async with self._session.get(url + paths.STATS) as response:
                 return EngineStats.model_validate(await response.json())
 
-        engines = await asyncio.gather(*(ask(url) for url in self._engines))
+        engines = await asyncio.gather(*(read_stats(url) for url in self._engines))
         self.samples.append(Sample(time.perf_counter(), tuple(engines)))
 
     async def keep_sampling(self, period: float) -> None:

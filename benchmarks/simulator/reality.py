@@ -105,8 +105,8 @@ def table(comparisons: list[Comparison]) -> Table:
             spread = f"{min(each):.4g} - {max(each):.4g}"
             verdict = ""
             if name in COMPARED:
-                told = comparison.ratios[name]
-                verdict = "yes" if told is not None and abs(told - 1) <= BAR else "NO"
+                measured = comparison.ratios[name]
+                verdict = "yes" if measured is not None and abs(measured - 1) <= BAR else "NO"
             shown.add_row(comparison.policy, name, f"{real:.3f}", f"{simulated:.3f}", spread, ratio, verdict)
         shown.add_row(comparison.policy, "processors beside", f"{comparison.beside:.1%}", "", "", "", "")
         shown.add_section()

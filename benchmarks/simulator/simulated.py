@@ -24,7 +24,7 @@ STEPS = tuple(1 + permille / 1000 for permille in range(-40, 41, 5))
 
 
 class OftenLooked:
-    """A policy that is asked as often as it wants to be, in a simulation that takes samples more often."""
+    """A policy that decides as often as it wants to, in a simulation that takes samples more often."""
 
     def __init__(self, policy: Policy, period_seconds: float) -> None:
         self.period_seconds = period_seconds

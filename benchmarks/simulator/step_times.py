@@ -9,6 +9,6 @@ def with_step(profile: Profile, step: dict[str, float]) -> Profile:
 
 
 def slowed(profile: Profile, times: float) -> Profile:
-    """The profile with steps that take so many times as long."""
+    """The profile with steps that take ``times`` as long."""
     step = profile.model_dump()["step"]
     return with_step(profile, {name: seconds * times for name, seconds in step.items()})

@@ -1,4 +1,4 @@
-"""Every experiment can be found, and tells its flags."""
+"""Every experiment can be found, and lists its flags."""
 
 import re
 import subprocess

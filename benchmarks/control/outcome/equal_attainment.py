@@ -27,7 +27,7 @@ class Comparison:
 
     @property
     def peer(self) -> Row | None:
-        """Cheapest of those that attain as much; None where nobody does."""
+        """Cheapest of those that attain as much; None where none does."""
         return _cheapest(self.equal)
 
     @property
@@ -70,7 +70,7 @@ def compared(rows: Sequence[Row]) -> Iterator[Comparison]:
                 if len(installed) < len(peers):
                     yield _comparison(ours, UNTUNED, peers, attained)
             else:
-                # A target that both reach is reached; above it nobody is better.
+                # A target that both reach is reached; above it no contender is better.
                 yield _comparison(ours, ours.point, peers, min(_TARGET[ours.point], attained))
 
 
@@ -89,8 +89,8 @@ def mean_ratio(ratios: Iterable[float | None]) -> float | None:
     Source: Fleming and Wallace, "How not to lie with statistics: the correct way to summarize benchmark results",
     CACM 29(3), 1986.
     """
-    known = [ratio for ratio in ratios if ratio is not None]
-    return geometric_mean(known) if known else None
+    present_ratios = [ratio for ratio in ratios if ratio is not None]
+    return geometric_mean(present_ratios) if present_ratios else None
 
 
 def _cheapest(rows: Iterable[Row]) -> Row | None:

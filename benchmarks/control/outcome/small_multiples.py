@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT, COLUMNS = 220, 150, 4
 LEFT, RIGHT, TOP, BOTTOM = 40, 10, 26, 26
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
-"""Okabe and Ito's palette: told apart by colour-blind readers too."""
+"""Okabe and Ito's palette: colour-blind readers can tell its colours apart."""
 
 LEGEND = "within the objective (solid), GPU-hours over the usual (dashed)"
 

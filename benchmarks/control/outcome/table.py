@@ -47,8 +47,8 @@ def settings_list(rows: Sequence[Row]) -> str:
     lines = []
     for row in rows:
         if row.choice:
-            said = ", ".join(f"`{name}` {value}" for name, value in row.choice.items())
-            lines.append(f"- {row.contender}, {row.point}: {said}")
+            settings = ", ".join(f"`{name}` {value}" for name, value in row.choice.items())
+            lines.append(f"- {row.contender}, {row.point}: {settings}")
     return "\n".join(lines)
 
 
@@ -81,16 +81,16 @@ def summary_table(comparisons: Sequence[Comparison]) -> str:
             mean_ratio(comparison.ratio for comparison in of_point),
             mean_ratio(comparison.healthy_ratio for comparison in of_point),
         )
-        said = ["" if mean is None else f"{mean:.2f}" for mean in means]
+        mean_cells = ["" if mean is None else f"{mean:.2f}" for mean in means]
         blank = [""] * (BESIDE - 1)
-        lines.append(_line(["geometric mean", point, *[""] * 3, *blank, said[0], *blank, said[1]]))
+        lines.append(_line(["geometric mean", point, *[""] * 3, *blank, mean_cells[0], *blank, mean_cells[1]]))
     return "\n".join(lines)
 
 
 def peers_table(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> str:
     """The law's hours over those of each peer: the geometric mean, and of how many scenarios; where it attains as much.
 
-    Whoever runs one policy for all traffic sees this; the table above picks the best peer of each scenario.
+    This is for a user who runs one policy for all traffic; the table above picks the best peer of each scenario.
     """
     by_point = _by_point(comparisons)
     lines = [_line(["peer", *by_point]), _line(["---", *["---:"] * len(by_point)])]

@@ -15,17 +15,17 @@ def call(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--budget", "0"), "budget is 0: must be at least 1"),
         (("--workers", "-1"), "workers is -1: must be at least 1"),
         (("--policies", "magic"), "invalid choice: 'magic'"),
     ],
 )
-def test_a_wrong_argument_is_named(arguments: tuple[str, str], said: str, tmp_path: Path) -> None:
+def test_a_wrong_argument_is_named(arguments: tuple[str, str], message: str, tmp_path: Path) -> None:
     done = call(*arguments, folder=tmp_path)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_without_traces_their_scenarios_are_left_out_with_a_note(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_lost_request_misses(minute: Scenario) -> None:
 
 def test_parts_and_choices_are_different_questions(minute: Scenario, tmp_path: Path) -> None:
     memory, kubeai = Memory(tmp_path), contenders()["kubeai"]
-    asked = {
+    memory_paths = {
         memory.path(minute, "tune", kubeai, {}),
         memory.path(minute, "test", kubeai, {}),
         memory.path(minute, "test", kubeai, {}, [0]),
@@ -84,8 +84,8 @@ def test_parts_and_choices_are_different_questions(minute: Scenario, tmp_path: P
         memory.path(minute, "tune", contenders()["ray-serve"], {}),
         memory.path(replace(minute, start_replicas=3), "tune", kubeai, {}),
     }
-    assert len(asked) == 6
-    assert memory.path(minute, "tune", kubeai, {}) in asked
+    assert len(memory_paths) == 6
+    assert memory.path(minute, "tune", kubeai, {}) in memory_paths
 
 
 def test_a_score_comes_back_as_it_was(minute: Scenario, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_score_comes_back_as_it_was(minute: Scenario, tmp_path: Path) -> None:
     path = memory.path(minute, "tune", contenders()["kubeai"], {})
     assert memory.recall(path) is None
     result = evaluate(minute, "tune", contenders()["kubeai"], {}, None)
-    memory.keep(path, result)
+    memory.write_score(path, result)
     assert memory.recall(path) == result
     assert json.loads(path.read_text())["requests"] == result.requests
 

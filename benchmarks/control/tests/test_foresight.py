@@ -20,11 +20,11 @@ from paternoster_operator.autoscaling.observation import Observation
 HIGHEST, FREE = 9, 2
 
 
-def world(wanted: list[int], asked: list[Schedule]) -> Callable[[Schedule], Score]:
-    """Users of a slot are served by as many of its replicas as it wants; hours are those of all that are asked for."""
+def world(wanted: list[int], schedules: list[Schedule]) -> Callable[[Schedule], Score]:
+    """Users of a slot are served by as many of its replicas as it wants; hours are those of all in the schedule."""
 
     def score(schedule: Schedule) -> Score:
-        asked.append(schedule)
+        schedules.append(schedule)
         served = sum(min(have, want) for have, want in zip(schedule[FREE:], wanted, strict=True))
         return replace(BLANK, slo_attainment=served / sum(wanted), gpu_hours=float(sum(schedule[FREE:])))
 
@@ -37,8 +37,8 @@ def world(wanted: list[int], asked: list[Schedule]) -> Callable[[Schedule], Scor
     seed=st.integers(0, 5),
 )
 def test_enough_in_bounds_and_no_dearer_than_standing_still(wanted: list[int], target: float, seed: int) -> None:
-    asked: list[Schedule] = []
-    score = world(wanted, asked)
+    schedules: list[Schedule] = []
+    score = world(wanted, schedules)
     search = Foresight(score, target, 1, HIGHEST, len(wanted) + FREE, FREE, 20, seed)
     found = list(search.best())
     fixed = [score((size,) * (len(wanted) + FREE)) for size in range(1, HIGHEST + 1)]
@@ -50,7 +50,7 @@ def test_enough_in_bounds_and_no_dearer_than_standing_still(wanted: list[int], t
     assert hours[0] == min(enough)
     assert hours == sorted(hours, reverse=True)
     assert all(one.slo_attainment >= target for _, one in found)
-    assert all(1 <= replicas <= HIGHEST for schedule in asked for replicas in schedule)
+    assert all(1 <= replicas <= HIGHEST for schedule in schedules for replicas in schedule)
     assert len({schedule[:FREE] for schedule, _ in found}) == 1, "the warm-up is given"
     again = Foresight(score, target, 1, HIGHEST, len(wanted) + FREE, FREE, 20, seed)
     assert list(again.best()) == found
@@ -80,16 +80,16 @@ def test_the_command_finds_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setitem(foresight.SCENARIOS, "bursts", minute)
     schedule, score = foresight.search("bursts", 90, 3, None, tmp_path) or pytest.fail("two replicas are enough")
     assert score.slo_attainment >= 0.9
-    kept = len(list(tmp_path.iterdir()))
+    num_files = len(list(tmp_path.iterdir()))
     assert foresight.search("bursts", 90, 3, None, tmp_path) == (schedule, score)
-    assert len(list(tmp_path.iterdir())) == kept, "what was evaluated is not run again"
+    assert len(list(tmp_path.iterdir())) == num_files, "what was evaluated is not run again"
     assert foresight.line("bursts", 90, None) == "| bursts | 90 % | not with all replicas | | | |"
 
 
 def test_the_command_refuses_what_makes_no_sense(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    for arguments, said in (
+    for arguments, message in (
         (["--evaluations", "0"], "evaluations is 0: must be at least 1"),
         (["--targets", "120"], "targets has 120: must be above 0 and at most 100"),
         (["--scenarios", "azure"], "scenarios has azure: it needs azure_llm_2023_conv.csv"),
@@ -97,4 +97,4 @@ def test_the_command_refuses_what_makes_no_sense(
         monkeypatch.setattr(sys, "argv", ["foresight", *arguments])
         with pytest.raises(SystemExit):
             foresight.main()
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err

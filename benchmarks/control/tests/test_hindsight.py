@@ -52,8 +52,8 @@ def test_nothing_is_tried_twice_and_the_highest_cap_comes_first() -> None:
         tried.append((choice["replicas"], choice["cap"]))
         return replace(BLANK, slo_attainment=1.0 if choice["replicas"] >= 5 else 0.9, gpu_hours=choice["replicas"])
 
-    known = searched(choices, score, [0.99, 0.95])
-    assert len(tried) == len(set(tried)) == len(known)
+    scores = searched(choices, score, [0.99, 0.95])
+    assert len(tried) == len(set(tried)) == len(scores)
     assert tried[0] == (5, 256)
     assert {size for size, _ in tried if size >= 5} == {5}
-    assert min(s.gpu_hours for s in known.values() if s.slo_attainment >= 0.99) == 5
+    assert min(s.gpu_hours for s in scores.values() if s.slo_attainment >= 0.99) == 5

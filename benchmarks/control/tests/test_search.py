@@ -27,24 +27,24 @@ BLANK = replace(
 @pytest.fixture
 def bench(tmp_path: Path, minute: Scenario, monkeypatch: pytest.MonkeyPatch) -> tuple[Bench, list[tuple[Part, Choice]]]:
     """A bench whose evaluations are a formula of the choice, and what was asked of it."""
-    asked: list[tuple[Part, Choice]] = []
+    evaluations: list[tuple[Part, Choice]] = []
 
     def formula(scenario: Scenario, part: Part, contender: Contender, choice: Choice, traces: Path | None) -> Score:
-        asked.append((part, choice))
+        evaluations.append((part, choice))
         target = float(choice.get("target_requests", 100))
         # Fewer requests a replica: more replicas, more of them in time.
         return replace(BLANK, slo_attainment=1 - target / 2000 - 0.01 * (part == "test"), gpu_hours=100 / target)
 
     monkeypatch.setattr(search, "evaluate", formula)
     monkeypatch.setattr(search, "QUICK", {minute.name: minute})
-    return Bench(traces=None, results=tmp_path, workers=1, quick=True), asked
+    return Bench(traces=None, results=tmp_path, workers=1, quick=True), evaluations
 
 
 def test_tuned_on_one_part_and_judged_on_the_other(bench, minute: Scenario) -> None:
-    runner, asked = bench
+    runner, evaluations = bench
     rows = runner.compare(minute, [contenders()["kubeai"]], 40)
     assert [row.point for row in rows] == ["default", "99%", "95%"]
-    tune = [choice for part, choice in asked if part == "tune"]
+    tune = [choice for part, choice in evaluations if part == "tune"]
     assert len(tune) == 40
     for row in rows[1:]:
         enough = [c for c in tune if 1 - c.get("target_requests", 100) / 2000 >= float(row.point[:-1]) / 100]
@@ -54,24 +54,24 @@ def test_tuned_on_one_part_and_judged_on_the_other(bench, minute: Scenario) -> N
 
 
 def test_nothing_runs_twice(bench, minute: Scenario) -> None:
-    runner, asked = bench
+    runner, evaluations = bench
     first = runner.compare(minute, [contenders()["kubeai"]], 6)
-    count = len(asked)
+    count = len(evaluations)
     assert runner.compare(minute, [contenders()["kubeai"]], 6) == first
-    assert len(asked) == count
+    assert len(evaluations) == count
 
 
 def test_without_a_budget_the_default_is_judged_at_once(bench, minute: Scenario) -> None:
-    runner, asked = bench
+    runner, evaluations = bench
     (only,) = runner.compare(minute, [contenders()["kubeai"]], 1)
     assert (only.point, only.choice, only.tuned) == ("default", {}, None)
-    assert asked == [("test", {})]
+    assert evaluations == [("test", {})]
 
 
 def test_hindsight_is_searched_on_the_test(bench, minute: Scenario) -> None:
-    runner, asked = bench
+    runner, evaluations = bench
     rows = runner.compare(minute, [contenders()["fixed-in-hindsight"]], 2)
-    assert {part for part, _ in asked} == {"test"}
+    assert {part for part, _ in evaluations} == {"test"}
     assert [(row.point, row.tuned, row.in_hindsight) for row in rows] == [("99%", None, True), ("95%", None, True)]
 
 

@@ -44,10 +44,10 @@ def test_shares_end_at_the_whole_and_counts_stay_whole() -> None:
 def test_the_value_in_the_code_is_simulated_once(
     minute: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[float] = []
+    values: list[float] = []
 
     def law_with(tuning: Tuning = DEFAULT_TUNING) -> Contender:
-        asked.append(tuning.spare_roots)
+        values.append(tuning.spare_roots)
         return law(tuning)
 
     def evaluated(*_: object) -> Score:
@@ -60,7 +60,7 @@ def test_the_value_in_the_code_is_simulated_once(
         for factor in (0.5, 1.0):
             runs.point(minute, constant, factor)
     usual = value_of("spare_roots")
-    assert asked == [usual, usual / 2, usual, usual]
+    assert values == [usual, usual / 2, usual, usual]
 
 
 def points() -> list[Point]:
@@ -91,15 +91,15 @@ def test_the_table_says_the_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--points", "4"), "points is 4: must be odd and at least 3"),
         (("--constants", "LUCK"), "invalid choice: 'LUCK'"),
         (("--scenarios", "azure"), "scenarios has azure: it needs azure_llm_2023_conv.csv"),
     ],
 )
-def test_a_wrong_argument_is_named(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
+def test_a_wrong_argument_is_named(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS), "control.sensitivity", "--results", str(tmp_path), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr

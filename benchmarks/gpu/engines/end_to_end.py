@@ -79,10 +79,10 @@ def measure(load: Load, device: torch.device, ceilings: Ceilings | None, budget:
         for request in requests[batch:]:
             engine.scheduler.abort(request.request_id)
         del requests[batch:]
-        taken = _decode(engine, load.steps)
+        step_seconds = _decode(engine, load.steps)
         context = statistics.mean(request.num_tokens for request in requests) - load.steps / 2
         moved = model_bytes(setting) + batch * context * kv_block_bytes(config, 1, dtype)
-        step = statistics.median(taken)
+        step = statistics.median(step_seconds)
         share = None if ceilings is None else moved / ceilings.bytes_per_second / step
         busy = _replay_seconds(setting, batch) / step if device.type == "cuda" else None
         yield EndToEnd(config.name, "decode", batch, context, step * 1e3, batch / step, share, busy)
@@ -126,12 +126,12 @@ def _decode(engine: Engine, steps: int) -> list[float]:
     """Seconds of each step, its tokens read back."""
     for _ in range(WARM_UP):
         engine.step()
-    taken = []
+    step_seconds = []
     for _ in range(steps):
         began = time.perf_counter()
         engine.step()
-        taken.append(time.perf_counter() - began)
-    return taken
+        step_seconds.append(time.perf_counter() - began)
+    return step_seconds
 
 
 def _replay_seconds(setting: Setting, batch: int) -> float:

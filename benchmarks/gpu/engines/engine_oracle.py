@@ -51,7 +51,7 @@ def verdicts(device: torch.device, tokens: int, load: Callable[[torch.device], D
         expecting = Setting(make(host), torch.float32, host, LIMITS)
         tested = Setting(make(device), torch.float32, device, LIMITS)
         for kind, params in (("greedy", {}), ("sampled", {"temperature": 0.8, "top_p": 0.95})):
-            # Told log probabilities, the host's requests also say what was as likely.
+            # With log probabilities, the host's requests also show what was as likely.
             expected = _requests(expecting, tokens, captured=False, logprobs=5, **params)
             got = _requests(tested, tokens, captured=True, **params)
             yield _compare(f"{name}, {kind}", expected, got)
@@ -80,8 +80,8 @@ def _compare(name: str, expected: list[Request], got: list[Request]) -> Verdict:
         if not host.params.greedy:
             continue
         parted = next(i for i, pair in enumerate(zip(host.output, other.output, strict=True)) if pair[0] != pair[1])
-        told = host.logprobs[parted]
-        likelihood = dict(told.top)
+        parted_logprobs = host.logprobs[parted]
+        likelihood = dict(parted_logprobs.top)
         token = other.output[parted]
-        near += token in likelihood and abs(told.logprob - likelihood[token]) < NEAR_TIE
+        near += token in likelihood and abs(parted_logprobs.logprob - likelihood[token]) < NEAR_TIE
     return Verdict(name, len(expected), same, near)

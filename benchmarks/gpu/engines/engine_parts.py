@@ -71,10 +71,10 @@ def check_engine(plan: Plan, device: torch.device, source: str | None, budget: B
     part = budget.part(plan.oracle_seconds)
     load = None if source is None else smollm2_file(source)
     for verdict in verdicts(device, plan.oracle_tokens, load):
-        told = "ok" if verdict.passed else "FAILED"
+        outcome = "ok" if verdict.passed else "FAILED"
         print(
             f"engine, {verdict.name:<32} {verdict.same} of {verdict.requests} requests the same, "
-            f"{verdict.near_ties} part at a near tie: {told}",
+            f"{verdict.near_ties} part at a near tie: {outcome}",
             flush=True,
         )
         rows.append(asdict(verdict) | {"passed": verdict.passed})

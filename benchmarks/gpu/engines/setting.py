@@ -55,7 +55,7 @@ class Setting:
         self.graphs = GraphRunner(self.plain, model, cache, limits.max_num_seqs, limits.max_model_len)
 
     def engine(self, *, captured: bool = True) -> Engine:
-        """Prompts are computed before anybody decodes, so that each kind of step is timed by itself.
+        """Prompts are computed before any request decodes, so that each kind of step is timed by itself.
 
         With ``captured`` steps are graphs, each planned while the one before it runs, as a server on CUDA does; else
         they are the plain runner's.
@@ -76,7 +76,7 @@ class Setting:
 
 
 def forced(name: str, prompt: list[int], tokens: int, **params: Any) -> Request:
-    """A request for just so many tokens; greedy unless ``params`` say otherwise."""
+    """A request for exactly ``tokens`` tokens; greedy unless ``params`` say otherwise."""
     chosen = SamplingParams(max_tokens=tokens, ignore_eos=True, **{"temperature": 0.0, **params})
     return Request(RequestSpec(name, prompt, chosen, seed=len(prompt)))
 

@@ -145,14 +145,14 @@ def _amdgcn(assembly: str) -> tuple[int, int]:
 def _ptxas(ptx: str, capability: int) -> tuple[int, int]:
     """Registers a thread and bytes it spills, from ``ptxas -v``; kept in Triton's cache, beside what it compiled."""
     ptxas = get_ptxas(capability)
-    kept = get_cache_manager(hashlib.sha256(f"{ptxas.version}\n{ptx}".encode()).hexdigest())
-    if file := kept.get_file("ptxas.txt"):
-        said = Path(file).read_text()
+    cached_files = get_cache_manager(hashlib.sha256(f"{ptxas.version}\n{ptx}".encode()).hexdigest())
+    if file := cached_files.get_file("ptxas.txt"):
+        statistics = Path(file).read_text()
     else:
-        said = _run_ptxas(ptxas.path, ptx)
-        kept.put(said, "ptxas.txt", binary=False)
-    registers = re.search(r"Used (\d+) registers", said)
-    stores = re.search(r"(\d+) bytes spill stores", said)
+        statistics = _run_ptxas(ptxas.path, ptx)
+        cached_files.put(statistics, "ptxas.txt", binary=False)
+    registers = re.search(r"Used (\d+) registers", statistics)
+    stores = re.search(r"(\d+) bytes spill stores", statistics)
     assert registers is not None
     assert stores is not None
     return int(registers[1]), int(stores[1])

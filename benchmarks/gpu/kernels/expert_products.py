@@ -54,8 +54,8 @@ def products(
     pairs = len(rows)
     own = torch.arange(pairs, device=generator.device)
     counts = starts.diff().tolist()
-    asked = sum(count > 0 for count in counts)
-    for name, taken, height, outputs, inputs in (
+    num_experts = sum(count > 0 for count in counts)
+    for name, pair_rows, height, outputs, inputs in (
         ("gate and up", rows, tokens, 2 * mixture.width, mixture.hidden),
         ("down", own, pairs, mixture.hidden, mixture.width),
     ):
@@ -64,9 +64,9 @@ def products(
         weight.normal_(0, inputs**-0.5, generator=generator)
         yield Product(
             f"{mixture.name} {name}, {tokens} tokens",
-            partial(matmul, x, weight, taken, starts),
-            partial(_one_by_one, x, weight, taken, counts),
-            (asked * outputs * inputs + x.numel() + pairs * outputs) * dtype.itemsize,
+            partial(matmul, x, weight, pair_rows, starts),
+            partial(_one_by_one, x, weight, pair_rows, counts),
+            (num_experts * outputs * inputs + x.numel() + pairs * outputs) * dtype.itemsize,
             2 * pairs * outputs * inputs,
         )
 

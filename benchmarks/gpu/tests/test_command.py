@@ -21,9 +21,9 @@ def test_all_parts_run_on_a_cpu(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     found = json.loads(table.read_text())
     assert found["failures"] == []
-    asked = [f"tiny {family}, {way}" for family in OWN for way in ("greedy", "sampled")]
+    checks = [f"tiny {family}, {way}" for family in OWN for way in ("greedy", "sampled")]
     assert [(row["name"], row["requests"], row["passed"]) for row in found["engine_checks"]] == [
-        (name, 8, True) for name in asked
+        (name, 8, True) for name in checks
     ]
     assert [(row["phase"], row["batch"]) for row in found["end_to_end"]] == [
         ("prefill", 3),

@@ -31,12 +31,12 @@ def test_each_token_goes_through_as_many_experts_as_are_active() -> None:
 @pytest.mark.parametrize("tokens", [1, 70])
 def test_work_by_hand(tokens: int) -> None:
     first, second = products(TOY, tokens, torch.float32, reference.grouped_matmul, generator())
-    asked = int((route(TOY, tokens, generator())[1].diff() > 0).sum())
-    assert asked == (2 if tokens == 1 else 5)
+    num_experts = int((route(TOY, tokens, generator())[1].diff() > 0).sum())
+    assert num_experts == (2 if tokens == 1 else 5)
     pairs = 2 * tokens
     assert (first.flops, second.flops) == (2 * pairs * 80 * 96, 2 * pairs * 96 * 40)
-    assert first.moved == 4 * (asked * 80 * 96 + tokens * 96 + pairs * 80)
-    assert second.moved == 4 * (asked * 96 * 40 + pairs * 40 + pairs * 96)
+    assert first.moved == 4 * (num_experts * 80 * 96 + tokens * 96 + pairs * 80)
+    assert second.moved == 4 * (num_experts * 96 * 40 + pairs * 40 + pairs * 96)
     for product, width in ((first, 80), (second, 96)):
         assert product.call().shape == (pairs, width)
         torch.testing.assert_close(product.one_by_one(), product.call())

@@ -1,4 +1,4 @@
-"""The soak's short form: nobody is left without an answer, and nothing is held when all is quiet."""
+"""The soak's short form: no request is left without an answer, and nothing is held when all is quiet."""
 
 from pathlib import Path
 

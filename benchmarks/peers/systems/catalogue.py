@@ -1,4 +1,4 @@
-"""Everybody who takes part.
+"""All systems that take part.
 
 llama.cpp runs without flash attention, and else as by default: batches of 2,048 tokens computed 512 at a time, a KV
 cache to each slot. Tried on 64 requests at once of at most 128 and 32 tokens, in Q4_1 on one thread of a busy machine,

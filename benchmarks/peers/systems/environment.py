@@ -11,7 +11,7 @@ REQUIREMENTS = Path(__file__).parent / "requirements"
 
 
 class SetUpError(RuntimeError):
-    """A peer that cannot be set up here; the text says which step failed and what it said."""
+    """A peer that cannot be set up here; the text names the step that failed, with its output."""
 
 
 def peers_folder() -> Path:

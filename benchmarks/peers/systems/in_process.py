@@ -1,4 +1,4 @@
-"""A peer that is a library: a runner of ours drives it in its own environment, and tells when each token came."""
+"""A peer that is a library: a runner of ours drives it in its own environment, and reports when each token came."""
 
 import json
 import subprocess

@@ -27,7 +27,7 @@ PAD = 0
 CONTINUOUS = ContinuousBatchingConfig(page_size=256, num_blocks=256, max_batch_tokens=1024, allow_block_sharing=False)
 
 
-def say(**message: Any) -> None:
+def send_message(**message: Any) -> None:
     print(json.dumps(message), flush=True)
 
 
@@ -64,7 +64,7 @@ def static(model: Any, requests: list[dict[str, Any]], concurrency: int) -> None
                 stopping_criteria=StoppingCriteriaList([lengths]),
             )
         for request, times in zip(batch, lengths.times, strict=True):
-            say(index=request["index"], start=start, times=times)
+            send_message(index=request["index"], start=start, times=times)
 
 
 def continuous(manager: Any, requests: list[dict[str, Any]], concurrency: int) -> None:
@@ -88,7 +88,7 @@ def continuous(manager: Any, requests: list[dict[str, Any]], concurrency: int) -
             raise RuntimeError(result.error)
         times += [time.perf_counter()] * (len(result.generated_tokens) - len(times))
         if result.is_finished():
-            say(index=request["index"], start=start, times=times)
+            send_message(index=request["index"], start=start, times=times)
             del live[result.request_id]
 
 
@@ -103,7 +103,7 @@ def main() -> int:
         config = GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=PAD, max_new_tokens=256)
         manager = model.init_continuous_batching(generation_config=config, continuous_batching_config=CONTINUOUS)
         manager.start()
-    say(ready=True)
+    send_message(ready=True)
     for line in sys.stdin:
         wanted = json.loads(line)
         if manager is None:

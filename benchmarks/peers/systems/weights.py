@@ -1,4 +1,4 @@
-"""The weights that everybody runs: the model file of a package, as one bfloat16 checkpoint and as a GGUF file of it."""
+"""The weights of all systems: the model file of a package, as one bfloat16 checkpoint and as a GGUF file of it."""
 
 from pathlib import Path
 

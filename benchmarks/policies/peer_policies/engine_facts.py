@@ -1,4 +1,4 @@
-"""What a peer is told of the engines before they serve: start-up settings, and what profiling them has shown."""
+"""What a peer has of the engines before they serve: start-up settings, and what profiling them has shown."""
 
 from dataclasses import dataclass
 

@@ -5,7 +5,7 @@ Source: kubeai-project/kubeai at f442a2cd (chart 0.22.1), ``internal/modelautosc
 
     desired = ceil(mean of the last (timeWindow / interval) samples of active requests / targetRequests)
 
-up at once; down, straight to the target, after ``ceil(scaleDownDelaySeconds / interval)`` observations that said so.
+up at once; down, straight to the target, after ``ceil(scaleDownDelaySeconds / interval)`` observations of less.
 The window begins full of zeros, as in the source, so a new model is judged idle for its first minutes. The
 documentation calls the delay a time; in the source it is a number of observations, which is reset only by one that is
 not lower.

@@ -13,10 +13,10 @@ class Lengths:
     output: float
 
 
-def mean_lengths(ask: Prometheus, window_seconds: float, now: float) -> Lengths:
+def mean_lengths(prometheus: Prometheus, window_seconds: float, now: float) -> Lengths:
     """Mean prompt of the requests begun and mean output of those ended in the window; 0 without any."""
-    begun = ask.increase(lambda stats: stats.queue_count_total, window_seconds, now)
-    ended = ask.increase(lambda stats: stats.requests_finished_total, window_seconds, now)
-    prompt = ask.increase(lambda stats: stats.prompt_tokens_total, window_seconds, now)
-    output = ask.increase(lambda stats: stats.generation_tokens_total, window_seconds, now)
+    begun = prometheus.increase(lambda stats: stats.queue_count_total, window_seconds, now)
+    ended = prometheus.increase(lambda stats: stats.requests_finished_total, window_seconds, now)
+    prompt = prometheus.increase(lambda stats: stats.prompt_tokens_total, window_seconds, now)
+    output = prometheus.increase(lambda stats: stats.generation_tokens_total, window_seconds, now)
     return Lengths(prompt / begun if begun else 0.0, output / ended if ended else 0.0)

@@ -1,4 +1,4 @@
-"""What every peer tells about itself: a name, settings with its own defaults, and what a search may try."""
+"""What every peer describes of itself: a name, settings with its own defaults, and what a search may try."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -31,8 +31,8 @@ class Peer(Generic[Settings]):
         Raises:
             ValueError: a name that is no setting, or a spec without autoscaling.
         """
-        known = [field.name for field in fields(self.settings)]  # type: ignore[arg-type]
+        setting_names = [field.name for field in fields(self.settings)]  # type: ignore[arg-type]
         for name in chosen:
-            if name not in known:
-                raise ValueError(f"{name!r} is no setting of {self.name}: known are {', '.join(known)}")
+            if name not in setting_names:
+                raise ValueError(f"{name!r} is no setting of {self.name}: known are {', '.join(setting_names)}")
         return self.start(self.settings(**chosen), Bounds.of(spec), EngineFacts.of(spec, profile))

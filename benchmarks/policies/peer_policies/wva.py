@@ -145,12 +145,12 @@ class Wva:
         return Action(self._hpa.sync(observation.now, observation.replicas, self._published, 1.0))
 
     def _analyze(self, observation: Observation) -> int:
-        ask = self._prometheus
+        prometheus = self._prometheus
         return self._analyzer.desired(
-            ask.peak(lambda stats: stats.kv_usage, PEAK_WINDOW_SECONDS, observation.now),
-            ask.peak(lambda stats: float(stats.waiting), PEAK_WINDOW_SECONDS, observation.now),
-            dict(ask.latest()),
-            mean_lengths(ask, LENGTH_WINDOW_SECONDS, observation.now),
+            prometheus.peak(lambda stats: stats.kv_usage, PEAK_WINDOW_SECONDS, observation.now),
+            prometheus.peak(lambda stats: float(stats.waiting), PEAK_WINDOW_SECONDS, observation.now),
+            dict(prometheus.latest()),
+            mean_lengths(prometheus, LENGTH_WINDOW_SECONDS, observation.now),
             replicas=observation.replicas,
             pending=max(observation.replicas - len(observation.serving), 0),
         )

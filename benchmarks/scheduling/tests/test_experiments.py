@@ -26,8 +26,8 @@ def context() -> Context:
 def test_each_turn_begins_with_all_that_was_said() -> None:
     turns = conversations(1, 3, rate=1.0, pause=2.0)
     for earlier, later in pairwise(turns):
-        said = [*earlier.prompt, *earlier.answer]
-        assert list(later.prompt[: len(said)]) == said
+        conversation = [*earlier.prompt, *earlier.answer]
+        assert list(later.prompt[: len(conversation)]) == conversation
         assert later.time > earlier.time
 
 

@@ -84,16 +84,16 @@ def test_a_policy_is_asked_at_its_own_pace(sample: float, every: int) -> None:
         period_seconds = sample * every
 
         def __init__(self) -> None:
-            self.asked: list[float] = []
+            self.decided_at: list[float] = []
 
         def decide(self, observation: Observation) -> Action:
-            self.asked.append(observation.now)
-            return Action(1, len(self.asked), ({"action": "Up"},))
+            self.decided_at.append(observation.now)
+            return Action(1, len(self.decided_at), ({"action": "Up"},))
 
     policy = Counts()
     often = OftenLooked(policy, sample)
     action = [often.decide(Observation(i * sample, 1, (), (), (), {})) for i in range(4 * every)]
-    assert policy.asked == pytest.approx([i * every * sample for i in range(4)])
+    assert policy.decided_at == pytest.approx([i * every * sample for i in range(4)])
     assert [order.cap for order in action] == [1 + i // every for i in range(4 * every)]
     assert sum(len(order.decisions) for order in action) == 4, "a decision is told once"
 
