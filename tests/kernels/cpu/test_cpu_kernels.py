@@ -217,7 +217,7 @@ def test_a_row_is_the_same_in_any_batch(window: int | None, stored: torch.dtype)
 
 @pytest.mark.parametrize("stored", [BF16, torch.int8], ids=str)
 def test_what_was_never_written_does_not_count(stored: torch.dtype) -> None:
-    """Rows beyond a sequence's end are no numbers: in the block that it ends in, and in blocks of nobody."""
+    """Rows beyond a sequence's end are no numbers: in the block that it ends in, and in blocks of no sequence."""
     lengths = [1, 2, 31, 32, 33, 63, 520]
     tables = [list(range(17 * i + 1, 17 * i + 18)) for i in range(len(lengths))]
     rows = _normal(1 + 17 * len(lengths), 2, 32, 128)
@@ -230,9 +230,9 @@ def test_what_was_never_written_does_not_count(stored: torch.dtype) -> None:
     else:
         scaled_cache.view_scales(cache.fill_(-128)).fill_(float("nan"))
     for length, table in zip(lengths, tables, strict=True):
-        kept = rows[table].transpose(1, 2).flatten(0, 1)[:length]
+        rows_of_sequence = rows[table].transpose(1, 2).flatten(0, 1)[:length]
         slots = torch.tensor([32 * table[i // 32] + i % 32 for i in range(length)])
-        kv_cache.kv_write(*kept.chunk(2, -1), cache, slots)
+        kv_cache.kv_write(*rows_of_sequence.chunk(2, -1), cache, slots)
     assert torch.equal(attention.paged_attention(queries, cache, plan, 0.1), expected)
 
 

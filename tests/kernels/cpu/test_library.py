@@ -81,8 +81,8 @@ def test_of_those_that_start_together_one_compiles(tmp_path: Path) -> None:
         target.touch()
 
     with ThreadPoolExecutor(4) as pool:
-        asked = [pool.submit(build_once, target, compile_it) for _ in range(4)]
-    assert {each.result() for each in asked} == {target}
+        builds = [pool.submit(build_once, target, compile_it) for _ in range(4)]
+    assert {each.result() for each in builds} == {target}
     assert made == [target]
 
 
@@ -109,11 +109,11 @@ def test_an_image_carries_all(tmp_path: Path) -> None:
     built = _python(tmp_path, "-m", module.__name__).splitlines()
     assert len(built) == len(instruction_sets.of_machine(platform.machine()))
     assert {Path(path).parent for path in built} == {tmp_path / package.name / "cpu"}
-    asks = f"from {module.__name__} import load_library; print(load_library()._name)"
+    script = f"from {module.__name__} import load_library; print(load_library()._name)"
     able = instruction_sets.find_available()[-1].name
     environment = {instruction_sets.ENV: able, "PATH": "", "XDG_CACHE_HOME": "/dev/null"}
     [carried] = [path for path in built if re.search(rf"paternoster_{able}_[0-9a-f]{{16}}\.so", path)]
-    assert _python(tmp_path, "-c", asks, **environment) == carried
+    assert _python(tmp_path, "-c", script, **environment) == carried
 
 
 def _python(path: Path, *words: str, **environment: str) -> str:

@@ -43,14 +43,14 @@ def test_flat_and_steep_rows(scale: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "kept"),
+    ("settings", "token_ids"),
     [((1.0, 2, 1.0, 0.0), {5, 30, 31}), ((1.0, 0, 0.5, 0.0), {5, 30, 31}), ((1.0, 0, 1.0, 0.3), {5, 30, 31})],
     ids=["top-k", "top-p", "min-p"],
 )
-def test_equals_of_the_last_score_are_kept(settings: tuple[float, ...], kept: set[int]) -> None:
+def test_equals_of_the_last_score_are_kept(settings: tuple[float, ...], token_ids: set[int]) -> None:
     logits = torch.full((1, 33), -1.0)
     logits[0, [5, 30, 31]] = torch.tensor([5.0, 4.5, 4.5])
-    assert set(sample(logits.expand(60, -1), *_columns([settings] * 60)).tolist()) == kept
+    assert set(sample(logits.expand(60, -1), *_columns([settings] * 60)).tolist()) == token_ids
 
 
 def test_a_draw_is_the_best_of_score_plus_noise() -> None:
@@ -88,14 +88,16 @@ def test_rows_that_allow_nothing_give_no_token() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
-@pytest.mark.parametrize(("vocab", "known"), [(3, 8), (70, 72), (1203, 1200), (1203, 616), (48, 8)])
-def test_masks(vocab: int, known: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("vocab", "num_tokens"), [(3, 8), (70, 72), (1203, 1200), (1203, 616), (48, 8)])
+def test_masks(vocab: int, num_tokens: int, dtype: torch.dtype) -> None:
     """Of some of the rows, in no order; the model has more logits than the tokenizer has tokens, or fewer."""
-    generator = torch.Generator().manual_seed(vocab + known)
+    generator = torch.Generator().manual_seed(vocab + num_tokens)
     logits = (3 * torch.randn(len(SETTINGS), vocab, generator=generator)).to(dtype)
     rows = torch.randperm(len(SETTINGS), generator=generator)[: 2 * len(SETTINGS) // 3]
-    allowed = torch.rand(len(rows), known, generator=generator) < torch.rand(len(rows), 1, generator=generator) ** 2
-    allowed[torch.arange(len(rows)), torch.arange(len(rows)) % min(known, vocab)] = True
+    allowed = (
+        torch.rand(len(rows), num_tokens, generator=generator) < torch.rand(len(rows), 1, generator=generator) ** 2
+    )
+    allowed[torch.arange(len(rows)), torch.arange(len(rows)) % min(num_tokens, vocab)] = True
     packed = (allowed.view(len(rows), -1, 8) << torch.arange(8)).sum(-1, dtype=torch.uint8)
     columns, masks = _columns(SETTINGS), TokenMasks(packed, rows)
     tokens = sample(logits, *columns, masks)

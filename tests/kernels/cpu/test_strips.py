@@ -49,8 +49,8 @@ def test_the_reference_says_what_gguf_says(name: str) -> None:
     found, kind = random_blocks(name, 8, 512, seed=1), GGMLQuantizationType[name]
     assert (found.format.inputs, found.format.bytes) == GGML_QUANT_SIZES[kind]
     assert found.format.number == kind.value
-    said = torch.from_numpy(dequantize(found.data.numpy(), kind))
-    assert torch.equal(oracle.dequantize(found.format, found.data), said)
+    expected = torch.from_numpy(dequantize(found.data.numpy(), kind))
+    assert torch.equal(oracle.dequantize(found.format, found.data), expected)
 
 
 @native

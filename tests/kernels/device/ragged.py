@@ -57,7 +57,7 @@ def paged(
             scaled_cache.view_numbers(cache)[block, :, :stop] = numbers.to(dtype)
     host = RaggedBatch(query_lens, seq_lens, tables)
     batch = plan_attention(host, cache)
-    # Entries past a sequence's end name block 1, which is poisoned and belongs to nobody.
+    # Entries past a sequence's end name block 1, which is poisoned and belongs to no sequence.
     past = torch.arange(batch.block_tables.shape[1], device=device) >= torch.tensor(counts, device=device)[:, None]
     batch.block_tables.masked_fill_(past, 1)
     return Paged(cache, batch, host)

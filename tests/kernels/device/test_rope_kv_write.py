@@ -122,7 +122,7 @@ def test_a_head_that_is_not_finite_gets_a_key_of_nan_and_a_value_of_zero(
         cache = torch.zeros(1, 2, 32, scaled_cache.token_width(64, stored), device=generator.device).to(stored)
         write(keys, values, cache, slots)
         got = scaled_cache.gather_tokens(cache, slots[:1], torch.float32)[0, :, :6].transpose(0, 1)
-        for told, written, filling in zip(got.chunk(2, -1), (keys, values), (float("nan"), 0.0), strict=True):
-            assert torch.equal(told[broken].isnan(), torch.full_like(told[broken], filling).isnan())
-            assert torch.equal(told[broken].nan_to_num(1.0), torch.full_like(told[broken], filling).nan_to_num(1.0))
-            torch.testing.assert_close(told[~broken], written[~broken], rtol=0.1, atol=0.05)
+        for cached, written, filling in zip(got.chunk(2, -1), (keys, values), (float("nan"), 0.0), strict=True):
+            assert torch.equal(cached[broken].isnan(), torch.full_like(cached[broken], filling).isnan())
+            assert torch.equal(cached[broken].nan_to_num(1.0), torch.full_like(cached[broken], filling).nan_to_num(1.0))
+            torch.testing.assert_close(cached[~broken], written[~broken], rtol=0.1, atol=0.05)

@@ -40,7 +40,7 @@ def check(step: Paged, heads: int, dtype: torch.dtype, generator: torch.Generato
     scale = head_dim**-0.5
     with guarded_outputs():
         got = unified_attention(queries, step.cache, step.batch, scale, **options)
-    # How it is computed is nothing that the oracle knows of.
+    # The oracle has no options of how it is computed.
     options.pop("one_pass", None)
     expected = reference(queries.double(), step.cache, step.batch, scale, **options)
     assert got.dtype == dtype

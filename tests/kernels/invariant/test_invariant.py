@@ -27,11 +27,11 @@ def test_norm_and_gate(seed: int, dtype: torch.dtype, rows: int, width: int, add
     draw = torch.Generator().manual_seed(seed)
     x, residual, weight = (torch.randn(n, width, generator=draw).to(dtype) for n in (rows, rows, 1))
     row = slice(seed % rows, seed % rows + 1)
-    kept, kept_row = (residual.clone(), residual[row].clone()) if add else (None, None)
-    together = rms_norm(x, weight[0], 1e-5, kept)
-    assert torch.equal(rms_norm(x[row], weight[0], 1e-5, kept_row), together[row])
-    if kept is not None and kept_row is not None:
-        assert torch.equal(kept_row, kept[row])
+    residual_copy, residual_row = (residual.clone(), residual[row].clone()) if add else (None, None)
+    together = rms_norm(x, weight[0], 1e-5, residual_copy)
+    assert torch.equal(rms_norm(x[row], weight[0], 1e-5, residual_row), together[row])
+    if residual_copy is not None and residual_row is not None:
+        assert torch.equal(residual_row, residual_copy[row])
     torch.testing.assert_close(together, reference.rms_norm(x, weight[0], 1e-5, residual if add else None))
     gate_up = torch.cat((x, residual), 1)
     assert torch.equal(silu_mul(gate_up[row]), silu_mul(gate_up)[row])
@@ -106,7 +106,7 @@ def _stored(rows: torch.Tensor) -> torch.Tensor:
 @settings(deadline=None, max_examples=40)
 @given(batches(), dtypes, st.sampled_from([(1, 4, 16), (3, 3, 64), (2, 1, 64)]), seeds)
 def test_attention(drawn: tuple[RaggedBatch, int], dtype: torch.dtype, shape: tuple[int, int, int], seed: int) -> None:
-    """Also of a token whose prompt came in other chunks: each is asked for once more as the last of its sequence."""
+    """Also of a token whose prompt came in other chunks: each is computed once more as the last of its sequence."""
     batch, block_size = drawn
     kv_heads, group, head_dim = shape
     generator = torch.Generator().manual_seed(seed)
@@ -126,8 +126,8 @@ def test_attention(drawn: tuple[RaggedBatch, int], dtype: torch.dtype, shape: tu
         alone = plan_attention(RaggedBatch([query_len], [seq_len], [table]), cache)
         assert torch.equal(paged_attention(queries[own], cache, alone, 0.125), together[own])
         token = row + seed % query_len
-        known = seq_len - query_len + seed % query_len + 1
-        single = plan_attention(RaggedBatch([1], [known], [table]), cache)
+        num_tokens = seq_len - query_len + seed % query_len + 1
+        single = plan_attention(RaggedBatch([1], [num_tokens], [table]), cache)
         assert torch.equal(paged_attention(queries[token : token + 1], cache, single, 0.125)[0], together[token])
         row += query_len
 
