@@ -62,20 +62,20 @@ def test_settings_that_cannot_be_built(settings: dict, message: str) -> None:
 
 @pytest.mark.parametrize("as_file", [True, False])
 def test_another_chat_template(as_file: bool, tmp_path: Path) -> None:
-    said = "{{ messages[0].content }}!"
+    template = "{{ messages[0].content }}!"
     path = tmp_path / "template.jinja"
-    path.write_text(said)
-    args = EngineArgs(kv_cache_memory=50_000_000, max_model_len=64, chat_template=str(path) if as_file else said)
+    path.write_text(template)
+    args = EngineArgs(kv_cache_memory=50_000_000, max_model_len=64, chat_template=str(path) if as_file else template)
     _, tokenizer, _ = build_engine(args)
-    assert tokenizer.chat_template == said
+    assert tokenizer.chat_template == template
 
 
 def test_the_pool_takes_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on CUDA: the model is loaded, runs its largest step, and serves from the same weights."""
-    asked = []
+    device_types = []
 
     def free(device: torch.device) -> tuple[int, int]:
-        asked.append(device.type)
+        device_types.append(device.type)
         return 40_000_000, 80_000_000
 
     monkeypatch.setattr(build, "measures_memory", lambda limits, device: True)
@@ -85,7 +85,7 @@ def test_the_pool_takes_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(build, "load_model", lambda *given: loads.append(1) or load(*given))
     args = EngineArgs(device="cpu", dtype="float32", max_num_seqs=2, max_batched_tokens=16, max_model_len=64)
     engine, _, config = build_engine(args)
-    assert (asked, loads) == (["cpu"], [1])
+    assert (device_types, loads) == (["cpu"], [1])
     assert engine.scheduler.config.num_blocks == 36_000_000 // kv_block_bytes(config, 32, torch.float32)
 
 

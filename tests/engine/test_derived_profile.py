@@ -1,4 +1,4 @@
-"""Steps on GPUs that nobody measured: against profiles that were worked out by hand, and what must hold of any."""
+"""Steps on GPUs without measurements: against profiles that were worked out by hand, and what must hold of any."""
 
 from dataclasses import asdict, replace
 

@@ -104,11 +104,11 @@ def test_requests_are_taken_in_while_a_step_is_under_way() -> None:
     engine.scheduler.add(_request("a"))
     assert engine.step() == [], "a step was begun and nothing waits for it"
     engine.scheduler.add(_request("b"))
-    told: dict[str, list[int | None]] = {"a": [], "b": []}
+    tokens_by_request: dict[str, list[int | None]] = {"a": [], "b": []}
     while engine.scheduler.has_work:
         for output in engine.step():
-            told[output.request.request_id].append(output.token)
-    assert told == {"a": [3, 4, 5, 6], "b": [3, 4, 5, 6]}
+            tokens_by_request[output.request.request_id].append(output.token)
+    assert tokens_by_request == {"a": [3, 4, 5, 6], "b": [3, 4, 5, 6]}
     engine.scheduler.check_integrity()
 
 

@@ -26,9 +26,9 @@ def test_what_is_left_out_comes_from_device_and_model(device: torch.device, toke
     assert resolve(device) == EngineLimits(64, tokens, 4096, 32, memory)
 
 
-@pytest.mark.parametrize(("device", "said"), [(CPU, "ngram"), (CUDA, "off")])
-def test_who_proposes_where_nobody_is_named(device: torch.device, said: str) -> None:
-    assert who_proposes(EngineArgs(), device) == said
+@pytest.mark.parametrize(("device", "proposer"), [(CPU, "ngram"), (CUDA, "off")])
+def test_who_proposes_where_no_proposer_is_named(device: torch.device, proposer: str) -> None:
+    assert who_proposes(EngineArgs(), device) == proposer
     assert who_proposes(EngineArgs(speculative="grammar"), device) == "grammar"
 
 

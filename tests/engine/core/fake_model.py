@@ -24,7 +24,7 @@ VOCABULARY = 50
 
 
 class Search(NamedTuple):
-    """What a beam search is asked for."""
+    """What a client asks of a beam search."""
 
     params: SamplingParams
     beam: BeamParams
@@ -60,9 +60,9 @@ def unbatched(prompt: list[int], max_tokens: int, max_model_len: int, ends: Coll
     return tokens[len(prompt) :]
 
 
-def searched(prompt: list[int], asked: Search) -> Sequence[Hypothesis]:
+def searched(prompt: list[int], search_spec: Search) -> Sequence[Hypothesis]:
     """What a beam search finds when nothing else runs."""
-    search = BeamSearch(asked.beam, asked.params, ())
+    search = BeamSearch(search_spec.beam, search_spec.params, ())
     while not search.done:
         search.select_branches(
             [continuations([*prompt, *beam.tokens], search.num_continuations) for beam in search.live]
@@ -101,9 +101,9 @@ class FakeModel(SynchronousRunner):
         return StepResult(
             [self._sample(item.request, item.known_stop) if item.samples else None for item in batch.scheduled],
             further={
-                item.request: [next_token([*known, *item.proposed[:count]]) for count in range(1, proposed + 1)]
+                item.request: [next_token([*known_tokens, *item.proposed[:count]]) for count in range(1, proposed + 1)]
                 for item in batch.scheduled
-                if (proposed := len(item.proposed)) and (known := item.request.tokens(0, item.known_stop))
+                if (proposed := len(item.proposed)) and (known_tokens := item.request.tokens(0, item.known_stop))
             },
             prompt_logprobs={item.request: self._prompt_logprobs(item) for item in batch.scheduled},
             continuations={
@@ -120,10 +120,10 @@ class FakeModel(SynchronousRunner):
         request = item.request
         if request.params.prompt_logprobs is None:
             return []
-        known = len(request.prompt_logprobs)
+        num_scored = len(request.prompt_logprobs)
         end = min(item.stop, request.num_prompt - 1)
-        assert not known < item.start < end, f"{request.request_id} has none of token {known + 1}"
-        rows = range(max(item.start, known), end)
+        assert not num_scored < item.start < end, f"{request.request_id} has none of token {num_scored + 1}"
+        rows = range(max(item.start, num_scored), end)
         return [TokenLogprobs(request.prompt[position + 1], -1.0, 1, ()) for position in rows]
 
     def _sample(self, request: Request, stop: int) -> int:
@@ -221,13 +221,13 @@ class CheckedEngine:
     def plan(self) -> Batch:
         """What the scheduler makes of this moment, checked."""
         scheduler = self.scheduler
-        cap, running, taken = scheduler.live_cap, set(scheduler.running), self._slots()
+        cap, running, used_slots = scheduler.live_cap, set(scheduler.running), self._slots()
         batch = scheduler.schedule(self.now)
         self.batches.append(batch)
         assert batch.num_tokens <= scheduler.config.max_batched_tokens
         assert all(item.num_tokens >= 1 and item.known_stop <= item.request.num_expected for item in batch.scheduled)
         alone = len({request.leader for request in scheduler.running}) == 1
-        assert self._slots() <= max(cap, taken) or alone, "admitted above the live cap"
+        assert self._slots() <= max(cap, used_slots) or alone, "admitted above the live cap"
         self._check_admissions(batch, [r for r in scheduler.running if r not in running])
         self._check_deadlines(batch)
         self._check_sharing()
@@ -243,7 +243,7 @@ class CheckedEngine:
         raise AssertionError(f"work is left after {limit} steps: {[r.status for r in self.scheduler.waiting]}")
 
     def _check_admissions(self, batch: Batch, admitted: list[Request]) -> None:
-        """Nobody is admitted in a step that preempted, but those who are more important than all who had to leave."""
+        """No request is admitted in a step that preempted, but those more important than all that were preempted."""
         if not batch.preempted or not admitted:
             return
         config = self.scheduler.config
@@ -257,7 +257,7 @@ class CheckedEngine:
             self._check_shares(batch, admitted[-1])
 
     def _check_shares(self, batch: Batch, admitted: Request) -> None:
-        """Whoever made way was of a tenant that still holds as much as the one that came, in slots or in blocks."""
+        """A request that made way was of a tenant that still holds as much as the new one, in slots or in blocks."""
         running = self.scheduler.running
         slots, blocks = Counter[str](), Counter[str]()
         for request in running:
@@ -275,7 +275,7 @@ class CheckedEngine:
                 [held[victim.spec.tenant] / weights[0], held[admitted.spec.tenant] / weights[1]]
                 for held in (slots, blocks)
             ]
-            assert alone or victim.spec.limits or any(left >= taken for left, taken in shares)
+            assert alone or victim.spec.limits or any(left >= admitted_share for left, admitted_share in shares)
 
     def _check_deadlines(self, batch: Batch) -> None:
         for item in batch.scheduled:

@@ -36,8 +36,8 @@ class LateModel:
         return self._chaining
 
     def submit(self, batch: Batch) -> DeferredStep:
-        known = all(item.stop <= item.request.num_tokens for item in batch.scheduled)
-        assert known or self._chaining, "a step begins with a token that nobody knows"
+        has_all_tokens = all(item.stop <= item.request.num_tokens for item in batch.scheduled)
+        assert has_all_tokens or self._chaining, "a step begins with a token that nobody knows"
         frozen = tuple(item._replace(request=_frozen(item.request)) for item in batch.scheduled)
         return DeferredStep(partial(self._compute, batch, replace(batch, scheduled=frozen)))
 

@@ -32,7 +32,7 @@ def params(width: int = 3, max_tokens: int = 12, ends: Sequence[int] = (), **bea
     )
 
 
-def every_answer(prompt: list[int], asked: Search, branches: int) -> list[tuple[float, tuple[int, ...]]]:
+def every_answer(prompt: list[int], search: Search, branches: int) -> list[tuple[float, tuple[int, ...]]]:
     """All answers there are when each beginning goes on with one of its ``branches`` best tokens, best first."""
     answers = []
     open_: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
@@ -40,18 +40,18 @@ def every_answer(prompt: list[int], asked: Search, branches: int) -> list[tuple[
         score, tokens = open_.pop()
         for token, logprob in continuations([*prompt, *tokens], branches):
             longer = (score + logprob, (*tokens, token))
-            if token in asked.params.stop_token_ids or len(longer[1]) == asked.params.max_tokens:
-                answers.append((longer[0] / len(longer[1]) ** asked.beam.length_penalty, longer[1]))
+            if token in search.params.stop_token_ids or len(longer[1]) == search.params.max_tokens:
+                answers.append((longer[0] / len(longer[1]) ** search.beam.length_penalty, longer[1]))
             else:
                 open_.append(longer)
     return sorted(answers, reverse=True)
 
 
 def test_a_search_wide_enough_to_keep_everything_finds_the_best() -> None:
-    asked = params(width=40, max_tokens=3, ends=(), length_penalty=1.0)
-    found = searched([1, 2, 3], asked)
+    search = params(width=40, max_tokens=3, ends=(), length_penalty=1.0)
+    found = searched([1, 2, 3], search)
     # Each of 40 beams may go on with any of 50 tokens: what was cut off has a worse beginning than 40 others.
-    best = every_answer([1, 2, 3], asked, 50)[:5]
+    best = every_answer([1, 2, 3], search, 50)[:5]
     assert [(hypothesis.tokens, hypothesis.score) for hypothesis in found[:5]] == [
         (tokens, pytest.approx(score)) for score, tokens in best
     ]
@@ -69,19 +69,19 @@ beam_params = st.builds(
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=6), beam_params)
-def test_answers_are_as_many_as_beams_ranked_and_different(prompt: list[int], asked: Search) -> None:
-    found = searched(prompt, asked)
-    assert len(found) == asked.beam.width == len({hypothesis.tokens for hypothesis in found})
+def test_answers_are_as_many_as_beams_ranked_and_different(prompt: list[int], search: Search) -> None:
+    found = searched(prompt, search)
+    assert len(found) == search.beam.width == len({hypothesis.tokens for hypothesis in found})
     scores = [hypothesis.score for hypothesis in found]
     assert scores == sorted(scores, reverse=True)
     for hypothesis in found:
         total = _logprob(prompt, hypothesis)
-        assert hypothesis.score == pytest.approx(total / len(hypothesis.tokens) ** asked.beam.length_penalty)
+        assert hypothesis.score == pytest.approx(total / len(hypothesis.tokens) ** search.beam.length_penalty)
         *beginning, last = hypothesis.tokens
-        assert not set(beginning).intersection(asked.params.stop_token_ids)
-        ended = last in asked.params.stop_token_ids
+        assert not set(beginning).intersection(search.params.stop_token_ids)
+        ended = last in search.params.stop_token_ids
         assert hypothesis.finish_reason is (FinishReason.STOP if ended else FinishReason.LENGTH)
-        assert ended or len(hypothesis.tokens) == asked.params.max_tokens
+        assert ended or len(hypothesis.tokens) == search.params.max_tokens
 
 
 def _logprob(prompt: list[int], hypothesis: Hypothesis) -> float:
@@ -96,8 +96,8 @@ def test_stopping_early_is_stopping_no_later() -> None:
     for start in range(20):
         steps = []
         for early in (True, False, "never"):
-            asked = params(width=3, max_tokens=40, ends=ENDS, early_stopping=early)
-            search = BeamSearch(asked.beam, asked.params, ())
+            spec = params(width=3, max_tokens=40, ends=ENDS, early_stopping=early)
+            search = BeamSearch(spec.beam, spec.params, ())
             count = 0
             while not search.done:
                 search.select_branches(
@@ -109,11 +109,11 @@ def test_stopping_early_is_stopping_no_later() -> None:
 
 
 def test_no_end_before_min_tokens() -> None:
-    asked = Search(
+    search = Search(
         SamplingParams(max_tokens=12, temperature=0.0, stop_token_ids=ENDS, min_tokens=6),
         BeamParams(3, early_stopping=True),
     )
-    assert min(len(hypothesis.tokens) for hypothesis in searched([5], asked)) > 6
+    assert min(len(hypothesis.tokens) for hypothesis in searched([5], search)) > 6
 
 
 def hypotheses(request: Request) -> list[Hypothesis]:
@@ -121,17 +121,17 @@ def hypotheses(request: Request) -> list[Hypothesis]:
     return request.branch_selector.finished
 
 
-def add(engine: CheckedEngine, prompt: list[int], asked: Search) -> Request:
-    return engine.add(prompt, asked.params.max_tokens, beam=asked.beam, stop_token_ids=asked.params.stop_token_ids)
+def add(engine: CheckedEngine, prompt: list[int], search: Search) -> Request:
+    return engine.add(prompt, search.params.max_tokens, beam=search.beam, stop_token_ids=search.params.stop_token_ids)
 
 
 @pytest.mark.parametrize("ends", [(), ENDS])
 def test_the_prompt_is_computed_once_and_each_beam_a_token_a_step(ends: tuple[int, ...]) -> None:
     engine = CheckedEngine(config())
-    asked = params(width=3, max_tokens=8, ends=ends)
-    request = add(engine, [1] * 10, asked)
+    search = params(width=3, max_tokens=8, ends=ends)
+    request = add(engine, [1] * 10, search)
     engine.run()
-    assert hypotheses(request) == searched([1] * 10, asked)
+    assert hypotheses(request) == searched([1] * 10, search)
     assert request.output == list(hypotheses(request)[0].tokens)
     first, *others = engine.batches
     assert [item.num_tokens for item in first.scheduled] == [10]
@@ -141,8 +141,8 @@ def test_the_prompt_is_computed_once_and_each_beam_a_token_a_step(ends: tuple[in
 
 def test_beams_share_full_blocks_and_copy_the_last_one() -> None:
     engine = CheckedEngine(config())
-    asked = params(width=3, max_tokens=8)
-    add(engine, [1] * 10, asked)
+    search = params(width=3, max_tokens=8)
+    add(engine, [1] * 10, search)
     engine.step()
     assert engine.scheduler.pool.num_used == 3
     batch = engine.scheduler.schedule(engine.now)
@@ -158,12 +158,12 @@ def test_beams_share_full_blocks_and_copy_the_last_one() -> None:
 
 def test_a_search_is_preempted_as_a_whole_and_goes_on_from_what_its_beams_share() -> None:
     engine = CheckedEngine(config(num_blocks=15))
-    asked = params(width=2, max_tokens=20)
-    search = add(engine, [1] * 8, asked)
+    spec = params(width=2, max_tokens=20)
+    search = add(engine, [1] * 8, spec)
     other = engine.add([2] * 8, 40)
     engine.run()
     assert engine.scheduler.counters.preemptions > 0
-    assert hypotheses(search) == searched([1] * 8, asked)
+    assert hypotheses(search) == searched([1] * 8, spec)
     assert other.output == unbatched([2] * 8, 40, 60)
     assert engine.scheduler.counters.generation_tokens == 40 + 2 * 20
     assert engine.scheduler.counters.requests_preempted <= 2
@@ -174,20 +174,20 @@ def test_a_search_is_preempted_as_a_whole_and_goes_on_from_what_its_beams_share(
 def test_preempted_every_few_steps(prefix_cache: bool, preemption: str) -> None:
     host = {} if preemption == "recompute" else {"preemption": preemption, "host_blocks": 40}
     engine = CheckedEngine(config(force_preempt_every=5, prefix_cache=prefix_cache, max_num_seqs=12, **host))
-    asked = [params(width=width, max_tokens=12, ends=ENDS[:2]) for width in (2, 3, 4)]
-    requests = [add(engine, [i] * (5 + i), each) for i, each in enumerate(asked)]
+    searches = [params(width=width, max_tokens=12, ends=ENDS[:2]) for width in (2, 3, 4)]
+    requests = [add(engine, [i] * (5 + i), each) for i, each in enumerate(searches)]
     engine.run()
     assert engine.scheduler.counters.preemptions >= 3
-    for i, (request, each) in enumerate(zip(requests, asked, strict=True)):
+    for i, (request, each) in enumerate(zip(requests, searches, strict=True)):
         assert hypotheses(request) == searched([i] * (5 + i), each)
 
 
 def test_a_budget_smaller_than_the_beams_makes_them_wait_for_each_other() -> None:
     engine = CheckedEngine(config(max_batched_tokens=2))
-    asked = params(width=3, max_tokens=6)
-    request = add(engine, [1, 2, 3], asked)
+    search = params(width=3, max_tokens=6)
+    request = add(engine, [1, 2, 3], search)
     engine.run()
-    assert hypotheses(request) == searched([1, 2, 3], asked)
+    assert hypotheses(request) == searched([1, 2, 3], search)
 
 
 def test_it_is_admitted_when_there_is_a_slot_for_each_beam() -> None:

@@ -2,7 +2,7 @@
 
 ``CheckedEngine`` checks at every step: the token budget (I1), the live cap (I2), that every block is accounted for
 (I3), that only full blocks are shared (I4), that nothing is admitted in a step that preempted, but for priority (I6),
-and that nobody past a deadline takes a prefill. I5, I11 and I14 to I19 are about one setting each and have tests of
+and that no request past a deadline gets a prefill. I5, I11 and I14 to I19 are about one setting each and have tests of
 their own, here and beside this file.
 """
 

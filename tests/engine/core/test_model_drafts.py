@@ -1,4 +1,4 @@
-"""A draft model is asked for what pays, reads each token it has not read, and changes nothing but when tokens come."""
+"""A draft model proposes what pays, reads each token it has not read, and changes nothing but when tokens come."""
 
 from collections.abc import Sequence
 from random import Random
@@ -76,7 +76,7 @@ class DraftingEngine(CheckedEngine):
 
 
 def drafting(rate: float) -> type[CheckedEngine]:
-    """An engine whose draft model is asked wherever there is room, and right with likelihood ``rate``."""
+    """An engine whose draft model proposes wherever there is room, and is right with likelihood ``rate``."""
 
     class Engine(DraftingEngine):
         def __init__(self, config: SchedulerConfig, live_cap: int | None = None) -> None:
@@ -268,7 +268,7 @@ class Knows(NgramLookup):
 
 
 class Refuses:
-    """A matcher that lets nobody propose anything."""
+    """A matcher under which no token may be proposed."""
 
     fault = None
     seconds = 0.0
@@ -297,7 +297,7 @@ def test_what_may_never_be_proposed_is_soon_not_asked_for() -> None:
 
 
 class SlowMasks(Refuses):
-    """A matcher that lets everything pass, and has masks for so many proposed tokens in a step."""
+    """A matcher that lets everything pass, and has masks for ``max_proposed`` tokens in a step."""
 
     def __init__(self, max_proposed: int) -> None:
         self.max_proposed = max_proposed

@@ -41,14 +41,14 @@ def test_tokens_reasons_and_blocks_are_those_of_a_plain_engine() -> None:
     for seed in range(NUM_TRACES // 4):
         config, traffic, caps = rush(seed)
         # The engine with overlap has a larger pool where there are windows, and both must be asked the same.
-        asked = [arrival for arrival in traffic if fits(config, arrival)]
-        traffic = [replace(arrival, abort_after=None, patience=None) for arrival in asked]
-        told = []
+        fitting = [arrival for arrival in traffic if fits(config, arrival)]
+        traffic = [replace(arrival, abort_after=None, patience=None) for arrival in fitting]
+        results = []
         for make in (CheckedEngine, OverlappedEngine, partial(OverlappedEngine, chaining=True)):
             engine = make(config)
-            told.append([(r.output, r.finish_reason, _found(r)) for _, r in play(engine, traffic, caps)])
+            results.append([(r.output, r.finish_reason, _found(r)) for _, r in play(engine, traffic, caps)])
             assert engine.scheduler.pool.num_available == engine.scheduler.config.num_blocks
-        assert told[0] == told[1] == told[2], f"seed {seed}"
+        assert results[0] == results[1] == results[2], f"seed {seed}"
 
 
 @either
@@ -66,7 +66,7 @@ def test_i18_nobody_is_ever_preempted(chaining: bool) -> None:
 @settings(max_examples=NUM_TRACES // 5, deadline=None)
 @given(seed=st.integers(0, 10_000), broken=st.sets(st.integers(2, 40), min_size=1, max_size=6))
 def test_a_failed_step_leaves_nothing_wrong_behind(chaining: bool, seed: int, broken: set[int]) -> None:
-    """Its requests end with an error, and nobody goes on from what it should have computed, saved or copied."""
+    """Its requests end with an error, and no request goes on from what it should have computed, saved or copied."""
     config, traffic, caps = rush(seed)
     engine = OverlappedEngine(config, chaining=chaining, broken_steps=broken)
     for arrival, request in play(engine, traffic, caps):

@@ -1,4 +1,4 @@
-"""A prompt that is to be told about is computed where it was not told yet, whatever the cache holds of it."""
+"""A prompt with log probabilities is computed where it has none yet, whatever the cache holds of it."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,17 +30,19 @@ def test_all_of_a_prompt_is_told_once(
         _config(preemption=preemption, host_blocks=host_blocks, force_preempt_every=force, max_batched_tokens=budget)
     )
     requests = []
-    for beginning, length, asks in cases:
-        requests.append(engine.add([beginning, *range(2, length + 1)], 6, prompt_logprobs=0 if asks else None))
+    for beginning, length, wants_logprobs in cases:
+        requests.append(
+            engine.add([beginning, *range(2, length + 1)], 6, prompt_logprobs=0 if wants_logprobs else None)
+        )
         engine.step()
     engine.run()
-    for request, (_, _, asks) in zip(requests, cases, strict=True):
-        assert [told.token for told in request.prompt_logprobs] == (request.prompt[1:] if asks else [])
+    for request, (_, _, wants_logprobs) in zip(requests, cases, strict=True):
+        assert [entry.token for entry in request.prompt_logprobs] == (request.prompt[1:] if wants_logprobs else [])
         assert request.output == unbatched(request.prompt, 6, 64)
 
 
 def test_who_is_told_all_uses_the_cache_again() -> None:
-    """Preempted after its prompt was told, a request finds its own blocks."""
+    """Preempted after its prompt's log probabilities came, a request finds its own blocks."""
     engine = CheckedEngine(_config(force_preempt_every=8, max_batched_tokens=16))
     request = engine.add(list(range(16)), 10, prompt_logprobs=0)
     engine.run()

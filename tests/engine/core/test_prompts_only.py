@@ -34,7 +34,7 @@ def whole(budget: int, seqs: int, **more: object) -> SchedulerConfig:
 
 
 def vectors(batch: Batch) -> StepResult:
-    """A vector of two numbers that only this prompt has, for whoever's end is computed."""
+    """A vector of two numbers that only this prompt has, for each request whose end is computed."""
     ended = [item.request for item in batch.scheduled if item.samples]
     return StepResult([None] * len(batch.scheduled), vectors={r: [len(r.prompt), r.prompt[0]] for r in ended})
 
@@ -57,8 +57,8 @@ def requests(lengths: list[int], generator: Random) -> list[Request]:
 )
 def test_each_prompt_is_computed_once_and_in_one_step(lengths, seqs, budget, live, order, prefill_first):
     scheduler = Scheduler(whole(budget, seqs, order=order, prefill_first=prefill_first), token_budget=live)
-    asked = requests(lengths, Random(1))
-    scheduler.add(*asked)
+    submitted = requests(lengths, Random(1))
+    scheduler.add(*submitted)
     now, computed = 0.0, []
     while scheduler.has_work:
         now += 1
@@ -73,10 +73,10 @@ def test_each_prompt_is_computed_once_and_in_one_step(lengths, seqs, budget, liv
         assert not scheduler.running
         scheduler.check_integrity()
         computed += [item.request for item in batch.scheduled]
-    assert sorted(r.request_id for r in computed) == sorted(r.request_id for r in asked)
+    assert sorted(r.request_id for r in computed) == sorted(r.request_id for r in submitted)
     if order == "fcfs":
-        assert computed == asked
-    assert all(list(r.vector) == [len(r.prompt), r.prompt[0]] for r in asked)
+        assert computed == submitted
+    assert all(list(r.vector) == [len(r.prompt), r.prompt[0]] for r in submitted)
     assert scheduler.counters.generation_tokens == 0
     assert scheduler.counters.computed_tokens == sum(lengths)
     assert scheduler.pool.num_used == 0
@@ -97,8 +97,8 @@ def test_a_decoder_computes_prompts_in_pieces_and_shares_their_beginnings(
     settings_ = config(max(budget, seqs), seqs, admission=admission, overlap=overlap, prefix_cache=cache)
     scheduler = Scheduler(settings_.replace(num_blocks=-(-MAX_LEN // BLOCK_SIZE) + 1))
     model = FakeModel(BLOCK_SIZE)
-    asked = requests(lengths, Random(2))
-    scheduler.add(*asked)
+    submitted = requests(lengths, Random(2))
+    scheduler.add(*submitted)
     now = 0.0
     while scheduler.has_work:
         now += 1
@@ -108,13 +108,13 @@ def test_a_decoder_computes_prompts_in_pieces_and_shares_their_beginnings(
         model.execute(batch)
         scheduler.update(batch, vectors(batch), now)
         scheduler.check_integrity()
-    assert all(r.finish_reason is FinishReason.STOP and r.vector for r in asked)
+    assert all(r.finish_reason is FinishReason.STOP and r.vector for r in submitted)
 
 
 def test_a_longer_prompt_than_the_live_budget_has_a_step_of_its_own():
     scheduler = Scheduler(whole(40, 8), token_budget=10)
-    asked = requests([4, 20, 4, 4, 3], Random(3))
-    scheduler.add(*asked)
+    submitted = requests([4, 20, 4, 4, 3], Random(3))
+    scheduler.add(*submitted)
     steps = []
     while scheduler.has_work:
         batch = scheduler.schedule(1.0)
@@ -165,15 +165,15 @@ def test_what_ended_meanwhile_gets_no_vector():
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"max_batched_tokens": MAX_LEN - 1}, "must be at least 24, the longest prompt"),
         ({"overlap": True}, "nothing to overlap"),
         ({"prefix_cache": True}, "or to reuse"),
     ],
 )
-def test_settings_that_contradict_whole_prompts(changes, said):
-    with pytest.raises(ValueError, match=said):
+def test_settings_that_contradict_whole_prompts(changes, message):
+    with pytest.raises(ValueError, match=message):
         whole(40, 4).replace(**changes)
 
 

@@ -113,9 +113,9 @@ def test_a_rejected_token_is_never_in_the_prefix_cache() -> None:
             Request(RequestSpec("other", [*tokens, 0], SamplingParams(max_tokens=1)))
         )
         assert len(found) * 4 <= right
-    known = [*first.prompt, *first.output]
-    again = engine.scheduler.kv.find_prefix(Request(RequestSpec("again", known, SamplingParams(max_tokens=1))))
-    assert len(again) == (len(known) - 1) // 4
+    first_tokens = [*first.prompt, *first.output]
+    again = engine.scheduler.kv.find_prefix(Request(RequestSpec("again", first_tokens, SamplingParams(max_tokens=1))))
+    assert len(again) == (len(first_tokens) - 1) // 4
 
 
 def test_nobody_is_preempted_for_a_proposal() -> None:
@@ -215,17 +215,17 @@ def test_lookup_is_a_search_for_the_last_place(tokens: list[int], cuts: list[int
     lookup, end = NgramLookup(), 0
     for cut in cuts:
         end = min(len(tokens), end + cut)
-        known = tokens[:end]
+        prefix = tokens[:end]
         places = (
-            [i for i in range(NGRAM_LENGTH, end) if known[i - NGRAM_LENGTH : i] == known[end - NGRAM_LENGTH :]]
+            [i for i in range(NGRAM_LENGTH, end) if prefix[i - NGRAM_LENGTH : i] == prefix[end - NGRAM_LENGTH :]]
             if end > NGRAM_LENGTH
             else []
         )
         expected: list[int] = []
         if places:
-            period = known[places[-1] :]
+            period = prefix[places[-1] :]
             expected = (period * most)[:most]
-        assert lookup.propose(Sequence(known), most) == expected
+        assert lookup.propose(Sequence(prefix), most) == expected
 
 
 def test_a_verified_token_is_a_decode_and_its_proposals_are_prefill() -> None:

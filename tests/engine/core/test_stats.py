@@ -1,4 +1,4 @@
-"""What a scheduler tells of itself: every number of the contract but the process's own, in seconds."""
+"""What a scheduler reports of itself: every number of the contract but the process's own, in seconds."""
 
 from paternoster_contract.stats import EngineStats
 from paternoster_engine.core.batch import StepResult
@@ -22,11 +22,11 @@ def test_one_request_on_its_way() -> None:
     for name in ("first", "second"):
         scheduler.add(Request(RequestSpec(name, list(range(20)), SamplingParams(max_tokens=4), arrival=0.0)))
     batch = scheduler.schedule(3000.0)
-    told = scheduler.stats(ticks_per_second=1000)
-    assert told.keys() == EngineStats.model_fields.keys() - PROCESS
-    assert (told["running"], told["waiting"], told["live_cap"], told["capacity"]) == (1, 1, 1, 2)
-    assert (told["kv_blocks"], told["kv_blocks_used"], told["kv_block_size"]) == (8, 2, 16)
-    assert (told["queue_seconds_total"], told["queue_count_total"]) == (3.0, 1)
+    stats = scheduler.stats(ticks_per_second=1000)
+    assert stats.keys() == EngineStats.model_fields.keys() - PROCESS
+    assert (stats["running"], stats["waiting"], stats["live_cap"], stats["capacity"]) == (1, 1, 1, 2)
+    assert (stats["kv_blocks"], stats["kv_blocks_used"], stats["kv_block_size"]) == (8, 2, 16)
+    assert (stats["queue_seconds_total"], stats["queue_count_total"]) == (3.0, 1)
     scheduler.update(batch, StepResult([0]), 4000.0)
     after = scheduler.stats()
     assert (after["generation_tokens_total"], after["computed_tokens_total"]) == (1, 20)

@@ -1,4 +1,4 @@
-"""The live token budget: it holds from the next step on, and starves nobody who runs."""
+"""The live token budget: it holds from the next step on, and starves no running request."""
 
 import pytest
 from hypothesis import given, settings

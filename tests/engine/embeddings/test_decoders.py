@@ -87,9 +87,9 @@ def prompts() -> list[list[int]]:
 @pytest.mark.parametrize("prefix_cache", [True, False])
 def test_vectors_are_those_of_transformers(folder: Path, theirs: Any, budget: int, prefix_cache: bool) -> None:
     """Also of prompts in pieces, and of those whose beginning is in the cache."""
-    asked = prompts()
+    prompt_lists = prompts()
     for prompt, found in zip(
-        asked, embed(folder, asked, max_batched_tokens=budget, prefix_cache=prefix_cache), strict=True
+        prompt_lists, embed(folder, prompt_lists, max_batched_tokens=budget, prefix_cache=prefix_cache), strict=True
     ):
         with torch.inference_mode():
             hidden = theirs.model(torch.tensor([prompt])).last_hidden_state[0, -1]
@@ -130,15 +130,15 @@ def test_a_model_that_embeds_generates_where_it_is_said(theirs: Any, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         ({"pooling": "mean"}, "pooling is 'mean': must be 'last' for a decoder"),
         ({"tensor_parallel_size": 2}, "must be 1 for a model that embeds"),
         ({"preemption": "swap"}, "must be 'recompute' for a model that embeds"),
     ],
 )
-def test_what_a_decoder_cannot(folder: Path, args: dict[str, Any], said: str) -> None:
-    with pytest.raises(ModelError, match=said):
+def test_what_a_decoder_cannot(folder: Path, args: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
         build_engine(EngineArgs(model=folder.as_uri(), **args))
 
 

@@ -33,11 +33,11 @@ def close(first: list[float], second: list[float]) -> bool:
 
 async def test_the_four_forms_of_input(serve):
     async with serve() as server:
-        ask = server.client
-        (one,) = await vectors(ask, input="hello")
-        many = await vectors(ask, input=["a longer text than the others, to be computed with them", "hello", "bye"])
-        (ids,) = await vectors(ask, input=[101, 7592, 102])
-        lists = await vectors(ask, input=[[101, 7592, 102], [101, 9061, 102]])
+        client = server.client
+        (one,) = await vectors(client, input="hello")
+        many = await vectors(client, input=["a longer text than the others, to be computed with them", "hello", "bye"])
+        (ids,) = await vectors(client, input=[101, 7592, 102])
+        lists = await vectors(client, input=[[101, 7592, 102], [101, 9061, 102]])
     assert len(one) == 384
     assert math.isclose(math.hypot(*one), 1.0, abs_tol=1e-5)
     assert all(close(one, other) for other in (many[1], ids, lists[0]))
@@ -47,9 +47,9 @@ async def test_the_four_forms_of_input(serve):
 
 async def test_base64_is_the_same_numbers(serve):
     async with serve() as server:
-        told = await vectors(server.client, input=["hello", "bye"])
+        plain_vectors = await vectors(server.client, input=["hello", "bye"])
         coded = await vectors(server.client, input=["hello", "bye"], encoding_format="base64")
-    assert [array("f", b64decode(text)).tolist() for text in coded] == told
+    assert [array("f", b64decode(text)).tolist() for text in coded] == plain_vectors
 
 
 async def test_openais_client(serve):
@@ -67,7 +67,7 @@ async def test_openais_client(serve):
 
 
 @pytest.mark.parametrize(
-    ("body", "field", "said"),
+    ("body", "field", "message"),
     [
         ({"input": []}, "input", f"a list of 1 to {MAX_TEXTS} of either, not 0"),
         ({"input": ["a"] * (MAX_TEXTS + 1)}, "input", f"1 to {MAX_TEXTS} of either, not {MAX_TEXTS + 1}"),
@@ -96,7 +96,7 @@ async def test_openais_client(serve):
     ],
     ids=lambda value: None if not isinstance(value, str) else value[:20],
 )
-async def test_what_is_refused(serve, body, field, said):
+async def test_what_is_refused(serve, body, field, message):
     async with serve() as server:
         content = None
         if body["input"] == "\ud800":
@@ -106,11 +106,11 @@ async def test_what_is_refused(serve, body, field, said):
         assert server.loop.engine.scheduler.counters.computed_tokens == 0
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, field)
-    assert said in error["message"]
+    assert message in error["message"]
 
 
 async def test_a_call_of_more_texts_than_may_wait_is_answered(serve):
-    """A part of it waits at a time, whoever says how many may."""
+    """A part of it waits at a time, whatever limit is set."""
     texts = [f"text {i}" for i in range(20)]
     async with serve(max_num_seqs=8, max_queued_requests=4) as server:
         answer = await server.client.post(URL, json={"input": texts})
@@ -200,10 +200,10 @@ async def test_texts_are_made_lower_case_where_the_model_says_so(serve, minilm):
 async def test_a_models_prompts_come_before_texts(serve):
     prompts = Pooling("mean", 384, prompts={"query": "query: ", "document": ""}, prompt="query: ")
     async with serve(pooling=prompts) as server:
-        ask = server.client
-        default, named = [await vectors(ask, input="cats", **more) for more in ({}, {"prompt_name": "query"})]
-        plain = await vectors(ask, input=["query: cats", "cats"], prompt_name="document")
-        ids = await ask.post(URL, json={"input": [5], "prompt_name": "query"})
+        client = server.client
+        default, named = [await vectors(client, input="cats", **more) for more in ({}, {"prompt_name": "query"})]
+        plain = await vectors(client, input=["query: cats", "cats"], prompt_name="document")
+        ids = await client.post(URL, json={"input": [5], "prompt_name": "query"})
     assert close(default[0], plain[0])
     assert close(named[0], plain[0])
     assert not close(default[0], plain[1])

@@ -26,36 +26,38 @@ def crossing(serve: Any, tmp_path: Path) -> AbstractAsyncContextManager[Any]:
     return made
 
 
-async def _asked(server: Any, path: str, **body: Any) -> tuple[list[float], int]:
+async def _post_scores(server: Any, path: str, **body: Any) -> tuple[list[float], int]:
     """Scores in the order of the documents, and the tokens of the usage."""
     answer = await server.client.post(path, json=body)
     assert answer.status_code == 200, answer.text
     assert "x-paternoster-ignored" not in answer.headers
-    told = answer.json()
-    if "data" in told:
-        return [item["score"] for item in told["data"]], told["usage"]["prompt_tokens"]
-    results = sorted(told["results"], key=lambda item: item["index"])
+    answer_body = answer.json()
+    if "data" in answer_body:
+        return [item["score"] for item in answer_body["data"]], answer_body["usage"]["prompt_tokens"]
+    results = sorted(answer_body["results"], key=lambda item: item["index"])
     assert [item["document"]["text"] for item in results] == body["documents"], "documents come back whole"
-    return [item["relevance_score"] for item in results], told["usage"]["prompt_tokens"]
+    return [item["relevance_score"] for item in results], answer_body["usage"]["prompt_tokens"]
 
 
 async def test_documents_beside_a_query_are_cut_to_what_it_leaves(crossing: Any) -> None:
     async with crossing as server:
         encode = server.state.served.tokenizer.text_encoding
         query = len(encode("cats")) - 2
-        scores, tokens = await _asked(server, "/v1/rerank", query="cats", documents=["cats eat fish", LONG])
+        scores, tokens = await _post_scores(server, "/v1/rerank", query="cats", documents=["cats eat fish", LONG])
         assert tokens == len(encode("cats", "cats eat fish")) + LENGTH
-        # Of so many tokens as are left beside the query and the three marks.
-        kept = LENGTH - 3 - query
-        same, few = await _asked(server, "/v1/rerank", query="cats", documents=[LONG], max_tokens_per_doc=kept)
+        # Of as many tokens as are left beside the query and the three marks.
+        max_tokens = LENGTH - 3 - query
+        same, few = await _post_scores(
+            server, "/v1/rerank", query="cats", documents=[LONG], max_tokens_per_doc=max_tokens
+        )
         assert (same, few) == (pytest.approx(scores[1:], abs=1e-6), LENGTH)
-        _, fewer = await _asked(server, "/v1/rerank", query="cats", documents=[LONG], max_tokens_per_doc=5)
+        _, fewer = await _post_scores(server, "/v1/rerank", query="cats", documents=[LONG], max_tokens_per_doc=5)
         assert fewer == 3 + query + 5
-        _, least = await _asked(
+        _, least = await _post_scores(
             server, "/v1/rerank", query=LONG, documents=[LONG], max_tokens_per_doc=5, max_tokens_per_query=7
         )
         assert least == 3 + 7 + 5
-        _, forced = await _asked(server, "/v1/rerank", query=LONG, documents=[LONG], truncate_prompt_tokens=20)
+        _, forced = await _post_scores(server, "/v1/rerank", query=LONG, documents=[LONG], truncate_prompt_tokens=20)
         assert forced == 20
         for body in ({"query": LONG, "documents": ["a"]}, {"query": "cats", "documents": [LONG], "truncate": False}):
             refused = await server.client.post("/v1/rerank", json=body)
@@ -70,23 +72,23 @@ async def test_a_query_keeps_all_its_tokens(crossing: Any) -> None:
         query = "cats " * 15
         length = len(encode(query)) - 2
         assert length > LENGTH / 2
-        cut, tokens = await _asked(server, "/v1/rerank", query=query, documents=[LONG])
+        cut, tokens = await _post_scores(server, "/v1/rerank", query=query, documents=[LONG])
         left = LENGTH - 3 - length
-        same, few = await _asked(server, "/v1/score", queries=query, documents=[LONG], max_tokens_per_doc=left)
+        same, few = await _post_scores(server, "/v1/score", queries=query, documents=[LONG], max_tokens_per_doc=left)
         assert (tokens, few, same) == (LENGTH, LENGTH, pytest.approx(cut, abs=1e-6))
 
 
 @pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank", "/v1/score"])
 async def test_documents_of_a_model_that_embeds_are_cut_by_themselves(serve: Any, path: str) -> None:
     names = ("queries", "documents") if "score" in path else ("query", "documents")
-    asked = {names[0]: QUERY, "truncate": True} if "score" in path else {names[0]: QUERY}
+    question = {names[0]: QUERY, "truncate": True} if "score" in path else {names[0]: QUERY}
     async with serve() as server:
         most, query = server.state.served.max_model_len, len(server.state.served.tokenizer.text_encoding(QUERY))
-        _, tokens = await _asked(server, path, **asked, documents=["cats eat fish", LONG])
+        _, tokens = await _post_scores(server, path, **question, documents=["cats eat fish", LONG])
         assert tokens == query + 5 + most
-        _, few = await _asked(server, path, **asked, documents=[LONG], max_tokens_per_doc=10)
+        _, few = await _post_scores(server, path, **question, documents=[LONG], max_tokens_per_doc=10)
         assert few == query + 2 + 10
-        _, whole = await _asked(server, path, **asked, documents=["cats eat fish"], max_tokens_per_doc=0)
+        _, whole = await _post_scores(server, path, **question, documents=["cats eat fish"], max_tokens_per_doc=0)
         assert whole == query + 5
 
 
@@ -94,5 +96,5 @@ async def test_a_score_refuses_what_is_too_long_by_default_as_vllm_does(serve: A
     async with serve() as server:
         refused = await server.client.post("/v1/score", json={"queries": QUERY, "documents": LONG})
         assert (refused.status_code, refused.json()["error"]["code"]) == (400, "context_length_exceeded")
-        _, tokens = await _asked(server, "/v1/score", queries=QUERY, documents=[LONG], truncation=True)
+        _, tokens = await _post_scores(server, "/v1/score", queries=QUERY, documents=[LONG], truncation=True)
         assert tokens > server.state.served.max_model_len

@@ -46,14 +46,14 @@ async def test_documents_come_best_first(serve, path):
 
 async def test_fewer_documents_and_none_of_their_texts(serve):
     async with serve() as server:
-        ask = {
+        request_body = {
             "query": QUERY,
             "documents": [{"text": text} for text in DOCUMENTS],
             "top_n": 2,
             "return_documents": False,
         }
-        body = (await server.client.post("/v1/rerank", json=ask)).json()
-        whole = (await server.client.post("/v1/rerank", json=ask | {"top_n": 0})).json()
+        body = (await server.client.post("/v1/rerank", json=request_body)).json()
+        whole = (await server.client.post("/v1/rerank", json=request_body | {"top_n": 0})).json()
     assert len(whole["results"]) == len(DOCUMENTS)
     assert [set(item) for item in body["results"]] == [{"index", "relevance_score"}] * 2
     assert body["results"][0]["index"] == 1
@@ -88,8 +88,8 @@ async def test_every_name_that_vllm_has_for_the_texts_of_a_score(serve, first, s
     async with serve() as server:
         answer = await server.client.post("/v1/score", json={first: QUERY, second: DOCUMENTS})
         assert "x-paternoster-ignored" not in answer.headers
-        told = [item["score"] for item in answer.json()["data"]]
-        assert told == await scores(server.client, QUERY, DOCUMENTS)
+        scores_of_texts = [item["score"] for item in answer.json()["data"]]
+        assert scores_of_texts == await scores(server.client, QUERY, DOCUMENTS)
 
 
 @pytest.mark.parametrize(
@@ -125,15 +125,15 @@ async def test_a_cross_encoder_scores_pairs_as_transformers_does(serve, tmp_path
     engine, tokenizer, model = build_engine(EngineArgs(model=tmp_path.as_uri(), threads=1, dtype="float32"))
     documents = ["the cats walked over the dog .", "a", "run , run ?"]
     async with serve(pooling=model.pooling, tokenizer=tokenizer, runner=engine.runner, max_model_len=48) as server:
-        told = await scores(server.client, "cats on dogs", documents)
+        expected_scores = await scores(server.client, "cats on dogs", documents)
         ranked = (await server.client.post("/rerank", json={"query": "cats on dogs", "documents": documents})).json()
         embedded = await server.client.post("/v1/embeddings", json={"input": "a"})
-    for document, score in zip(documents, told, strict=True):
+    for document, score in zip(documents, expected_scores, strict=True):
         pair = tokenizer.text_encoding("cats on dogs", document)
         assert pair.type_ids.count(1) == len(tokenizer.text_encoding(document)) - 1
         with torch.inference_mode():
             logits = theirs(torch.tensor([pair.ids]), token_type_ids=torch.tensor([pair.type_ids])).logits
         assert score == pytest.approx(float(torch.sigmoid(logits)), abs=1e-4)
-    assert [item["index"] for item in ranked["results"]] == sorted(range(3), key=lambda i: -told[i])
+    assert [item["index"] for item in ranked["results"]] == sorted(range(3), key=lambda i: -expected_scores[i])
     assert embedded.status_code == 400
     assert "scores pairs of texts; it does not embed" in embedded.json()["error"]["message"]

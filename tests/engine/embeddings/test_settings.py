@@ -37,8 +37,8 @@ def test_settings_come_before_files(folder: Path) -> None:
     tiny.write_modules(folder, "pooling_mode_mean_tokens", sentence_bert_config={"max_seq_length": 20})
     engine, _, model = build_engine(EngineArgs(model=folder.as_uri(), threads=1))
     assert (engine.scheduler.config.max_model_len, model.pooling.mode) == (20, "mean")
-    said = EngineArgs(model=folder.as_uri(), threads=1, pooling="cls", matryoshka=True, max_model_len=40)
-    engine, _, model = build_engine(said)
+    engine_args = EngineArgs(model=folder.as_uri(), threads=1, pooling="cls", matryoshka=True, max_model_len=40)
+    engine, _, model = build_engine(engine_args)
     assert (engine.scheduler.config.max_model_len, model.pooling.mode, model.pooling.shortens) == (40, "cls", True)
 
 
@@ -50,7 +50,7 @@ def test_a_step_holds_the_longest_text(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         ({"task": "generate"}, "this model embeds; it does not generate"),
         ({"quantization": "int8"}, "quantization is 'int8': must be 'auto' or 'none' for a model that embeds"),
@@ -58,13 +58,13 @@ def test_a_step_holds_the_longest_text(folder: Path) -> None:
         ({"max_model_len": 49}, "max_model_len is 49: must be at most 48"),
     ],
 )
-def test_settings_of_other_models(folder: Path, args: dict[str, Any], said: str) -> None:
-    with pytest.raises(ModelError, match=said):
+def test_settings_of_other_models(folder: Path, args: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
         build_engine(EngineArgs(model=folder.as_uri(), **args))
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key': must be 'absolute'"),
         ({"hidden_act": "swish"}, "hidden_act is 'swish': must be one of gelu"),
@@ -76,9 +76,9 @@ def test_settings_of_other_models(folder: Path, args: dict[str, Any], said: str)
         ({"vocab_size": 10}, r"must be \[10, 33\]"),
     ],
 )
-def test_configs_that_are_no_encoder_of_ours(folder: Path, fields: dict[str, Any], said: str) -> None:
+def test_configs_that_are_no_encoder_of_ours(folder: Path, fields: dict[str, Any], message: str) -> None:
     change(folder / "config.json", **fields)
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises(ModelError, match=message):
         build_engine(EngineArgs(model=folder.as_uri()))
 
 
@@ -106,15 +106,15 @@ def test_a_pooling_outside_of_the_models_folder(folder: Path, path: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "message"),
     [
         ({"prompts": {"query": 5}}, "prompts.query is 5: must be a text"),
         ({"prompts": {}, "default_prompt_name": "query"}, "default_prompt_name is 'query': must be one of no prompts"),
     ],
 )
-def test_prompts_that_are_none(folder: Path, files: dict[str, Any], said: str) -> None:
+def test_prompts_that_are_none(folder: Path, files: dict[str, Any], message: str) -> None:
     tiny.write_modules(folder, "pooling_mode_mean_tokens", config_sentence_transformers=files)
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises(ModelError, match=message):
         build_engine(EngineArgs(model=folder.as_uri()))
 
 

@@ -95,16 +95,16 @@ def test_tokens(
     """Greedy, up to position 100; of that, 60 more tokens are of the prompt where the schedule is about prompts."""
     engine = tiny.engine(build(checkpoint_of(name, "safetensors")), **SCHEDULES[schedule])
     if "chunks" in schedule:
-        told = greedy(name)
-        outputs = answer(engine, [prompts[0] + told[:60], prompts[1]], len(told) - 60)
-        assert outputs[0] == told[60:]
+        greedy_tokens = greedy(name)
+        outputs = answer(engine, [prompts[0] + greedy_tokens[:60], prompts[1]], len(greedy_tokens) - 60)
+        assert outputs[0] == greedy_tokens[60:]
         return
-    asked = prompts if schedule == "batched with 16" else prompts[:1]
-    outputs = answer(engine, asked)
+    chosen_prompts = prompts if schedule == "batched with 16" else prompts[:1]
+    outputs = answer(engine, chosen_prompts)
     assert outputs[0] == greedy(name)
     if schedule == "warm prefix cache":
         cached = engine.scheduler.counters.cached_prompt_tokens
-        assert answer(engine, asked, 20) == [output[:20] for output in outputs]
+        assert answer(engine, chosen_prompts, 20) == [output[:20] for output in outputs]
         assert engine.scheduler.counters.cached_prompt_tokens > cached
     if schedule == "preempted every third step":
         assert engine.scheduler.counters.preemptions > 0
@@ -117,7 +117,7 @@ def test_a_token_that_is_nan_corrupts_its_request_alone(name: str, checkpoint_of
     prompts = [torch.randint(1, tiny.VOCAB, (length,), generator=generator).tolist() for length in (5, 30, 12, 33)]
     poisoned = [[*prompts[1][:9], 0, *prompts[1][10:20]], [*prompts[2], 0]]
     model = build(checkpoint_of(name, "safetensors"))
-    table, told = model._embedding.weight.clone(), []
+    table, request_lists = model._embedding.weight.clone(), []
     params = SamplingParams(max_tokens=8, temperature=0.0, ignore_eos=True, logit_bias=((0, -100.0),))
     for broken in (False, True):
         rows = table.clone()
@@ -132,8 +132,8 @@ def test_a_token_that_is_nan_corrupts_its_request_alone(name: str, checkpoint_of
         while engine.scheduler.has_work:
             engine.step()
             engine.scheduler.check_integrity()
-        told.append(requests)
+        request_lists.append(requests)
     model._embedding.weight = table
-    expected, got = told
+    expected, got = request_lists
     assert [request.corrupted for request in got] == [True] * 2 + [False] * 4
     assert [request.output for request in got[2:]] == [request.output for request in expected[2:]]

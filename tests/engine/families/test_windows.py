@@ -26,7 +26,7 @@ def windowed(request: pytest.FixtureRequest, checkpoint_of: CheckpointOf) -> tup
     return request.param, Decoder(checkpoint.config, checkpoint.tensor, torch.float32, tiny.CPU)
 
 
-def ask(engine: Engine, prompts: list[list[int]], max_tokens: int = POSITIONS - PROMPT) -> list[Request]:
+def run_requests(engine: Engine, prompts: list[list[int]], max_tokens: int = POSITIONS - PROMPT) -> list[Request]:
     params = SamplingParams(max_tokens=max_tokens, temperature=0.0, ignore_eos=True)
     requests = [Request(RequestSpec(f"r{i}", list(prompt), params)) for i, prompt in enumerate(prompts)]
     for request in requests:
@@ -62,9 +62,9 @@ def test_tokens(
     if settings.get("blocks") == 0:
         settings["blocks"] = 2 * tiny.engine(model).scheduler.kv.groups.count_sequence_blocks(POSITIONS)
     engine = tiny.engine(model, **settings)
-    asked = ask(engine, prompts[:3])
+    requests = run_requests(engine, prompts[:3])
     run(engine)
-    assert asked[0].output == greedy(name)
+    assert requests[0].output == greedy(name)
     if "every third step" in schedule:
         assert engine.scheduler.counters.preemptions > 0
     if "swapped" in schedule:
@@ -77,13 +77,13 @@ def test_scales_of_int8_go_with_the_blocks(name: str, checkpoint_of: CheckpointO
     checkpoint = checkpoint_of(name, "safetensors")
     # Else torch's float32 sums differ in their last bit by the rows of a step, and int8 rounds that to a whole step.
     model = Decoder(checkpoint.config, checkpoint.tensor, torch.float32, tiny.CPU, invariant=True)
-    said = []
+    outputs = []
     for schedule in ("chunks of a window", "swapped every third step", "recomputed every third step"):
         engine = tiny.engine(model, kv_dtype=torch.int8, **SCHEDULES[schedule])
-        (asked,) = ask(engine, prompts[:1], 30)
+        (requests,) = run_requests(engine, prompts[:1], 30)
         run(engine)
-        said.append(asked.output)
-    assert said == said[:1] * 3
+        outputs.append(requests.output)
+    assert outputs == outputs[:1] * 3
 
 
 def test_the_prefix_cache_gives_what_windows_need(
@@ -92,9 +92,9 @@ def test_the_prefix_cache_gives_what_windows_need(
     """Of a prompt and its answer, whose early blocks were let go, and of the same while it runs."""
     name, model = windowed
     engine = tiny.engine(model, prefix_cache=True)
-    (first,) = ask(engine, prompts[:1])
+    (first,) = run_requests(engine, prompts[:1])
     run(engine)
-    (again,) = ask(engine, [prompts[0] + first.output[:60]], POSITIONS - PROMPT - 60)
+    (again,) = run_requests(engine, [prompts[0] + first.output[:60]], POSITIONS - PROMPT - 60)
     run(engine)
     assert first.output == greedy(name)
     assert again.output == first.output[60:]
@@ -109,7 +109,7 @@ def test_forks(
     """n = 4: three more go on from the first one's prompt, also when that one is windows ahead."""
     name, model = windowed
     engine = tiny.engine(model)
-    (first,) = ask(engine, prompts[:1])
+    (first,) = run_requests(engine, prompts[:1])
     for _ in range(delay):
         engine.step()
     params = first.params
@@ -126,7 +126,7 @@ def test_a_long_sequence_holds_no_more_than_windows_and_a_chunk(
     _, model = windowed
     chunk = 16
     engine = tiny.engine(model, max_batched_tokens=chunk)
-    (request,) = ask(engine, [(prompts[0] * 7)[:150]], 40)
+    (request,) = run_requests(engine, [(prompts[0] * 7)[:150]], 40)
     windows = model.config.kv_windows
     while engine.scheduler.has_work:
         engine.step()
@@ -140,13 +140,13 @@ def test_a_long_sequence_holds_no_more_than_windows_and_a_chunk(
 
 
 def test_more_long_sequences_fit_in_the_same_memory(windowed: tuple[str, Decoder], prompts: list[list[int]]) -> None:
-    """Against a scheduler that is not told of the windows: at least half as many more run at once."""
+    """Against a scheduler without the windows: at least half as many more run at once."""
     _, model = windowed
     prompt = (prompts[0] * 5)[:140]
     ran = []
     for windows in (model.config.kv_windows, (None,) * len(model.config.kv_windows)):
         engine = tiny.engine(model, blocks=40 * len(windows), windows=windows, max_batched_tokens=16)
-        ask(engine, [[i, *prompt] for i in range(6)], 20)
+        run_requests(engine, [[i, *prompt] for i in range(6)], 20)
         most = 0
         while engine.scheduler.has_work:
             engine.step()

@@ -57,11 +57,11 @@ def runner_of(
 ) -> tuple[Run, int]:
     """A function that runs requests under a scheduler's configuration, and the size of the vocabulary."""
     checkpoint = open_checkpoint(resolve(model))
-    kept = kv_dtype or dtype
-    block = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, kept, 10**9).block_bytes
+    cache_dtype = kv_dtype or dtype
+    block = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, cache_dtype, 10**9).block_bytes
     args = EngineArgs(model=model, device="cpu", batch_invariant=invariant, kv_cache_memory=BLOCKS * block)
-    shape = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, kept, args.kv_cache_memory)
-    runner = build_runner(args, load(args, checkpoint, dtype, CPU), shape, kept, CPU, config())
+    shape = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, cache_dtype, args.kv_cache_memory)
+    runner = build_runner(args, load(args, checkpoint, dtype, CPU), shape, cache_dtype, CPU, config())
     assert isinstance(runner, ModelRunner)
     sampler = runner._sampler
 

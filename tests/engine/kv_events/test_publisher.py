@@ -132,9 +132,9 @@ def test_batches_beyond_the_queue_are_a_gap_in_the_numbers(tmp_path: Path) -> No
         while len(replay(publisher, 0)) < 2:
             pass
         publisher.publish([CacheCleared()])
-        while len(kept := replay(publisher, 0)) < 3:
+        while len(frames := replay(publisher, 0)) < 3:
             pass
-    assert [int.from_bytes(sequence, "big") for _, _, sequence, _ in kept] == [0, 1, 4]
+    assert [int.from_bytes(sequence, "big") for _, _, sequence, _ in frames] == [0, 1, 4]
 
 
 def test_endpoint_in_use_is_named(tmp_path: Path) -> None:

@@ -114,10 +114,10 @@ def test_more_layers_than_any_model_has() -> None:
         "vocab_size": 8,
         "block_count": 2**16,
     }
-    said = {f"llama.{name}": size for name, size in sizes.items()} | {"llama.attention.head_count": 1}
+    gguf_fields = {f"llama.{name}": size for name, size in sizes.items()} | {"llama.attention.head_count": 1}
     names = frozenset(map(str, range(2**16)))
     with pytest.raises(UnsupportedModelError, match=r"block_count is 65536: must be a whole number from 1 to 4096"):
-        config_from_gguf({"general.architecture": "llama", **said}, names, "deep")
+        config_from_gguf({"general.architecture": "llama", **gguf_fields}, names, "deep")
 
 
 def test_file_that_is_no_gguf(tmp_path: Path) -> None:

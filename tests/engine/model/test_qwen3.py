@@ -129,11 +129,11 @@ def test_tokens_are_those_of_transformers(checkpoint: Checkpoint, theirs: Any) -
         engine.step()
     for request in requests:
         ids = torch.tensor([request.prompt])
-        told = theirs.generate(
+        generated = theirs.generate(
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=20, do_sample=False, eos_token_id=None,
             pad_token_id=0,
         )  # fmt: skip
-        assert request.output == told[0, len(request.prompt) :].tolist()
+        assert request.output == generated[0, len(request.prompt) :].tolist()
     assert len({token for request in requests for token in request.output}) > 10
 
 

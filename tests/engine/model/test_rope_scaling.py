@@ -182,7 +182,7 @@ def test_a_gguf_file_names_its_kind(fields: dict[str, Any], scaling: RopeScaling
 
 
 @pytest.mark.parametrize(
-    ("divisors", "fields", "said"),
+    ("divisors", "fields", "message"),
     [
         ([1.0] * 31, {}, "the size of rope_freqs.weight is 31: must be 32, half a head"),
         ([1.0] * 31 + [0.0], {}, "rope_freqs.weight is .*: must be finite numbers above 0"),
@@ -194,15 +194,15 @@ def test_a_gguf_file_names_its_kind(fields: dict[str, Any], scaling: RopeScaling
     ],
 )
 def test_a_gguf_file_that_contradicts_itself_is_refused(
-    divisors: list[float] | None, fields: dict[str, Any], said: str, tmp_path: Path
+    divisors: list[float] | None, fields: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     write_gguf(tmp_path / "model.gguf", divisors, **fields)
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises(ModelError, match=message):
         read_gguf(tmp_path / "model.gguf")
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"rope_type": "longrope"}, "no field 'short_factor'"),
         ({"factor": None}, "no field 'factor'"),
@@ -213,8 +213,8 @@ def test_a_gguf_file_that_contradicts_itself_is_refused(
         ({"rope_type": "yarn", "truncate": 3}, "truncate is 3: must be true or false"),
     ],
 )
-def test_a_config_that_cannot_be_is_refused(change: dict[str, Any], said: str) -> None:
-    with pytest.raises(UnsupportedModelError, match=said):
+def test_a_config_that_cannot_be_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=message):
         config_from_hf({**LLAMA, "rope_scaling": {**KINDS["llama3"], **change}}, "tiny")
 
 

@@ -1,4 +1,4 @@
-"""Model addresses: what they resolve to, and what a wrong one is told."""
+"""Model addresses: what they resolve to, and the error of a wrong one."""
 
 import sys
 from pathlib import Path

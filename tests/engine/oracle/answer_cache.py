@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Kept:
+class AnswerCache:
     """Answers about one model file."""
 
     def __init__(self, model: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.engine.oracle.kept import Kept
+from tests.engine.oracle.answer_cache import AnswerCache
 
 from paternoster_engine.bench.requests.prompts import default_text
 from paternoster_engine.core.config import SchedulerConfig
@@ -82,7 +82,7 @@ class OracleEngine:
     ) -> Outputs:
         """As :meth:`run`, every other request greedy; ``sampled``: 0 or 1, the first that is not.
 
-        ``chosen``: indices of the prompts that are asked; all of them where it is left out.
+        ``chosen``: indices of the prompts that run; all of them where it is left out.
         """
         requests = _mixed(prompts, sampled, chosen)
         self.play(scheduler, requests)
@@ -163,13 +163,13 @@ def edges() -> Sequence[int]:
 
 
 @pytest.fixture(scope="session")
-def kept(source: ModelSource) -> Kept:
-    return Kept(source.path)
+def answer_cache(source: ModelSource) -> AnswerCache:
+    return AnswerCache(source.path)
 
 
 @pytest.fixture(scope="session")
-def theirs(source: ModelSource, kept: Kept) -> Callable[..., Any]:
-    """The first so many layers of the same file in transformers, by its own reader, in float32; loaded when called.
+def theirs(source: ModelSource, answer_cache: AnswerCache) -> Callable[..., Any]:
+    """The first layers of the same file in transformers, by its own reader, in float32; loaded when called.
 
     Its second argument: of how many tokens the vocabulary is, all where it is left out.
     """
@@ -186,7 +186,7 @@ def theirs(source: ModelSource, kept: Kept) -> Callable[..., Any]:
 
     @cache
     def load(layers: int, tokens: int | None = None) -> Any:
-        model = torch.load(kept.file(read), weights_only=False, mmap=True)
+        model = torch.load(answer_cache.file(read), weights_only=False, mmap=True)
         model.model.layers = model.model.layers[:layers]
         model.config.num_hidden_layers = layers
         if tokens is not None:
@@ -198,7 +198,7 @@ def theirs(source: ModelSource, kept: Kept) -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def greedy_with(
-    theirs: Callable[..., Any], kept: Kept, prompts: list[list[int]]
+    theirs: Callable[..., Any], answer_cache: AnswerCache, prompts: list[list[int]]
 ) -> Callable[..., Callable[[int], list[int]]]:
     """By what ``theirs`` is called with: what transformers generates after the prompt of an index, when asked for."""
 
@@ -213,14 +213,14 @@ def greedy_with(
         return outputs
 
     def of(*size: int) -> Callable[[int], list[int]]:
-        known: dict[int, list[int]] = {}
+        outputs_by_prompt: dict[int, list[int]] = {}
 
         def after(index: int) -> list[int]:
-            if index not in known:
+            if index not in outputs_by_prompt:
                 first, last = next((a, b) for a, b in GENERATED_TOGETHER if a <= index < b)
-                outputs = kept.answer(greedy, size, prompts[first:last], MAX_TOKENS)
-                known.update(zip(range(first, last), outputs, strict=True))
-            return known[index]
+                outputs = answer_cache.answer(greedy, size, prompts[first:last], MAX_TOKENS)
+                outputs_by_prompt.update(zip(range(first, last), outputs, strict=True))
+            return outputs_by_prompt[index]
 
         return after
 
@@ -243,14 +243,14 @@ def transformers_greedy(greedy_of: Callable[[int], list[int]], prompts: list[lis
 @pytest.fixture(scope="session")
 def scores(theirs: Callable[..., Any], few_layers: int, few_tokens: int) -> Callable[[list[int]], torch.Tensor]:
     """Log-softmax ``[tokens, vocab]`` of transformers after each token of a sequence, each sequence computed once."""
-    known: dict[tuple[int, ...], torch.Tensor] = {}
+    scores_by_tokens: dict[tuple[int, ...], torch.Tensor] = {}
 
     def of(tokens: list[int]) -> torch.Tensor:
         key = tuple(tokens)
-        if key not in known:
+        if key not in scores_by_tokens:
             with torch.inference_mode():
-                known[key] = theirs(few_layers, few_tokens)(torch.tensor([tokens])).logits[0].log_softmax(-1)
-        return known[key]
+                scores_by_tokens[key] = theirs(few_layers, few_tokens)(torch.tensor([tokens])).logits[0].log_softmax(-1)
+        return scores_by_tokens[key]
 
     return of
 

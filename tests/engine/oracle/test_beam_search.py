@@ -5,7 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 import torch
-from tests.engine.oracle.kept import Kept
+from tests.engine.oracle.answer_cache import AnswerCache
 
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.request_spec import RequestSpec
@@ -58,22 +58,24 @@ def transformers_beams(
     theirs: Callable[..., Any],
     few_layers: int,
     few_tokens: int,
-    kept: Kept,
+    answer_cache: AnswerCache,
     tokenizer: Tokenizer,
     beginnings: dict[int, list[list[int]]],
 ) -> Callable[[Search], Found]:
     """What transformers finds, each search made once; prompts of one length go together."""
-    known: dict[Search, Found] = {}
+    beams_by_search: dict[Search, Found] = {}
 
     def of(search: Search) -> Found:
-        if search not in known:
+        if search not in beams_by_search:
             every_end = [*tokenizer.eos_token_ids, *end_tokens(search, tokenizer)]
-            known[search] = read(
+            beams_by_search[search] = read(
                 search,
                 every_end,
-                *kept.answer(beams, [few_layers, few_tokens], search, beginnings[search.length], every_end, MAX_TOKENS),
+                *answer_cache.answer(
+                    beams, [few_layers, few_tokens], search, beginnings[search.length], every_end, MAX_TOKENS
+                ),
             )
-        return known[search]
+        return beams_by_search[search]
 
     def beams(
         size: list[int], search: Search, prompts: list[list[int]], every_end: list[int], max_tokens: int
@@ -136,9 +138,9 @@ def check(request: Request, search: Search, expected: list[Hypothesis]) -> None:
     assert [hypothesis.finish_reason for hypothesis in found] == [hypothesis.finish_reason for hypothesis in expected]
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.score == pytest.approx(theirs.score, abs=TOLERANCE, rel=TOLERANCE)
-        # What is told of its tokens is what it is ranked by.
-        assert [told.token for told in ours.logprobs] == list(ours.tokens)
-        total = sum(told.logprob for told in ours.logprobs)
+        # The log probabilities of its tokens are what it is ranked by.
+        assert [entry.token for entry in ours.logprobs] == list(ours.tokens)
+        total = sum(entry.logprob for entry in ours.logprobs)
         assert total / len(ours.tokens) ** search.length_penalty == pytest.approx(ours.score)
     assert request.output == list(found[0].tokens)
     assert request.finish_reason is found[0].finish_reason
@@ -148,9 +150,9 @@ def check(request: Request, search: Search, expected: list[Hypothesis]) -> None:
 def test_answers_and_scores(
     engine: Any, requests: Any, transformers_beams: Callable[[Search], Found], search: Search
 ) -> None:
-    asked = requests(search)
-    engine.play(engine.scheduler(), asked)
-    for request, expected in zip(asked, transformers_beams(search), strict=True):
+    submitted = requests(search)
+    engine.play(engine.scheduler(), submitted)
+    for request, expected in zip(submitted, transformers_beams(search), strict=True):
         check(request, search, expected)
 
 
@@ -188,7 +190,7 @@ def test_beside_others_and_preempted(
     mixed = [request for three in zip(*searches.values(), others, strict=True) for request in three]
     engine.play(scheduler, mixed)
     assert (scheduler.counters.preemptions > 0) == preempts
-    for search, asked in searches.items():
-        for request, expected in zip(asked, transformers_beams(search)[:count], strict=True):
+    for search, submitted in searches.items():
+        for request, expected in zip(submitted, transformers_beams(search)[:count], strict=True):
             check(request, search, expected)
     assert [request.output for request in others] == [greedy_of(request.seed) for request in others]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.engine.oracle.kept import Kept
+from tests.engine.oracle.answer_cache import AnswerCache
 from tests.engine.server.following import seen_tokens
 
 from paternoster_engine.core.request import FinishReason, Request
@@ -110,7 +110,11 @@ def beginnings(prompts: list[list[int]]) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def reference(
-    theirs: Callable[..., Any], few_layers: int, kept: Kept, source: ModelSource, beginnings: list[list[int]]
+    theirs: Callable[..., Any],
+    few_layers: int,
+    answer_cache: AnswerCache,
+    source: ModelSource,
+    beginnings: list[list[int]],
 ) -> list[list[int]]:
     def constrained(layers: int, texts: list[str], prompts: list[list[int]], max_tokens: int) -> list[list[int]]:
         # Neither our vocabulary nor our matcher has a part in it.
@@ -125,8 +129,8 @@ def reference(
         step, past = torch.tensor(prompts), None
         with torch.inference_mode():
             for _ in range(max_tokens):
-                said = model(step, past_key_values=past, use_cache=True)
-                past, logits = said.past_key_values, said.logits[:, -1]
+                result = model(step, past_key_values=past, use_cache=True)
+                past, logits = result.past_key_values, result.logits[:, -1]
                 chosen = []
                 for i, matcher in enumerate(matchers):
                     if outputs[i][-1:] == [tokenizer.eos_token_id]:
@@ -142,7 +146,7 @@ def reference(
         return outputs
 
     texts = [to_grammar(source, frozenset()) for source in SOURCES]
-    answers: list[list[int]] = kept.answer(constrained, few_layers, texts, beginnings, MAX_TOKENS)
+    answers: list[list[int]] = answer_cache.answer(constrained, few_layers, texts, beginnings, MAX_TOKENS)
     return answers
 
 
@@ -191,7 +195,7 @@ def test_greedy_is_the_masked_reference(
 ) -> None:
     """All grammars under the first three, and of each kind of grammar some under every other schedule.
 
-    A scheduler knows of a grammar that there is one: what a third of them shows of a schedule, all would.
+    A scheduler sees of a grammar that there is one: what a third of them shows of a schedule, all would.
     """
     scheduler = engine_with_all_tokens.scheduler(**settings)
     for _ in range(2 if settings.get("prefix_cache") else 1):

@@ -19,13 +19,15 @@ def few(prompts: list[list[int]]) -> list[list[int]]:
     return [prompts[i] for i in CHOSEN]
 
 
-def _check(told: TokenLogprobs, token: int, theirs: torch.Tensor, num_top: int) -> None:
-    assert told.token == token
-    assert told.logprob == pytest.approx(theirs[token].item(), abs=TOLERANCE)
+def _check(entry: TokenLogprobs, token: int, theirs: torch.Tensor, num_top: int) -> None:
+    assert entry.token == token
+    assert entry.logprob == pytest.approx(theirs[token].item(), abs=TOLERANCE)
     # Its place among the others, but for those that are as likely to within the tolerance.
-    assert (theirs > told.logprob + TOLERANCE).sum() < told.rank <= (theirs > told.logprob - TOLERANCE).sum() + 1
-    assert [logprob for _, logprob in told.top] == pytest.approx(theirs.topk(num_top).values.tolist(), abs=TOLERANCE)
-    assert [logprob for _, logprob in told.top] == pytest.approx([theirs[i].item() for i, _ in told.top], abs=TOLERANCE)
+    assert (theirs > entry.logprob + TOLERANCE).sum() < entry.rank <= (theirs > entry.logprob - TOLERANCE).sum() + 1
+    assert [logprob for _, logprob in entry.top] == pytest.approx(theirs.topk(num_top).values.tolist(), abs=TOLERANCE)
+    assert [logprob for _, logprob in entry.top] == pytest.approx(
+        [theirs[i].item() for i, _ in entry.top], abs=TOLERANCE
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,14 +42,14 @@ def _check(told: TokenLogprobs, token: int, theirs: torch.Tensor, num_top: int) 
 def test_every_token_of_prompt_and_output(
     engine: Any, few: list[list[int]], scores: Any, settings: dict[str, Any], sampling: dict[str, float]
 ) -> None:
-    """Settings of the sampler do not show: told is what the model says before them."""
+    """Settings of the sampler do not show: log probabilities are the model's before them."""
     scheduler = engine.scheduler(**settings)
     for request in engine.requests(scheduler, few, logprobs=5, prompt_logprobs=2, **sampling):
         after = scores([*request.prompt, *request.output])
-        told = [*request.prompt_logprobs, *request.logprobs]
+        entries = [*request.prompt_logprobs, *request.logprobs]
         assert len(request.prompt_logprobs) == request.num_prompt - 1
         assert len(request.logprobs) == len(request.output)
-        for index, (token, logprobs) in enumerate(zip([*request.prompt[1:], *request.output], told, strict=True)):
+        for index, (token, logprobs) in enumerate(zip([*request.prompt[1:], *request.output], entries, strict=True)):
             _check(logprobs, token, after[index], 2 if index < request.num_prompt - 1 else 5)
 
 

@@ -1,7 +1,7 @@
 """The engine's float32 output is transformers' output, token for token, however the requests are scheduled.
 
 Greedy output is compared with transformers; seeded output with the engine's own, alone and in any company. Both run
-side by side, every other request; which half is greedy changes from test to test. All prompts are asked once together;
+side by side, every other request; which half is greedy changes from test to test. All prompts run once together;
 other schedules get those around block edges and the longest, which is longer than a step and than a chunk of attention.
 
 The model is the first layers and tokens of the default one, in which a schedule's faults show as in all; one test has
@@ -32,8 +32,8 @@ def test_all_layers(
     """Prompts of 47 to 65 tokens, in chunks and beside others that decode."""
     chosen, greedy = range(8, 12), greedy_with(checkpoint.config.num_layers)
     scheduler = whole_engine.scheduler(max_batched_tokens=90)
-    told = whole_engine.run(scheduler, [prompts[i] for i in chosen], temperature=0.0)
-    assert told == [greedy(i) for i in chosen]
+    outputs = whole_engine.run(scheduler, [prompts[i] for i in chosen], temperature=0.0)
+    assert outputs == [greedy(i) for i in chosen]
 
 
 def test_alone(engine, prompts: Outputs, edges: Sequence[int], expected: Expected) -> None:

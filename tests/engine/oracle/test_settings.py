@@ -69,10 +69,10 @@ def test_any_settings(
         expected = greedy_of(request.seed)[:MAX_TOKENS]
         assert request.output == expected
         after = scores([*request.prompt, *expected])[request.num_prompt - 1 : -1]
-        for told, token, theirs in zip(request.logprobs, expected, after, strict=True):
-            assert told.token == token
-            assert told.logprob == pytest.approx(theirs[token].item(), abs=TOLERANCE)
-            assert [logprob for _, logprob in told.top] == pytest.approx(theirs.topk(2).values.tolist(), abs=TOLERANCE)
+        for entry, token, theirs in zip(request.logprobs, expected, after, strict=True):
+            assert entry.token == token
+            assert entry.logprob == pytest.approx(theirs[token].item(), abs=TOLERANCE)
+            assert [logprob for _, logprob in entry.top] == pytest.approx(theirs.topk(2).values.tolist(), abs=TOLERANCE)
 
 
 def _choices(index: int, prompt: list[int], n: int) -> list[Request]:

@@ -1,4 +1,4 @@
-"""With tokens proposed from what was said before, output is what it is without, greedy or drawn, however scheduled."""
+"""With tokens proposed from the text before, output is what it is without, greedy or drawn, however scheduled."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,10 +36,10 @@ def requests(prompts: list[list[int]]) -> list[Request]:
 @pytest.fixture(scope="module")
 def plain(engine: Any, prompts: list[list[int]]) -> list[Request]:
     """One at a time, each token sampled for itself."""
-    asked = requests(prompts)
-    for request in asked:
+    submitted = requests(prompts)
+    for request in submitted:
         engine.play(engine.scheduler(speculative="off"), [request])
-    return asked
+    return submitted
 
 
 @pytest.mark.parametrize(
@@ -61,21 +61,21 @@ def test_output_is_that_of_single_tokens(
 ) -> None:
     scheduler = engine.scheduler(speculative="ngram", **settings)
     for _ in range(2 if settings.get("prefix_cache") else 1):
-        asked = requests(prompts)
-        engine.play(scheduler, asked)
-        assert [request.output for request in asked] == [request.output for request in plain]
+        submitted = requests(prompts)
+        engine.play(scheduler, submitted)
+        assert [request.output for request in submitted] == [request.output for request in plain]
     assert scheduler.counters.accepted_tokens["lookup"] > 0
-    for ours, theirs in zip(asked, plain, strict=True):
+    for ours, theirs in zip(submitted, plain, strict=True):
         assert [(t.token, t.rank) for t in ours.logprobs] == [(t.token, t.rank) for t in theirs.logprobs]
         assert [t.logprob for t in ours.logprobs] == pytest.approx([t.logprob for t in theirs.logprobs], abs=1e-3)
 
 
 def test_alone_it_takes_fewer_steps(engine: Any, prompts: list[list[int]], plain: list[Request]) -> None:
-    taken = 0
+    num_steps = 0
     for request, expected in zip(requests(prompts), plain, strict=True):
         scheduler = engine.scheduler(speculative="ngram")
         request.spec = replace(request.spec, params=replace(request.params))
         engine.play(scheduler, [request])
         assert request.output == expected.output
-        taken += int(scheduler.counters.steps.total[0])
-    assert taken < 0.9 * len(plain) * MAX_TOKENS
+        num_steps += int(scheduler.counters.steps.total[0])
+    assert num_steps < 0.9 * len(plain) * MAX_TOKENS

@@ -94,7 +94,7 @@ def test_norms_are_on_every_rank(size: int, name: str) -> None:
 
 
 class Watched:
-    """A tensor that knows which of its numbers were read."""
+    """A tensor that records which of its numbers were read."""
 
     def __init__(self, *shape: int) -> None:
         self.shape, self.read = shape, torch.zeros(shape, dtype=torch.bool)

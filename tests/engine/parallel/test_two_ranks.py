@@ -58,7 +58,7 @@ def test_a_token_that_is_nan_on_either_rank_corrupts_its_request_alone(tmp_path:
     poisoned = (3, VOCAB - 1)
     clean = [prompt for prompt in PROMPTS if not {*prompt} & {*poisoned}]
     prompts = [*clean, [5, 6, poisoned[0], 7], [5, 6, poisoned[1], 7]]
-    told = []
+    results = []
     for ranks, broken in ((1, ()), (2, poisoned)):
         engine = build(save_tiny(tmp_path, poisoned=broken), ranks)
         params = SamplingParams(
@@ -68,10 +68,10 @@ def test_a_token_that_is_nan_on_either_rank_corrupts_its_request_alone(tmp_path:
         engine.scheduler.add(*requests)
         while engine.scheduler.has_work:
             engine.step()
-        told.append(requests)
+        results.append(requests)
         if ranks == 2:
             inner(engine).close()
-    expected, got = told
+    expected, got = results
     assert clean
     assert [request.output for request in got[: len(clean)]] == [request.output for request in expected[: len(clean)]]
     assert [request.corrupted for request in got] == [False] * len(clean) + [True, True]

@@ -80,7 +80,7 @@ class Kind:
     @cached_property
     def expected(self) -> list[list[int]]:
         """Outputs of the clean model for ``PROMPTS``."""
-        return play(self.engine(broken=False), asked(PROMPTS))
+        return play(self.engine(broken=False), make_requests(PROMPTS))
 
     def engine(self, *, broken: bool = True, draft: bool = False, **settings: Any) -> Engine:
         model = self.broken if broken else self.clean
@@ -111,7 +111,7 @@ PREFIX = [1000 + 7 * i for i in range(BLOCK_SIZE)]
 PROMPTS = [[*PREFIX, *range(300 + 20 * i, 300 + 23 * i + 4)] for i in range(4)] + [[*range(60, 131)], [8, 9]]
 
 
-def asked(prompts: Sequence[Sequence[int]], name: str = "r", **params: Any) -> list[Request]:
+def make_requests(prompts: Sequence[Sequence[int]], name: str = "r", **params: Any) -> list[Request]:
     settings = [{"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.9}, {"temperature": 0.0, "logprobs": 2}]
     return [
         Request(
@@ -165,22 +165,22 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 def test_neighbours_say_what_they_say_without(kind: Kind, schedule: str) -> None:
     """Beside the poisoned ones, in the blocks that these have left, and with what is cached then."""
     engine = kind.engine(**SCHEDULES[schedule])
-    clean, bad = asked(PROMPTS), asked(poisoned_prompts(), "bad")
+    clean, bad = make_requests(PROMPTS), make_requests(poisoned_prompts(), "bad")
     play(engine, [request for pair in zip(bad, clean, strict=True) for request in pair])
     assert [request.output for request in clean] == kind.expected
     assert all(map(is_corrupted, bad))
     assert not any(map(is_corrupted, clean))
     assert [request.output for request in bad] == [[]] * len(bad)
     for round_ in range(3):
-        assert play(engine, asked(PROMPTS, f"again{round_}")) == kind.expected
+        assert play(engine, make_requests(PROMPTS, f"again{round_}")) == kind.expected
     assert engine.scheduler.counters.corrupted_requests == len(bad)
 
 
 def test_nothing_of_a_poisoned_prompt_is_found_again(bfloat16: Kind) -> None:
-    """Although its first chunks were computed, and found by others, before the last one told."""
+    """Although its first chunks were computed, and found by others, before the last one showed the fault."""
     engine = bfloat16.engine(max_batched_tokens=32)
     prompt = [POISON, *range(40, 200)]
-    (first,) = asked([prompt])
+    (first,) = make_requests([prompt])
     engine.scheduler.add(first)
     for _ in range(3):
         engine.step()
@@ -189,7 +189,7 @@ def test_nothing_of_a_poisoned_prompt_is_found_again(bfloat16: Kind) -> None:
         engine.step()
     assert is_corrupted(first)
     assert engine.scheduler.pool.num_cached == 0
-    (second,) = asked([prompt], "again")
+    (second,) = make_requests([prompt], "again")
     play(engine, [second])
     assert (is_corrupted(second), second.num_cached) == (True, 0)
 
@@ -198,7 +198,7 @@ def test_nothing_of_a_poisoned_prompt_is_found_again(bfloat16: Kind) -> None:
 def test_a_prompt_of_which_log_probabilities_are_asked(bfloat16: Kind, greedy: bool) -> None:
     params = {"prompt_logprobs": 1, "temperature": 0.0 if greedy else 1.0, "max_tokens": 2}
     engine = bfloat16.engine()
-    bad, clean = asked([[7, POISON, 8], [7, 8, 9]], **params)
+    bad, clean = make_requests([[7, POISON, 8], [7, 8, 9]], **params)
     play(engine, [bad, clean])
     assert is_corrupted(bad)
     assert not is_corrupted(clean)
@@ -206,7 +206,7 @@ def test_a_prompt_of_which_log_probabilities_are_asked(bfloat16: Kind, greedy: b
 
 def test_beams_end_together(bfloat16: Kind) -> None:
     engine = bfloat16.engine()
-    requests = asked([[*PREFIX, POISON, 3], [*PREFIX, 3, 4]])
+    requests = make_requests([[*PREFIX, POISON, 3], [*PREFIX, 3, 4]])
     for request in requests:
         request.branch_selector = BeamSearch(BeamParams(width=3), request.params, ())
     play(engine, requests)
@@ -218,10 +218,10 @@ def test_beams_end_together(bfloat16: Kind) -> None:
 def test_proposals_of_the_poisoned_token_do_no_harm(bfloat16: Kind, draft: bool) -> None:
     """Rows after it are NaN, and count only if it is what was sampled."""
     prompt = [*range(50, 58), POISON, *range(60, 64)]
-    expected = play(bfloat16.engine(broken=False), asked([range(50, 58)] * 3))
+    expected = play(bfloat16.engine(broken=False), make_requests([range(50, 58)] * 3))
     engine = bfloat16.engine(draft=draft, speculative="draft" if draft else "ngram")
-    bad = asked([prompt], "bad")
-    requests = asked([range(50, 58)] * 3)
+    bad = make_requests([prompt], "bad")
+    requests = make_requests([range(50, 58)] * 3)
     for request in requests:
         request.spec = replace(request.spec, params=replace(request.params, max_tokens=MAX_TOKENS))
     proposed = engine.scheduler._speculation
@@ -239,7 +239,7 @@ def test_proposals_of_the_poisoned_token_do_no_harm(bfloat16: Kind, draft: bool)
 def test_a_token_that_is_said_ends_the_answer(bfloat16: Kind) -> None:
     """The poisoned one is itself sampled from good logits; what would follow it is not."""
     engine = bfloat16.engine()
-    (request,) = asked([[5, 6, 7]], logit_bias=((POISON, 100.0),))
+    (request,) = make_requests([[5, 6, 7]], logit_bias=((POISON, 100.0),))
     play(engine, [request])
     assert is_corrupted(request)
     assert request.output == [POISON]

@@ -1,4 +1,4 @@
-"""With a draft model, one as good as the model or one that knows nothing, every token is what it is without."""
+"""With a draft model, one as good as the model or one that is random, every token is what it is without."""
 
 import logging
 from collections.abc import Sequence
@@ -74,7 +74,7 @@ def runner(model: Decoder) -> ModelRunner:
 
 
 def drafter(model: Decoder) -> DraftModel:
-    """One whose steps seem to cost next to nothing, so that it is asked for as many tokens as it gets right."""
+    """One whose steps seem to cost next to nothing, so that it proposes as many tokens as it gets right."""
     return DraftModel(model, pool(model), Sampler(CONFIG.vocab_size, CPU), cost=0.02)
 
 
@@ -89,12 +89,12 @@ def requests() -> list[Request]:
     return made
 
 
-def play(runner: ModelRunner, draft: DraftModel | None, asked: Sequence[Request], **settings: Any) -> Counters:
+def play(runner: ModelRunner, draft: DraftModel | None, submitted: Sequence[Request], **settings: Any) -> Counters:
     defaults = {"max_num_seqs": 4, "max_batched_tokens": 64, "max_model_len": 96, "prefix_cache": False}
     sizes = {"block_size": BLOCK_SIZE, "num_blocks": BLOCKS, "speculative": "draft" if draft else "off"}
     scheduler = Scheduler(SchedulerConfig(**{**defaults, **sizes, **settings}), drafter=draft)
     engine = Engine(scheduler, runner)
-    scheduler.add(*asked)
+    scheduler.add(*submitted)
     while scheduler.has_work:
         engine.step()
     scheduler.check_integrity()
@@ -104,10 +104,10 @@ def play(runner: ModelRunner, draft: DraftModel | None, asked: Sequence[Request]
 @pytest.fixture(scope="module")
 def plain(runner: ModelRunner) -> list[Request]:
     """One at a time, each token sampled for itself."""
-    asked = requests()
-    for request in asked:
+    submitted = requests()
+    for request in submitted:
         play(runner, None, [request])
-    return asked
+    return submitted
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def test_output_is_that_without_it(
 ) -> None:
     draft = drafter(model if good else decoder(6, layers=1))
     for _ in range(2 if settings.get("prefix_cache") else 1):
-        asked = requests()
-        for i, request in enumerate(asked):
+        submitted = requests()
+        for i, request in enumerate(submitted):
             request.spec = replace(request.spec, tenant="ab"[i % 2])
-        counters = play(runner, draft, asked, **settings)
-        assert [request.output for request in asked] == [request.output for request in plain]
-        for ours, theirs in zip(asked, plain, strict=True):
+        counters = play(runner, draft, submitted, **settings)
+        assert [request.output for request in submitted] == [request.output for request in plain]
+        for ours, theirs in zip(submitted, plain, strict=True):
             assert ours.finish_reason is theirs.finish_reason
             assert [t.token for t in ours.logprobs] == [t.token for t in theirs.logprobs]
             assert [t.token for t in ours.prompt_logprobs] == [t.token for t in theirs.prompt_logprobs]
@@ -160,10 +160,10 @@ def test_one_that_fails_is_used_no_more(
 ) -> None:
     draft = drafter(model)
     draft._kv_cache = ()
-    asked = requests()
+    submitted = requests()
     with caplog.at_level(logging.ERROR):
-        counters = play(runner, draft, asked)
-    assert [request.output for request in asked] == [request.output for request in plain]
+        counters = play(runner, draft, submitted)
+    assert [request.output for request in submitted] == [request.output for request in plain]
     assert counters.proposed_tokens[DRAFT] == 0
     assert caplog.text.count("the draft model failed") == 1
 

@@ -50,7 +50,7 @@ def _requests() -> list[Request]:
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
 def test_tokens_reasons_and_logprobs_are_those_of_a_plain_run(small: Decoder, preemption: str) -> None:
     config = CONFIG if preemption == "recompute" else CONFIG.replace(preemption=preemption, host_blocks=20)
-    told, preemptions = [], []
+    results, preemptions = [], []
     for overlap in (False, True):
         scheduler = Scheduler(config.replace(overlap=overlap))
         shape = KVPoolShape(config.num_blocks, BLOCK_SIZE, 0)
@@ -65,11 +65,11 @@ def test_tokens_reasons_and_logprobs_are_those_of_a_plain_run(small: Decoder, pr
         scheduler.check_integrity()
         assert scheduler.pool.num_used == 0
         preemptions.append(scheduler.counters.preemptions)
-        told.append(
+        results.append(
             [
                 (r.output, r.finish_reason, [p.token for p in r.logprobs], [p.token for p in r.prompt_logprobs])
                 for r in requests
             ]
         )
-    assert told[0] == told[1]
+    assert results[0] == results[1]
     assert min(preemptions) > 0

@@ -19,9 +19,9 @@ VOCAB = 40
 def test_every_row_is_told_by_its_own_logits(seed: int, counts: list[int], dtype: torch.dtype) -> None:
     logits = (torch.randn(len(counts), VOCAB, generator=torch.Generator().manual_seed(seed)) * 4).to(dtype)
     before = logits.clone()
-    told = list(best_continuations(logits, counts))
+    continuations = list(best_continuations(logits, counts))
     assert torch.equal(logits, before)
-    for row, count, best in zip(logits.double().log_softmax(-1), counts, told, strict=True):
+    for row, count, best in zip(logits.double().log_softmax(-1), counts, continuations, strict=True):
         count = min(count, VOCAB)
         assert len(best) == count == len({token for token, _ in best})
         assert [logprob for _, logprob in best] == pytest.approx(row.topk(count).values.tolist(), abs=1e-5)

@@ -11,10 +11,10 @@ def _plain(scores: list[float], top_k: int, top_p: float, min_p: float) -> set[i
     """Indices kept, ties with the last one kept included."""
     ranked = sorted(scores, reverse=True)
     kth = ranked[top_k - 1] if 0 < top_k <= len(ranked) else ranked[-1]
-    kept = [score for score in ranked if score >= kth]
-    weights = torch.tensor(kept, dtype=torch.float64).softmax(-1).tolist()
-    before, last = 0.0, kept[0]
-    for score, weight in zip(kept, weights, strict=True):
+    scores_left = [score for score in ranked if score >= kth]
+    weights = torch.tensor(scores_left, dtype=torch.float64).softmax(-1).tolist()
+    before, last = 0.0, scores_left[0]
+    for score, weight in zip(scores_left, weights, strict=True):
         if top_p < 1 and before >= top_p:
             break
         last, before = score, before + weight
@@ -39,6 +39,6 @@ def test_equals_the_plain_filter(cases: list, widths: tuple[int, ...]) -> None:
     padded = [row + [-60.0] * (size - len(row)) for row, _ in cases]
     scores = torch.tensor(padded)
     settings = Filters(*(torch.tensor([[chosen[i]] for _, chosen in cases]) for i in range(3)))
-    kept = scores >= find_thresholds(scores, settings, widths)
+    is_left = scores >= find_thresholds(scores, settings, widths)
     for i, (_, chosen) in enumerate(cases):
-        assert set(kept[i].nonzero().flatten().tolist()) == _plain(padded[i], *chosen)
+        assert set(is_left[i].nonzero().flatten().tolist()) == _plain(padded[i], *chosen)

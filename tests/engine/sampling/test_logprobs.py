@@ -23,10 +23,10 @@ def _logits(rows: int, seed: int, dtype: torch.dtype = torch.float32) -> torch.T
 def test_every_row_is_told_by_its_own_logits(seed: int, rows: list[tuple[int, int]], dtype: torch.dtype) -> None:
     logits = _logits(len(rows), seed, dtype)
     before = logits.clone()
-    told = list(token_logprobs(logits, [token for token, _ in rows], [count for _, count in rows]))
+    entries = list(token_logprobs(logits, [token for token, _ in rows], [count for _, count in rows]))
     assert torch.equal(logits, before)
-    assert len(told) == len(rows)
-    for row, (token, count), logprobs in zip(logits.double().log_softmax(-1), rows, told, strict=True):
+    assert len(entries) == len(rows)
+    for row, (token, count), logprobs in zip(logits.double().log_softmax(-1), rows, entries, strict=True):
         assert logprobs.token == token
         assert logprobs.logprob == pytest.approx(row[token].item(), abs=1e-5)
         assert logprobs.rank == (row > row[token]).sum() + 1
@@ -38,16 +38,16 @@ def test_every_row_is_told_by_its_own_logits(seed: int, rows: list[tuple[int, in
 def test_equals_share_a_rank() -> None:
     logits = torch.zeros(3, VOCAB)
     logits[1, 7] = logits[2, 9] = logits[2, 7] = 1.0
-    told = list(token_logprobs(logits, [3, 3, 7], [VOCAB, 0, 3]))
-    assert [logprobs.rank for logprobs in told] == [1, 2, 1]
-    assert [token for token, _ in told[0].top] == list(range(VOCAB))
-    assert [token for token, _ in told[2].top[:2]] == [7, 9]
+    entries = list(token_logprobs(logits, [3, 3, 7], [VOCAB, 0, 3]))
+    assert [logprobs.rank for logprobs in entries] == [1, 2, 1]
+    assert [token for token, _ in entries[0].top] == list(range(VOCAB))
+    assert [token for token, _ in entries[2].top[:2]] == [7, 9]
     assert logits[2].argmax() == 7
 
 
 def test_a_token_that_is_ruled_out_is_infinitely_unlikely() -> None:
     logits = torch.zeros(1, VOCAB)
     logits[0, 5] = float("-inf")
-    (told,) = token_logprobs(logits, [5], [1])
-    assert told.logprob == float("-inf")
-    assert told.rank == VOCAB
+    (entries,) = token_logprobs(logits, [5], [1])
+    assert entries.logprob == float("-inf")
+    assert entries.rank == VOCAB

@@ -34,12 +34,14 @@ def test_draws_with_the_exact_probabilities(params: dict) -> None:
     logits = torch.randn(VOCAB, generator=torch.Generator().manual_seed(1)) * 2
     scores = logits.double() / params.get("temperature", 1.0)
     order = scores.argsort(descending=True)
-    kept = order[: params.get("top_k", VOCAB)]
-    probability = scores[kept].softmax(-1)
-    keep = (probability.cumsum(-1) - probability < params.get("top_p", 1.0)) & (
+    top_indices = order[: params.get("top_k", VOCAB)]
+    probability = scores[top_indices].softmax(-1)
+    in_top_p = (probability.cumsum(-1) - probability < params.get("top_p", 1.0)) & (
         probability >= params.get("min_p", 0.0) * probability[0]
     )
-    probability = torch.zeros(VOCAB, dtype=torch.float64).index_copy(0, kept[keep], scores[kept[keep]].softmax(-1))
+    probability = torch.zeros(VOCAB, dtype=torch.float64).index_copy(
+        0, top_indices[in_top_p], scores[top_indices[in_top_p]].softmax(-1)
+    )
 
     requests = [_request(seed=seed, **params) for seed in range(draws)]
     tokens = SAMPLER.sample(logits.expand(draws, -1), requests)

@@ -27,14 +27,16 @@ def request(limit: int, begun: bool, end: tuple[int, ...], **params: Any) -> Req
     return Request(RequestSpec("r", [A], settled, eos_token_ids=(END,)), matcher=budget)
 
 
-def answer(asked: Request, wanted: list[int], proposals: list[list[int]]) -> list[int]:
-    """What is said where the model wants ``wanted``, token by token; ``proposals`` are verified in turns."""
+def answer(request: Request, wanted: list[int], proposals: list[list[int]]) -> list[int]:
+    """The answer where the model wants ``wanted``, token by token; ``proposals`` are verified in turns."""
     sampler = Sampler(len(WORDS), torch.device("cpu"))
-    while len(asked.output) < len(wanted):
-        assert asked.matcher is not None
-        proposed = [*asked.matcher.forced_tokens(asked)] or (proposals.pop() if proposals else [])
-        proposed = proposed[: asked.matcher.count_accepted(asked, proposed)][: len(wanted) - len(asked.output) - 1]
-        rows = [asked, *(ProposedRow(asked, proposed[: i + 1]) for i in range(len(proposed)))]
+    while len(request.output) < len(wanted):
+        assert request.matcher is not None
+        proposed = [*request.matcher.forced_tokens(request)] or (proposals.pop() if proposals else [])
+        proposed = proposed[: request.matcher.count_accepted(request, proposed)][
+            : len(wanted) - len(request.output) - 1
+        ]
+        rows = [request, *(ProposedRow(request, proposed[: i + 1]) for i in range(len(proposed)))]
         logits = torch.zeros(len(rows), len(WORDS))
         for i, row in enumerate(rows):
             logits[i, wanted[len(row.output)]] = 1.0
@@ -42,24 +44,24 @@ def answer(asked: Request, wanted: list[int], proposals: list[list[int]]) -> lis
         right = 0
         while right < len(proposed) and proposed[right] == tokens[right]:
             right += 1
-        asked.output += tokens[: right + 1]
-    return asked.output
+        request.output += tokens[: right + 1]
+    return request.output
 
 
 def expected(limit: int, begun: bool, end: tuple[int, ...], wanted: list[int]) -> list[int]:
     """By the whole text, anew for each token."""
-    said: list[int] = []
+    tokens: list[int] = []
     for token in wanted:
         text, starts = b"", 0
         thinking = begun
-        for place, each in enumerate(said):
+        for place, each in enumerate(tokens):
             text += WORDS[each]
             if not thinking and text.lstrip().startswith(b"<think>"):
                 thinking, starts, text = True, place + 1, text.lstrip()[7:]
         over = thinking and b"</think>" in text
-        spent = len(said) - starts
-        said.append(end[spent - limit] if thinking and not over and spent >= limit else token)
-    return said
+        spent = len(tokens) - starts
+        tokens.append(end[spent - limit] if thinking and not over and spent >= limit else token)
+    return tokens
 
 
 @settings(max_examples=200, deadline=None)
@@ -79,8 +81,8 @@ def test_tokens_are_those_that_are_wanted_until_the_end_is_due(
 
 @pytest.mark.parametrize("end", [(WHOLE,), (SLASH, REST)])
 def test_a_budget_is_exact(end: tuple[int, ...]) -> None:
-    said = answer(request(3, True, end), [A] * 9, [])
-    assert said == [A, A, A, *end, *[A] * (6 - len(end))]
+    tokens = answer(request(3, True, end), [A] * 9, [])
+    assert tokens == [A, A, A, *end, *[A] * (6 - len(end))]
 
 
 def test_nothing_happens_where_the_answer_does_not_think() -> None:
@@ -92,9 +94,9 @@ def test_a_thought_that_ends_by_itself_is_not_ended_again() -> None:
 
 
 def test_the_end_of_text_waits_for_min_tokens() -> None:
-    said = answer(request(9, True, (WHOLE,), min_tokens=2), [END, END, END], [])
-    assert END not in said[:2]
-    assert said[2] == END
+    tokens = answer(request(9, True, (WHOLE,), min_tokens=2), [END, END, END], [])
+    assert END not in tokens[:2]
+    assert tokens[2] == END
 
 
 def test_the_end_is_forced_before_the_answer_may_end() -> None:

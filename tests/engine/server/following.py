@@ -16,7 +16,7 @@ from paternoster_engine.server.parsers.formats import AnswerFormat
 
 
 def seen_tokens(tokenizer: Tokenizer, form: AnswerFormat) -> SeenTokens:
-    marks = {token: mark.encode() for mark, token in form.special.items()}
+    marks = {token: text.encode() for text, token in form.special.items()}
     return SeenTokens(
         tokenizer.largest_id + 1,
         lambda token: marks.get(token, b"") if tokenizer.is_special(token) else tokenizer.token_bytes(token),
@@ -66,14 +66,14 @@ def follow_proposals(fresh: Callable[[list[int]], Request], tokens: list[int]) -
         mask is not None and (not mask or bool(mask[t // 8] >> t % 8 & 1))
         for mask, t in zip(masks, tokens, strict=True)
     ]
-    for known in range(len(tokens)):
-        request = fresh(tokens[:known])
+    for num_tokens in range(len(tokens)):
+        request = fresh(tokens[:num_tokens])
         assert request.matcher is not None
-        if masks[known] is None:
+        if masks[num_tokens] is None:
             continue
-        accepted = request.matcher.count_accepted(request, tokens[known:])
-        assert accepted == [*right[known:], False].index(False), known
-        assert request.matcher.allowed_mask(request) == masks[known]
-        for count in range(1, min(accepted + 1, len(tokens) - known)):
-            row = ProposedRow(request, tokens[known : known + count])
-            assert request.matcher.allowed_mask(row) == masks[known + count], (known, count)
+        accepted = request.matcher.count_accepted(request, tokens[num_tokens:])
+        assert accepted == [*right[num_tokens:], False].index(False), num_tokens
+        assert request.matcher.allowed_mask(request) == masks[num_tokens]
+        for count in range(1, min(accepted + 1, len(tokens) - num_tokens)):
+            row = ProposedRow(request, tokens[num_tokens : num_tokens + count])
+            assert request.matcher.allowed_mask(row) == masks[num_tokens + count], (num_tokens, count)

@@ -37,7 +37,7 @@ async def until(condition: Callable[[], bool]) -> None:
 async def leaves(url: str, path: str, body: dict[str, Any], arrived: Callable[[], bool]) -> None:
     """A client that closes its connection once its request has ``arrived``."""
     async with httpx.AsyncClient(base_url=url) as client:
-        asked = asyncio.create_task(client.post(path, json=body))
+        request_task = asyncio.create_task(client.post(path, json=body))
         await until(arrived)
-        asked.cancel()
-        await asyncio.wait([asked])
+        request_task.cancel()
+        await asyncio.wait([request_task])

@@ -161,13 +161,13 @@ def _as_typed(answer: dict[str, Any]) -> dict[str, Any]:
         return answer
     choices = []
     for choice in answer["choices"]:
-        told = choice["logprobs"]
-        if told is not None:
-            told = told | {name: [each for each in told[name] if each is not None]
+        logprobs = choice["logprobs"]
+        if logprobs is not None:
+            logprobs = logprobs | {name: [each for each in logprobs[name] if each is not None]
                            for name in ("token_logprobs", "top_logprobs")}  # fmt: skip
-        choices.append(choice | {"finish_reason": choice["finish_reason"] or "stop", "logprobs": told})
+        choices.append(choice | {"finish_reason": choice["finish_reason"] or "stop", "logprobs": logprobs})
     return answer | {"choices": choices}
 
 
-def _vector(told: str | list[float]) -> list[float]:
-    return array("f", base64.b64decode(told)).tolist() if isinstance(told, str) else told
+def _vector(embedding: str | list[float]) -> list[float]:
+    return array("f", base64.b64decode(embedding)).tolist() if isinstance(embedding, str) else embedding

@@ -27,8 +27,10 @@ class Recorded:
     """False where the client left before."""
 
 
-def recording(call: Callable[..., Awaitable[None]], keep: Callable[[Recorded], None]) -> Callable[..., Awaitable[None]]:
-    """``FastAPI.__call__``, and ``keep`` is called with each answer."""
+def recording(
+    call: Callable[..., Awaitable[None]], write_answer: Callable[[Recorded], None]
+) -> Callable[..., Awaitable[None]]:
+    """``FastAPI.__call__``, and ``write_answer`` is called with each answer."""
 
     async def called(app: FastAPI, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
@@ -50,7 +52,7 @@ def recording(call: Callable[..., Awaitable[None]], keep: Callable[[Recorded], N
             await call(app, scope, receive, sending)
         finally:
             answer.text = body.decode()
-            keep(answer)
+            write_answer(answer)
 
     return called
 
@@ -64,11 +66,11 @@ def main(file: str) -> None:
     """The command ``paternoster`` with the arguments of this process, which appends each answer to ``file``."""
     from paternoster_contract.cli.command import main as command
 
-    def keep(answer: Recorded) -> None:
+    def write_answer(answer: Recorded) -> None:
         with open(file, "a") as lines:
             lines.write(json.dumps(asdict(answer)) + "\n")
 
-    FastAPI.__call__ = recording(FastAPI.__call__, keep)  # type: ignore[method-assign]
+    FastAPI.__call__ = recording(FastAPI.__call__, write_answer)  # type: ignore[method-assign]
     raise SystemExit(command())
 
 

@@ -26,7 +26,7 @@ def _run_through(config: SchedulerConfig, traffic: list[tuple[int, int, int]]) -
 
 
 def test_i18_nobody_is_ever_preempted() -> None:
-    """Pools for one and a bit, budgets that keep prompts back for many steps or do not reach everybody."""
+    """Pools for one and a bit, budgets that keep prompts back for many steps or do not reach every request."""
     for seed in range(NUM_TRACES):
         rng = Random(seed)
         size = rng.choice([1, 1, 2, 5])

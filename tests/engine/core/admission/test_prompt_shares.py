@@ -164,7 +164,7 @@ def test_under_other_settings(changes: dict[str, object]) -> None:
 def test_no_token_of_the_budget_is_left_while_a_running_prompt_has_some_to_compute(
     prompts: Sequence[tuple[int, int, str]], budgets: list[int], caps: list[int], order: str, overlap: bool
 ) -> None:
-    """Whatever passes, and however cap and budget move; and everybody is served in the end."""
+    """Whatever passes, and however cap and budget move; and every prompt is served in the end."""
     steps = Steps(max_num_seqs=8, max_batched_tokens=64, order=order, overlap=overlap, prefix_cache=False)
     pending = sorted(enumerate(prompts), key=lambda each: each[1][0])
     scheduler, number = steps.scheduler, 0

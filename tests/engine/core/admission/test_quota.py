@@ -87,7 +87,7 @@ def test_output_is_charged_as_it_is_sampled() -> None:
 def test_over_time_a_tenant_gets_its_rate_and_one_burst(traffic: list[tuple[int, int, float]]) -> None:
     rate, burst = 3.0, 25.0
     engine = CheckedEngine(config(tenant_tokens_per_second=rate, tenant_token_burst=burst))
-    taken = last = 0
+    admitted_tokens = last = 0
     for prompt, output, pause in traffic:
         try:
             engine.add([1] * prompt, output, tenant="a")
@@ -95,11 +95,11 @@ def test_over_time_a_tenant_gets_its_rate_and_one_burst(traffic: list[tuple[int,
             pass
         else:
             last = prompt + output
-            taken += last
+            admitted_tokens += last
         engine.run()
         engine.now += 0.001
-        # Overdrawn by no more than the last one taken.
-        assert taken <= burst + rate * engine.now + last
+        # Overdrawn by no more than the last one admitted.
+        assert admitted_tokens <= burst + rate * engine.now + last
         engine.now += pause
 
 

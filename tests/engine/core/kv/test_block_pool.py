@@ -20,15 +20,15 @@ class PoolMachine(RuleBasedStateMachine):
         self.next_key = 0
 
     @rule(count=st.integers(0, BLOCKS + 1))
-    def take(self, count: int) -> None:
+    def allocate_blocks(self, count: int) -> None:
         if count > self.pool.num_available:
             with pytest.raises(IndexError):
                 self.pool.allocate(count)
             return
-        taken = self.pool.allocate(count)
-        assert 0 not in taken
-        assert not any(block in table for table in self.tables for block in taken), "a held block was handed out"
-        self.tables.append(taken)
+        blocks = self.pool.allocate(count)
+        assert 0 not in blocks
+        assert not any(block in table for table in self.tables for block in blocks), "a held block was handed out"
+        self.tables.append(blocks)
 
     @rule(data=st.data())
     def remember(self, data: st.DataObject) -> None:

@@ -65,9 +65,9 @@ def test_the_longest_beginning_is_found(windows: tuple[int | None, ...], prompt:
     engine.add(tokens, 1)
     engine.run()
     kv, size, count = engine.scheduler.kv, 4, len(windows)
-    asked = Request(RequestSpec("asked", tokens, SamplingParams(max_tokens=1)))
+    probe = Request(RequestSpec("asked", tokens, SamplingParams(max_tokens=1)))
     names = {
-        (row, g): kv.row_key(asked, row) + kv._tags[g] for row in range((prompt - 1) // size) for g in range(count)
+        (row, g): kv.row_key(probe, row) + kv._tags[g] for row in range((prompt - 1) // size) for g in range(count)
     }
     for number, name in enumerate(names.values()):
         if number in lost and (block := kv.pool._by_key.pop(name, None)) is not None:
@@ -81,7 +81,7 @@ def test_the_longest_beginning_is_found(windows: tuple[int | None, ...], prompt:
             if row < rows and ((window := windows[group]) is None or (row + 1) * size - 1 > position - window)
         )
 
-    found = kv.find_prefix(asked)
+    found = kv.find_prefix(probe)
     assert kv.num_tokens(found) // size == max(rows for rows in range((prompt - 1) // size + 1) if usable(rows))
     for entry, block in enumerate(found):
         assert block == (kv.pool.find_block(names[entry // count, entry % count]) if block else 0)

@@ -1,4 +1,4 @@
-"""Classes: who goes first, who makes way, and that nobody starves or takes turns in pushing the other out."""
+"""Classes: who goes first, who makes way, and that no request starves and no two preempt each other in turns."""
 
 from itertools import count
 

@@ -52,13 +52,13 @@ def test_fields_of_generation_config(values: dict[str, Any], expected: dict[str,
 
 
 def test_what_transformers_writes_is_read(tmp_path: Path) -> None:
-    said = {"temperature": 0.25, "top_k": 7, "top_p": 0.5, "min_p": 0.125, "repetition_penalty": 1.25}
-    GenerationConfig(**said, do_sample=True, max_new_tokens=9).save_pretrained(tmp_path)
+    defaults = {"temperature": 0.25, "top_k": 7, "top_p": 0.5, "min_p": 0.125, "repetition_penalty": 1.25}
+    GenerationConfig(**defaults, do_sample=True, max_new_tokens=9).save_pretrained(tmp_path)
     folder = write_repository(
         tmp_path / "m", {"generation_config.json": (tmp_path / "generation_config.json").read_text()}
     )
     _, _, config = build_engine(EngineArgs(model=folder.as_uri(), kv_cache_memory=2**22, threads=1))
-    assert config.sampling_defaults.values() == {**said, "max_tokens": 9}
+    assert config.sampling_defaults.values() == {**defaults, "max_tokens": 9}
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def _gguf(path: Path, values: dict[str, float | int]) -> dict[str, Any]:
 
 
 def test_fields_of_a_gguf_file(tmp_path: Path) -> None:
-    said = {"temp": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.05, "penalty_repeat": 1.05}
-    made = defaults_of_gguf(_gguf(tmp_path / "m.gguf", {**said, "penalty_last_n": 64, "xtc_probability": 0.0}))
+    defaults = {"temp": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.05, "penalty_repeat": 1.05}
+    made = defaults_of_gguf(_gguf(tmp_path / "m.gguf", {**defaults, "penalty_last_n": 64, "xtc_probability": 0.0}))
     assert made.values() == {
         "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.05, "repetition_penalty": 1.05
     }  # fmt: skip

@@ -26,12 +26,12 @@ def _of_bytes(cutter: pre_tokenizers.PreTokenizer, normalizer: normalizers.Norma
 def _of_pieces(*, strips: bool) -> Tokenizer:
     """SentencePiece's BPE; without what is done to text before."""
     made = pieces()
-    known = set(made)
+    known_pieces = set(made)
     merges = [
         (piece[:at], piece[at:])
         for piece in made
         for at in range(1, len(piece))
-        if piece[:at] in known and piece[at:] in known
+        if piece[:at] in known_pieces and piece[at:] in known_pieces
     ]
     vocabulary = {token: i for i, token in enumerate([*CONTROL[:3], *BYTES, *made])}
     backend = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))

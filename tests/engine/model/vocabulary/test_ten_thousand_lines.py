@@ -50,5 +50,5 @@ def test_from_a_tokenizer_json(kind: str, tmp_path: Path) -> None:
     if kind in LOSES_A_FIRST_SPACE:
         lines = [line.removeprefix(" ") for line in lines]
     if kind in SPACE_BEHIND_TOKENS:
-        lines = [f"{line[:-1]} x" if line.endswith(tuple(f"{mark}x" for mark in marks)) else line for line in lines]
+        lines = [f"{line[:-1]} x" if line.endswith(tuple(f"{space}x" for space in marks)) else line for line in lines]
     assert texts == lines

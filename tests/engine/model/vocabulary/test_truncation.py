@@ -1,4 +1,4 @@
-"""Texts of too many tokens are cut to exactly so many, and what the tokenizer puts around a text stays."""
+"""Texts of too many tokens are cut to exactly the limit, and what the tokenizer puts around a text stays."""
 
 import pytest
 import tokenizers

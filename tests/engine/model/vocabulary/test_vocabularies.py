@@ -19,12 +19,12 @@ from paternoster_engine.model.vocabulary.from_json import TokenizerFiles
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pair]:
     """Ours and transformers' tokenizer of the same file."""
-    folder, known = tmp_path_factory.mktemp("vocabularies"), {}
+    folder, files = tmp_path_factory.mktemp("vocabularies"), {}
 
     def make(kind: str) -> Pair:
-        if kind not in known:
-            known[kind] = pair_of(kind, folder)
-        return known[kind]
+        if kind not in files:
+            files[kind] = pair_of(kind, folder)
+        return files[kind]
 
     return make
 
@@ -69,7 +69,7 @@ def test_a_prefix_of_a_space_is_put_in_front_and_behind_control_tokens(made: Cal
 
 
 @pytest.mark.parametrize(
-    ("kind", "said", "around"),
+    ("kind", "flags", "around"),
     [
         ("llama", {}, (["<s>"], [])),
         ("llama", {"add_bos_token": False}, ([], [])),
@@ -81,10 +81,10 @@ def test_a_prefix_of_a_space_is_put_in_front_and_behind_control_tokens(made: Cal
     ],
 )
 def test_what_is_put_around_a_prompt(
-    kind: str, said: dict[str, bool], around: tuple[list[str], list[str]], tmp_path: Path
+    kind: str, flags: dict[str, bool], around: tuple[list[str], list[str]], tmp_path: Path
 ) -> None:
     model, pre, architecture, more = KINDS[kind]
-    ours = Tokenizer.from_gguf(write(tmp_path / "m.gguf", model, pre, architecture, **(more | said)))
+    ours = Tokenizer.from_gguf(write(tmp_path / "m.gguf", model, pre, architecture, **(more | flags)))
     inner = ours.encode("hello there")
     ids = ours.encode("hello there", add_special_tokens=True)
     names = [ours.id_to_token(i) for i in ids]
@@ -242,7 +242,7 @@ def test_a_control_token_that_merges_would_make_stays_text(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("said", "template"),
+    ("named_templates", "template"),
     [
         (None, None),
         ("a", "a"),
@@ -254,10 +254,12 @@ def test_a_control_token_that_merges_would_make_stays_text(tmp_path: Path) -> No
         (["x"], UnsupportedModelError),
     ],
 )
-def test_the_default_of_named_templates(made: Callable[[str], Pair], said: Any, template: Any) -> None:
+def test_the_default_of_named_templates(made: Callable[[str], Pair], named_templates: Any, template: Any) -> None:
     document = made("gemma")[1].to_str()
     if template is UnsupportedModelError:
         with pytest.raises(UnsupportedModelError, match="chat_template is"):
-            Tokenizer.from_json(TokenizerFiles(document, {"chat_template": said}))
+            Tokenizer.from_json(TokenizerFiles(document, {"chat_template": named_templates}))
     else:
-        assert Tokenizer.from_json(TokenizerFiles(document, {"chat_template": said})).chat_template == template
+        assert (
+            Tokenizer.from_json(TokenizerFiles(document, {"chat_template": named_templates})).chat_template == template
+        )

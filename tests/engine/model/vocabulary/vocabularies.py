@@ -83,8 +83,8 @@ def pieces() -> list[str]:
     return [*made, *sorted(piece for piece in model["vocab"] if len(piece) == 1)]
 
 
-def write(path: Path, kind: str, pre: str, architecture: str = "llama", **said: bool) -> Mapping[str, Any]:
-    """The fields of a new file. ``said``: flags such as ``add_bos_token``."""
+def write(path: Path, kind: str, pre: str, architecture: str = "llama", **flags: bool) -> Mapping[str, Any]:
+    """The fields of a new file. ``flags``: flags such as ``add_bos_token``."""
     writer = GGUFWriter(path, architecture)
     writer.add_tokenizer_model(kind)
     writer.add_tokenizer_pre(pre)
@@ -105,7 +105,7 @@ def write(path: Path, kind: str, pre: str, architecture: str = "llama", **said: 
     writer.add_bos_token_id(tokens.index("<s>"))
     writer.add_eos_token_id(tokens.index("</s>"))
     writer.add_unk_token_id(tokens.index("<unk>"))
-    for name, value in said.items():
+    for name, value in flags.items():
         writer.add_bool(f"tokenizer.ggml.{name}", value)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -115,9 +115,9 @@ def write(path: Path, kind: str, pre: str, architecture: str = "llama", **said: 
 
 def pair_of(kind: str, folder: Path) -> Pair:
     """Ours and transformers' tokenizer of the same file."""
-    model, pre, architecture, said = KINDS[kind]
+    model, pre, architecture, flags = KINDS[kind]
     path = folder / f"{kind}.gguf"
-    ours = Ours.from_gguf(write(path, model, pre, architecture, **said))
+    ours = Ours.from_gguf(write(path, model, pre, architecture, **flags))
     theirs, _ = convert_gguf_tokenizer(*get_gguf_tokenizer(str(path))[:2])
     return ours, theirs
 

@@ -114,7 +114,7 @@ def _write_gguf(path: Path, size: Size) -> str:
 
 @pytest.fixture(scope="module")
 def measuring() -> Iterator[subprocess.Popen[str]]:
-    """What forks for each model that it is told of, so that torch is imported once."""
+    """What forks for each model that it reads, so that torch is imported once."""
     # What the allocator keeps of freed memory for itself, up to 64 MiB whatever the model, is given back at once.
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(2**20)}
     command = [sys.executable, "-P", str(Path(__file__).with_name("measure_load.py"))]

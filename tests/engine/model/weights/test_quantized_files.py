@@ -43,35 +43,35 @@ def _drawn(scale: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor
     numbers = torch.randint(16, (OUT, IN), generator=draw)
     zeros = torch.randint(1, 16, (OUT, IN // GROUP), generator=draw)
     scales = torch.rand(OUT, IN // GROUP, generator=draw).add(0.1).to(scale)
-    said = (numbers.unflatten(1, (-1, GROUP)) - zeros.unsqueeze(-1)) * scales.float().unsqueeze(-1)
-    return numbers, zeros, scales, said.flatten(1)
+    expected = (numbers.unflatten(1, (-1, GROUP)) - zeros.unsqueeze(-1)) * scales.float().unsqueeze(-1)
+    return numbers, zeros, scales, expected.flatten(1)
 
 
 def _compressed() -> tuple[dict[str, Any], Tensors, torch.Tensor]:
-    numbers, zeros, scales, said = _drawn(torch.bfloat16)
+    numbers, zeros, scales, expected = _drawn(torch.bfloat16)
     packed = {"weight_packed": _words(numbers), "weight_zero_point": _words(zeros.T).T.contiguous()}
     config = {"quant_method": "compressed-tensors", "format": "pack-quantized"}
-    return config, packed | {"weight_scale": scales}, said
+    return config, packed | {"weight_scale": scales}, expected
 
 
 def _symmetric() -> tuple[dict[str, Any], Tensors, torch.Tensor]:
     config, packed, _ = _compressed()
     numbers, _, scales, _ = _drawn(torch.bfloat16)
-    said = (numbers.unflatten(1, (-1, GROUP)) - 8) * scales.float().unsqueeze(-1)
+    expected = (numbers.unflatten(1, (-1, GROUP)) - 8) * scales.float().unsqueeze(-1)
     del packed["weight_zero_point"]
-    return config, packed, said.flatten(1)
+    return config, packed, expected.flatten(1)
 
 
 def _gptq() -> tuple[dict[str, Any], Tensors, torch.Tensor]:
-    numbers, zeros, scales, said = _drawn(torch.float16)
+    numbers, zeros, scales, expected = _drawn(torch.float16)
     packed = {"qweight": _words(numbers).T.contiguous(), "qzeros": _words(zeros.T - 1), "scales": scales.T.contiguous()}
-    return {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": False}, packed, said
+    return {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": False}, packed, expected
 
 
 def _awq() -> tuple[dict[str, Any], Tensors, torch.Tensor]:
-    numbers, zeros, scales, said = _drawn(torch.float16)
+    numbers, zeros, scales, expected = _drawn(torch.float16)
     packed = {"qweight": _words(numbers.T, AWQ_ORDER), "qzeros": _words(zeros.T, AWQ_ORDER)}
-    return {"quant_method": "awq", "bits": 4}, packed | {"scales": scales.T.contiguous()}, said
+    return {"quant_method": "awq", "bits": 4}, packed | {"scales": scales.T.contiguous()}, expected
 
 
 def _fp8(scales: torch.Tensor, config: dict[str, Any], suffix: str) -> tuple[dict[str, Any], Tensors, torch.Tensor]:
@@ -101,12 +101,12 @@ def _matrix(config: dict[str, Any], tensors: Tensors, folder: Path) -> InBlocks 
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_numbers_and_blocks(make: Callable[[], Any], tmp_path: Path) -> None:
-    config, tensors, said = make()
+    config, tensors, expected = make()
     matrix = _matrix(config, tensors, tmp_path)
     assert matrix is not None
-    assert torch.equal(matrix[()], said)
-    assert torch.equal(matrix[13:39, 5:200], said[13:39, 5:200])
-    for stored, wanted in ((matrix, said[11:43]), (Part(matrix, 1, 96, 64), said[11:43, 96:160])):
+    assert torch.equal(matrix[()], expected)
+    assert torch.equal(matrix[13:39, 5:200], expected[13:39, 5:200])
+    for stored, wanted in ((matrix, expected[11:43]), (Part(matrix, 1, 96, 64), expected[11:43, 96:160])):
         rows = StoredRows(stored)
         assert rows.format is not None
         assert torch.equal(dequantize(rows.format, rows.rows(11, 43)), wanted)
@@ -117,7 +117,7 @@ def test_numbers_alone_are_not_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "named"),
+    ("quantization_config", "named"),
     [
         ({"quant_method": "bitsandbytes"}, "bitsandbytes"),
         ({"quant_method": "gptq", "bits": 8}, "'bits': 8"),
@@ -127,13 +127,13 @@ def test_numbers_alone_are_not_its_own(tmp_path: Path) -> None:
         ({"quant_method": None}, "None"),
     ],
 )
-def test_what_is_not_served_is_named_with_what_is(said: dict[str, Any], named: str) -> None:
+def test_what_is_not_served_is_named_with_what_is(quantization_config: dict[str, Any], named: str) -> None:
     with pytest.raises(ModelError, match=rf"quantization_config is .*{named}.*: must be of awq .4 bits., gptq"):
-        QuantizedMatrices(said)
+        QuantizedMatrices(quantization_config)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"scales": torch.ones(5, OUT, dtype=torch.float16)}, "5 groups of 256 inputs"),
         ({"qweight": torch.ones(IN // 8, OUT)}, "of F32 in the shape .*: must be a matrix of I32"),
@@ -141,9 +141,9 @@ def test_what_is_not_served_is_named_with_what_is(said: dict[str, Any], named: s
         ({"qzeros": torch.ones(4, 5).int()}, r"zero points of I32 in the shape .4, 5.: must be .* .4, 6."),
     ],
 )
-def test_tensors_that_do_not_belong_together(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_tensors_that_do_not_belong_together(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     config, tensors, _ = _gptq()
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises(ModelError, match=message):
         _matrix(config, {n: t for n, t in (tensors | change).items() if t is not None}, tmp_path)
 
 
@@ -154,7 +154,7 @@ _SCALES = "weight_scale_inv"
 
 
 @pytest.mark.parametrize(
-    ("make", "config", "change", "said"),
+    ("make", "config", "change", "message"),
     [
         (_gptq, {"quant_method": "fp8"}, {}, "a has a qweight, and .*quant_method .* is 'fp8': must be awq or gptq"),
         (_compressed, {"quant_method": "awq"}, {}, "a has a weight_packed, .* is 'awq': must be compressed-tensors"),
@@ -177,18 +177,18 @@ _SCALES = "weight_scale_inv"
     ],
 )
 def test_config_and_tensors_that_say_different_things(
-    make: Callable[[], Any], config: dict[str, Any], change: dict[str, Any], said: str, tmp_path: Path
+    make: Callable[[], Any], config: dict[str, Any], change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     own, tensors, _ = make()
-    with pytest.raises(ModelError, match=said):
+    with pytest.raises(ModelError, match=message):
         _matrix(own | config, {n: t for n, t in (tensors | change).items() if t is not None}, tmp_path)
 
 
 def test_an_order_of_groups_that_is_that_of_the_inputs(tmp_path: Path) -> None:
-    config, tensors, said = _gptq()
+    config, tensors, expected = _gptq()
     matrix = _matrix(config, tensors | {"g_idx": _ORDER.flip(0)}, tmp_path)
     assert matrix is not None
-    assert torch.equal(matrix[()], said)
+    assert torch.equal(matrix[()], expected)
 
 
 def test_a_config_of_quantization_that_is_no_object(tmp_path: Path) -> None:
@@ -204,8 +204,8 @@ def _write_model(folder: Path) -> None:
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 2, "num_key_value_heads": 1}
     config = {"model_type": "llama", "num_hidden_layers": 1, "head_dim": 32, "vocab_size": 64, "rms_norm_eps": 1e-5}
     config |= {"max_position_embeddings": 64, "rope_theta": 1e4, "tie_word_embeddings": True, **sizes}
-    said = {"quant_method": "awq", "bits": 4, "version": "gemm", "group_size": 32}
-    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": said}))
+    quantization_config = {"quant_method": "awq", "bits": 4, "version": "gemm", "group_size": 32}
+    (folder / "config.json").write_text(json.dumps(config | {"quantization_config": quantization_config}))
     (folder / "tokenizer.json").write_text("{}")
     draw = torch.Generator().manual_seed(1)
     prefix, tensors = "model.layers.0.", {"model.embed_tokens.weight": torch.randn(64, 64, generator=draw)}

@@ -29,8 +29,8 @@ def pages_are_let_go_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped_file, "RELEASE_BYTES", 1)
 
 
-def cut(tensor: Stored, said: tuple[int, int, int, int]) -> torch.Tensor:
-    return tensor[slice(said[0], said[1]), slice(said[2], said[3])]
+def cut(tensor: Stored, bounds: tuple[int, int, int, int]) -> torch.Tensor:
+    return tensor[slice(bounds[0], bounds[1]), slice(bounds[2], bounds[3])]
 
 
 @pytest.fixture(scope="module")
@@ -42,24 +42,26 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> MappedFile:
 
 @settings(deadline=None, max_examples=200)
 @given(st.sampled_from(KINDS), bounds)
-def test_a_cut_of_a_gguf_tensor(file: MappedFile, kind: GGMLQuantizationType, said: tuple[int, int, int, int]) -> None:
+def test_a_cut_of_a_gguf_tensor(
+    file: MappedFile, kind: GGMLQuantizationType, bounds: tuple[int, int, int, int]
+) -> None:
     data = quantize(WHOLE, kind)
     tensor = GgufTensor(file, StoredTensor(kind, (ROWS, COLUMNS), data), "it")
-    assert torch.equal(cut(tensor, said), cut(torch.from_numpy(dequantize(data, kind).copy()), said))
+    assert torch.equal(cut(tensor, bounds), cut(torch.from_numpy(dequantize(data, kind).copy()), bounds))
 
 
 @settings(deadline=None)
 @given(bounds)
-def test_a_cut_of_rows_in_rotary_pairs(said: tuple[int, int, int, int]) -> None:
+def test_a_cut_of_rows_in_rotary_pairs(bounds: tuple[int, int, int, int]) -> None:
     """Row ``half * 4 + pair`` of a head of eight is the file's row ``pair * 2 + half``."""
     order = [head * 8 + pair * 2 + half for head in range(3) for half in range(2) for pair in range(4)]
     whole = torch.from_numpy(WHOLE)
-    assert torch.equal(cut(RotateHalfRows(whole, 8), said), cut(whole[order], said))
+    assert torch.equal(cut(RotateHalfRows(whole, 8), bounds), cut(whole[order], bounds))
 
 
 @settings(deadline=None)
 @given(st.sampled_from([0, 1]), st.integers(0, 120), st.integers(0, 120), bounds)
-def test_a_cut_of_a_part(dim: int, first: int, length: int, said: tuple[int, int, int, int]) -> None:
+def test_a_cut_of_a_part(dim: int, first: int, length: int, bounds: tuple[int, int, int, int]) -> None:
     whole = torch.from_numpy(WHOLE)
     shape = list(whole.shape)
     shape[dim] = first + length
@@ -67,7 +69,7 @@ def test_a_cut_of_a_part(dim: int, first: int, length: int, said: tuple[int, int
     padded[:ROWS, :COLUMNS] = whole
     other = (slice(None), slice(0, COLUMNS)) if dim == 0 else (slice(0, ROWS), slice(None))
     expected = padded[other].narrow(dim, first, length)
-    assert torch.equal(cut(Part(whole, dim, first, length), said), cut(expected, said))
+    assert torch.equal(cut(Part(whole, dim, first, length), bounds), cut(expected, bounds))
 
 
 @pytest.mark.parametrize("kind", sorted(FLOATS))
@@ -93,7 +95,7 @@ def test_all_of_it_is_copied_in_pieces(columns: int, monkeypatch: pytest.MonkeyP
 @settings(deadline=None)
 @given(st.sampled_from(["whole", "rotated", "part"]), bounds, st.sampled_from([0, 1]), st.integers(0, 3), st.data())
 def test_blocks_say_what_numbers_do(
-    file: MappedFile, way: str, said: tuple[int, int, int, int], dim: int, first: int, data: st.DataObject
+    file: MappedFile, way: str, bounds: tuple[int, int, int, int], dim: int, first: int, data: st.DataObject
 ) -> None:
     """Of rows, whatever they are a part of; a part whose columns cut blocks apart has none."""
     kind = GGMLQuantizationType.Q8_0
@@ -108,6 +110,6 @@ def test_blocks_say_what_numbers_do(
         if dim == 1 and not whole:
             assert block_format(tensor) is None
             return
-    last = max(said[0], min(said[1], tensor.shape[0]))
-    rows = StoredRows(tensor).rows(said[0], last)
-    assert torch.equal(torch.from_numpy(dequantize(rows.numpy(), kind).copy()), tensor[slice(said[0], last),])
+    last = max(bounds[0], min(bounds[1], tensor.shape[0]))
+    rows = StoredRows(tensor).rows(bounds[0], last)
+    assert torch.equal(torch.from_numpy(dequantize(rows.numpy(), kind).copy()), tensor[slice(bounds[0], last),])

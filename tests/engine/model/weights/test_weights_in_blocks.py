@@ -52,11 +52,11 @@ def _logits(model: Decoder, *, at_once: bool) -> list[torch.Tensor]:
 @native
 @pytest.mark.parametrize("at_once", [True, False])
 def test_logits_are_those_of_the_dequantised_file(checkpoint: Checkpoint, at_once: bool) -> None:
-    kept, made = _load(checkpoint, "auto"), _load(checkpoint, "none")
-    assert all(isinstance(linear, StripLinear) for linear in kept.linears())
+    in_blocks, made = _load(checkpoint, "auto"), _load(checkpoint, "none")
+    assert all(isinstance(linear, StripLinear) for linear in in_blocks.linears())
     assert not any(isinstance(linear, StripLinear) for linear in made.linears())
-    assert kept._native_layers is not None
-    for got, wanted in zip(_logits(kept, at_once=at_once), _logits(made, at_once=at_once), strict=True):
+    assert in_blocks._native_layers is not None
+    for got, wanted in zip(_logits(in_blocks, at_once=at_once), _logits(made, at_once=at_once), strict=True):
         assert torch.equal(got, wanted)
 
 

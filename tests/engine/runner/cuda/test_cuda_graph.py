@@ -21,41 +21,41 @@ def test_on_a_cpu_a_replay_is_the_call() -> None:
 
 
 class Stream:
-    def __init__(self, name: str, told: list[str]) -> None:
-        self.name, self.told = name, told
+    def __init__(self, name: str, calls: list[str]) -> None:
+        self.name, self.calls = name, calls
 
     def wait_stream(self, other: "Stream") -> None:
-        self.told.append(f"{self.name} waits for {other.name}")
+        self.calls.append(f"{self.name} waits for {other.name}")
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    told: list[str] = []
-    current = Stream("current", told)
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    calls: list[str] = []
+    current = Stream("current", calls)
 
     class Graph:
         def replay(self) -> None:
-            told.append("replay")
+            calls.append("replay")
 
     @contextmanager
     def within(what: Any, **options: Any) -> Any:
         name = what.name if isinstance(what, Stream) else "graph"
-        told.append(f"{name} {options}" if options else name)
+        calls.append(f"{name} {options}" if options else name)
         yield
-        told.append(f"end {name}")
+        calls.append(f"end {name}")
 
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream("aside", told))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream("aside", calls))
     monkeypatch.setattr(torch.cuda, "stream", within)
     monkeypatch.setattr(torch.cuda, "graph", within)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
-    return told
+    return calls
 
 
-def test_on_cuda_it_is_warmed_up_aside_and_called_no_more(told: list[str]) -> None:
-    graph = CudaGraph(lambda: told.append("call"), CUDA, graph_pool(CUDA))
-    assert told == [
+def test_on_cuda_it_is_warmed_up_aside_and_called_no_more(calls: list[str]) -> None:
+    graph = CudaGraph(lambda: calls.append("call"), CUDA, graph_pool(CUDA))
+    assert calls == [
         "aside waits for current",
         "aside",
         *["call"] * WARM_UPS,
@@ -65,9 +65,9 @@ def test_on_cuda_it_is_warmed_up_aside_and_called_no_more(told: list[str]) -> No
         "call",
         "end graph",
     ]
-    told.clear()
+    calls.clear()
     graph.replay()
-    assert told == ["replay"]
+    assert calls == ["replay"]
 
 
 @pytest.mark.gpu

@@ -1,4 +1,4 @@
-"""Rows of the decode buffers against a device that is only told what the table says."""
+"""Rows of the decode buffers against a device that only gets what changed in the table."""
 
 import pytest
 from hypothesis import given, settings
@@ -51,11 +51,11 @@ def test_the_device_knows_every_table_and_every_token(data: st.DataObject) -> No
         for slot, one in zip(slots, running, strict=True):
             assert slot.source == HOST
             assert slot.token == one.num_tokens - 1
-            known = tables.setdefault(slot.row, [])
+            device_row = tables.setdefault(slot.row, [])
             if slot.new_table:
-                known[:] = one.block_table.block_ids
-            known[slot.column : slot.column + 1] = [slot.blocks[0]]
-            assert known[: len(one.block_table.block_ids)] == one.block_table.block_ids
+                device_row[:] = one.block_table.block_ids
+            device_row[slot.column : slot.column + 1] = [slot.blocks[0]]
+            assert device_row[: len(one.block_table.block_ids)] == one.block_table.block_ids
         for one in running:
             one.output.append(one.num_tokens)
 

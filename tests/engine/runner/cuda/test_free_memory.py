@@ -14,7 +14,7 @@ LIMITS = EngineLimits(max_num_seqs=5, max_batched_tokens=23, max_model_len=60, b
 
 
 class OneOfThree(Ranks):
-    """Sums and logits that nobody else adds to, and others that have less room."""
+    """Sums and logits that no other rank adds to, and others that have less room."""
 
     size = 3
 
@@ -27,20 +27,20 @@ class OneOfThree(Ranks):
 
 
 def test_a_share_of_what_is_free_after_the_largest_step(tiny: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
+    calls: list[str] = []
     forward = Decoder.forward
 
     def telling(self: Decoder, step: object, cache: object) -> object:
-        told.append("step")
+        calls.append("step")
         return forward(self, step, cache)
 
     def free() -> int:
-        told.append("asked")
+        calls.append("asked")
         return 1000
 
     monkeypatch.setattr(Decoder, "forward", telling)
     assert memory_for_kv_cache(tiny, torch.float32, CPU, LIMITS, 0.85, free_bytes=free) == 850
-    assert told == ["step", "asked"]
+    assert calls == ["step", "asked"]
 
 
 @pytest.mark.parametrize(("room", "memory"), [(10**9, 3 * 850), (600, 3 * 600)])

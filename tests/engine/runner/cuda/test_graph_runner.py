@@ -128,9 +128,9 @@ def test_same_tokens_as_the_plain_runner(
         preemption=preemption,
         host_blocks=host_blocks,
     )
-    told = []
+    results = []
     for config in (plain_config, plain_config.replace(overlap=overlap and not host_blocks)):
-        captured = len(told) == 1
+        captured = len(results) == 1
         cache = cache_of(tiny, blocks)
         host = HostKVCache(host_blocks, cache) if host_blocks else None
         runner: Runner
@@ -148,8 +148,8 @@ def test_same_tokens_as_the_plain_runner(
             for i, (prompt, params, seed) in enumerate(specs)
         ]
         drive(runner, scheduler, requests, joins)
-        told.append([(request.output, [one.token for one in request.logprobs]) for request in requests])
-    assert told[0] == told[1]
+        results.append([(request.output, [one.token for one in request.logprobs]) for request in requests])
+    assert results[0] == results[1]
 
 
 def plain(*prompts: list[int], **params: Any) -> list[Request]:
@@ -161,7 +161,7 @@ def plain(*prompts: list[int], **params: Any) -> list[Request]:
 def test_groups_of_layers_have_tables_of_their_own(windowed: Decoder, overlap: bool) -> None:
     """Sequences of several windows, more than the pool holds at once."""
     prompts = [[7, 3, i] * (1 + 3 * i) for i in range(5)]
-    told = []
+    results = []
     for captured in (False, True):
         runner: Runner
         cache = cache_of(windowed, 40)
@@ -173,11 +173,11 @@ def test_groups_of_layers_have_tables_of_their_own(windowed: Decoder, overlap: b
         scheduler = Scheduler(config(34).replace(windows=windows, overlap=overlap and captured, max_batched_tokens=8))
         requests = plain(*prompts, max_tokens=20, temperature=0.8)
         drive(runner, scheduler, requests, [0, 0, 2, 9, 20])
-        told.append([request.output for request in requests])
+        results.append([request.output for request in requests])
         assert not any(layer[0].any() for layer in cache), "the null block is written to"
         if captured:
             assert eager.steps < 60
-    assert told[0] == told[1]
+    assert results[0] == results[1]
 
 
 def test_decodes_do_not_use_the_plain_runner(tiny: Decoder) -> None:
@@ -257,7 +257,7 @@ def test_while_a_grammar_rests_graphs_compute_its_steps(tiny: Decoder, overlap: 
 
 
 def test_steps_follow_each_other_without_the_host(tiny: Decoder) -> None:
-    """Each is submitted before the tokens of the one before are asked for; the last ones when a request has left."""
+    """Each is submitted before the tokens of the one before are read; the last ones when a request has left."""
     whole = plain([5, 6, 7], [8, 9], [10], temperature=0.9)
     runner, _ = graphs(tiny, cache_of(tiny, 40))
     drive(
@@ -351,7 +351,7 @@ def test_padding_writes_nothing(tiny: Decoder) -> None:
 def test_the_real_model(small: Decoder, temperature: float) -> None:
     """Prompts around a block's edge and tables that grow, in float32."""
     prompts = [[(7 * i + j) % 900 + 100 for j in range(length)] for i, length in enumerate((1, 30, 31, 32, 33))]
-    told = []
+    results = []
     for captured in (False, True):
         cache = cache_of(small, 24, block_size=32)
         plain_runner = ModelRunner(small, cache, Sampler(small.config.vocab_size, CPU))
@@ -367,5 +367,5 @@ def test_the_real_model(small: Decoder, temperature: float) -> None:
             requests,
             [0, 0, 0, 2, 3],
         )
-        told.append([request.output for request in requests])
-    assert told[0] == told[1]
+        results.append([request.output for request in requests])
+    assert results[0] == results[1]

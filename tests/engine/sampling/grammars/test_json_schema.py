@@ -23,8 +23,8 @@ def test_a_schema_may_be_named_as_a_keyword(keyword: str, name: str) -> None:
 
 @pytest.mark.parametrize("keyword", VALUE_KEYWORDS)
 def test_values_are_no_schemas(keyword: str) -> None:
-    said: dict[str, Any] = {keyword: [TIME, {"properties": TIME}]}
-    assert with_parts(said, _changed) == said
+    schema_with_parts: dict[str, Any] = {keyword: [TIME, {"properties": TIME}]}
+    assert with_parts(schema_with_parts, _changed) == schema_with_parts
 
 
 @pytest.mark.parametrize("name", NAMES)

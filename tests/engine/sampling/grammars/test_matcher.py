@@ -300,12 +300,12 @@ def test_the_cache_is_bounded_in_bytes(grammar: Compile) -> None:
     for source in sources:
         cache.put(source, made)
         cache.get(sources[0])
-    kept = [source for source in sources if cache.get(source) is not None]
-    assert kept == [sources[0], *sources[-18:]]
+    cached_sources = [source for source in sources if cache.get(source) is not None]
+    assert cached_sources == [sources[0], *sources[-18:]]
     for i in range(1000):
         cache.put(GrammarSource("regex", f"refused {i}"), GrammarError("x"))
-        assert cache.get(kept[0]) is made
-    assert sum(cache.get(source) is made for source in kept) == 18
+        assert cache.get(cached_sources[0]) is made
+    assert sum(cache.get(source) is made for source in cached_sources) == 18
     cache.put(GrammarSource("regex", "x" * 2**20), made)
-    assert cache.get(kept[0]) is made
+    assert cache.get(cached_sources[0]) is made
     assert cache.get(GrammarSource("regex", "x" * 2**20)) is None

@@ -1,4 +1,4 @@
-"""Grammars of which one token would hold up everybody are known by their text."""
+"""Grammars of which one token would hold up every request are found by their text."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ def work(kind: Kind, source: Any) -> int:
 
 
 def repeated(ways: int, before: str = "", between: str = "") -> str:
-    """A text, and then a rule that is made of itself in so many equal ways."""
+    """A text, and then a rule that is made of itself in ``ways`` equal ways."""
     return f'start: "Hello world" {before} r\nr: ' + f" {between}| ".join(["r r"] * ways) + ' | "a"\n'
 
 

@@ -20,7 +20,7 @@ def header(identity: Identity) -> dict[str, str]:
     return {HEADER: identity.encode()}
 
 
-async def ask(server: Any, headers: Mapping[str, str] = {}, **fields: object) -> Any:
+async def complete(server: Any, headers: Mapping[str, str] = {}, **fields: object) -> Any:
     return await server.client.post("/v1/completions", json=BODY | fields, headers=headers)
 
 
@@ -32,8 +32,8 @@ async def hits(server: Any) -> int:
 async def test_five_names_are_one_tenant(serve: Any) -> None:
     async with serve(tenants=TenantRules(believes_header=True), clock=lambda: 100.0) as server:
         slow, other = (header(Identity(tenant=name, max_queued=1)) for name in ("acme", "other"))
-        named = (ask(server, slow, user=f"name-{i}") for i in range(5))
-        answers = await server.submitted_at_once(ask(server, slow), *named, ask(server, other))
+        named = (complete(server, slow, user=f"name-{i}") for i in range(5))
+        answers = await server.submitted_at_once(complete(server, slow), *named, complete(server, other))
         assert [answer.status_code for answer in answers] == [200, 429, 429, 429, 429, 200]
 
 
@@ -41,11 +41,11 @@ async def test_a_rate_is_the_keys_and_not_the_names(serve: Any) -> None:
     now = [100.0]
     async with serve(tenants=TenantRules(believes_header=True), clock=lambda: now[0]) as server:
         slow = header(Identity(tenant="acme", tokens_per_second=2, token_burst=4))
-        assert (await ask(server, slow, user="a")).status_code == 200
+        assert (await complete(server, slow, user="a")).status_code == 200
         now[0] += 0.25
-        refused = [(await ask(server, slow, user=f"name-{i}")).status_code for i in range(5)]
+        refused = [(await complete(server, slow, user=f"name-{i}")).status_code for i in range(5)]
         assert refused == [429] * 5
-        assert (await ask(server, header(Identity(tenant="other")))).status_code == 200
+        assert (await complete(server, header(Identity(tenant="other")))).status_code == 200
 
 
 async def test_each_of_several_keys_is_a_tenant_where_no_gateway_says_who_sends(serve: Any, tmp_path: Path) -> None:
@@ -53,21 +53,21 @@ async def test_each_of_several_keys_is_a_tenant_where_no_gateway_says_who_sends(
     file.write_text("noisy\nquiet\n")
     async with serve(max_queued_per_tenant=1, order="fair-share", keys=KeyFiles(file)) as server:
         noisy, quiet = ({"X-Api-Key": key} for key in ("noisy", "quiet"))
-        named = (ask(server, noisy, user=f"name-{i}") for i in range(3))
-        answers = await server.submitted_at_once(ask(server, noisy), *named, ask(server, quiet, user="noisy"))
+        named = (complete(server, noisy, user=f"name-{i}") for i in range(3))
+        answers = await server.submitted_at_once(complete(server, noisy), *named, complete(server, quiet, user="noisy"))
         assert [answer.status_code for answer in answers] == [200, 429, 429, 200]
         assert f"tenant 'key-{digest('noisy')[:8]}'" in answers[1].json()["error"]["message"]
-        assert (await ask(server, noisy)).status_code == 200
+        assert (await complete(server, noisy)).status_code == 200
         assert await hits(server) > 0
         before = await hits(server)
-        assert (await ask(server, quiet, prompt=[2] * 40)).status_code == 200
-        assert (await ask(server, noisy, prompt=[2] * 40)).status_code == 200
+        assert (await complete(server, quiet, prompt=[2] * 40)).status_code == 200
+        assert (await complete(server, noisy, prompt=[2] * 40)).status_code == 200
         assert await hits(server) == before, "one key finds nothing of another's"
 
 
 async def test_clients_without_keys_are_one_tenant_whatever_their_bodies_say(serve: Any) -> None:
     async with serve(max_queued_per_tenant=1, order="fair-share") as server:
-        answers = await server.submitted_at_once(*(ask(server, user=f"name-{i}") for i in range(3)))
+        answers = await server.submitted_at_once(*(complete(server, user=f"name-{i}") for i in range(3)))
         assert [answer.status_code for answer in answers] == [200, 429]
         assert "all clients together" in answers[1].json()["error"]["message"]
 
@@ -78,33 +78,33 @@ async def test_a_plain_key_may_ask_for_the_classes_of_the_engine(serve: Any, tmp
     rules = TenantRules(min_priority=-5, max_priority=5)
     async with serve(order="priority", tenants=rules, keys=KeyFiles(file)) as server:
         key = {"X-Api-Key": "key"}
-        answers = [(await ask(server, key, priority=priority)).status_code for priority in (-6, -5, 5, 6)]
+        answers = [(await complete(server, key, priority=priority)).status_code for priority in (-6, -5, 5, 6)]
         assert answers == [400, 200, 200, 400]
 
 
 @pytest.mark.parametrize("priority", [-1000, -1])
 async def test_nobody_preempts_others_unless_the_engine_or_the_key_lets_them(serve: Any, priority: int) -> None:
     async with serve(order="priority", tenants=TenantRules(believes_header=True)) as server:
-        refused = await ask(server, priority=priority)
+        refused = await complete(server, priority=priority)
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "priority")
         assert f"0 to 1000 (got {priority})" in refused.json()["error"]["message"]
-        assert (await ask(server, header(Identity(tenant="acme")), priority=priority)).status_code == 400
+        assert (await complete(server, header(Identity(tenant="acme")), priority=priority)).status_code == 400
         urgent = header(Identity(tenant="acme", min_priority=-1000, max_priority=5))
-        assert (await ask(server, urgent, priority=priority)).status_code == 200
-        assert (await ask(server, urgent, priority=6)).status_code == 400
-        assert (await ask(server, priority=6)).status_code == 200
+        assert (await complete(server, urgent, priority=priority)).status_code == 200
+        assert (await complete(server, urgent, priority=6)).status_code == 400
+        assert (await complete(server, priority=6)).status_code == 200
 
 
 async def test_the_engines_own_range_is_for_whoever_has_no_key(serve: Any) -> None:
     async with serve(order="priority", tenants=TenantRules(min_priority=-5, max_priority=5)) as server:
-        assert [(await ask(server, priority=p)).status_code for p in (-6, -5, 5, 6)] == [400, 200, 200, 400]
+        assert [(await complete(server, priority=p)).status_code for p in (-6, -5, 5, 6)] == [400, 200, 200, 400]
 
 
 async def test_the_header_is_nothing_where_anybody_may_send_it(serve: Any) -> None:
     async with serve(order="priority", tenant_tokens_per_second=1, clock=lambda: 100.0) as server:
         mine = header(Identity(tenant="acme", min_priority=-1000, tokens_per_second=0))
-        assert (await ask(server, mine, priority=-1)).status_code == 400
-        assert (await ask(server, {HEADER: "nonsense"})).status_code == 200
+        assert (await complete(server, mine, priority=-1)).status_code == 400
+        assert (await complete(server, {HEADER: "nonsense"})).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ async def test_the_header_is_nothing_where_anybody_may_send_it(serve: Any) -> No
 )  # fmt: skip
 async def test_what_is_no_identity_is_refused_and_never_somebody(serve: Any, value: str) -> None:
     async with serve(tenants=TenantRules(believes_header=True)) as server:
-        refused = await ask(server, {HEADER: value})
+        refused = await complete(server, {HEADER: value})
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, HEADER)
         assert len(refused.text) < 400
         twice = [(HEADER, Identity(tenant=each).encode()) for each in "ab"]
@@ -125,21 +125,21 @@ async def test_another_tenants_prompt_is_not_there(serve: Any) -> None:
     async with serve(tenants=TenantRules(believes_header=True)) as server:
         for tenant in ("a", "b"):
             before = await hits(server)
-            await ask(server, header(Identity(tenant=tenant)))
+            await complete(server, header(Identity(tenant=tenant)))
             assert await hits(server) == before, "the first prompt of a tenant finds nothing"
-            await ask(server, header(Identity(tenant=tenant)), user="whoever")
+            await complete(server, header(Identity(tenant=tenant)), user="whoever")
             assert await hits(server) > before
 
 
 async def test_a_fleet_that_trusts_its_tenants_shares_what_has_no_salt(serve: Any) -> None:
     async with serve(tenants=TenantRules(believes_header=True, isolates_cache=False)) as server:
-        await ask(server, header(Identity(tenant="a")))
-        await ask(server, header(Identity(tenant="b")))
+        await complete(server, header(Identity(tenant="a")))
+        await complete(server, header(Identity(tenant="b")))
         shared = await hits(server)
         assert shared > 0
-        await ask(server, header(Identity(tenant="b")), cache_salt="own")
+        await complete(server, header(Identity(tenant="b")), cache_salt="own")
         assert await hits(server) == shared
-        await ask(server, cache_salt="own")
+        await complete(server, cache_salt="own")
         assert await hits(server) > shared
 
 

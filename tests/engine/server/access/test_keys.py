@@ -22,7 +22,7 @@ KEY = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, ma
 SEVERAL = st.lists(KEY, unique=True, max_size=4)
 
 
-def ask(app: FastAPI, method: str, path: str, authorization: str | None = None) -> int:
+def request_status(app: FastAPI, method: str, path: str, authorization: str | None = None) -> int:
     async def status() -> int:
         headers = {} if authorization is None else {"authorization": authorization}
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://engine") as client:
@@ -41,7 +41,7 @@ def test_the_keys_of_now_open_and_no_others(tmp_path: Path, before: list[str], a
         file.write_text("\n".join(keys))
         now[0] += 1
         for key in {*before, *after, other}:
-            assert ask(app, "GET", "/v1/models", f"Bearer {key}") == (503 if key in keys else 401)
+            assert request_status(app, "GET", "/v1/models", f"Bearer {key}") == (503 if key in keys else 401)
 
 
 @pytest.mark.parametrize("content", [None, "", "\n \n"])
@@ -51,8 +51,8 @@ def test_without_a_key_nobody_is_let_in(tmp_path: Path, content: str | None) -> 
         file.write_text(content)
     app, admin = create_app(ServerState(), KeyFiles(file)), create_admin_app(ServerState(), KeyFiles(file))
     for authorization in (None, "", "Bearer", "Bearer ", "Bearer None", "Basic eDp5"):
-        assert ask(app, "GET", "/v1/models", authorization) == 401
-        assert ask(admin, "GET", "/admin/config", authorization) == 401
+        assert request_status(app, "GET", "/v1/models", authorization) == 401
+        assert request_status(admin, "GET", "/admin/config", authorization) == 401
 
 
 def test_what_is_guarded(tmp_path: Path) -> None:
@@ -65,20 +65,20 @@ def test_what_is_guarded(tmp_path: Path) -> None:
         (admin, "/admin/config"), (admin, "/admin/drain"), (admin, "/admin"),
     ]  # fmt: skip
     for server, path in guarded:
-        assert ask(server, "POST", path) == 401
-        assert ask(server, "POST", path, "Bearer wrong") == 401
-        assert ask(server, "POST", path, "k") == 401
-        assert ask(server, "POST", path, "bearer k") not in (401, 500)
+        assert request_status(server, "POST", path) == 401
+        assert request_status(server, "POST", path, "Bearer wrong") == 401
+        assert request_status(server, "POST", path, "k") == 401
+        assert request_status(server, "POST", path, "bearer k") not in (401, 500)
     for server in (app, admin):
         for path in ("/health", "/ready", "/version"):
-            assert ask(server, "GET", path) in (200, 503)
+            assert request_status(server, "GET", path) in (200, 503)
     for path in ("/stats", "/metrics"):
-        assert ask(admin, "GET", path) in (200, 503), "operator and scrapers are told"
+        assert request_status(admin, "GET", path) in (200, 503), "operator and scrapers are told"
 
 
 def test_without_the_flags_all_is_open() -> None:
-    assert ask(create_app(ServerState()), "GET", "/v1/models") == 503
-    assert ask(create_admin_app(ServerState()), "GET", "/admin/config") == 503
+    assert request_status(create_app(ServerState()), "GET", "/v1/models") == 503
+    assert request_status(create_admin_app(ServerState()), "GET", "/admin/config") == 503
 
 
 def mount(folder: Path, *keys: str) -> None:

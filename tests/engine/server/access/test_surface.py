@@ -21,13 +21,13 @@ def _served(app: FastAPI) -> set[tuple[str, str]]:
     return {(method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods}
 
 
-def _told(routes: Iterable[Route]) -> set[tuple[str, str]]:
+def _declared(routes: Iterable[Route]) -> set[tuple[str, str]]:
     return {(each.method, each.path.replace(":path", "")) for each in routes}
 
 
 def test_both_ports_serve_what_the_table_says() -> None:
-    assert _served(create_app(ServerState())) == _told(each for each in ROUTES if each.on_api_port)
-    assert _served(create_admin_app(ServerState())) == _told(each for each in ROUTES if each.on_admin_port)
+    assert _served(create_app(ServerState())) == _declared(each for each in ROUTES if each.on_api_port)
+    assert _served(create_admin_app(ServerState())) == _declared(each for each in ROUTES if each.on_admin_port)
 
 
 def test_no_route_is_there_twice() -> None:
@@ -52,11 +52,14 @@ async def test_a_key_is_asked_for_where_the_table_says(route: Route, tmp_path: P
 async def test_pages_of_allowed_origins_may_call(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("right\n")
     keys, page = KeyFiles(tmp_path / "keys"), {"Origin": "http://localhost:3000"}
-    asks = page | {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+    preflight_headers = page | {
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization",
+    }
     for origins, allowed in (((), None), (("http://localhost:3000",), page["Origin"]), (("*",), "*")):
         app = create_app(ServerState(), keys, origins=origins)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://e") as client:
-            before = await client.options("/v1/chat/completions", headers=asks)
+            before = await client.options("/v1/chat/completions", headers=preflight_headers)
             assert before.headers.get("access-control-allow-origin") == allowed
             assert before.status_code == (401 if allowed is None else 200)
             # A page can read why it was refused.

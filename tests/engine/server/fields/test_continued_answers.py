@@ -12,12 +12,12 @@ TURNS = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-ASKED = {"role": "user", "content": "Hi"}
+USER_MESSAGE = {"role": "user", "content": "Hi"}
 OPENED = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 
 
 def _begun(text: str, **fields: Any) -> dict[str, Any]:
-    body = {"messages": [ASKED, {"role": "assistant", "content": text}], "continue_final_message": True}
+    body = {"messages": [USER_MESSAGE, {"role": "assistant", "content": text}], "continue_final_message": True}
     return body | {"add_generation_prompt": False} | fields
 
 
@@ -85,18 +85,18 @@ async def test_an_answer_has_what_was_begun_where_it_is_asked_for(tokenizer: Tok
     [
         (_begun("x", add_generation_prompt=True), "continue_final_message"),
         (_begun(""), "continue_final_message"),
-        (_begun("x", messages=[ASKED]), "continue_final_message"),
+        (_begun("x", messages=[USER_MESSAGE]), "continue_final_message"),
         (
             _begun(
                 "x",
                 messages=[
-                    ASKED,
+                    USER_MESSAGE,
                     {"role": "assistant", "content": "x", "tool_calls": [{"id": "1", "function": {"name": "f"}}]},
                 ],
             ),
             "continue_final_message",
         ),
-        ({"messages": [ASKED], "echo": True}, "echo"),
+        ({"messages": [USER_MESSAGE], "echo": True}, "echo"),
     ],
 )
 async def test_what_cannot_go_on_is_refused_by_name(tokenizer: Tokenizer, body: dict[str, Any], param: str) -> None:

@@ -14,9 +14,9 @@ from paternoster_engine.server.openai.fields.body import MAX_IGNORED, MAX_NAME, 
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest
 
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0}
-KNOWN = ChatCompletionRequest.model_fields
+CHAT_FIELDS = ChatCompletionRequest.model_fields
 HINTS = {"verbosity", "prompt_cache_options", "prompt_cache_retention"}
-"""Of OpenAI's fields those that are left out and told: an answer without them is no other one."""
+"""OpenAI's fields that the engine ignores and reports: an answer without them is no other one."""
 IGNORED = "x-paternoster-ignored"
 
 
@@ -71,14 +71,16 @@ def test_of_every_field_of_openais_client_it_is_decided_what_becomes_of_it(own: 
     assert own.__annotations__.keys() - fields.keys() <= HINTS
 
 
-@given(st.dictionaries(st.text().filter(lambda name: name not in KNOWN), st.integers(), max_size=100))
+@given(st.dictionaries(st.text().filter(lambda name: name not in CHAT_FIELDS), st.integers(), max_size=100))
 def test_what_is_told_of_unknown_fields_fits_into_a_header(extra: dict[str, int]) -> None:
-    with collect_ignored() as told:
+    with collect_ignored() as ignored_fields:
         ChatCompletionRequest.model_validate({**extra, **CHAT})
-    assert bool(told) == bool(extra)
-    assert len(told) <= MAX_IGNORED
-    assert all(len(name) <= MAX_NAME and all(letter.isalnum() or letter in "_-" for letter in name) for name in told)
-    assert all(name.isascii() for name in told)
+    assert bool(ignored_fields) == bool(extra)
+    assert len(ignored_fields) <= MAX_IGNORED
+    assert all(
+        len(name) <= MAX_NAME and all(letter.isalnum() or letter in "_-" for letter in name) for name in ignored_fields
+    )
+    assert all(name.isascii() for name in ignored_fields)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -118,13 +120,13 @@ async def test_usage_in_every_chunk(serve: Any, path: str, include: bool) -> Non
     body |= CHAT if path.startswith("chat") else {"prompt": "Hi"}
     async with serve("one two three", paced=True) as server:
         frames = _frames(await server.client.post(f"/v1/{path}", json=body))
-        told = [frame["usage"] for frame in frames if "usage" in frame]
+        usages = [frame["usage"] for frame in frames if "usage" in frame]
         assert (frames[-1]["choices"] == []) is include
         if not include:
-            assert told == []
+            assert usages == []
             return
-        assert len(told) == len(frames)
-        counts = [usage["completion_tokens"] for usage in told]
+        assert len(usages) == len(frames)
+        counts = [usage["completion_tokens"] for usage in usages]
         assert counts == sorted(counts)
         assert (counts[0] == 0) is path.startswith("chat")
         assert counts[-1] == 4

@@ -129,7 +129,7 @@ def test_every_wrong_value_at_every_place_is_told_by_its_place(kind: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("changes", "param", "said"),
+    ("changes", "param", "message"),
     [
         (
             {"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}},
@@ -150,15 +150,15 @@ def test_every_wrong_value_at_every_place_is_told_by_its_place(kind: str) -> Non
         ),
     ],
 )
-def test_paths_and_values_are_those_of_the_body(changes: dict[str, Any], param: str, said: str) -> None:
+def test_paths_and_values_are_those_of_the_body(changes: dict[str, Any], param: str, message: str) -> None:
     body = {"messages": [USER], **changes}
     with pytest.raises(ValidationError) as caught:
         ChatCompletionRequest.model_validate(body)
-    message, expected = describe_errors(
+    described, expected = describe_errors(
         [{**each, "loc": ("body", *each["loc"])} for each in caught.value.errors()], body
     )
     assert expected == param
-    assert said in message
+    assert message in described
 
 
 WORDS = {

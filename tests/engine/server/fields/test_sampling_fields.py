@@ -17,7 +17,7 @@ GOOD: dict[str, dict[str, Any]] = {
 
 
 async def _params(server: Any, path: str, change: dict[str, Any]) -> SamplingParams:
-    """What the scheduler is asked for."""
+    """The sampling parameters that reach the scheduler."""
     found: list[SamplingParams] = []
     execute = server.runner.execute
 

@@ -55,13 +55,13 @@ async def test_priority_goes_to_an_engine_that_has_it(serve: Any) -> None:
         added = _spy(server)
         server.runner.gate.clear()
 
-        def ask(priority: int) -> asyncio.Task[Any]:
+        def start_request(priority: int) -> asyncio.Task[Any]:
             body = {"prompt": "a", "priority": priority, "max_tokens": 3}
             return asyncio.create_task(server.client.post("/v1/completions", json=body))
 
-        calls = [ask(0)]
+        calls = [start_request(0)]
         await asyncio.to_thread(server.runner.entered.wait)
-        calls += [ask(5), ask(1)]
+        calls += [start_request(5), start_request(1)]
         # They wait in the inbox until the step is over.
         while server.loop._inbox.qsize() < 2:
             await asyncio.sleep(0.001)
@@ -113,8 +113,8 @@ async def test_a_tenant_over_its_part_of_the_queue_gets_429(serve: Any) -> None:
     async with serve(max_queued_per_tenant=1) as server:
         body = {"prompt": "a", "max_tokens": 1}
         calls = (server.client.post("/v1/completions", json=body) for _ in range(3))
-        taken, refused = await server.submitted_at_once(*calls)
-        assert (taken.status_code, refused.status_code, refused.headers["retry-after"]) == (200, 429, "1")
+        accepted, refused = await server.submitted_at_once(*calls)
+        assert (accepted.status_code, refused.status_code, refused.headers["retry-after"]) == (200, 429, "1")
         assert not await server.loop.call(lambda: server.loop.engine.scheduler.has_work)
 
 

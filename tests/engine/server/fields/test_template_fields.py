@@ -88,7 +88,7 @@ def _big(size: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("fields", "param", "told"),
+    ("fields", "param", "message"),
     [
         ({"documents": [_deep(17)]}, "documents.0", "nested deeper than 32"),
         ({"chat_template_kwargs": _deep(90)}, "chat_template_kwargs", "nested deeper than 32"),
@@ -98,12 +98,12 @@ def _big(size: int) -> Any:
         ({"tools": [_big(70_000)]}, "tools.0.function.parameters", "at most 65536"),
     ],
 )
-async def test_they_are_bounded(serve: Any, fields: dict[str, Any], param: str, told: str) -> None:
+async def test_they_are_bounded(serve: Any, fields: dict[str, Any], param: str, message: str) -> None:
     async with serve() as server:
         for path in ("/tokenize", "/v1/chat/completions"):
             response = await server.client.post(path, json=CHAT | fields)
             assert (response.status_code, response.json()["error"]["param"]) == (400, param), response.text
-            assert told in response.json()["error"]["message"]
+            assert message in response.json()["error"]["message"]
         assert await _prompt(server, documents=[_deep(15)]) != ""
 
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: <think>\n{# </think> #}"
 USER = [{"role": "user", "content": "Count: one, two, three, one, two, three, one, two, three, and so on."}]
-ASKED = {"max_tokens": 48, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+COMPLETION_FIELDS = {"max_tokens": 48, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +38,9 @@ def test_thoughts_end_at_their_budget(engine: Any, tokenizer: Any, budget: int, 
     end = tokenizer.encode("</think>")
     prompt = f"user: {USER[0]['content']}\nassistant: <think>\n"
     with httpx.Client(base_url=engine.url, timeout=120) as client:
-        asked = ASKED | {"thinking_token_budget": budget, "stream": stream}
+        budget_fields = COMPLETION_FIELDS | {"thinking_token_budget": budget, "stream": stream}
         for path, more in (("chat/completions", {"messages": USER}), ("completions", {"prompt": prompt})):
-            ids = _ids(client.post(f"/v1/{path}", json=asked | more), stream=stream)
+            ids = _ids(client.post(f"/v1/{path}", json=budget_fields | more), stream=stream)
             assert len(ids) == 48
             assert ids[budget : budget + len(end)] == end, tokenizer.decode(ids)
             assert "</think>" not in tokenizer.decode(ids[:budget])
@@ -50,7 +50,7 @@ def test_a_thought_in_the_prompt_counts(engine: Any, tokenizer: Any) -> None:
     begun = "one, two, three"
     spent = len(tokenizer.encode(begun))
     with httpx.Client(base_url=engine.url, timeout=120) as client:
-        body = ASKED | {"prompt": f"assistant: <think>{begun}", "thinking_token_budget": spent + 3}
+        body = COMPLETION_FIELDS | {"prompt": f"assistant: <think>{begun}", "thinking_token_budget": spent + 3}
         ids = _ids(client.post("/v1/completions", json=body), stream=False)
         end = tokenizer.encode("</think>")
         assert ids[3 : 3 + len(end)] == end, tokenizer.decode(ids)

@@ -1,4 +1,4 @@
-"""``return_token_ids`` and ``return_tokens_as_token_ids``: what was read and said, as ids."""
+"""``return_token_ids`` and ``return_tokens_as_token_ids``: prompt and answer as ids."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ from paternoster_engine.model.tokenizer import Tokenizer
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 TEXT = {"prompt": ["one", "two three"], "max_tokens": 16}
-SAID = "a 🙂 stop b"
+ANSWER = "a 🙂 stop b"
 """The emoji is of several tokens, whose text comes with the last of them."""
 
 
@@ -25,35 +25,35 @@ async def _streamed(server: Any, path: str, **body: Any) -> list[dict[str, Any]]
     return [json.loads(event[6:]) for event in response.text.split("\n\n")[:-2]]
 
 
-def _said(tokenizer: Tokenizer) -> list[int]:
-    return [*tokenizer.encode(SAID), tokenizer.eos_token_ids[0]]
+def _answer_ids(tokenizer: Tokenizer) -> list[int]:
+    return [*tokenizer.encode(ANSWER), tokenizer.eos_token_ids[0]]
 
 
 @pytest.mark.parametrize("search", [False, True])
 async def test_a_chat_tells_its_prompt_once_and_each_choice_its_tokens(
     serve: Any, tokenizer: Tokenizer, search: bool
 ) -> None:
-    async with serve(SAID) as server:
-        asked = await server.client.post("/tokenize", json=CHAT)
+    async with serve(ANSWER) as server:
+        tokenized = await server.client.post("/tokenize", json=CHAT)
         answer = await _post(
             server, "chat/completions", **CHAT, return_token_ids=True, n=2, use_beam_search=search, max_tokens=12
         )
-        assert answer["prompt_token_ids"] == asked.json()["tokens"]
-        told = [choice["token_ids"] for choice in answer["choices"]]
-        assert len(told) == 2
+        assert answer["prompt_token_ids"] == tokenized.json()["tokens"]
+        token_ids = [choice["token_ids"] for choice in answer["choices"]]
+        assert len(token_ids) == 2
         if search:
-            assert [tokenizer.decode(ids) for ids in told] == [c["message"]["content"] for c in answer["choices"]]
+            assert [tokenizer.decode(ids) for ids in token_ids] == [c["message"]["content"] for c in answer["choices"]]
         else:
-            assert told == [_said(tokenizer)] * 2
+            assert token_ids == [_answer_ids(tokenizer)] * 2
 
 
 async def test_texts_tell_each_its_own_prompt(serve: Any, tokenizer: Tokenizer) -> None:
-    async with serve(SAID) as server:
+    async with serve(ANSWER) as server:
         choices = (await _post(server, "completions", **TEXT, return_token_ids=True, n=2, echo=True))["choices"]
         prompts = [tokenizer.encode(text) for text in ("one", "one", "two three", "two three")]
         assert [choice["prompt_token_ids"] for choice in choices] == prompts
         # An echo is no token of the answer.
-        assert [choice["token_ids"] for choice in choices] == [_said(tokenizer)] * 4
+        assert [choice["token_ids"] for choice in choices] == [_answer_ids(tokenizer)] * 4
         (only,) = (await _post(server, "completions", prompt=[5, 6], max_tokens=0, echo=True, return_token_ids=True))[
             "choices"
         ]
@@ -61,7 +61,7 @@ async def test_texts_tell_each_its_own_prompt(serve: Any, tokenizer: Tokenizer) 
 
 
 async def test_a_stop_string_ends_the_tokens_with_the_one_that_completes_it(serve: Any, tokenizer: Tokenizer) -> None:
-    async with serve(SAID) as server:
+    async with serve(ANSWER) as server:
         body = CHAT | {"stop": "stop", "return_token_ids": True}
         (choice,) = (await _post(server, "chat/completions", **body))["choices"]
         assert choice["message"]["content"] == "a 🙂 "
@@ -72,15 +72,15 @@ async def test_a_stop_string_ends_the_tokens_with_the_one_that_completes_it(serv
 
 @pytest.mark.parametrize("paced", [False, True])
 async def test_a_streams_pieces_join_to_the_whole(serve: Any, tokenizer: Tokenizer, paced: bool) -> None:
-    async with serve(SAID, paced=paced) as server:
+    async with serve(ANSWER, paced=paced) as server:
         chunks = await _streamed(server, "chat/completions", **CHAT, return_token_ids=True, n=2)
         assert [index for index, chunk in enumerate(chunks) if "prompt_token_ids" in chunk] == [0]
-        asked = await server.client.post("/tokenize", json=CHAT)
-        assert chunks[0]["prompt_token_ids"] == asked.json()["tokens"]
+        tokenized = await server.client.post("/tokenize", json=CHAT)
+        assert chunks[0]["prompt_token_ids"] == tokenized.json()["tokens"]
         joined: dict[int, list[int]] = {0: [], 1: []}
         for chunk in chunks:
             joined[chunk["choices"][0]["index"]] += chunk["choices"][0].get("token_ids", [])
-        assert joined == {0: _said(tokenizer), 1: _said(tokenizer)}
+        assert joined == {0: _answer_ids(tokenizer), 1: _answer_ids(tokenizer)}
 
         texts = await _streamed(server, "completions", **TEXT, return_token_ids=True)
         joined = {0: [], 1: []}
@@ -89,7 +89,7 @@ async def test_a_streams_pieces_join_to_the_whole(serve: Any, tokenizer: Tokeniz
             (choice,) = chunk["choices"]
             joined[choice["index"]] += choice["token_ids"]
             prompts[choice["index"]] += [choice["prompt_token_ids"]] if "prompt_token_ids" in choice else []
-        assert joined == {0: _said(tokenizer), 1: _said(tokenizer)}
+        assert joined == {0: _answer_ids(tokenizer), 1: _answer_ids(tokenizer)}
         assert prompts == {0: [tokenizer.encode("one")], 1: [tokenizer.encode("two three")]}
 
 
@@ -102,25 +102,25 @@ async def test_reasoning_that_is_not_told_has_its_tokens_told(serve: Any) -> Non
 
 
 @pytest.mark.parametrize(("path", "body"), [("chat/completions", CHAT), ("completions", TEXT)])
-@pytest.mark.parametrize("asked", [{}, {"return_token_ids": False}, {"return_token_ids": None}])
+@pytest.mark.parametrize("no_ids", [{}, {"return_token_ids": False}, {"return_token_ids": None}])
 async def test_nobody_is_told_who_does_not_ask(
-    serve: Any, path: str, body: dict[str, Any], asked: dict[str, Any]
+    serve: Any, path: str, body: dict[str, Any], no_ids: dict[str, Any]
 ) -> None:
-    async with serve(SAID) as server:
-        for answer in (await _post(server, path, **body, **asked), *await _streamed(server, path, **body, **asked)):
+    async with serve(ANSWER) as server:
+        for answer in (await _post(server, path, **body, **no_ids), *await _streamed(server, path, **body, **no_ids)):
             assert "token_ids" not in json.dumps(answer)
 
 
 async def test_log_probabilities_name_tokens_by_their_ids(serve: Any, tokenizer: Tokenizer) -> None:
-    async with serve(SAID) as server:
-        names = [f"token_id:{token}" for token in _said(tokenizer)]
+    async with serve(ANSWER) as server:
+        names = [f"token_id:{token}" for token in _answer_ids(tokenizer)]
         body = CHAT | {"logprobs": True, "top_logprobs": 2, "return_tokens_as_token_ids": True}
         (choice,) = (await _post(server, "chat/completions", **body))["choices"]
         content = choice["logprobs"]["content"]
         assert [entry["token"] for entry in content] == names
         # The scripted model's best token is the one with the next number.
         assert [entry["top_logprobs"][0]["token"] for entry in content] == [
-            f"token_id:{token + 1}" for token in _said(tokenizer)
+            f"token_id:{token + 1}" for token in _answer_ids(tokenizer)
         ]
         assert bytes(content[0]["bytes"]).decode() == "a"
         (choice,) = (
@@ -132,6 +132,6 @@ async def test_log_probabilities_name_tokens_by_their_ids(serve: Any, tokenizer:
 
 
 async def test_names_by_id_need_log_probabilities_to_name_something(serve: Any) -> None:
-    async with serve(SAID) as server:
+    async with serve(ANSWER) as server:
         plain = await _post(server, "chat/completions", **CHAT, return_tokens_as_token_ids=True)
         assert plain["choices"][0]["logprobs"] is None

@@ -1,4 +1,4 @@
-"""``truncate_prompt_tokens`` and ``truncation_side`` of chats and completions: what is read, and what is told."""
+"""``truncate_prompt_tokens`` and ``truncation_side`` of chats and completions: what the engine reads and reports."""
 
 import json
 from typing import Any
@@ -15,31 +15,33 @@ MESSAGES = [{"role": "user", "content": LONG}]
 CONTEXT = 128
 
 
-def _told(answer: httpx.Response, *, stream: bool) -> tuple[list[list[int]], dict[str, Any], str]:
+def _read_answer(answer: httpx.Response, *, stream: bool) -> tuple[list[list[int]], dict[str, Any], str]:
     """Prompts' tokens, the usage, and the text of the first choice."""
     assert answer.status_code == 200, answer.text
     if not stream:
         whole = answer.json()
         bodies = [whole] if "prompt_token_ids" in whole else whole["choices"]
         first = whole["choices"][0]
-        said = first["text"] if "text" in first else first["message"]["content"]
-        return [body["prompt_token_ids"] for body in bodies], whole["usage"], said
+        text = first["text"] if "text" in first else first["message"]["content"]
+        return [body["prompt_token_ids"] for body in bodies], whole["usage"], text
     frames = [json.loads(event[6:]) for event in answer.text.split("\n\n") if event and event != "data: [DONE]"]
     choices = [choice for frame in frames for choice in frame["choices"]]
     prompts = [each["prompt_token_ids"] for each in [*frames, *choices] if "prompt_token_ids" in each]
-    said = [choice for choice in choices if choice["index"] == 0]
-    text = "".join(choice["text"] if "text" in choice else choice["delta"].get("content", "") for choice in said)
+    first_choices = [choice for choice in choices if choice["index"] == 0]
+    text = "".join(
+        choice["text"] if "text" in choice else choice["delta"].get("content", "") for choice in first_choices
+    )
     return prompts, frames[-1]["usage"], text
 
 
-def _asked(body: dict[str, Any], *, stream: bool) -> dict[str, Any]:
+def _with_token_ids(body: dict[str, Any], *, stream: bool) -> dict[str, Any]:
     more = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
     return {"return_token_ids": True, "max_tokens": 2, **body, **more}
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
-    ("fields", "kept"),
+    ("fields", "kept_range"),
     [
         ({"truncate_prompt_tokens": 20}, slice(-20, None)),
         ({"truncate_prompt_tokens": 1, "truncation_side": "left"}, slice(-1, None)),
@@ -51,21 +53,21 @@ def _asked(body: dict[str, Any], *, stream: bool) -> dict[str, Any]:
 )
 @pytest.mark.parametrize("form", ["text", "ids", "chat"])
 async def test_so_many_tokens_are_kept(
-    serve: Any, tokenizer: Tokenizer, form: str, fields: dict[str, Any], kept: slice, stream: bool
+    serve: Any, tokenizer: Tokenizer, form: str, fields: dict[str, Any], kept_range: slice, stream: bool
 ) -> None:
     async with serve("one") as server:
         if form == "chat":
-            asked: dict[str, Any] = {"messages": MESSAGES}
-            whole = (await server.client.post("/tokenize", json=asked)).json()["tokens"]
+            body_fields: dict[str, Any] = {"messages": MESSAGES}
+            whole = (await server.client.post("/tokenize", json=body_fields)).json()["tokens"]
         else:
             whole = tokenizer.encode(LONG)
-            asked = {"prompt": LONG if form == "text" else whole}
+            body_fields = {"prompt": LONG if form == "text" else whole}
         assert len(whole) > CONTEXT
-        body = _asked(asked | fields, stream=stream)
+        body = _with_token_ids(body_fields | fields, stream=stream)
         answer = await server.client.post(CHAT if form == "chat" else TEXT, json=body)
-        prompts, usage, text = _told(answer, stream=stream)
-        assert [tuple(prompt) for prompt in set(map(tuple, prompts))] == [tuple(whole[kept])]
-        assert usage["prompt_tokens"] == len(whole[kept])
+        prompts, usage, text = _read_answer(answer, stream=stream)
+        assert [tuple(prompt) for prompt in set(map(tuple, prompts))] == [tuple(whole[kept_range])]
+        assert usage["prompt_tokens"] == len(whole[kept_range])
         assert text == "one"
 
 
@@ -73,9 +75,11 @@ async def test_so_many_tokens_are_kept(
 async def test_each_prompt_of_a_list_is_cut_by_itself(serve: Any, tokenizer: Tokenizer, count: int) -> None:
     texts = ["a b", LONG]
     async with serve("one") as server:
-        body = _asked({"prompt": texts, "truncate_prompt_tokens": count, "echo": True, "logprobs": 0}, stream=False)
+        body = _with_token_ids(
+            {"prompt": texts, "truncate_prompt_tokens": count, "echo": True, "logprobs": 0}, stream=False
+        )
         answer = await server.client.post(TEXT, json=body)
-        prompts, usage, _ = _told(answer, stream=False)
+        prompts, usage, _ = _read_answer(answer, stream=False)
         expected = [tokenizer.encode(text)[-count:] for text in texts]
         assert prompts == expected
         assert usage["prompt_tokens"] == sum(map(len, expected))

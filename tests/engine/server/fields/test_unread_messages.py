@@ -41,7 +41,7 @@ async def _prompt(server: Server, messages: list[dict[str, Any]]) -> str:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
-    ("template", "names", "told"),
+    ("template", "names", "is_reported"),
     [
         (NAMELESS, {"user": "ann"}, True),
         (NAMELESS, {}, False),
@@ -54,16 +54,16 @@ async def _prompt(server: Server, messages: list[dict[str, Any]]) -> str:
     ],
 )
 async def test_names_that_a_template_drops_are_told(
-    tokenizer: Tokenizer, template: str, names: dict[str, str], told: bool, stream: bool
+    tokenizer: Tokenizer, template: str, names: dict[str, str], is_reported: bool, stream: bool
 ) -> None:
     conversation = [*THOUGHT, {"role": "user", "content": "again"}]
     messages = [m | ({"name": names[m["role"]]} if m["role"] in names else {}) for m in conversation]
     async with _served(tokenizer, template) as server:
         answer = await server.client.post(CHAT, json={"messages": messages, "stream": stream})
         assert answer.status_code == 200, answer.text
-        assert answer.headers.get(IGNORED) == ("messages[].name" if told else None)
+        assert answer.headers.get(IGNORED) == ("messages[].name" if is_reported else None)
         counted = await server.client.post("/tokenize", json={"messages": messages})
-        assert counted.headers.get(IGNORED) == ("messages[].name" if told else None)
+        assert counted.headers.get(IGNORED) == ("messages[].name" if is_reported else None)
 
 
 async def test_a_results_name_is_its_functions(tokenizer: Tokenizer) -> None:
@@ -89,8 +89,8 @@ async def test_texts_are_looked_for_where_the_skeleton_is_refused(tokenizer: Tok
 async def test_texts_that_are_spelled_as_json_are_found(tokenizer: Tokenizer) -> None:
     messages = [{"role": "user", "content": 'say "ä"\nand more'}, THOUGHT[1]]
     async with _served(tokenizer, _answers("m.content | tojson")) as server:
-        told = json.dumps(messages[0]["content"], ensure_ascii=False)
-        assert await _prompt(server, messages) == f"{told};say;"
+        content_as_json = json.dumps(messages[0]["content"], ensure_ascii=False)
+        assert await _prompt(server, messages) == f"{content_as_json};say;"
 
 
 @pytest.mark.parametrize("others", ["''", "m.role", "m.content[:2]"])

@@ -145,8 +145,8 @@ async def test_a_step_that_fails_ends_the_search_once(serve: Any) -> None:
 async def test_searches_beside_others(serve: Any) -> None:
     """Searches wait for slots for all their beams, and others run in between."""
     async with serve("one two three") as server:
-        asked = [{"prompt": "Hi", **BEAMS, "n": 2 + i % 3, "max_tokens": 8} for i in range(4)]
-        asked += [{"prompt": "Hi", "max_tokens": 8, "temperature": 0} for _ in range(4)]
-        answers = await asyncio.gather(*(_post(server, "completions", **body) for body in asked))
+        bodies = [{"prompt": "Hi", **BEAMS, "n": 2 + i % 3, "max_tokens": 8} for i in range(4)]
+        bodies += [{"prompt": "Hi", "max_tokens": 8, "temperature": 0} for _ in range(4)]
+        answers = await asyncio.gather(*(_post(server, "completions", **body) for body in bodies))
         assert {answer["choices"][0]["text"] for answer in answers} == {"one two three"}
         assert [len(answer["choices"]) for answer in answers] == [2, 3, 4, 2, 1, 1, 1, 1]

@@ -39,9 +39,9 @@ async def test_a_whole_answer_is_put_together_once(serve: Any, copied: Copied, b
     async with serve("one two three four", **ROOM) as server:
         response = await server.client.post("/v1/chat/completions", json=CHAT | beams)
         assert response.status_code == 200, response.text
-        told = sum(len(choice["message"]["content"]) for choice in response.json()["choices"])
-        assert told > 1000
-        assert 0 < copied.characters <= 2 * told
+        num_characters = sum(len(choice["message"]["content"]) for choice in response.json()["choices"])
+        assert num_characters > 1000
+        assert 0 < copied.characters <= 2 * num_characters
 
 
 @pytest.mark.parametrize("more", [{}, {"logprobs": 1}, {"stream": True}, {"use_beam_search": True}, {"max_tokens": 0}])

@@ -1,4 +1,4 @@
-"""Stop strings do not depend on how a text is cut, and nobody ever sees one."""
+"""Stop strings do not depend on how a text is cut, and no client ever sees one."""
 
 from itertools import pairwise
 

@@ -21,7 +21,7 @@ def _fewer(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "param", "count"),
     [
-        # Each prompt's tokens, times the others and itself, for each choice that tells them.
+        # Each prompt's tokens, times the others and itself, for each choice that has them.
         ("completions", {"prompt": [[5] * 50] * 2, "prompt_logprobs": 20}, "prompt_logprobs", 2100),
         ("completions", {"prompt": [5] * 50, "prompt_logprobs": 20, "n": 2}, "prompt_logprobs", 2100),
         ("completions", {"prompt": [5] * 100, "max_tokens": 1, "echo": True, "logprobs": 19}, "logprobs", 2020),

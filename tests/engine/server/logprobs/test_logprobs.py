@@ -83,17 +83,17 @@ async def test_completion(serve: Any, tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize("text", ["one two three", "a 🪁 b", "one STOP"])
 async def test_a_stream_tells_the_same_as_the_whole(serve: Any, text: str, paced: bool) -> None:
     async with serve(text, paced=paced) as server:
-        ask = CHAT | {"logprobs": True, "top_logprobs": 3, "stop": "STOP"}
-        whole = await _post(server, "chat/completions", **ask)
-        opening, *chunks = await _streamed(server, "chat/completions", **ask)
+        fields = CHAT | {"logprobs": True, "top_logprobs": 3, "stop": "STOP"}
+        whole = await _post(server, "chat/completions", **fields)
+        opening, *chunks = await _streamed(server, "chat/completions", **fields)
         assert opening["logprobs"] is None
         content = [entry for chunk in chunks for entry in chunk["logprobs"]["content"]]
         assert content == whole["choices"][0]["logprobs"]["content"]
         assert len(content) == whole["usage"]["completion_tokens"]
 
-        ask = {"prompt": "Hi", "seed": 3, "logprobs": 2, "stop": "STOP", "echo": True, "max_tokens": 20}
-        whole = await _post(server, "completions", **ask)
-        chunks = await _streamed(server, "completions", **ask)
+        fields = {"prompt": "Hi", "seed": 3, "logprobs": 2, "stop": "STOP", "echo": True, "max_tokens": 20}
+        whole = await _post(server, "completions", **fields)
+        chunks = await _streamed(server, "completions", **fields)
         assert "".join(chunk["text"] for chunk in chunks) == whole["choices"][0]["text"]
         for name, values in whole["choices"][0]["logprobs"].items():
             assert [value for chunk in chunks for value in chunk["logprobs"][name]] == values
@@ -120,16 +120,16 @@ async def test_echo(serve: Any) -> None:
         assert [(choice["text"], choice["logprobs"]) for choice in quiet["choices"]] == [
             ("Hi there youone", None), ("aone", None),
         ]  # fmt: skip
-        told = await _post(server, "completions", **body, logprobs=1, n=2)
-        assert [choice["text"] for choice in told["choices"]] == ["Hi there youone"] * 2 + ["aone"] * 2
-        first = told["choices"][0]["logprobs"]
+        body_of_answer = await _post(server, "completions", **body, logprobs=1, n=2)
+        assert [choice["text"] for choice in body_of_answer["choices"]] == ["Hi there youone"] * 2 + ["aone"] * 2
+        first = body_of_answer["choices"][0]["logprobs"]
         assert first["tokens"] == ["Hi", " there", " you", "one"]
         assert first["text_offset"] == [0, 2, 8, 12]
         assert first["token_logprobs"] == [None, TOKEN, TOKEN, TOKEN]
         assert first["top_logprobs"][0] is None
         assert [len(top) for top in first["top_logprobs"][1:]] == [2, 2, 2]
-        assert told["choices"][3]["logprobs"]["token_logprobs"][0] is None
-        assert told["usage"]["completion_tokens"] == 4
+        assert body_of_answer["choices"][3]["logprobs"]["token_logprobs"][0] is None
+        assert body_of_answer["usage"]["completion_tokens"] == 4
 
 
 async def test_prompt_logprobs(serve: Any, tokenizer: Tokenizer) -> None:
@@ -137,9 +137,9 @@ async def test_prompt_logprobs(serve: Any, tokenizer: Tokenizer) -> None:
         prompt = tokenizer.encode("a b c d e f g h i j k l m n")
         body = {"prompt": [prompt, prompt[:1]], "seed": 0, "max_tokens": 1, "prompt_logprobs": 2, "n": 2}
         choices = (await _post(server, "completions", **body))["choices"]
-        first, *told = choices[0]["prompt_logprobs"]
+        first, *entries = choices[0]["prompt_logprobs"]
         assert first is None
-        assert told == [
+        assert entries == [
             {
                 str(token): {"logprob": TOKEN, "rank": 2, "decoded_token": tokenizer.decode([token])},
                 str(token + 1): {"logprob": BEST, "rank": 1, "decoded_token": tokenizer.decode([token + 1])},
@@ -168,12 +168,12 @@ async def test_best_of_gives_the_likeliest_first(serve: Any) -> None:
     async with serve("one two") as server:
         # Seeds 5, 6, 7 and 8, of which 8 is as likely as 0.
         body = {"prompt": ["a", "b b"], "seed": 5, "best_of": 4, "n": 2, "max_tokens": 3}
-        told = await _post(server, "completions", **body, logprobs=0)
-        means = [sum(c["logprobs"]["token_logprobs"]) / 3 for c in told["choices"]]
+        body_of_answer = await _post(server, "completions", **body, logprobs=0)
+        means = [sum(c["logprobs"]["token_logprobs"]) / 3 for c in body_of_answer["choices"]]
         assert means == [TOKEN, TOKEN - 2.5] * 2
-        assert [choice["index"] for choice in told["choices"]] == [0, 1, 2, 3]
+        assert [choice["index"] for choice in body_of_answer["choices"]] == [0, 1, 2, 3]
         counts = {"prompt_tokens": 3, "completion_tokens": 24, "total_tokens": 27}
-        assert told["usage"] == counts | {"prompt_tokens_details": {"cached_tokens": 0}}
+        assert body_of_answer["usage"] == counts | {"prompt_tokens_details": {"cached_tokens": 0}}
         quiet = await _post(server, "completions", **body)
         assert [choice["logprobs"] for choice in quiet["choices"]] == [None] * 4
         same = await _post(server, "completions", **body | {"best_of": 2}, stream=False)
@@ -181,14 +181,14 @@ async def test_best_of_gives_the_likeliest_first(serve: Any) -> None:
 
 
 async def test_best_of_an_echo_alone_has_nothing_to_rank(serve: Any) -> None:
-    """And nothing is computed for choices that nobody gets."""
+    """And nothing is computed for choices that no client gets."""
     async with serve("one two") as server:
         body = {"prompt": ["a", "b b"], "echo": True, "max_tokens": 0, "best_of": 4, "n": 2}
-        told = await _post(server, "completions", **body)
-        assert [(choice["text"], choice["finish_reason"]) for choice in told["choices"]] == [
+        body_of_answer = await _post(server, "completions", **body)
+        assert [(choice["text"], choice["finish_reason"]) for choice in body_of_answer["choices"]] == [
             ("a", "length"), ("a", "length"), ("b b", "length"), ("b b", "length"),
         ]  # fmt: skip
-        assert told["usage"]["completion_tokens"] == 0
+        assert body_of_answer["usage"]["completion_tokens"] == 0
         counters = server.loop.engine.scheduler.counters
         assert await server.loop.call(lambda: sum(counters.finished.values())) == 4
         (choice,) = (await _post(server, "completions", **body | {"prompt": "a b", "n": 1}, logprobs=1))["choices"]
@@ -196,10 +196,10 @@ async def test_best_of_an_echo_alone_has_nothing_to_rank(serve: Any) -> None:
 
 
 async def test_what_json_cannot_say_and_tokens_that_are_spelled_alike(tokenizer: Tokenizer) -> None:
-    told = TokenLogprobs(5, float("-inf"), 49152, ((7, -0.1), (8, -0.2)))
+    entry = TokenLogprobs(5, float("-inf"), 49152, ((7, -0.1), (8, -0.2)))
     alike = tokenizer.id_to_token(7)
     writer = LogprobsWriter(tokenizer)
-    text = await writer.text([TokenText(5, 0, told)], 2)
+    text = await writer.text([TokenText(5, 0, entry)], 2)
     assert text.token_logprobs == [LOWEST]
     assert text.top_logprobs == [
         {tokenizer.decode([7], False): -0.1, tokenizer.decode([8], False): -0.2, text.tokens[0]: LOWEST}
@@ -221,8 +221,8 @@ def test_the_best_come_in_order_also_where_tokens_are_spelled_alike(
 
     place = sampled % len(logprobs)
     top = tuple(enumerate(logprobs))[:num_top]
-    told = TokenLogprobs(place, logprobs[place], place + 1, top)
-    (best,) = asyncio.run(LogprobsWriter(Alike()).text([TokenText(place, 0, told)], num_top)).top_logprobs  # type: ignore[arg-type]
+    entry = TokenLogprobs(place, logprobs[place], place + 1, top)
+    (best,) = asyncio.run(LogprobsWriter(Alike()).text([TokenText(place, 0, entry)], num_top)).top_logprobs  # type: ignore[arg-type]
     assert best is not None
     assert list(best.values()) == sorted(best.values(), reverse=True)
     likeliest = {
@@ -232,13 +232,13 @@ def test_the_best_come_in_order_also_where_tokens_are_spelled_alike(
 
 
 def test_tokens_wait_for_their_text(tokenizer: Tokenizer) -> None:
-    """A delta without text would be no chunk: what is told of its tokens comes with the next."""
+    """A delta without text would be no chunk: its tokens' log probabilities come with the next."""
     text = OutputText(tokenizer, SamplingParams(max_tokens=99))
     tokens = tokenizer.encode("🙂")
     assert len(tokens) > 1
-    told = [TokenLogprobs(token, -1.0, 1, ()) for token in tokens]
-    deltas = [text.push(token, None, logprobs) for token, logprobs in zip(tokens, told, strict=True)]
+    entries = [TokenLogprobs(token, -1.0, 1, ()) for token in tokens]
+    deltas = [text.push(token, None, logprobs) for token, logprobs in zip(tokens, entries, strict=True)]
     assert deltas[:-1] == [TextDelta("")] * (len(tokens) - 1)
-    assert deltas[-1] == TextDelta("🙂", None, tuple(TokenText(t.token, 0, t) for t in told))
+    assert deltas[-1] == TextDelta("🙂", None, tuple(TokenText(t.token, 0, t) for t in entries))
     end = TokenLogprobs(2, -1.0, 1, ())
     assert text.push(2, FinishReason.STOP, end) == TextDelta("", FinishReason.STOP, (TokenText(2, 1, end),))

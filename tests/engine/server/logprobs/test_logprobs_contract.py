@@ -20,11 +20,11 @@ def client(run_engine: Any) -> Iterator[openai.OpenAI]:
 
 
 def test_chat(client: openai.OpenAI) -> None:
-    ask: dict[str, Any] = {
+    chat_fields: dict[str, Any] = {
         "model": MODEL, "messages": [{"role": "user", "content": "What is the capital of Japan?"}],
         "temperature": 0, "max_tokens": 12, "logprobs": True, "top_logprobs": 5,
     }  # fmt: skip
-    (choice,) = client.chat.completions.create(**ask).choices
+    (choice,) = client.chat.completions.create(**chat_fields).choices
     assert choice.logprobs is not None
     content = choice.logprobs.content
     assert content is not None
@@ -40,8 +40,13 @@ def test_chat(client: openai.OpenAI) -> None:
         assert logprobs == sorted(logprobs, reverse=True)
         assert len(logprobs) == 5
         assert sum(map(math.exp, logprobs)) <= 1 + 1e-6
-    chunks = list(client.chat.completions.create(**ask, stream=True))
-    streamed = [e for chunk in chunks if (told := chunk.choices[0].logprobs) is not None for e in told.content or ()]
+    chunks = list(client.chat.completions.create(**chat_fields, stream=True))
+    streamed = [
+        e
+        for chunk in chunks
+        if (choice_logprobs := chunk.choices[0].logprobs) is not None
+        for e in choice_logprobs.content or ()
+    ]
     assert [entry.token for entry in streamed] == [entry.token for entry in content]
     assert [entry.logprob for entry in streamed] == pytest.approx([entry.logprob for entry in content], abs=1e-3)
 
@@ -66,12 +71,12 @@ def test_an_echo_tells_of_an_output_what_was_told_when_it_was_sampled(client: op
 
 
 def test_best_of_is_the_likeliest_a_token(client: openai.OpenAI) -> None:
-    ask: dict[str, Any] = {
+    chat_fields: dict[str, Any] = {
         "model": MODEL, "prompt": TEXT, "max_tokens": 16, "temperature": 1, "seed": 9, "stop": [",", "."],
         "logprobs": 0,
     }  # fmt: skip
-    all_four = client.completions.create(**ask, n=4).choices
-    best = client.completions.create(**ask, best_of=4, n=2)
+    all_four = client.completions.create(**chat_fields, n=4).choices
+    best = client.completions.create(**chat_fields, best_of=4, n=2)
 
     def mean(choice: Any) -> float:
         return fmean(choice.logprobs.token_logprobs)

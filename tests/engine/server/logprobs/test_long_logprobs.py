@@ -98,10 +98,10 @@ async def test_others_have_their_turn(
 
 async def test_a_slow_reader_gets_bounded_deltas(tokenizer: Tokenizer) -> None:
     request = Request(RequestSpec("a", [1], SamplingParams(max_tokens=1001), 0.0))
-    told = Generation(_Loop(), tokenizer, [request])  # type: ignore[arg-type]
+    generation = Generation(_Loop(), tokenizer, [request])  # type: ignore[arg-type]
     for place in range(1001):
-        told._outputs.put_nowait(StepOutput(request, 28, FinishReason.LENGTH if place == 1000 else None))
-    texts = [delta.text async for _, delta in told.deltas()]
+        generation._outputs.put_nowait(StepOutput(request, 28, FinishReason.LENGTH if place == 1000 else None))
+    texts = [delta.text async for _, delta in generation.deltas()]
     one = len(tokenizer.decode([28]))
     assert [len(text) // one for text in texts] == [128] * 7 + [105]
 
@@ -122,7 +122,7 @@ async def test_the_bytes_are_those_of_the_models(serve: Any, monkeypatch: pytest
 
     monkeypatch.setattr(routes, "json_in_pieces", both)
     monkeypatch.setattr(respond, "json_in_pieces", both)
-    asked: list[tuple[str, dict[str, Any]]] = [
+    calls: list[tuple[str, dict[str, Any]]] = [
         ("chat/completions", CHAT | {"logprobs": True, "top_logprobs": 20, "n": 2, "return_token_ids": True}),
         ("chat/completions", CHAT | {"max_tokens": 3, "prompt_logprobs": 3}),
         ("completions", {"prompt": ["é🪁 " * 300, "b"], "max_tokens": 9, "echo": True, "logprobs": 3, "n": 2}),
@@ -132,9 +132,9 @@ async def test_the_bytes_are_those_of_the_models(serve: Any, monkeypatch: pytest
                        "metadata": {"a": "b"}, "include": ["message.output_text.logprobs"]}),
     ]  # fmt: skip
     async with serve('one "two" \\ 🪁 four', **ROOM) as server:
-        for path, body in asked:
+        for path, body in calls:
             response = await server.client.post(f"/v1/{path}", json=body)
             assert response.status_code == 200, response.text
             assert json.loads(response.text)
-    assert len(compared) == len(asked)
+    assert len(compared) == len(calls)
     assert max(compared) > 100_000

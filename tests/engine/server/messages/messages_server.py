@@ -17,7 +17,7 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "require
 WEATHER: Any = {"name": "weather", "description": "of a city", "input_schema": SCHEMA}
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "%s"}}\n</tool_call>'
 QUESTION: list[Any] = [{"role": "user", "content": "Where does it rain?"}]
-ASK: dict[str, Any] = {"model": "scripted", "max_tokens": 500, "messages": QUESTION}
+MESSAGE_FIELDS: dict[str, Any] = {"model": "scripted", "max_tokens": 500, "messages": QUESTION}
 USE = {"type": "tool_use", "id": "t", "name": "weather", "input": {}}
 FORMAT = {"type": "json_schema", "schema": SCHEMA}
 CALLING = {"role": "assistant", "content": [USE]}
@@ -28,7 +28,7 @@ RESULT = {"type": "tool_result", "tool_use_id": "t", "content": "x"}
 async def serving(
     tokenizer: Tokenizer, text: str, **config: Any
 ) -> AsyncIterator[tuple[Server, anthropic.AsyncAnthropic]]:
-    """A server whose template knows tools and reasoning."""
+    """A server whose template has tools and reasoning."""
     async with scripted_server(tokenizer.with_template(QWEN3))(text, **ROOM | config) as server:
         transport = httpx2.ASGITransport(create_app(server.state), raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport) as http:
@@ -38,5 +38,5 @@ async def serving(
             )
 
 
-def says(server: Server, tokenizer: Tokenizer, text: str) -> None:
+def script_answer(server: Server, tokenizer: Tokenizer, text: str) -> None:
     server.runner.tokens = [*tokenizer.encode(text), tokenizer.eos_token_ids[0]]

@@ -8,7 +8,7 @@ import pytest
 from anthropic.types import beta
 from jsonschema_rs import validator_for
 from pydantic import TypeAdapter
-from tests.engine.server.messages.messages_server import ASK, serving
+from tests.engine.server.messages.messages_server import MESSAGE_FIELDS, serving
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.messages.client_tools import CLIENT_TOOLS
@@ -43,8 +43,8 @@ INPUTS: dict[str, dict[str, Any]] = {
 
 def test_every_tool_without_pictures_that_the_clients_types_know() -> None:
     """The client's next version may have more: serve them, or say here that they are not."""
-    known = {name for name in dir(beta) if name.endswith("Param") and name.startswith("BetaTool")}
-    dated = {name for name in known if any(kind in name for kind in ("Bash20", "TextEditor20"))}
+    tool_types = {name for name in dir(beta) if name.endswith("Param") and name.startswith("BetaTool")}
+    dated = {name for name in tool_types if any(kind in name for kind in ("Bash20", "TextEditor20"))}
     assert len(dated) == len([each for each in CLIENT_TOOLS if not each.startswith("memory")])
     assert {tool["type"] for tool in TOOLS} == set(CLIENT_TOOLS)
     assert all(CLIENT_TOOLS[tool["type"]].name == tool["name"] for tool in TOOLS)
@@ -66,23 +66,29 @@ async def test_they_are_offered_and_called(tokenizer: Tokenizer, tool: Any, stre
     async with serving(tokenizer, call_text) as (server, client):
         raw: anthropic.AsyncAnthropic = client
         if stream:
-            async with raw.beta.messages.stream(**ASK, tools=[tool], tool_choice={"type": "any"}) as answers:
+            async with raw.beta.messages.stream(**MESSAGE_FIELDS, tools=[tool], tool_choice={"type": "any"}) as answers:
                 message = await answers.get_final_message()
         else:
-            message = await raw.beta.messages.create(**ASK, tools=[tool], tool_choice={"type": "any"})
+            message = await raw.beta.messages.create(**MESSAGE_FIELDS, tools=[tool], tool_choice={"type": "any"})
         (use,) = message.content
         assert use.type == "tool_use"
         assert (use.name, use.input, message.stop_reason) == (name, INPUTS[name], "tool_use")
         result: Any = {"type": "tool_result", "tool_use_id": use.id, "content": "done"}
-        turns = [*ASK["messages"], {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}]
-        later = await raw.beta.messages.with_raw_response.create(**ASK | {"messages": turns}, tools=[tool])
+        turns = [
+            *MESSAGE_FIELDS["messages"],
+            {"role": "assistant", "content": [use]},
+            {"role": "user", "content": [result]},
+        ]
+        later = await raw.beta.messages.with_raw_response.create(**MESSAGE_FIELDS | {"messages": turns}, tools=[tool])
         assert "x-paternoster-ignored" not in later.headers
-        known = CLIENT_TOOLS[tool["type"]]
-        asked = {"messages": ASK["messages"], "tools": [{"type": "function", "function": {
-            "name": name, "description": known.description, "parameters": known.input_schema,
+        function = CLIENT_TOOLS[tool["type"]]
+        chat = {"messages": MESSAGE_FIELDS["messages"], "tools": [{"type": "function", "function": {
+            "name": name, "description": function.description, "parameters": function.input_schema,
         }}]}  # fmt: skip
-        prompt = (await server.client.post("/tokenize", json=asked)).json()["count"]
-        counted = await raw.beta.messages.count_tokens(model="scripted", messages=ASK["messages"], tools=[tool])
+        prompt = (await server.client.post("/tokenize", json=chat)).json()["count"]
+        counted = await raw.beta.messages.count_tokens(
+            model="scripted", messages=MESSAGE_FIELDS["messages"], tools=[tool]
+        )
         assert counted.input_tokens == prompt
 
 
@@ -92,7 +98,7 @@ async def test_tools_with_pictures_and_of_servers_stay_ignored(tokenizer: Tokeni
         {"type": "bash_20990101", "name": "bash"},
     ]
     async with serving(tokenizer, "hello") as (server, _):
-        answer = await server.client.post("/v1/messages", json=ASK | {"tools": tools})
+        answer = await server.client.post("/v1/messages", json=MESSAGE_FIELDS | {"tools": tools})
         assert answer.status_code == 200
         ignored = answer.headers["x-paternoster-ignored"]
         assert ignored == "tools[].type=bash_20990101, tools[].type=computer_20251124"

@@ -15,7 +15,7 @@ DOCUMENT = {
 PIECES = {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "a heron"}]}}
 HERON = [{"type": "text", "text": "heron"}]
 FOUND = {"type": "search_result", "source": "https://x", "title": "Birds", "content": HERON}
-ASKED = {"type": "text", "text": "Which word?"}
+QUESTION_PART = {"type": "text", "text": "Which word?"}
 
 
 async def _prompt(server: Server, messages: list[Any]) -> tuple[int, str]:
@@ -29,8 +29,8 @@ async def _prompt(server: Server, messages: list[Any]) -> tuple[int, str]:
     )
     usage = response.json()["usage"]
     assert counted.json()["input_tokens"] == usage["input_tokens"] + usage["cache_read_input_tokens"]
-    told = await server.client.post("/detokenize", json={"tokens": [*server.runner.prompt]})
-    return 200, told.json()["prompt"]
+    detokenized = await server.client.post("/detokenize", json={"tokens": [*server.runner.prompt]})
+    return 200, detokenized.json()["prompt"]
 
 
 TEXTS: list[tuple[dict[str, Any], str]] = [
@@ -44,7 +44,7 @@ TEXTS: list[tuple[dict[str, Any], str]] = [
 async def test_texts_reach_the_prompt(tokenizer: Tokenizer) -> None:
     async with serving(tokenizer, "one") as (server, _):
         for block, shown in TEXTS:
-            status, prompt = await _prompt(server, [{"role": "user", "content": [block, ASKED]}])
+            status, prompt = await _prompt(server, [{"role": "user", "content": [block, QUESTION_PART]}])
             assert status == 200, prompt
             assert f"user\n{shown}\nWhich word?<|im_end|>" in prompt
             result = RESULT | {"content": [{"type": "text", "text": "found:"}, block]}
@@ -71,7 +71,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 async def test_other_kinds_are_refused(tokenizer: Tokenizer) -> None:
     async with serving(tokenizer, "one") as (server, _):
         for change, message in REFUSED:
-            status, error = await _prompt(server, [{"role": "user", "content": [DOCUMENT | change, ASKED]}])
+            status, error = await _prompt(server, [{"role": "user", "content": [DOCUMENT | change, QUESTION_PART]}])
             assert status == 400
             assert message in error
         status, error = await _prompt(server, [*QUESTION, {"role": "assistant", "content": [DOCUMENT]}, *QUESTION])

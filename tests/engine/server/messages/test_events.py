@@ -32,14 +32,14 @@ def stream(
     made: MessageAnswer, events: list[Event], reason: FinishReason = FinishReason.STOP, stop: str | None = None
 ) -> list[dict[str, Any]]:
     """What goes over the wire."""
-    told = [*made.begin(Usage(7, 0)), *made.push(events), *made.end(End(reason, Usage(7, 5), stop))]
-    return [json.loads(event.model_dump_json()) for event in told]
+    events_of_answer = [*made.begin(Usage(7, 0)), *made.push(events), *made.end(End(reason, Usage(7, 5), stop))]
+    return [json.loads(event.model_dump_json()) for event in events_of_answer]
 
 
-def joined(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def joined(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The blocks that a client makes of a stream."""
     blocks: list[dict[str, Any]] = []
-    for event in told:
+    for event in events:
         match event["type"]:
             case "content_block_start":
                 assert event["index"] == len(blocks)
@@ -61,14 +61,14 @@ def joined(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @given(ANSWER, REASON)
 def test_a_stream_tells_the_whole_message(events: list[Event], reason: FinishReason) -> None:
     made = answer()
-    told = stream(made, events, reason)
-    for event, parsed in zip(told, EVENTS.validate_python(told), strict=True):
+    streamed = stream(made, events, reason)
+    for event, parsed in zip(streamed, EVENTS.validate_python(streamed), strict=True):
         assert parsed.type == event["type"]
     whole = Message.model_validate_json(made.whole().model_dump_json())
-    assert joined(told) == json.loads(made.whole().model_dump_json())["content"]
-    assert told[0]["type"] == "message_start"
-    assert [event["type"] for event in told[-2:]] == ["message_delta", "message_stop"]
-    assert told[0]["message"]["content"] == []
+    assert joined(streamed) == json.loads(made.whole().model_dump_json())["content"]
+    assert streamed[0]["type"] == "message_start"
+    assert [event["type"] for event in streamed[-2:]] == ["message_delta", "message_stop"]
+    assert streamed[0]["message"]["content"] == []
     assert "".join(block.text for block in whole.content if block.type == "text") == content(events)
     assert "".join(block.thinking for block in whole.content if block.type == "thinking") == reasoning(events)
     assert [(block.name, block.input) for block in whole.content if block.type == "tool_use"] == calls(events)
@@ -93,18 +93,20 @@ def test_a_message_that_is_sent_back_is_the_same_turn(events: list[Event]) -> No
     texts = [block["text"] for block in whole["content"] if block["type"] == "text"]
     assert turn["content"] == "\n".join(texts)
     assert turn.get("reasoning_content", "").replace("\n", "") == reasoning(events).replace("\n", "")
-    told = turn.get("tool_calls", [])
-    assert [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in told] == calls(events)
+    tool_calls = turn.get("tool_calls", [])
+    assert [(call["function"]["name"], json.loads(call["function"]["arguments"])) for call in tool_calls] == calls(
+        events
+    )
     assert rest == [
-        *({"role": "tool", "tool_call_id": call["id"], "content": ""} for call in told),
+        *({"role": "tool", "tool_call_id": call["id"], "content": ""} for call in tool_calls),
         {"role": "user", "content": "And?"},
     ]
 
 
 def test_the_order_of_events() -> None:
     events = [Reasoning("r"), Content("c"), Call("f"), Arguments("{}")]
-    told = stream(answer(), events)
-    kinds = [event.get("delta", {}).get("type") or event["type"] for event in told]
+    streamed = stream(answer(), events)
+    kinds = [event.get("delta", {}).get("type") or event["type"] for event in streamed]
     assert kinds == [
         "message_start",
         "content_block_start", "thinking_delta", "signature_delta", "content_block_stop",
@@ -116,15 +118,15 @@ def test_the_order_of_events() -> None:
 
 def test_the_stop_string_is_told() -> None:
     made = answer()
-    told = stream(made, [Content("a")], stop="END")
-    assert told[-2]["delta"] == {"stop_reason": "stop_sequence", "stop_sequence": "END"}
+    streamed = stream(made, [Content("a")], stop="END")
+    assert streamed[-2]["delta"] == {"stop_reason": "stop_sequence", "stop_sequence": "END"}
     assert made.whole().stop_sequence == "END"
 
 
 def test_thinking_that_is_not_to_be_told() -> None:
     made = answer(thinking=False)
-    told = stream(made, [Reasoning("secret"), Content("c")])
-    assert "secret" not in json.dumps(told) + made.whole().model_dump_json()
+    streamed = stream(made, [Reasoning("secret"), Content("c")])
+    assert "secret" not in json.dumps(streamed) + made.whole().model_dump_json()
     assert [block.type for block in made.whole().content] == ["thinking", "text"]
 
 
@@ -137,28 +139,30 @@ def test_arguments_that_are_no_object_are_told_as_text(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "template_variables"),
     [({}, {"enable_thinking": True}), ({"x": 1}, {"x": 1, "enable_thinking": True}), ({"enable_thinking": False},) * 2],
 )
-def test_thinking_goes_with_variables_of_the_template(given: dict[str, Any], told: dict[str, Any]) -> None:
+def test_thinking_goes_with_variables_of_the_template(
+    given: dict[str, Any], template_variables: dict[str, Any]
+) -> None:
     """The client's own word about the same variable is the closer one."""
     thinking = {"type": "enabled", "budget_tokens": 1024}
     body = {"max_tokens": 2000, "messages": [{"role": "user", "content": "Hi"}], "thinking": thinking}
-    asked = MessagesRequest.model_validate(body | {"chat_template_kwargs": given})
-    assert prompt_of(asked).body["chat_template_kwargs"] == told
-    assert asked.chat_template_kwargs == given
+    parsed = MessagesRequest.model_validate(body | {"chat_template_kwargs": given})
+    assert prompt_of(parsed).body["chat_template_kwargs"] == template_variables
+    assert parsed.chat_template_kwargs == given
 
 
 @given(ANSWER, st.booleans())
 def test_one_call_is_the_first(events: list[Event], parallel: bool) -> None:
     """In chats as well, whose deltas are made of the same."""
     of_answer = Calls(parallel=parallel)
-    told = [event for event in events for event in of_answer.filter_events([event])]
-    assert calls(told) == (calls(events) if parallel else calls(events)[:1])
+    filtered = [event for event in events for event in of_answer.filter_events([event])]
+    assert calls(filtered) == (calls(events) if parallel else calls(events)[:1])
     message = ChoiceEvents(lambda: "c", parallel=parallel).message(events)
     chat = [(call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls or []]
-    assert chat == calls(told)
+    assert chat == calls(filtered)
     # Texts around a call that is left out have a line break between them.
-    assert content(told) == content(events) or not parallel
-    assert "".join(content(told).split()) == "".join(content(events).split())
-    assert reasoning(told) == reasoning(events)
+    assert content(filtered) == content(events) or not parallel
+    assert "".join(content(filtered).split()) == "".join(content(events).split())
+    assert reasoning(filtered) == reasoning(events)

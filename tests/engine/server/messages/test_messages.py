@@ -7,7 +7,7 @@ import anthropic
 import httpx
 import pytest
 from anthropic.types import Message
-from tests.engine.server.messages.messages_server import ASK, CALL, QUESTION, RESULT, WEATHER, says, serving
+from tests.engine.server.messages.messages_server import ASK, CALL, QUESTION, RESULT, WEATHER, script_answer, serving
 from tests.engine.server.official_types import events
 
 from paternoster_contract.access.key_files import KeyFiles
@@ -56,27 +56,27 @@ async def test_a_stream_says_what_the_plain_answer_says(tokenizer: Tokenizer) ->
         assert _prompt(final) == _prompt(whole) == whole.usage.input_tokens
         assert final.usage.cache_read_input_tokens == _prompt(final) // 8 * 8
         final.usage = whole.usage
-        assert _known(final) == _known(whole)
+        assert _without_ids(final) == _without_ids(whole)
         assert len(texts) > 1
         assert whole.stop_reason == "tool_use"
 
 
-def _known(message: Message) -> Any:
+def _without_ids(message: Message) -> Any:
     """Without what differs between any two, and without what the client's own stream adds."""
-    told = message.model_dump(exclude={"id"}, exclude_none=True)
-    for block in told["content"]:
+    document = message.model_dump(exclude={"id"}, exclude_none=True)
+    for block in document["content"]:
         block.pop("id", None)
-    return told
+    return document
 
 
 async def test_three_turns_with_tools(tokenizer: Tokenizer) -> None:
     """The client sends back what it got, as agents do."""
     async with serving(tokenizer, "") as (server, client):
         conversation = list(QUESTION)
-        for turn, said in enumerate(
+        for turn, answer_text in enumerate(
             ["<think>\nHm.\n</think>\n\n" + CALL % "Rome" + CALL % "Oslo", CALL % "Bern", "In Bern."]
         ):
-            says(server, tokenizer, said)
+            script_answer(server, tokenizer, answer_text)
             answer = await client.messages.create(**ASK | {"messages": conversation}, tools=[WEATHER])
             counted = await client.messages.count_tokens(model="scripted", messages=conversation, tools=[WEATHER])
             assert counted.input_tokens == _prompt(answer)
@@ -99,7 +99,7 @@ async def test_three_turns_with_tools(tokenizer: Tokenizer) -> None:
 
 
 async def test_what_the_template_is_told(tokenizer: Tokenizer) -> None:
-    """Neighbours of one role are one turn; a failed tool is told in words; marks of what to cache are nothing."""
+    """Neighbours of one role are one turn; a failed tool is described in words; marks of what to cache are nothing."""
     marked = {"cache_control": {"type": "ephemeral"}}
     messages = [
         {"role": "user", "content": "a"},
@@ -134,15 +134,15 @@ async def test_what_the_template_is_told(tokenizer: Tokenizer) -> None:
     system = [{"type": "text", "text": "x", **marked}, {"type": "text", "text": "y"}]
     async with serving(tokenizer, "one") as (server, _):
         counted = await server.client.post("/v1/messages/count_tokens", json={"system": system, "messages": messages})
-        told = await server.client.post("/tokenize", json={"messages": chat})
-        assert counted.json() == {"input_tokens": told.json()["count"]}
+        tokenized = await server.client.post("/tokenize", json={"messages": chat})
+        assert counted.json() == {"input_tokens": tokenized.json()["count"]}
         without = await server.client.post(
             "/v1/messages/count_tokens", json={"messages": QUESTION, "thinking": {"type": "disabled"}}
         )
-        told = await server.client.post(
+        tokenized = await server.client.post(
             "/tokenize", json={"messages": QUESTION, "chat_template_kwargs": {"enable_thinking": False}}
         )
-        assert without.json() == {"input_tokens": told.json()["count"]}
+        assert without.json() == {"input_tokens": tokenized.json()["count"]}
 
 
 async def test_an_answer_that_the_client_has_begun_goes_on(tokenizer: Tokenizer) -> None:

@@ -12,7 +12,7 @@ from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.messages.requests import MessagesRequest
 
 
-def said(*content: Any) -> dict[str, Any]:
+def user_turn(*content: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": list(content)}]}
 
 
@@ -55,15 +55,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "user", "content": []}]}, "messages.0.content"),
     ({"messages": QUESTION * 10_000}, "messages"),
     ({"tools": [WEATHER] * 10_000}, "tools"),
-    (said({"type": "image", "source": {}}), "messages.0.content.0.type"),
-    (said({"type": "document", "source": {}}), "messages.0.content.0.source.type"),
-    (said({"type": "text"}), "messages.0.content.0"),
-    (said({"type": "text", "text": "\ud800"}), "messages.0.content.0.text"),
-    (said(USE), "messages.0.content"),
-    (said({"type": "text", "text": "x"}, RESULT), "messages.0.content"),
-    (said(RESULT), "messages"),
-    (said(RESULT | {"content": [{"type": "image"}]}), "messages.0.content.0.content.0.type"),
-    ({"messages": [*QUESTION, CALLING, *said(RESULT | {"tool_use_id": "u"})["messages"]]}, "messages"),
+    (user_turn({"type": "image", "source": {}}), "messages.0.content.0.type"),
+    (user_turn({"type": "document", "source": {}}), "messages.0.content.0.source.type"),
+    (user_turn({"type": "text"}), "messages.0.content.0"),
+    (user_turn({"type": "text", "text": "\ud800"}), "messages.0.content.0.text"),
+    (user_turn(USE), "messages.0.content"),
+    (user_turn({"type": "text", "text": "x"}, RESULT), "messages.0.content"),
+    (user_turn(RESULT), "messages"),
+    (user_turn(RESULT | {"content": [{"type": "image"}]}), "messages.0.content.0.content.0.type"),
+    ({"messages": [*QUESTION, CALLING, *user_turn(RESULT | {"tool_use_id": "u"})["messages"]]}, "messages"),
     ({"output_config": {"format": FORMAT}, "structured_outputs": {"regex": "a"}}, "structured_outputs.regex"),
     ({"output_config": {"format": FORMAT | {"schema": {"not": {}}}}}, "output_config.format.schema"),
 ]  # fmt: skip
@@ -79,9 +79,9 @@ async def test_what_is_refused_is_named(tokenizer: Tokenizer) -> None:
                 "/v1/messages", content=json.dumps(ASK | change), headers={"content-type": "application/json"}
             )
             assert response.status_code == 400, (change, response.text)
-            told = response.json()
-            message = told["error"]["message"]
-            assert told == {
+            error_body = response.json()
+            message = error_body["error"]["message"]
+            assert error_body == {
                 "type": "error", "error": {"type": "invalid_request_error", "message": message},
                 "request_id": response.headers["request-id"],
             }  # fmt: skip
@@ -131,7 +131,7 @@ DECIDED = {
     "user_profile_id",
     "workspace_id",
 }
-"""Fields of Anthropic's client that are ignored because no type knows them."""
+"""Fields of Anthropic's client that are ignored because no type has them."""
 
 
 def test_of_every_field_of_anthropics_client_it_is_decided_what_becomes_of_it() -> None:

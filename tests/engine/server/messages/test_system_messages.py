@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.engine.server.messages.messages_server import ASK, CALL, QUESTION, RESULT, USE, WEATHER, serving
+from tests.engine.server.messages.messages_server import CALL, MESSAGE_FIELDS, QUESTION, RESULT, USE, WEATHER, serving
 from tests.engine.server.tool_templates import QWEN3
 
 from paternoster_engine.model.tokenizer import Tokenizer
@@ -20,7 +20,7 @@ def system(text: str, **fields: Any) -> dict[str, Any]:
     return {"role": "system", "content": [{"type": "text", "text": text}], **fields}
 
 
-def said(**body: Any) -> list[tuple[str, Any]]:
+def chat_of(**body: Any) -> list[tuple[str, Any]]:
     """Roles and texts of the chat."""
     chat = prompt_of(CountTokensRequest.model_validate(body)).body
     return [(message["role"], message["content"]) for message in chat["messages"]]
@@ -30,28 +30,31 @@ def said(**body: Any) -> list[tuple[str, Any]]:
 async def test_a_system_message_behind_the_users(tokenizer: Tokenizer, template: str) -> None:
     late = {"system": "Be brief.", "messages": [*QUESTION, system("Nobody else is here.")]}
     async with serving(tokenizer.with_template(template), "one") as (_, client):
-        answer = await client.messages.create(**ASK | late)
+        answer = await client.messages.create(**MESSAGE_FIELDS | late)
         assert answer.content[0].text == "one"  # type: ignore[union-attr]
-        async with client.messages.stream(**ASK | late) as stream:
+        async with client.messages.stream(**MESSAGE_FIELDS | late) as stream:
             assert await stream.get_final_text() == "one"
         counted = await client.messages.count_tokens(model="scripted", **late)
         assert counted.input_tokens == answer.usage.input_tokens
         # The next turn begins with the same prompt, in which the text keeps its place.
         more = [*late["messages"], {"role": "assistant", "content": "one"}, *QUESTION]  # type: ignore[misc]
-        later = await client.messages.create(**ASK | late | {"messages": more})
+        later = await client.messages.create(**MESSAGE_FIELDS | late | {"messages": more})
         assert (later.usage.cache_read_input_tokens or 0) >= counted.input_tokens // 8 * 8 - 8
 
 
 def test_where_system_messages_stand() -> None:
     calling = {"role": "assistant", "content": [USE]}
     result = {"role": "user", "content": [RESULT]}
-    assert said(system="a", messages=[system("b"), *QUESTION]) == [("system", "a\nb"), ("user", "Where does it rain?")]
-    told = said(messages=[*QUESTION, calling, system("late"), result, system("later")])
-    assert [role for role, _ in told] == ["user", "assistant", "tool", "system"]
-    assert told[-1][1] == "late\nlater"
-    told = said(messages=[*QUESTION, system("gone", clear_at="next_user_message"), calling, result])
-    assert "gone" not in str(told)
-    assert said(messages=[*QUESTION, system("here", clear_at="next_user_message")])[-1] == ("system", "here")
+    assert chat_of(system="a", messages=[system("b"), *QUESTION]) == [
+        ("system", "a\nb"),
+        ("user", "Where does it rain?"),
+    ]
+    turns = chat_of(messages=[*QUESTION, calling, system("late"), result, system("later")])
+    assert [role for role, _ in turns] == ["user", "assistant", "tool", "system"]
+    assert turns[-1][1] == "late\nlater"
+    turns = chat_of(messages=[*QUESTION, system("gone", clear_at="next_user_message"), calling, result])
+    assert "gone" not in str(turns)
+    assert chat_of(messages=[*QUESTION, system("here", clear_at="next_user_message")])[-1] == ("system", "here")
 
 
 def test_the_effort_of_a_system_message_is_that_from_there_on() -> None:
@@ -68,7 +71,7 @@ async def test_the_billing_header_hides_no_prefix(tokenizer: Tokenizer) -> None:
         cached = []
         for turn, header in enumerate(("cc_version=2.1.1.a1b; cch=00001;", "cc_version=2.1.1.c2d; cch=fffff;")):
             blocks = [{"type": "text", "text": f"x-anthropic-billing-header: {header}"}, rules]
-            answer = await client.messages.create(**ASK | {"system": blocks})
+            answer = await client.messages.create(**MESSAGE_FIELDS | {"system": blocks})
             counted = await client.messages.count_tokens(
                 model="scripted", messages=QUESTION, system=f"x-anthropic-billing-header: {turn}\n{rules['text']}"
             )
@@ -77,10 +80,12 @@ async def test_the_billing_header_hides_no_prefix(tokenizer: Tokenizer) -> None:
             cached.append((answer.usage.cache_read_input_tokens or 0) / prompt)
         assert cached[0] == 0
         assert cached[1] > 0.9
-        told = await server.client.post("/v1/messages", json=ASK | {"system": "x-anthropic-billing-header: 1"})
-        assert told.headers["x-paternoster-ignored"] == "system[]=x-anthropic-billing-header"
+        later = await server.client.post(
+            "/v1/messages", json=MESSAGE_FIELDS | {"system": "x-anthropic-billing-header: 1"}
+        )
+        assert later.headers["x-paternoster-ignored"] == "system[]=x-anthropic-billing-header"
         body = {"messages": [{"role": "user", "content": "x-anthropic-billing-header: 1"}]}
-        assert said(**body) == [("user", "x-anthropic-billing-header: 1")], "a user may write it"
+        assert chat_of(**body) == [("user", "x-anthropic-billing-header: 1")], "a user may write it"
 
 
 DEFERRED: Any = WEATHER | {"name": "population", "defer_loading": True}
@@ -93,10 +98,10 @@ async def test_a_tool_that_a_search_loads(tokenizer: Tokenizer) -> None:
     tools = [SEARCH, DEFERRED]
     call = CALL.replace("weather", "population") % "Rome"
     async with serving(tokenizer, call) as (_, client):
-        before = await client.messages.create(**ASK, tools=tools)
+        before = await client.messages.create(**MESSAGE_FIELDS, tools=tools)
         assert [block.type for block in before.content] == ["text"], "it is not offered yet"
         turn = [{"role": "assistant", "content": [USE | {"name": "ToolSearch"}]}, {"role": "user", "content": [LOADED]}]
-        after = await client.messages.create(**ASK | {"messages": [*QUESTION, *turn]}, tools=tools)
+        after = await client.messages.create(**MESSAGE_FIELDS | {"messages": [*QUESTION, *turn]}, tools=tools)
         assert [(block.type, block.name) for block in after.content] == [("tool_use", "population")]  # type: ignore[union-attr]
         assert (after.usage.cache_read_input_tokens or 0) > 0.8 * before.usage.input_tokens
 

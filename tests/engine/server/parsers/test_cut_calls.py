@@ -63,9 +63,9 @@ def test_the_one_function_that_must_be_called_is_named_however_early_it_is_cut(n
             continue
         call, *rest = _parse(name, text[:end], ["get_weather"]) or [None]
         assert call == (Call("get_weather") if end else None), text[:end]
-        said = "".join(event.text for event in rest if isinstance(event, Arguments))
+        arguments_text = "".join(event.text for event in rest if isinstance(event, Arguments))
         assert len(rest) <= 1
-        assert whole.startswith(said), text[:end]
+        assert whole.startswith(arguments_text), text[:end]
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -100,8 +100,8 @@ def test_a_call_that_may_be_is_no_text_from_its_beginning_on(name: str) -> None:
                 assert not isinstance(first, Content), text[:end]
 
 
-def _beginnings(mark: str) -> list[str]:
-    return [mark[:end] for end in range(len(mark) + 1)]
+def _beginnings(marker: str) -> list[str]:
+    return [marker[:end] for end in range(len(marker) + 1)]
 
 
 @pytest.mark.parametrize("required", [["get_weather"], list(TOOLS)])

@@ -53,14 +53,14 @@ VALUES = st.dictionaries(st.sampled_from(["a", "b", "name", "arguments", "parame
 CALLS = st.lists(st.tuples(st.sampled_from(NAMES), VALUES), min_size=1, max_size=3)
 
 
-def write(name: str, said: list[tuple[str, Any]], *, ascii_only: bool, indent: int | None, swapped: bool) -> str:
+def write(name: str, made_calls: list[tuple[str, Any]], *, ascii_only: bool, indent: int | None, swapped: bool) -> str:
     """As a model writes them."""
 
     def text(value: Any) -> str:
         return json.dumps(value, ensure_ascii=ascii_only, indent=indent)
 
     def objects(key: str) -> list[str]:
-        fields = [({key: a, "name": n} if swapped else {"name": n, key: a}) for n, a in said]
+        fields = [({key: a, "name": n} if swapped else {"name": n, key: a}) for n, a in made_calls]
         return [text(item) for item in fields]
 
     match name:
@@ -70,27 +70,28 @@ def write(name: str, said: list[tuple[str, Any]], *, ascii_only: bool, indent: i
             return "; ".join(objects("parameters"))
         case "mistral":
             if indent:
-                return "".join(f"[TOOL_CALLS]{n}{'[ARGS]' if swapped else ''}{text(a)}" for n, a in said)
+                return "".join(f"[TOOL_CALLS]{n}{'[ARGS]' if swapped else ''}{text(a)}" for n, a in made_calls)
             return f"[TOOL_CALLS] [{', '.join(objects('arguments'))}]"
         case "pythonic":
-            return "[" + ", ".join(f"{n}({', '.join(f'{k}={v!r}' for k, v in a.items())})" for n, a in said) + "]"
+            return "[" + ", ".join(f"{n}({', '.join(f'{k}={v!r}' for k, v in a.items())})" for n, a in made_calls) + "]"
         case "qwen3_coder":
             return "\n".join(
                 f"<tool_call>\n<function={n}>\n"
                 + "".join(f"<parameter={k}>\n{_plain(v, text)}\n</parameter>\n" for k, v in a.items())
                 + "</function>\n</tool_call>"
-                for n, a in said
+                for n, a in made_calls
             )
         case "glm45":
             return "\n".join(
                 f"<tool_call>{n}\n"
                 + "".join(f"<arg_key>{k}</arg_key>\n<arg_value>{_plain(v, text)}</arg_value>\n" for k, v in a.items())
                 + "</tool_call>"
-                for n, a in said
+                for n, a in made_calls
             )
         case _:
             return "<|start|>assistant".join(
-                f"<|channel|>commentary to=functions.{n} <|constrain|>json<|message|>{text(a)}<|call|>" for n, a in said
+                f"<|channel|>commentary to=functions.{n} <|constrain|>json<|message|>{text(a)}<|call|>"
+                for n, a in made_calls
             )
 
 
@@ -98,10 +99,10 @@ def _plain(value: Any, text: Callable[[Any], str]) -> str:
     return value if isinstance(value, str) else text(value)
 
 
-def _schema(said: list[tuple[str, Any]]) -> dict[str, Any]:
+def _schema(made_calls: list[tuple[str, Any]]) -> dict[str, Any]:
     """Of tools whose arguments have the types that they have in these calls."""
     types: dict[str, str] = {}
-    for _, arguments in said:
+    for _, arguments in made_calls:
         for name, value in arguments.items():
             types[name] = "string" if isinstance(value, str) else "other"
     return {
@@ -122,26 +123,35 @@ CUTS = st.lists(st.integers(0, 10**6), max_size=12)
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(
-    said=CALLS, cuts=CUTS, ascii_only=st.booleans(), indent=st.sampled_from([None, 2]), swapped=st.booleans(),
+    made_calls=CALLS, cuts=CUTS, ascii_only=st.booleans(), indent=st.sampled_from([None, 2]), swapped=st.booleans(),
     before=st.sampled_from(["", "Let me see.\n"]), each=st.booleans(),
 )  # fmt: skip
 def test_calls_come_out_wherever_the_text_is_cut(
-    name: str, said: Any, cuts: list[int], ascii_only: bool, indent: int | None, swapped: bool, before: str, each: bool
+    name: str,
+    made_calls: Any,
+    cuts: list[int],
+    ascii_only: bool,
+    indent: int | None,
+    swapped: bool,
+    before: str,
+    each: bool,
 ) -> None:
     whole_answer = name in ("llama3_json", "pythonic", "harmony")
-    if name == "harmony" and "<|call|>" in json.dumps(said):
+    if name == "harmony" and "<|call|>" in json.dumps(made_calls):
         # There it is a token, which no argument can have.
         return
-    tools = {n: _schema([call for call in said if call[0] == n]) for n in NAMES}
+    tools = {n: _schema([call for call in made_calls if call[0] == n]) for n in NAMES}
     if name in XML:
         # One tool's argument has one type; no text of an argument can have the marks around it.
-        said = [(n, a) for i, (n, a) in enumerate(said) if n not in [m for m, _ in said[:i]]]
-        tools = {n: _schema([call for call in said if call[0] == n]) for n in NAMES}
-        if "</" in json.dumps(said):
+        made_calls = [(n, a) for i, (n, a) in enumerate(made_calls) if n not in [m for m, _ in made_calls[:i]]]
+        tools = {n: _schema([call for call in made_calls if call[0] == n]) for n in NAMES}
+        if "</" in json.dumps(made_calls):
             return
-    text = ("" if whole_answer else before) + write(name, said, ascii_only=ascii_only, indent=indent, swapped=swapped)
+    text = ("" if whole_answer else before) + write(
+        name, made_calls, ascii_only=ascii_only, indent=indent, swapped=swapped
+    )
     events = parse(FORMATS[name], list(text) if each else _cut(text, cuts), tools=tools)
-    assert calls(events) == [(n, a) for n, a in said], text
+    assert calls(events) == [(n, a) for n, a in made_calls], text
     assert content(events) == ("" if whole_answer else before.rstrip())
     assert events == parse(FORMATS[name], [text], tools=tools)
 
@@ -173,9 +183,11 @@ def test_any_text_gives_the_same_wherever_it_is_cut(
     assert parse(form, _cut(text, cuts), prompt) == whole
     assert parse(form, list(text), prompt) == whole
     if marks is None and name != "harmony" and not any(isinstance(event, Call) for event in whole):
-        said = content(whole)
+        content_text = content(whole)
         # The beginning of a call that the end cuts is left out.
-        assert said == text or (text.startswith(said) and text[len(said) :].startswith(BEGINNINGS))
+        assert content_text == text or (
+            text.startswith(content_text) and text[len(content_text) :].startswith(BEGINNINGS)
+        )
 
 
 @pytest.mark.parametrize(
@@ -244,7 +256,7 @@ def test_what_only_looks_like_a_call_is_text(name: str, text: str) -> None:
         ("pythonic", "[f(), g()]", [Call("f"), Arguments("{}"), Content(", g()]")]),
         ("qwen3_coder", "a\n<function=f>\n<parameter=a>\n x\n\n</parameter>\n<parameter=b>1<parameter=a>2</function> b",
          [Content("a"), Call("f"), Arguments('{"a": " x\\n", "b": 1}'), Content("\n b")]),
-        # Cut off: what is whole is told.
+        # Cut off: what is whole is reported.
         ("qwen3_coder", "<tool_call><function=f><parameter=a>1</parameter><parameter=b>2",
          [Call("f"), Arguments('{"a": 1')]),
         ("glm45", "a <tool_call>f\n<arg_key>a</arg_key>\n<arg_value> x</arg_value><arg_key>b</arg_key><arg_value>[1]"
@@ -304,8 +316,8 @@ def test_arguments_are_told_while_they_are_written() -> None:
 
 
 def test_without_tools_nothing_is_a_call() -> None:
-    for name, said in (("hermes", '<tool_call>{"name": "f"}</tool_call>'), ("pythonic", "[f()]")):
-        assert parse(FORMATS[name], [said], tools={}) == [Content(said)]
+    for name, call_text in (("hermes", '<tool_call>{"name": "f"}</tool_call>'), ("pythonic", "[f()]")):
+        assert parse(FORMATS[name], [call_text], tools={}) == [Content(call_text)]
 
 
 def test_text_is_told_at_once() -> None:
@@ -338,6 +350,6 @@ TYPED: dict[str, Any] = {
     ],
 )  # fmt: skip
 def test_plain_text_becomes_what_the_schema_says(name: str, text: str, value: Any) -> None:
-    said = json.loads(json_of(text, ArgumentTypes(TYPED).of_argument(name)))
-    assert said == value
-    assert type(said) is type(value)
+    parsed_value = json.loads(json_of(text, ArgumentTypes(TYPED).of_argument(name)))
+    assert parsed_value == value
+    assert type(parsed_value) is type(value)

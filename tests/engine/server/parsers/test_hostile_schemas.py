@@ -19,17 +19,17 @@ def _grammar(form: str, schema: dict[str, Any]) -> list[str]:
     return list(FORMS[form].arguments("a", schema, {}))
 
 
-def _types(said: Any) -> frozenset[str]:
-    return ArgumentTypes({}).of(said)
+def _types(schema: Any) -> frozenset[str]:
+    return ArgumentTypes({}).of(schema)
 
 
-def _of_one(said: Any, **root: Any) -> dict[str, Any]:
-    return {"properties": {"x": said}, **root}
+def _of_one(schema: Any, **root: Any) -> dict[str, Any]:
+    return {"properties": {"x": schema}, **root}
 
 
 @pytest.mark.parametrize("form", ["qwen3_coder", "glm45"])
 @pytest.mark.parametrize(
-    ("said", "named"),
+    ("schema", "named"),
     [
         ({"minLength": "x"}, "'minLength' is 'x': must be a whole number from 0"),
         ({"minLength": -5}, "'minLength' is -5"),
@@ -43,9 +43,9 @@ def _of_one(said: Any, **root: Any) -> dict[str, Any]:
         ({"$ref": "#/properties/x"}, f"more than {MAX_DEPTH} times"),
     ],
 )
-def test_a_keyword_with_another_value(form: str, said: dict[str, Any], named: str) -> None:
+def test_a_keyword_with_another_value(form: str, schema: dict[str, Any], named: str) -> None:
     with pytest.raises(GrammarError, match=named):
-        _grammar(form, _of_one({"type": ["string", "integer"], **said}))
+        _grammar(form, _of_one({"type": ["string", "integer"], **schema}))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -62,10 +62,10 @@ def test_ten_thousand_arguments(form: str) -> None:
 
 
 def test_options_within_options_take_no_power_of_two() -> None:
-    said: dict[str, Any] = {"type": "string"}
+    schema: dict[str, Any] = {"type": "string"}
     for _ in range(MAX_DEPTH - 2):
-        said = {"oneOf": [said]}
-    assert _grammar("glm45", _of_one(said))
+        schema = {"oneOf": [schema]}
+    assert _grammar("glm45", _of_one(schema))
 
 
 def test_options_that_share_what_follows_take_no_power_of_two() -> None:
@@ -98,8 +98,8 @@ def test_of_more_options_than_are_looked_at_no_grammar_is_made(form: str) -> Non
 )
 def test_schemas_that_arguments_share_are_looked_at_once(form: str, shared: dict[str, Any]) -> None:
     """Each time would be a thousand times a million values."""
-    said = {"type": "string", "anyOf": [{"type": "string"}, {"$ref": "#/$defs/a"}]}
-    properties = json.loads(json.dumps({f"x{i}": said for i in range(1000)}))
+    schema = {"type": "string", "anyOf": [{"type": "string"}, {"$ref": "#/$defs/a"}]}
+    properties = json.loads(json.dumps({f"x{i}": schema for i in range(1000)}))
     assert _grammar(form, {"properties": properties, "$defs": {"a": json.loads(json.dumps(shared))}})
 
 

@@ -64,9 +64,11 @@ def test_a_long_text_comes_in_many_pieces(name: str, schema: dict[str, Any]) -> 
     parser = form.parser({"f": {"properties": {"a": schema}}})
     text = _filled(WRITTEN[name])
     pieces = [parser.push(text[start : start + 4]) for start in range(0, len(text), 4)]
-    told = [event.text for events in [*pieces, parser.finish()] for event in events if isinstance(event, Arguments)]
-    assert json.loads("".join(told)) == {"a": LONG}
-    assert len(told) > len(LONG) / 8
+    pieces_of_arguments = [
+        event.text for events in [*pieces, parser.finish()] for event in events if isinstance(event, Arguments)
+    ]
+    assert json.loads("".join(pieces_of_arguments)) == {"a": LONG}
+    assert len(pieces_of_arguments) > len(LONG) / 8
     assert not any(isinstance(event, Content) for events in pieces for event in events)
 
 
@@ -85,7 +87,7 @@ PYTHON: dict[str, Any] = {"a": TEXT, "b": {"type": "integer"}}
         ("[f(a='\\x41\\101\\N{BULLET}\\q\\\n')]", '{"a": "AA•\\\\q"}'),
         ("[f(a='\\ud83d\\ude00 \\ud800 \\udc00')]", f'{{"a": "😀 {REPLACEMENT} {REPLACEMENT}"}}'),
         ("[f(a='one\ntwo')]", '{"a": "one\\ntwo"}'),
-        # What begins as an argument and is none is told as it is: it is no JSON, as where a model writes none.
+        # What begins as an argument and is none comes as it is: it is no JSON, as where a model writes none.
         ("[f(a='x'.upper(), b=2)]", '{"a": "x".upper(), "b": 2}'),
         ("[f(a='x', b=g())]", '{"a": "x", "b": g()}'),
         # Cut off.
@@ -115,7 +117,7 @@ def test_strings_say_what_they_were_written_for(text: str, size: int) -> None:
 
 def _decoded(written: str, quote: str, size: int) -> tuple[str, str]:
     """What a string says, and what is held behind it."""
-    reader, said = Reader(), []
+    reader, arguments = Reader(), []
 
     def read() -> Read[None]:
         assert (yield from pass_string(reader, Content, quote))
@@ -129,10 +131,10 @@ def _decoded(written: str, quote: str, size: int) -> tuple[str, str]:
             if event is None:
                 break
             if isinstance(event, Content):
-                said.append(event.text)
+                arguments.append(event.text)
             elif isinstance(event, Arguments):
                 rest += event.text
-    return "".join(said), rest
+    return "".join(arguments), rest
 
 
 KINDS = st.sets(st.sampled_from(["string", "null", "boolean", "integer", "number", "array", "object"]), min_size=1)
@@ -145,7 +147,7 @@ VALUES = st.sampled_from(
 
 @given(KINDS, st.lists(VALUES, min_size=1, max_size=2).map("".join), st.sampled_from(["qwen3_coder", "glm45"]))
 def test_values_are_of_their_types_wherever_they_are_told(kinds: set[str], value: str, name: str) -> None:
-    """A text that is told before its end is what it would be with its end known."""
+    """A text that streams before its end is what it would be with its end at hand."""
     text = (
         f"<tool_call>f<arg_key>a</arg_key><arg_value>{value}</arg_value></tool_call>" if name == "glm45"
         else f"<function=f><parameter=a>\n{value}\n</parameter></function>"
@@ -155,8 +157,8 @@ def test_values_are_of_their_types_wherever_they_are_told(kinds: set[str], value
     for pieces in ([text], list(text)):
         parser = AnswerFormat(TOOL_FORMATS[name]).parser({"f": schema})
         events = [*(event for piece in pieces for event in parser.push(piece)), *parser.finish()]
-        said = json.loads("".join(event.text for event in events if isinstance(event, Arguments)))["a"]
-        assert (said, type(said)) == (expected, type(expected))
+        parsed_value = json.loads("".join(event.text for event in events if isinstance(event, Arguments)))["a"]
+        assert (parsed_value, type(parsed_value)) == (expected, type(expected))
 
 
 def test_the_grammar_forbids_texts_the_same_beginnings() -> None:

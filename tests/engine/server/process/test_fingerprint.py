@@ -1,4 +1,4 @@
-"""``system_fingerprint`` tells engines apart that may give other tokens, and no others."""
+"""``system_fingerprint`` differs between engines that may give other tokens, and no others."""
 
 from dataclasses import replace
 
@@ -12,10 +12,10 @@ ARGS = EngineArgs(device="cpu")
 
 
 def test_what_chooses_no_tokens_is_not_in_it(checkpoint: Checkpoint) -> None:
-    told = fingerprint(ARGS, checkpoint.config)
-    assert told.startswith("fp_")
+    fingerprint_of_args = fingerprint(ARGS, checkpoint.config)
+    assert fingerprint_of_args.startswith("fp_")
     same = ARGS.model_copy(update={"port": 9000, "max_num_seqs": 3, "served_model_name": "other", "threads": 1})
-    assert fingerprint(same, checkpoint.config) == told
+    assert fingerprint(same, checkpoint.config) == fingerprint_of_args
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The engine's thread: sleeps when idle, tells each step once, survives what goes wrong."""
+"""The engine's thread: sleeps when idle, reports each step once, survives what goes wrong."""
 
 import asyncio
 from typing import Any
@@ -132,8 +132,10 @@ async def test_sleeps_while_idle(serve: Any, monkeypatch: pytest.MonkeyPatch) ->
     """All waits of an idle loop are long ones."""
     async with serve() as server:
         pauses: list[float] = []
-        take = server.loop._take_commands
-        monkeypatch.setattr(server.loop, "_take_commands", lambda pause: (pauses.append(pause), take(pause))[1])
+        take_commands = server.loop._take_commands
+        monkeypatch.setattr(
+            server.loop, "_take_commands", lambda pause: (pauses.append(pause), take_commands(pause))[1]
+        )
         await _outputs(server.loop, [_request("a")])
         await server.loop.call(lambda: pauses.clear())
         await server.loop.call(lambda: None)

@@ -39,7 +39,7 @@ def _runs(pid: int) -> bool:
         status = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
         return False
-    # A zombie has ended; whoever adopted it has not looked yet.
+    # A zombie has ended; the process that adopted it has not read its status yet.
     return status.rpartition(")")[2].split()[0] != "Z"
 
 
@@ -60,7 +60,7 @@ def starting() -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 async def test_ranks_that_still_load_end_with_rank_0(starting: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """They import for seconds, and then wait to be told what to load."""
+    """They import for seconds, and then wait for what to load."""
     while len(workers := _workers(starting.pid)) < 2:
         assert starting.poll() is None
         await asyncio.sleep(0.01)

@@ -49,8 +49,8 @@ def test_flags_that_contradict_each_other() -> None:
 
 @pytest.mark.parametrize(("flag", "other"), [("--port", "--admin-port"), ("--admin-port", "--port")])
 def test_port_in_use(flag: str, other: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as other_server:
+        port = other_server.getsockname()[1]
         (line,) = _refused(flag, str(port), other, "0", "--model", "file:///there/is/no.gguf")
     assert f"--host 127.0.0.1 {flag} {port}: " in line
     assert "in use" in line
@@ -135,7 +135,7 @@ async def test_where_the_time_of_the_start_went(run_engine: Any, capfd: pytest.C
 
 
 async def test_sigterm_drains_and_a_long_drain_is_cut(run_engine: Any, until_stats: Any) -> None:
-    """Readiness falls at once, the new is refused, the old is finished or told, the exit code is 0."""
+    """Readiness falls at once, the new is refused, the old is finished or gets an error, the exit code is 0."""
     with run_engine("--drain-timeout", "5") as engine:
         async with httpx.AsyncClient(base_url=engine.url, timeout=60) as http:
             endless = asyncio.create_task(

@@ -90,7 +90,7 @@ def promised(reader: Reader, path: str, body: dict[str, Any]) -> int:
     return next((reader.index[piece.digest] for piece in reversed(pieces) if piece.digest in reader.index), 0)
 
 
-def ask(url: str, path: str, body: dict[str, Any]) -> tuple[int, int, Any]:
+def post_body(url: str, path: str, body: dict[str, Any]) -> tuple[int, int, Any]:
     answer = httpx.post(url + path, json=body, timeout=WAIT)
     assert answer.status_code == 200, answer.text
     return int(answer.headers[CACHED_TOKENS]), int(answer.headers[PROMPT_TOKENS]), answer.json()
@@ -107,21 +107,21 @@ def test_the_promise_is_what_the_engine_delivers(run_engine: Any) -> None:
     with run_engine(*FLAGS) as engine, reading(engine.url, index) as reader:
         assert index == {}
         first = question(1)
-        delivered, size, answer = ask(engine.url, CHAT, first)
+        delivered, size, answer = post_body(engine.url, CHAT, first)
         assert delivered == 0
         settle(reader)
         assert 0.8 * size < (promise := promised(reader, CHAT, first)) <= size
-        again, *_ = ask(engine.url, CHAT, first)
+        again, *_ = post_body(engine.url, CHAT, first)
         assert promise <= again
         # The next turn finds the answer, too, ...
         reply = {"role": "assistant", "content": answer["choices"][0]["message"]["content"]}
         messages = [*first["messages"], reply, {"role": "user", "content": "Go on."}]
         after = promised(reader, CHAT, second := first | {"messages": messages})
-        delivered, *_ = ask(engine.url, CHAT, second)
+        delivered, *_ = post_body(engine.url, CHAT, second)
         assert promise <= after <= delivered
         # ... and a conversation of its own the instructions.
         common = promised(reader, CHAT, other := question(2))
-        delivered, *_ = ask(engine.url, CHAT, other)
+        delivered, *_ = post_body(engine.url, CHAT, other)
         assert 0 < common <= delivered < common + 2 * BLOCK
         check_evictions(engine.url, reader)
         check_connections(engine.url, reader)
@@ -135,14 +135,14 @@ def check_evictions(url: str, reader: Reader) -> None:
     """The pool holds a few of these; what the index lost, the engine lost, and the other way around."""
     bodies = [question(number, f"{number} {SYSTEM}", max_tokens=1, min_tokens=1) for number in range(10, 22)]
     for body in bodies:
-        ask(url, CHAT, body)
+        post_body(url, CHAT, body)
     settle(reader)
     promises = [promised(reader, CHAT, body) for body in bodies]
     assert promises[0] == 0 < promises[-1]
     for body in reversed(bodies):
         settle(reader)
         promise = promised(reader, CHAT, body)
-        delivered, size, _ = ask(url, CHAT, body)
+        delivered, size, _ = post_body(url, CHAT, body)
         assert promise <= delivered
         assert (promise == 0) == (delivered == 0) or delivered < 0.2 * size
 
@@ -154,7 +154,7 @@ def check_connections(url: str, reader: Reader) -> None:
     instance = reader.hello.instance
     copy = dict(reader.index)
     after = reader.sequence
-    ask(url, CHAT, question(50))
+    post_body(url, CHAT, question(50))
     settle(reader)
     with reading(url, copy, instance=instance, after=after) as resumed:
         assert resumed.hello is not None

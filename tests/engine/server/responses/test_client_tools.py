@@ -45,7 +45,7 @@ async def serving(
 
 
 @pytest.mark.parametrize(
-    ("said", "item"),
+    ("answer_text", "item"),
     [
         (call("shell", city="Rome"), {"type": "function_call", "name": "shell", "arguments": '{"city": "Rome"}'}),
         (call("apply_patch", input='"a"\n'), {"type": "custom_tool_call", "name": "apply_patch", "input": '"a"\n'}),
@@ -63,10 +63,10 @@ async def serving(
         ),
     ],
 )  # fmt: skip
-async def test_three_turns_with_a_tool(tokenizer: Tokenizer, said: str, item: dict[str, Any]) -> None:
+async def test_three_turns_with_a_tool(tokenizer: Tokenizer, answer_text: str, item: dict[str, Any]) -> None:
     """The client sends back what it got; the next prompt begins with the one before."""
     tools = [SHELL, PATCH, AGENTS, SEARCH]
-    async with serving(tokenizer, said) as (_, client):
+    async with serving(tokenizer, answer_text) as (_, client):
         conversation: list[Any] = [QUESTION]
         cached = prompt = 0
         for _ in range(3):
@@ -213,7 +213,7 @@ async def test_what_an_answer_can_do_without_is_ignored_and_named(
 
 
 DECIDED = {"access_programs", "background_options", "image", "prompt_cache_options"}
-"""Fields of OpenAI's client that are ignored because no type knows them."""
+"""Fields of OpenAI's client that are ignored because no type has them."""
 
 
 def test_of_every_field_of_openais_client_it_is_decided_what_becomes_of_it() -> None:

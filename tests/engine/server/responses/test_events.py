@@ -33,38 +33,38 @@ def answer(**fields: Any) -> ResponseAnswer:
 
 def stream(made: ResponseAnswer, pieces: list[list[Event]], reason: FinishReason) -> list[dict[str, Any]]:
     """What goes over the wire."""
-    told = [*made.begin(USAGE)]
+    events_of_answer = [*made.begin(USAGE)]
     for piece in pieces:
-        told += made.push(piece)
-    told += made.end(End(reason, USAGE))
-    return [json.loads(event.model_dump_json()) for event in told]
+        events_of_answer += made.push(piece)
+    events_of_answer += made.end(End(reason, USAGE))
+    return [json.loads(event.model_dump_json()) for event in events_of_answer]
 
 
 @given(ANSWER, REASON)
 @settings(max_examples=40)
 def test_a_stream_tells_the_whole_response(events: list[Event], reason: FinishReason) -> None:
     made = answer()
-    told = stream(made, [[event] for event in events], reason)
-    for event, parsed in zip(told, EVENTS.validate_python(told), strict=True):
+    streamed = stream(made, [[event] for event in events], reason)
+    for event, parsed in zip(streamed, EVENTS.validate_python(streamed), strict=True):
         assert parsed.type == event["type"]
-    assert [event["sequence_number"] for event in told] == list(range(len(told)))
-    assert [event["type"] for event in told[:2]] == ["response.created", "response.in_progress"]
-    assert told[-1]["type"] == f"response.{ENDS[reason]}"
+    assert [event["sequence_number"] for event in streamed] == list(range(len(streamed)))
+    assert [event["type"] for event in streamed[:2]] == ["response.created", "response.in_progress"]
+    assert streamed[-1]["type"] == f"response.{ENDS[reason]}"
     whole = Response.model_validate_json(made.whole().model_dump_json())
-    assert told[-1]["response"] == json.loads(made.whole().model_dump_json())
+    assert streamed[-1]["response"] == json.loads(made.whole().model_dump_json())
     assert whole.status == ENDS[reason]
     assert (whole.incomplete_details is not None) == (reason is FinishReason.LENGTH)
     assert whole.output_text == content(events)
     assert [(item.name, json.loads(item.arguments)) for item in whole.output if item.type == "function_call"] == calls(
         events
     )
-    assert [event["item"] for event in told if event["type"] == "response.output_item.done"] == told[-1]["response"][
-        "output"
-    ]
+    assert [event["item"] for event in streamed if event["type"] == "response.output_item.done"] == streamed[-1][
+        "response"
+    ]["output"]
     for index, item in enumerate(whole.output):
-        deltas = [e["delta"] for e in told if e.get("output_index") == index and e["type"].endswith(".delta")]
-        said = item.arguments if item.type == "function_call" else item.content[0].text
-        assert "".join(deltas) == said
+        deltas = [e["delta"] for e in streamed if e.get("output_index") == index and e["type"].endswith(".delta")]
+        item_text = item.arguments if item.type == "function_call" else item.content[0].text
+        assert "".join(deltas) == item_text
         assert item.status == (
             "incomplete" if reason is FinishReason.LENGTH and item == whole.output[-1] else "completed"
         )
@@ -94,15 +94,15 @@ def test_pieces_that_come_together_are_the_same(events: list[Event], cut: int) -
     stream(apart, [[event] for event in events], FinishReason.STOP)
     stream(together, [events[:cut], events[cut:]], FinishReason.STOP)
 
-    def known(made: ResponseAnswer) -> list[Any]:
+    def events_without_ids(made: ResponseAnswer) -> list[Any]:
         return [item.model_dump(exclude={"id"}) for item in made.whole().output]
 
-    assert known(apart) == known(together)
+    assert events_without_ids(apart) == events_without_ids(together)
 
 
 def test_the_order_of_events() -> None:
-    told = stream(answer(), [[Content("a")], [Content("b")]], FinishReason.STOP)
-    assert [event["type"].removeprefix("response.") for event in told] == [
+    streamed = stream(answer(), [[Content("a")], [Content("b")]], FinishReason.STOP)
+    assert [event["type"].removeprefix("response.") for event in streamed] == [
         "created", "in_progress", "output_item.added", "content_part.added", "output_text.delta", "output_text.delta",
         "output_text.done", "content_part.done", "output_item.done", "completed",
     ]  # fmt: skip
@@ -114,8 +114,8 @@ def test_the_order_of_events() -> None:
 )
 def test_a_failure_in_mid_stream(status: int, code: str) -> None:
     made = answer()
-    told = [*made.begin(USAGE), *made.push([Content("a")]), *made.fail(status, "broken")]
-    parsed = EVENTS.validate_python([json.loads(event.model_dump_json()) for event in told])[-1]
+    events_of_answer = [*made.begin(USAGE), *made.push([Content("a")]), *made.fail(status, "broken")]
+    parsed = EVENTS.validate_python([json.loads(event.model_dump_json()) for event in events_of_answer])[-1]
     assert parsed.type == "response.failed"
     assert (parsed.response.status, parsed.response.error.code, parsed.response.error.message) == (
         "failed", code, "broken",
@@ -159,9 +159,9 @@ def test_a_slow_reader_gets_log_probabilities_with_the_message_of_their_tokens()
         Content("On", ("On",)), Content("e", ("e",)), Call("f"), Arguments("{}"), Content("Two", ("Tw", "o")),
     ]  # fmt: skip
     delta = put_together([TextDelta("", events=(event,)) for event in written])
-    told = stream(made, [list(delta.events)], FinishReason.STOP)
+    streamed = stream(made, [list(delta.events)], FinishReason.STOP)
     first, _, second = made.whole().output
     assert [part["token"] for part in first.content[0].logprobs] == ["On", "e"]
     assert [part["token"] for part in second.content[0].logprobs] == ["Tw", "o"]
-    deltas = [event for event in told if event["type"] == "response.output_text.delta"]
+    deltas = [event for event in streamed if event["type"] == "response.output_text.delta"]
     assert [[part["token"] for part in event["logprobs"]] for event in deltas] == [["On", "e"], ["Tw", "o"]]

@@ -29,7 +29,7 @@ EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 @asynccontextmanager
 async def serving(tokenizer: Tokenizer, text: str, **config: Any) -> AsyncIterator[tuple[Server, openai.AsyncOpenAI]]:
-    """A server whose template knows tools and reasoning."""
+    """A server whose template has tools and reasoning."""
     async with scripted_server(tokenizer.with_template(QWEN3))(text, **ROOM | config) as server:
         yield (
             server,
@@ -37,7 +37,7 @@ async def serving(tokenizer: Tokenizer, text: str, **config: Any) -> AsyncIterat
         )
 
 
-def says(server: Server, tokenizer: Tokenizer, text: str) -> None:
+def script_answer(server: Server, tokenizer: Tokenizer, text: str) -> None:
     server.runner.tokens = [*tokenizer.encode(text), tokenizer.eos_token_ids[0]]
 
 
@@ -56,16 +56,16 @@ async def test_text_in_text_out(tokenizer: Tokenizer) -> None:
 async def test_a_stream_says_what_the_plain_answer_says(tokenizer: Tokenizer) -> None:
     text = "<think>\nLet me see.\n</think>\n\nIt rains." + CALL % "Rome"
     async with serving(tokenizer, text, paced=True) as (_, client):
-        ask: dict[str, Any] = {"model": "scripted", "input": "Weather?", "tools": [WEATHER]}
-        whole = await client.responses.create(**ask)
-        events = [event async for event in await client.responses.create(**ask, stream=True)]
+        response_fields: dict[str, Any] = {"model": "scripted", "input": "Weather?", "tools": [WEATHER]}
+        whole = await client.responses.create(**response_fields)
+        events = [event async for event in await client.responses.create(**response_fields, stream=True)]
         for event in events:
             assert EVENT.validate_python(event.model_dump()).type == event.type
         assert [event.sequence_number for event in events] == list(range(len(events)))
         last = events[-1]
         assert last.type == "response.completed"
         assert [item.type for item in whole.output] == ["reasoning", "message", "function_call"]
-        assert _known(last.response) == _known(whole)
+        assert _without_ids(last.response) == _without_ids(whole)
         kinds = [event.type for event in events if event.type.endswith("delta")]
         assert kinds == sorted(kinds, key=kinds.index), "an item is told to its end before the next one"
         assert kinds.count("response.output_text.delta") > 1
@@ -77,56 +77,63 @@ async def test_log_probabilities_of_the_text_alone(tokenizer: Tokenizer) -> None
     """As chat completions tell them, without those of reasoning and calls; in events without bytes."""
     text = "<think>\nLet me see.\n</think>\n\nIt < rains.\n" + CALL % "Rome"
     async with serving(tokenizer, text, paced=True) as (server, client):
-        ask: dict[str, Any] = {"model": "scripted", "input": "Weather?", "tools": [WEATHER], "top_logprobs": 2}
-        whole = await client.responses.create(**ask, include=["message.output_text.logprobs"])
+        response_fields: dict[str, Any] = {
+            "model": "scripted",
+            "input": "Weather?",
+            "tools": [WEATHER],
+            "top_logprobs": 2,
+        }
+        whole = await client.responses.create(**response_fields, include=["message.output_text.logprobs"])
         Response.model_validate(whole.model_dump(), strict=True)
         message = next(item for item in whole.output if item.type == "message")
         (part,) = message.content
         assert part.type == "output_text"
         assert part.logprobs is not None
-        assert "".join(told.token for told in part.logprobs).strip() == part.text == "It < rains."
-        assert all(len(told.top_logprobs) == 2 and bytes(told.bytes).decode() == told.token for told in part.logprobs)
+        assert "".join(entry.token for entry in part.logprobs).strip() == part.text == "It < rains."
+        assert all(
+            len(entry.top_logprobs) == 2 and bytes(entry.bytes).decode() == entry.token for entry in part.logprobs
+        )
         tools = [{"type": "function", "function": {key: WEATHER[key] for key in ("name", "parameters")}}]
         body = {"messages": [{"role": "user", "content": "Weather?"}], "tools": tools, "seed": 1}
         chat = await server.client.post("/v1/chat/completions", json=body | {"logprobs": True, "top_logprobs": 2})
-        all_told = {told["token"] for told in chat.json()["choices"][0]["logprobs"]["content"]}
-        assert all_told > {told.token for told in part.logprobs}
+        all_tokens = {entry["token"] for entry in chat.json()["choices"][0]["logprobs"]["content"]}
+        assert all_tokens > {entry.token for entry in part.logprobs}
 
-        stream = await client.responses.create(**ask, include=["message.output_text.logprobs"], stream=True)
+        stream = await client.responses.create(**response_fields, include=["message.output_text.logprobs"], stream=True)
         events = [event async for event in stream]
         for event in events:
             assert EVENT.validate_python(event.model_dump()).type == event.type
         deltas = [event for event in events if event.type == "response.output_text.delta"]
         done = next(event for event in events if event.type == "response.output_text.done")
-        streamed = [told for event in deltas for told in event.logprobs]
-        assert [told.token for told in streamed] == [told.token for told in part.logprobs]
-        assert [told.model_dump() for told in done.logprobs] == [told.model_dump() for told in streamed]
+        streamed = [entry for event in deltas for entry in event.logprobs]
+        assert [entry.token for entry in streamed] == [entry.token for entry in part.logprobs]
+        assert [entry.model_dump() for entry in done.logprobs] == [entry.model_dump() for entry in streamed]
         last = events[-1]
         assert last.type == "response.completed"
         assert last.response.top_logprobs == 2
         assert _texts_told(last.response) == _texts_told(whole)
-        plain = await client.responses.create(**ask)
+        plain = await client.responses.create(**response_fields)
         assert all(part.logprobs == [] for item in plain.output if item.type == "message" for part in item.content)
 
 
 def _texts_told(response: Response) -> list[str]:
     return [
-        told.token
+        entry.token
         for item in response.output
         if item.type == "message"
         for part in item.content
         if part.type == "output_text"
-        for told in part.logprobs or []
+        for entry in part.logprobs or []
     ]
 
 
-def _known(response: Response) -> Any:
+def _without_ids(response: Response) -> Any:
     """Without what differs between any two."""
-    told = response.model_dump(exclude={"id", "created_at", "completed_at", "usage"})
-    for item in told["output"]:
+    document = response.model_dump(exclude={"id", "created_at", "completed_at", "usage"})
+    for item in document["output"]:
         item.pop("id")
         item.pop("call_id", None)
-    return told
+    return document
 
 
 async def test_the_clients_own_stream_adds_up(tokenizer: Tokenizer) -> None:
@@ -142,8 +149,8 @@ async def test_three_turns_with_tools(tokenizer: Tokenizer) -> None:
     """The client sends back what it got, as agents do."""
     async with serving(tokenizer, CALL % "Rome" + CALL % "Oslo") as (server, client):
         conversation: list[Any] = [{"role": "user", "content": "Where does it rain?"}]
-        for turn, said in enumerate([CALL % "Rome" + CALL % "Oslo", CALL % "Bern", "In Bern."]):
-            says(server, tokenizer, said)
+        for turn, answer_text in enumerate([CALL % "Rome" + CALL % "Oslo", CALL % "Bern", "In Bern."]):
+            script_answer(server, tokenizer, answer_text)
             answer = await client.responses.create(model="scripted", input=conversation, tools=[WEATHER])
             conversation += answer.output
             calls = [item for item in answer.output if item.type == "function_call"]

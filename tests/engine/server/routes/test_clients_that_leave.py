@@ -42,8 +42,8 @@ async def test_grammars_that_nobody_waits_for_are_not_compiled(serve: Any, monke
         await until(lambda: bool(compiled))
         grammars = server.state.served.grammars
         for path, body in BODIES.items():
-            said = {"structured_outputs": {"regex": path}}
-            await leaves(url, path, body | said, lambda: grammars.waiting == 2)
+            grammar_fields = {"structured_outputs": {"regex": path}}
+            await leaves(url, path, body | grammar_fields, lambda: grammars.waiting == 2)
             await until(lambda: grammars.waiting == 1)
         gate.set()
         assert (await stays).status_code == 200

@@ -65,8 +65,8 @@ def test_chat(client: openai.OpenAI) -> None:
 
 
 def test_beam_search(client: openai.OpenAI) -> None:
-    ask: dict[str, Any] = {"model": MODEL, "messages": PROMPT, "temperature": 0, "max_tokens": 16}
-    answer = client.chat.completions.create(**ask, n=2, extra_body={"use_beam_search": True})
+    request_fields: dict[str, Any] = {"model": MODEL, "messages": PROMPT, "temperature": 0, "max_tokens": 16}
+    answer = client.chat.completions.create(**request_fields, n=2, extra_body={"use_beam_search": True})
     first, second = (choice.message.content or "" for choice in answer.choices)
     assert "Tokyo" in first
     assert first != second
@@ -74,14 +74,22 @@ def test_beam_search(client: openai.OpenAI) -> None:
     assert answer.usage is not None
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
     with pytest.raises(openai.BadRequestError) as raised:
-        client.chat.completions.create(**ask, n=2, top_p=0.5, extra_body={"use_beam_search": True})
+        client.chat.completions.create(**request_fields, n=2, top_p=0.5, extra_body={"use_beam_search": True})
     assert _error(raised)["param"] == "top_p"
 
 
 async def test_chat_stream_equals_the_whole(async_client: openai.AsyncOpenAI) -> None:
-    ask: dict[str, Any] = {"model": MODEL, "messages": PROMPT, "temperature": 0.8, "seed": 11, "max_tokens": 24}
-    whole = await async_client.chat.completions.create(**ask)
-    stream = await async_client.chat.completions.create(**ask, stream=True, stream_options={"include_usage": True})
+    request_fields: dict[str, Any] = {
+        "model": MODEL,
+        "messages": PROMPT,
+        "temperature": 0.8,
+        "seed": 11,
+        "max_tokens": 24,
+    }
+    whole = await async_client.chat.completions.create(**request_fields)
+    stream = await async_client.chat.completions.create(
+        **request_fields, stream=True, stream_options={"include_usage": True}
+    )
     *chunks, last = [chunk async for chunk in stream]
     assert "".join(chunk.choices[0].delta.content for chunk in chunks) == whole.choices[0].message.content
     assert chunks[0].choices[0].delta.role == "assistant"
@@ -110,12 +118,12 @@ def test_several_prompts(client: openai.OpenAI) -> None:
 
 
 def test_stop_string(client: openai.OpenAI) -> None:
-    ask: dict[str, Any] = {"model": MODEL, "prompt": "1, 2, 3, 4,", "temperature": 0, "max_tokens": 24}
-    free = client.completions.create(**ask).choices[0].text
+    request_fields: dict[str, Any] = {"model": MODEL, "prompt": "1, 2, 3, 4,", "temperature": 0, "max_tokens": 24}
+    free = client.completions.create(**request_fields).choices[0].text
     word = free.split()[2]
-    choice = client.completions.create(**ask, stop=[word]).choices[0]
+    choice = client.completions.create(**request_fields, stop=[word]).choices[0]
     assert (choice.text, choice.finish_reason) == (free[: free.index(word)], "stop")
-    streamed = list(client.completions.create(**ask, stop=[word], stream=True))
+    streamed = list(client.completions.create(**request_fields, stop=[word], stream=True))
     assert "".join(chunk.choices[0].text for chunk in streamed) == choice.text
     assert streamed[-1].choices[0].finish_reason == "stop"
 
@@ -138,9 +146,9 @@ def test_wrong_model(client: openai.OpenAI) -> None:
 
 
 def test_n_choices_of_one_prompt(client: openai.OpenAI) -> None:
-    ask: dict[str, Any] = {"model": MODEL, "messages": PROMPT, "seed": 3, "max_tokens": 12}
-    one = client.chat.completions.create(**ask, n=1)
-    answer = client.chat.completions.create(**ask, n=3)
+    request_fields: dict[str, Any] = {"model": MODEL, "messages": PROMPT, "seed": 3, "max_tokens": 12}
+    one = client.chat.completions.create(**request_fields, n=1)
+    answer = client.chat.completions.create(**request_fields, n=3)
     texts = [choice.message.content for choice in answer.choices]
     assert [choice.index for choice in answer.choices] == [0, 1, 2]
     assert len(set(texts)) == 3
@@ -148,7 +156,7 @@ def test_n_choices_of_one_prompt(client: openai.OpenAI) -> None:
     assert answer.usage is not None
     assert one.usage is not None
     assert answer.usage.prompt_tokens == one.usage.prompt_tokens
-    assert client.chat.completions.create(**ask, n=3).choices == answer.choices
+    assert client.chat.completions.create(**request_fields, n=3).choices == answer.choices
 
 
 def test_too_long_states_both_lengths(client: openai.OpenAI) -> None:
@@ -160,8 +168,8 @@ def test_too_long_states_both_lengths(client: openai.OpenAI) -> None:
 
 
 def test_unknown_field(client: openai.OpenAI) -> None:
-    ask: dict[str, Any] = {"model": MODEL, "messages": PROMPT, "max_tokens": 1}
-    answer = client.chat.completions.with_raw_response.create(**ask, extra_body={"tempature": 1})
+    request_fields: dict[str, Any] = {"model": MODEL, "messages": PROMPT, "max_tokens": 1}
+    answer = client.chat.completions.with_raw_response.create(**request_fields, extra_body={"tempature": 1})
     assert answer.headers["x-paternoster-ignored"] == "tempature"
 
 
@@ -170,11 +178,11 @@ def test_logit_bias_decides_which_tokens_come(engine: Any, client: openai.OpenAI
     words = {word: _tokens(engine, word) for word in (" yes", " no")}
     assert all(len(tokens) == 1 for tokens in words.values())
     bias = {str(words[" yes"][0]): 100, str(words[" no"][0]): -100}
-    ask: dict[str, Any] = {"model": MODEL, "max_tokens": 3, **sampling}
-    biased = client.completions.create(prompt=["Is it?", "One two"], logit_bias=bias, **ask)
+    request_fields: dict[str, Any] = {"model": MODEL, "max_tokens": 3, **sampling}
+    biased = client.completions.create(prompt=["Is it?", "One two"], logit_bias=bias, **request_fields)
     assert [choice.text for choice in biased.choices] == [" yes yes yes"] * 2
     # What one asks for changes nothing for another in the same batch.
-    assert client.completions.create(prompt="Is it?", **ask).choices[0].text != " yes yes yes"
+    assert client.completions.create(prompt="Is it?", **request_fields).choices[0].text != " yes yes yes"
 
 
 def _tokens(engine: Any, text: str) -> list[int]:
@@ -184,11 +192,11 @@ def _tokens(engine: Any, text: str) -> list[int]:
 
 def test_cached_tokens_are_told(client: openai.OpenAI) -> None:
     prompt = "The lift never stops. " * 40
-    told = [client.completions.create(model=MODEL, prompt=prompt, max_tokens=1).usage for _ in range(2)]
-    cached = [usage.prompt_tokens_details.cached_tokens for usage in told if usage and usage.prompt_tokens_details]
+    usages = [client.completions.create(model=MODEL, prompt=prompt, max_tokens=1).usage for _ in range(2)]
+    cached = [usage.prompt_tokens_details.cached_tokens for usage in usages if usage and usage.prompt_tokens_details]
     assert cached[0] == 0
-    assert told[0] is not None
-    assert told[0].prompt_tokens - 64 <= (cached[1] or 0) < told[0].prompt_tokens
+    assert usages[0] is not None
+    assert usages[0].prompt_tokens - 64 <= (cached[1] or 0) < usages[0].prompt_tokens
 
 
 def test_one_model(client: openai.OpenAI) -> None:
@@ -235,8 +243,10 @@ async def test_live_cap_acts_while_requests_run(
 ) -> None:
     async with httpx.AsyncClient(base_url=engine.admin_url, headers=ADMIN) as http:
         assert (await http.patch("/admin/config", json={"live_cap": 1})).json()["live_cap"] == 1
-        ask: dict[str, Any] = {"model": MODEL, "max_tokens": 30, "extra_body": {"ignore_eos": True}}
-        calls = [asyncio.create_task(async_client.completions.create(prompt=f"{i}", **ask)) for i in range(3)]
+        request_fields: dict[str, Any] = {"model": MODEL, "max_tokens": 30, "extra_body": {"ignore_eos": True}}
+        calls = [
+            asyncio.create_task(async_client.completions.create(prompt=f"{i}", **request_fields)) for i in range(3)
+        ]
         stats = await until_stats(engine.url, lambda stats: stats["waiting"] == 2)
         assert (stats["running"], stats["live_cap"]) == (1, 1)
         assert (await http.patch("/admin/config", json={"live_cap": 9})).status_code == 400

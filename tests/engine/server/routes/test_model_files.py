@@ -45,16 +45,16 @@ def _texts(client: httpx.Client, **fields: Any) -> dict[str, set[str]]:
     """Of eight answers by each API."""
     chat = post(client, "/v1/chat/completions", **CHAT, n=8, max_tokens=6, **fields)
     text = post(client, "/v1/completions", prompt="a", n=8, max_tokens=6, ignore_eos=True, **fields)
-    told = {
+    texts_by_route = {
         "chat": {choice["message"]["content"] for choice in chat["choices"]},
         "completion": {choice["text"] for choice in text["choices"]},
     }
     extra = {"ignore_eos": True, **fields}
     responses = [post(client, "/v1/responses", input="a", max_output_tokens=6, **extra) for _ in range(8)]
-    told["responses"] = {item["output"][0]["content"][0]["text"] for item in responses}
+    texts_by_route["responses"] = {item["output"][0]["content"][0]["text"] for item in responses}
     messages = [post(client, "/v1/messages", **(CHAT | extra), max_tokens=6) for _ in range(8)]
-    told["messages"] = {item["content"][0]["text"] for item in messages}
-    return told
+    texts_by_route["messages"] = {item["content"][0]["text"] for item in messages}
+    return texts_by_route
 
 
 def test_every_api_uses_them_and_a_requests_own_fields_win(client: httpx.Client) -> None:
@@ -80,8 +80,8 @@ def test_an_answers_own_limit_wins_over_max_new_tokens(client: httpx.Client) -> 
 
 
 def test_a_response_tells_what_it_was_sampled_with(client: httpx.Client) -> None:
-    told = post(client, "/v1/responses", input="a")
-    assert (told["top_p"], told["temperature"], told["max_output_tokens"]) == (0.9, 1.0, None)
+    response = post(client, "/v1/responses", input="a")
+    assert (response["top_p"], response["temperature"], response["max_output_tokens"]) == (0.9, 1.0, None)
     assert post(client, "/v1/responses", input="a", top_p=0.5)["top_p"] == 0.5
 
 
@@ -97,8 +97,8 @@ def test_a_token_without_an_embedding_is_plain_text(client: httpx.Client) -> Non
     assert len(tokens) == len(f"x{IMAGE}y")
     assert post(client, "/detokenize", tokens=tokens)["prompt"] == f"x{IMAGE}y"
     assert post(client, "/v1/completions", prompt=IMAGE, max_tokens=2)["usage"]["prompt_tokens"] == len(IMAGE)
-    said = [{"role": "user", "content": IMAGE}]
-    assert post(client, "/v1/chat/completions", messages=said)["choices"]
+    messages = [{"role": "user", "content": IMAGE}]
+    assert post(client, "/v1/chat/completions", messages=messages)["choices"]
     grammar = {"structured_outputs": {"regex": f"({IMAGE}){{2}}"}}
     found = post(client, "/v1/completions", prompt="a", max_tokens=2 * len(IMAGE), **grammar)
     assert found["choices"][0]["text"] == IMAGE * 2

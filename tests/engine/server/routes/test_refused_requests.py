@@ -157,8 +157,8 @@ async def test_a_full_queue_answers_503_at_the_pace_of_its_tenant(serve: Any, mo
 
 async def test_a_queue_that_is_too_slow_answers_503_with_the_time_to_come_again(serve: Any) -> None:
     async with serve(max_num_seqs=1) as server:
-        told = await server.admin.patch("/admin/config", json={"max_queue_milliseconds": 100})
-        assert told.json()["max_queue_milliseconds"] == 100
+        changed = await server.admin.patch("/admin/config", json={"max_queue_milliseconds": 100})
+        assert changed.json()["max_queue_milliseconds"] == 100
         assert (await server.client.get("/stats")).json()["max_queue_milliseconds"] == 100
         assert (await server.admin.patch("/admin/config", json={"max_queue_milliseconds": -1})).status_code == 400
         pace = server.state.served.scheduler.queue_wait

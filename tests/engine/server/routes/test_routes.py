@@ -160,6 +160,6 @@ async def test_tokenize_and_detokenize(serve: Any) -> None:
         assert text.endswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
         assert chat["token_strs"] is None
         longer = (await post("/tokenize", json={"prompt": "one " * 300})).json()
-        assert longer["count"] > longer["max_model_len"]  # which is what whoever counts wants to know
+        assert longer["count"] > longer["max_model_len"]  # which is what a client that counts needs
         assert (await post("/tokenize", json={})).status_code == 400
         assert (await post("/detokenize", json={"tokens": [10**9]})).json()["error"]["param"] == "tokens"

@@ -81,8 +81,8 @@ async def test_live_cap(serve: Any) -> None:
 async def test_token_budget(serve: Any) -> None:
     async with serve() as server:
         patch = server.admin.patch
-        told = (await patch("/admin/config", json={"token_budget": 16})).json()
-        assert (told["token_budget"], told["live_cap"]) == (16, 4)
+        limits = (await patch("/admin/config", json={"token_budget": 16})).json()
+        assert (limits["token_budget"], limits["live_cap"]) == (16, 4)
         refused = await patch("/admin/config", json={"live_cap": 2, "token_budget": 99999})
         both = refused.json()["error"]
         assert (refused.status_code, both["param"]) == (400, "token_budget")

@@ -1,4 +1,4 @@
-"""An error that nobody foresaw is answered like all others, and logged with its traceback."""
+"""An unforeseen error is answered like all others, and logged with its traceback."""
 
 import logging
 from typing import Any

@@ -154,7 +154,7 @@ def test_calls_that_begin_as_json_may_not(tokenizer: Tokenizer) -> None:
 
 
 def test_a_real_model_answers_after_the_thinking(run_engine: Any, exact: Sequence[str]) -> None:
-    """The template has it begin to think; it may write anything then, until it is told to stop by its own marks."""
+    """The template has it begin to think; it may write anything then, until its own marks end its thinking."""
     begins = QWEN3.replace(
         "assistant\n{% if", "assistant\n{% if enable_thinking is not defined %}<think>\n{% endif %}{% if"
     )
@@ -163,13 +163,15 @@ def test_a_real_model_answers_after_the_thinking(run_engine: Any, exact: Sequenc
         name = client.models.list().data[0].id
         schema: Any = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}
         schema["additionalProperties"] = False
-        asked: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-        ask: Any = {"model": name, "messages": [{"role": "user", "content": "1 or 2?"}], "max_tokens": 40}
+        response_format: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+        chat_fields: Any = {"model": name, "messages": [{"role": "user", "content": "1 or 2?"}], "max_tokens": 40}
         silent = {"chat_template_kwargs": {"enable_thinking": False}}
-        (choice,) = client.chat.completions.create(**ask, response_format=asked, extra_body=silent, seed=1).choices
+        (choice,) = client.chat.completions.create(
+            **chat_fields, response_format=response_format, extra_body=silent, seed=1
+        ).choices
         assert choice.finish_reason == "stop"
         assert json.loads(choice.message.content or "")["a"] in (1, 2)
-        (choice,) = client.chat.completions.create(**ask, response_format=asked, seed=1).choices
+        (choice,) = client.chat.completions.create(**chat_fields, response_format=response_format, seed=1).choices
         # It may end after its thinking alone.
         assert choice.finish_reason == "length" or json.loads(choice.message.content or "")["a"] in (1, 2)
         assert choice.message.to_dict().get("reasoning_content", "").strip()

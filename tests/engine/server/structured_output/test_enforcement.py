@@ -54,26 +54,26 @@ STRICT: list[tuple[str, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-def _body(path: str, said: dict[str, Any]) -> dict[str, Any]:
-    return ({"input": "Hi"} if path == "responses" else HI) | said
+def _body(path: str, fields: dict[str, Any]) -> dict[str, Any]:
+    return ({"input": "Hi"} if path == "responses" else HI) | fields
 
 
 async def test_what_is_not_enforced_is_named(tokenizer: Tokenizer) -> None:
     async with scripted_server(tokenizer.with_template(QWEN3))("one two", **ROOM) as server:
-        for path, said, field in LENIENT:
-            response = await server.client.post(f"/v1/{path}", json=_body(path, said))
-            assert response.status_code == 200, (said, response.text)
-            assert response.headers.get(IGNORED) == f"{field}.properties.a.uniqueItems", said
+        for path, fields, field in LENIENT:
+            response = await server.client.post(f"/v1/{path}", json=_body(path, fields))
+            assert response.status_code == 200, (fields, response.text)
+            assert response.headers.get(IGNORED) == f"{field}.properties.a.uniqueItems", fields
 
 
 async def test_where_the_client_says_strict_it_is_refused(tokenizer: Tokenizer) -> None:
     async with scripted_server(tokenizer.with_template(QWEN3))("one two", **ROOM) as server:
-        for path, said, field in STRICT:
-            response = await server.client.post(f"/v1/{path}", json=_body(path, said))
-            assert response.status_code == 400, (said, response.text)
+        for path, fields, field in STRICT:
+            response = await server.client.post(f"/v1/{path}", json=_body(path, fields))
+            assert response.status_code == 400, (fields, response.text)
             error = response.json()["error"]
-            assert error["param"] == field, said
-            assert error["message"].startswith(f"{field}: cannot be enforced: properties.a.uniqueItems"), said
+            assert error["param"] == field, fields
+            assert error["message"].startswith(f"{field}: cannot be enforced: properties.a.uniqueItems"), fields
             assert "strict" in error["message"]
 
 
@@ -121,7 +121,7 @@ OF_ALL: list[tuple[dict[str, Any], list[str]]] = [
 @pytest.mark.parametrize(("schema", "paths"), OF_ALL)
 def test_arguments_that_are_written_one_by_one(form: Any, schema: dict[str, Any], paths: list[str]) -> None:
     made = enforced(form.arguments, schema)
-    assert [".".join((*told.path, told.keyword)) for told in made.unenforced] == paths
+    assert [".".join((*each.path, each.keyword)) for each in made.unenforced] == paths
     lines = [*form.arguments("a", made.schema, {})]
     assert any('"a' in line or ">a" in line or "=a" in line for line in lines), "the argument is among them"
 
@@ -134,7 +134,7 @@ def test_white_space_is_bounded_and_may_be_none() -> None:
     schema = json.dumps({"type": "object", "additionalProperties": {"type": "array"}})
     vocabulary = LLTokenizer("byte")
 
-    def takes(text: str, **options: bool) -> bool:
+    def accepts(text: str, **options: bool) -> bool:
         matcher = Grammar(vocabulary, to_grammar(GrammarSource("json", schema, **options), frozenset())).begin()
         tokens = list(text.encode())
         return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
@@ -143,20 +143,20 @@ def test_white_space_is_bounded_and_may_be_none() -> None:
     for _ in range(4):
         nested = [nested, {"a": None}]
     for indent in (None, 2, 4, "\t"):
-        assert takes(json.dumps({"a": nested}, indent=indent))
-    assert takes('{"a":\r\n  []}')
+        assert accepts(json.dumps({"a": nested}, indent=indent))
+    assert accepts('{"a":\r\n  []}')
     for blanks in (" " * 33, "\n" * 33, "\n \t" * 11):
-        assert not takes(f'{{{blanks}"a":[]}}')
-        assert not takes(f'{{"a":{blanks}[]}}')
-    assert takes('{"a":[1,2]}', compact=True)
-    assert not takes('{"a": [1]}', compact=True)
-    assert not takes('{"a":[1,\n2]}', compact=True)
+        assert not accepts(f'{{{blanks}"a":[]}}')
+        assert not accepts(f'{{"a":{blanks}[]}}')
+    assert accepts('{"a":[1,2]}', compact=True)
+    assert not accepts('{"a": [1]}', compact=True)
+    assert not accepts('{"a":[1,\n2]}', compact=True)
 
 
-@pytest.mark.parametrize("said", [{"json": ODD}, {"json_object": True}, {"structural_tag": TAG}])
+@pytest.mark.parametrize("fields", [{"json": ODD}, {"json_object": True}, {"structural_tag": TAG}])
 @pytest.mark.parametrize("compact", [False, True])
-def test_the_switch_of_white_space(said: dict[str, Any], compact: bool) -> None:
-    body = StructuredOutputs.model_validate(said | {"disable_any_whitespace": compact})
+def test_the_switch_of_white_space(fields: dict[str, Any], compact: bool) -> None:
+    body = StructuredOutputs.model_validate(fields | {"disable_any_whitespace": compact})
     assert [source.compact for _, source in body.given()] == [compact]
-    default = StructuredOutputs.model_validate(said)
+    default = StructuredOutputs.model_validate(fields)
     assert [source.compact for _, source in default.given()] == [False]

@@ -18,33 +18,33 @@ from paternoster_engine.server.metrics.histograms import Histograms
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=30))
-def test_each_tenant_gets_its_share(asked: Sequence[str]) -> None:
+def test_each_tenant_gets_its_share(tenants: Sequence[str]) -> None:
     turns: RoundRobin[tuple[str, int]] = RoundRobin()
-    for number, tenant in enumerate(asked):
+    for number, tenant in enumerate(tenants):
         turns.add(tenant, (tenant, number))
     popped = list(iter(turns.pop_next, None))
-    assert sorted(popped) == sorted((tenant, number) for number, tenant in enumerate(asked))
+    assert sorted(popped) == sorted((tenant, number) for number, tenant in enumerate(tenants))
     for tenant in "abc":
         own = [number for name, number in popped if name == tenant]
         assert own == sorted(own), "each one's own in its order"
         places = [place for place, (name, _) in enumerate(popped) if name == tenant]
         # Between two of one tenant's each other tenant has one at most.
-        assert all(later - earlier <= len(set(asked)) for earlier, later in pairwise(places))
+        assert all(later - earlier <= len(set(tenants)) for earlier, later in pairwise(places))
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=30))
-def test_work_that_is_removed_is_as_if_never_added(asked: Sequence[tuple[str, bool]]) -> None:
+def test_work_that_is_removed_is_as_if_never_added(work: Sequence[tuple[str, bool]]) -> None:
     turns: RoundRobin[int] = RoundRobin()
-    for number, (tenant, _) in enumerate(asked):
+    for number, (tenant, _) in enumerate(work):
         turns.add(tenant, number)
         turns.remove("d", number)
-    for number, (tenant, stays) in enumerate(asked):
+    for number, (tenant, stays) in enumerate(work):
         if not stays:
             turns.remove(tenant, number)
             turns.remove(tenant, number)
     counts = {tenant: turns.count_waiting(tenant) for tenant in "abc"}
-    assert counts == {tenant: asked.count((tenant, True)) for tenant in "abc"}
-    assert sorted(iter(turns.pop_next, None)) == [number for number, (_, stays) in enumerate(asked) if stays]
+    assert counts == {tenant: work.count((tenant, True)) for tenant in "abc"}
+    assert sorted(iter(turns.pop_next, None)) == [number for number, (_, stays) in enumerate(work) if stays]
 
 
 class Gated(GrammarWork):
@@ -79,12 +79,12 @@ async def test_one_tenants_grammars_do_not_hold_up_anothers(tokenizer: Tokenizer
 async def test_one_tenant_cannot_take_every_place(tokenizer: Tokenizer) -> None:
     work = Gated(tokenizer)
 
-    async def ask(tenant: str, count: int) -> list[BaseException | object]:
+    async def submit(tenant: str, count: int) -> list[BaseException | object]:
         sources = [GrammarSource("regex", f"{tenant} {i}") for i in range(count)]
         return await asyncio.gather(*(work.compile(source, tenant) for source in sources), return_exceptions=True)
 
-    told = await asyncio.gather(ask("one", MAX_WAITING), ask("two", 5), ask("three", MAX_WAITING))
-    refused = [sum(isinstance(one, GrammarQueueFull) for one in of_tenant) for of_tenant in told]
+    results = await asyncio.gather(submit("one", MAX_WAITING), submit("two", 5), submit("three", MAX_WAITING))
+    refused = [sum(isinstance(one, GrammarQueueFull) for one in of_tenant) for of_tenant in results]
     assert refused == [MAX_WAITING - MAX_OF_TENANT, 0, MAX_OF_TENANT + 5]
     work.close()
 
@@ -103,8 +103,8 @@ async def test_who_leaves_makes_place_at_once(tokenizer: Tokenizer) -> None:
         assert work.waiting == MAX_OF_TENANT + 1
         for task in tasks:
             task.cancel()
-        told = await asyncio.gather(*tasks, return_exceptions=True)
-        assert {type(one) for one in told} == {asyncio.CancelledError}
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(one) for one in results} == {asyncio.CancelledError}
         assert work.waiting == 1
     both = [asyncio.create_task(work.compile(sources[0], tenant)) for tenant in ("one", "two")]
     begun.cancel()

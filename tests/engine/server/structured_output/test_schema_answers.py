@@ -56,43 +56,43 @@ def compiled(vocabulary: LLTokenizer, schema: Any) -> Grammar:
 def sampled(grammar: Grammar, tokenizer: Tokenizer, short: set[int], seed: int) -> str | None:
     """An answer of any tokens that are allowed; None if it comes to no end, or the grammar to a limit."""
     pick, matcher = random.Random(seed), grammar.begin()
-    said: list[int] = []
-    while len(said) < MAX_TOKENS:
+    tokens: list[int] = []
+    while len(tokens) < MAX_TOKENS:
         bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8), bitorder="little")
         allowed = np.flatnonzero(bits).tolist()
         if matcher.is_error():
             return None
         ends = [token for token in allowed if token in tokenizer.eos_token_ids]
         if ends and (len(ends) == len(allowed) or pick.random() < 0.5):
-            return b"".join(tokenizer.token_bytes(token) for token in said).decode()
+            return b"".join(tokenizer.token_bytes(token) for token in tokens).decode()
         going = [token for token in allowed if token not in ends]
-        few = [token for token in going if token in short] if len(said) > 3 else []
-        said.append(pick.choice(few if few and pick.random() < 0.8 else going))
-        assert matcher.consume_token(said[-1]), matcher.get_error()
+        few = [token for token in going if token in short] if len(tokens) > 3 else []
+        tokens.append(pick.choice(few if few and pick.random() < 0.8 else going))
+        assert matcher.consume_token(tokens[-1]), matcher.get_error()
     return None
 
 
 def test_answers_of_drawn_schemas_are_valid(tokenizer: Tokenizer, vocabulary: LLTokenizer, short: set[int]) -> None:
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     wrong = []
     for seed in range(DRAWN):
         schema = drawn(seed)
         try:
             grammar = compiled(vocabulary, schema)
         except GrammarError:
-            told["refused"] += 1
+            counts["refused"] += 1
             continue
-        told["compiled"] += 1
+        counts["compiled"] += 1
         answer = sampled(grammar, tokenizer, short, seed)
         if answer is not None:
             validator = jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
             if not validator.is_valid(json.loads(answer)):
                 wrong.append((schema, answer))
-            told["sampled"] += 1
-    print(dict(told))
+            counts["sampled"] += 1
+    print(dict(counts))
     assert not wrong
-    assert told["refused"] < DRAWN / 8
-    assert told["sampled"] > DRAWN / 2
+    assert counts["refused"] < DRAWN / 8
+    assert counts["sampled"] > DRAWN / 2
 
 
 def _cases(folder: Path) -> Iterable[tuple[str, dict[str, Any]]]:
@@ -104,7 +104,7 @@ def _cases(folder: Path) -> Iterable[tuple[str, dict[str, Any]]]:
 @pytest.mark.skipif(SUITE is None, reason="no folder of the official tests is named")
 def test_the_official_suite(tokenizer: Tokenizer, vocabulary: LLTokenizer, short: set[int]) -> None:
     """What a grammar takes is valid, what it samples is valid, and what it does not know it refuses."""
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     wrong = []
     folder = Path(SUITE or "")
     kind = DRAFTS[folder.name]
@@ -113,23 +113,23 @@ def test_the_official_suite(tokenizer: Tokenizer, vocabulary: LLTokenizer, short
         try:
             grammar = compiled(vocabulary, schema)
         except GrammarError as error:
-            told["refused"] += 1
+            counts["refused"] += 1
             print(f"refused {name}: {str(error)[:100]}")
             continue
-        told["compiled"] += 1
+        counts["compiled"] += 1
         validator = kind(schema)
         for test in case["tests"]:
             matcher = grammar.begin()
             ids = tokenizer.encode(json.dumps(test["data"], ensure_ascii=False))
-            taken = matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
-            told[f"{'valid' if test['valid'] else 'invalid'} {'taken' if taken else 'not taken'}"] += 1
-            if taken and not test["valid"]:
+            is_accepted = matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
+            counts[f"{'valid' if test['valid'] else 'invalid'} {'taken' if is_accepted else 'not taken'}"] += 1
+            if is_accepted and not test["valid"]:
                 wrong.append((name, test["data"], schema))
         for seed in range(4):
             answer = sampled(grammar, tokenizer, short, seed)
             if answer is not None:
-                told["sampled"] += 1
+                counts["sampled"] += 1
                 if not validator.is_valid(json.loads(answer)):
                     wrong.append((name, answer, schema))
-    print(dict(told))
+    print(dict(counts))
     assert not wrong

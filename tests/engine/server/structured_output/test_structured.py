@@ -41,8 +41,8 @@ def _schema_format(schema: Any) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}
 
 
-def _schema(**said: Any) -> dict[str, Any]:
-    return _schema_format(said)
+def _schema(**schema: Any) -> dict[str, Any]:
+    return _schema_format(schema)
 
 
 JSON_SCHEMA = "response_format.json_schema"
@@ -200,10 +200,10 @@ async def test_what_is_hostile_is_refused_in_time_while_others_go_on(serve: Any)
                 body = {"prompt": "Hi", "max_tokens": 2, "guided_regex": bomb}
                 assert (await server.client.post("/v1/completions", json=body)).status_code == 200, bomb
             if turn == 0:
-                known = dict(server.loop._observer.grammars)
+                counts_before = dict(server.loop._observer.grammars)
         done.set()
         assert await neighbour > len(HOSTILE)
-        assert known["refused"] == len(HOSTILE)
+        assert counts_before["refused"] == len(HOSTILE)
         response = await server.client.post(
             "/v1/completions", json={"prompt": "Hi", "guided_regex": "a+", "max_tokens": 1}
         )
@@ -225,9 +225,9 @@ async def test_the_same_grammar_is_compiled_once(serve: Any) -> None:
         responses = await asyncio.gather(*(server.client.post("/v1/completions", json=body) for _ in range(4)))
         assert {response.status_code for response in responses} == {200}
         assert (await server.client.post("/v1/completions", json=body)).status_code == 200
-        told = server.loop._observer.grammars
-        assert (told["compiled"], told["refused"]) == (1, 0)
-        assert told["cached"] >= 1
+        counts = server.loop._observer.grammars
+        assert (counts["compiled"], counts["refused"]) == (1, 0)
+        assert counts["cached"] >= 1
         scraped = (await server.admin.get("/metrics")).text
         assert 'paternoster_engine_grammars_total{model_name="scripted",result="compiled"} 1.0' in scraped
         assert 'paternoster_engine_grammar_compile_seconds_count{model_name="scripted"} 1.0' in scraped

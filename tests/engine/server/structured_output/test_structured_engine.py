@@ -41,11 +41,11 @@ def client(engine: Any) -> openai.OpenAI:
 
 
 def test_the_official_client_parses_a_model(client: openai.OpenAI) -> None:
-    asked: Any = {"model": MODEL, "messages": MESSAGES, "response_format": City, "temperature": 0}
-    city = client.chat.completions.parse(**asked).choices[0]
+    chat_fields: Any = {"model": MODEL, "messages": MESSAGES, "response_format": City, "temperature": 0}
+    city = client.chat.completions.parse(**chat_fields).choices[0]
     assert city.finish_reason == "stop"
     assert isinstance(city.message.parsed, City)
-    with client.chat.completions.stream(**asked) as stream:
+    with client.chat.completions.stream(**chat_fields) as stream:
         streamed = stream.get_final_completion().choices[0]
     assert streamed.message.parsed == city.message.parsed
     assert streamed.message.content == city.message.content
@@ -81,7 +81,7 @@ async def test_answers_of_drawn_schemas_are_valid(engine: Any) -> None:
     ended: Counter[str] = Counter()
     turns = asyncio.Semaphore(8)
 
-    async def ask(http: httpx.AsyncClient, seed: int) -> None:
+    async def check_schema(http: httpx.AsyncClient, seed: int) -> None:
         schema = drawn(seed)
         wanted = {"type": "json_schema", "json_schema": {"name": "drawn", "schema": schema}}
         body = {"messages": MESSAGES, "response_format": wanted, "max_tokens": 64, "seed": seed, "temperature": 1.0}
@@ -101,7 +101,7 @@ async def test_answers_of_drawn_schemas_are_valid(engine: Any) -> None:
             assert validator.is_valid(answer), (schema, answer)
 
     async with httpx.AsyncClient(base_url=engine.url, timeout=None) as http:
-        await asyncio.gather(*(ask(http, seed) for seed in range(SCHEMAS)))
+        await asyncio.gather(*(check_schema(http, seed) for seed in range(SCHEMAS)))
     print(dict(ended))
     assert ended["stop"] > SCHEMAS / 2
     assert ended["refused"] < SCHEMAS / 8

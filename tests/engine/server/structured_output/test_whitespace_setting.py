@@ -32,19 +32,19 @@ async def test_json_of_every_answer(tokenizer: Tokenizer, body: dict[str, Any], 
     lltokenizer = LLTokenizer(tokenizer.to_json())
     async with serve("one", **ROOM, served={"disable_any_whitespace": compact}) as server:
         compiler = server.state.served.grammars._compiler
-        asked: list[GrammarSource] = []
+        sources: list[GrammarSource] = []
         compile_one = compiler.compile
-        compiler.compile = lambda source: asked.append(source) or compile_one(source)  # type: ignore
+        compiler.compile = lambda source: sources.append(source) or compile_one(source)  # type: ignore
         messages = [{"role": "user", "content": "Hi"}]
         response = await server.client.post(
             "/v1/chat/completions", json={"messages": messages, "max_tokens": 2, **body}
         )
         assert response.status_code == 200, response.text
-    (source,) = asked
+    (source,) = sources
     assert source.compact == compact
     grammar = to_grammar(source, frozenset())
 
-    def takes(text: str) -> bool:
+    def accepts(text: str) -> bool:
         matcher = LLMatcher(lltokenizer, grammar)
         assert not matcher.get_error(), matcher.get_error()
         tokens = lltokenizer.tokenize_str(text)
@@ -52,5 +52,5 @@ async def test_json_of_every_answer(tokenizer: Tokenizer, body: dict[str, Any], 
 
     # A grammar of calls begins behind the mark that begins one.
     begun = answer.removeprefix("<tool_call>") if "tools" in body and "tool_choice" not in body else answer
-    assert takes(begun % TIGHT)
-    assert takes(begun % LOOSE) != compact
+    assert accepts(begun % TIGHT)
+    assert accepts(begun % LOOSE) != compact

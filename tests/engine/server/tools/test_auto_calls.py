@@ -158,17 +158,17 @@ def test_whatever_is_sampled_every_call_is_of_its_schema(tokenizer: Tokenizer, n
         request = Request(
             RequestSpec("r", [1], SamplingParams(max_tokens=200), eos_token_ids=made.eos_token_ids), matcher=matcher
         )
-        said: list[int] = []
+        sampled: list[int] = []
         free_of: list[int] = []
-        while len(said) < 200:
+        while len(sampled) < 200:
             mask = matcher.allowed_mask(request)
             assert matcher.fault is None
             assert mask is not None
             if not mask:
                 if not free_of:
                     begun = made.encode(pick.choice(BEGINNINGS[name]))
-                    free_of = begun if pick.random() < 0.5 or not said else list(pick.choice(text_tokens))
-                    if said and pick.random() < 0.2:
+                    free_of = begun if pick.random() < 0.5 or not sampled else list(pick.choice(text_tokens))
+                    if sampled and pick.random() < 0.2:
                         free_of = [end]
                 token = free_of.pop(0)
             else:
@@ -179,9 +179,9 @@ def test_whatever_is_sampled_every_call_is_of_its_schema(tokenizer: Tokenizer, n
                 token = pick.choice(short if short and pick.random() < 0.7 else allowed)
             if token == end:
                 break
-            said.append(token)
+            sampled.append(token)
             request.output.append(token)
-        text = b"".join(seen.spelled(token) for token in said).decode(errors="replace")
+        text = b"".join(seen.spelled(token) for token in sampled).decode(errors="replace")
         if token != end:
             continue
         num_ended += 1
@@ -226,8 +226,8 @@ def test_a_minimum_of_tokens_holds_in_free_text(tokenizer: Tokenizer) -> None:
     (end,) = made.eos_token_ids
     for params in ({"min_tokens": 2}, {"ignore_eos": True}):
         matcher = LazyMatcher(grammar, outline.free, seen_tokens(made, form))
-        asked = SamplingParams(max_tokens=9, **params)  # type: ignore[arg-type]
-        request = Request(RequestSpec("r", [1], asked, eos_token_ids=made.eos_token_ids), matcher=matcher)
+        sampling_params = SamplingParams(max_tokens=9, **params)  # type: ignore[arg-type]
+        request = Request(RequestSpec("r", [1], sampling_params, eos_token_ids=made.eos_token_ids), matcher=matcher)
         mask = matcher.allowed_mask(request)
         assert mask is not None
         assert sum(byte.bit_count() for byte in mask) == made.largest_id
@@ -247,7 +247,7 @@ async def test_only_strict_tools_are_held_to_their_schemas(tokenizer: Tokenizer)
         }
 
     async with scripted_server(tokenizer.with_template(QWEN3))("one two", **ROOM) as server:
-        told = server.loop._observer.grammars
+        counts = server.loop._observer.grammars
         for strict, schema, status, compiled in (
             (None, odd, 200, 0),
             (False, {}, 200, 0),
@@ -255,7 +255,7 @@ async def test_only_strict_tools_are_held_to_their_schemas(tokenizer: Tokenizer)
             (True, odd, 400, 1),
         ):
             response = await server.client.post("/v1/chat/completions", json=chat | {"tools": [tool(strict, schema)]})
-            assert (response.status_code, told["compiled"]) == (status, compiled), response.text
+            assert (response.status_code, counts["compiled"]) == (status, compiled), response.text
         assert response.json()["error"]["param"] == "tools.0.function.parameters"
         assert "uniqueItems" in response.json()["error"]["message"]
         none = chat | {"tools": [tool(True, odd)], "tool_choice": "none"}
@@ -291,5 +291,5 @@ def test_proposals_go_into_a_call_and_out_of_it(tokenizer: Tokenizer, name: str)
 
 def test_what_comes_out_of_free_text(tokenizer: Tokenizer) -> None:
     form = AnswerFormat.of(QWEN3, tokenizer.special_token_id)
-    said = _parsed(form, "<think>\nHm.\n</think>\n\nYes.")
-    assert said == [Reasoning("Hm."), Content("Yes.")]
+    events = _parsed(form, "<think>\nHm.\n</think>\n\nYes.")
+    assert events == [Reasoning("Hm."), Content("Yes.")]

@@ -99,7 +99,7 @@ def _of_stream(path: str, events: list[dict[str, Any]]) -> tuple[list[str], list
         reason = choice["finish_reason"] or reason
     if path == "messages":
         calls = [[name, json.loads(text) if text else {}] for name, text in calls if not text or text.endswith("}")]
-    return [text for text in texts if text], [(name, said) for name, said in calls], reason, pieces
+    return [text for text in texts if text], [(name, arguments) for name, arguments in calls], reason, pieces
 
 
 async def _both(server: Server, path: str, **fields: Any) -> tuple[list[str], list[tuple[str, Any]], str, int]:
@@ -156,9 +156,9 @@ async def test_a_long_argument_comes_in_pieces(tokenizer: Tokenizer, path: str) 
     template = tokenizer.with_template(QWEN3 + "{# <function= #}")
     async with scripted_server(template)(paced=True, **ROOM) as server:
         _script_answer(server, tokenizer, CODER)
-        texts, ((name, said),), _, pieces = await _both(server, path)
+        texts, ((name, arguments),), _, pieces = await _both(server, path)
         assert (texts, name) == ([], "write")
-        assert (said if path == "messages" else json.loads(said)) == {"city": LONG}
+        assert (arguments if path == "messages" else json.loads(arguments)) == {"city": LONG}
         assert pieces > 100
 
 

@@ -1,4 +1,4 @@
-"""A real engine whose template tells of tools: calls, and both newer APIs, with the official clients."""
+"""A real engine whose template has tools: calls, and both newer APIs, with the official clients."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ QUESTION = "What is the capital of Japan?"
 
 @pytest.fixture(scope="module")
 def engine(run_engine: Any, exact: Sequence[str]) -> Iterator[Any]:
-    """With a template that tells of tools, which the model's own does not."""
+    """With a template that has tools, which the model's own has not."""
     with run_engine(
         "--served-model-name", MODEL, *exact, "--chat-template", QWEN3, "--max-model-len", "1024"
     ) as running:
@@ -37,16 +37,16 @@ def test_responses_and_messages_say_what_chat_says(engine: Any) -> None:
         )
         text = "".join(event.delta for event in streamed if event.type == "response.output_text.delta")
     with anthropic.Anthropic(base_url=engine.url, api_key="none", max_retries=0) as other:
-        ask: Any = {"model": MODEL, "max_tokens": 32, "messages": question, "extra_body": {"temperature": 0}}
-        message = other.messages.create(**ask)
-        with other.messages.stream(**ask) as stream:
+        chat_fields: Any = {"model": MODEL, "max_tokens": 32, "messages": question, "extra_body": {"temperature": 0}}
+        message = other.messages.create(**chat_fields)
+        with other.messages.stream(**chat_fields) as stream:
             same = stream.get_final_message()
         counted = other.messages.count_tokens(model=MODEL, messages=question)
-    said = chat.choices[0].message.content
-    assert "Tokyo" in (said or "")
-    assert response.output_text == text == said
-    assert [block.text for block in message.content if block.type == "text"] == [said]
-    assert [block.text for block in same.content if block.type == "text"] == [said]
+    content = chat.choices[0].message.content
+    assert "Tokyo" in (content or "")
+    assert response.output_text == text == content
+    assert [block.text for block in message.content if block.type == "text"] == [content]
+    assert [block.text for block in same.content if block.type == "text"] == [content]
     assert chat.usage is not None
     assert response.usage is not None
     tokens = chat.usage.prompt_tokens
@@ -88,9 +88,9 @@ def test_answers_that_must_be_of_a_form(engine: Any) -> None:
         assert call.type == "function_call"
         assert json.loads(call.arguments)["city"] in ("Rome", "Oslo")
     with anthropic.Anthropic(base_url=engine.url, api_key="none", max_retries=0) as other:
-        ask: Any = {"model": MODEL, "max_tokens": 64, "extra_body": {"temperature": 0}}
+        chat_fields: Any = {"model": MODEL, "max_tokens": 64, "extra_body": {"temperature": 0}}
         message = other.messages.create(
-            **ask,
+            **chat_fields,
             messages=[{"role": "user", "content": "Describe a city."}],
             output_config={"format": {"type": "json_schema", "schema": SCHEMA}},
         )
@@ -98,7 +98,7 @@ def test_answers_that_must_be_of_a_form(engine: Any) -> None:
         assert block.type == "text"
         assert json.loads(block.text)["city"] in ("Rome", "Oslo")
         message = other.messages.create(
-            **ask,
+            **chat_fields,
             messages=[{"role": "user", "content": "Hi"}],
             tools=[{"name": "weather", "input_schema": SCHEMA}],
             tool_choice={"type": "tool", "name": "weather", "disable_parallel_tool_use": True},
@@ -113,7 +113,7 @@ def test_chats_own_choices_and_biases_act_in_both(engine: Any) -> None:
     with openai.OpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=0) as client:
         tokenized = client.post("/../tokenize", body={"prompt": "Oslo", "add_special_tokens": False}, cast_to=object)
         first: int = tokenized["tokens"][0]  # type: ignore[index]
-        for extra, said in (
+        for extra, expected in (
             ({"structured_outputs": {"choice": ["Rome", "Oslo"]}, "logit_bias": {first: 100}}, "Oslo"),
             ({"structured_outputs": {"regex": "[0-9]{3}"}}, None),
         ):
@@ -126,7 +126,7 @@ def test_chats_own_choices_and_biases_act_in_both(engine: Any) -> None:
                 ).content
             assert block.type == "text"
             assert response.output_text == block.text
-            assert block.text == said or (said is None and len(block.text) == 3 and block.text.isdigit())
+            assert block.text == expected or (expected is None and len(block.text) == 3 and block.text.isdigit())
 
 
 def test_a_call_that_is_begun_is_of_its_schema(engine: Any) -> None:
@@ -135,14 +135,14 @@ def test_a_call_that_is_begun_is_of_its_schema(engine: Any) -> None:
     with openai.OpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=0) as client:
         function = {"name": "weather", "parameters": schema, "strict": True}
         shown: Any = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "<tool_call> it is."}]
-        ask: Any = {
+        chat_fields: Any = {
             "model": MODEL, "messages": [*shown * 4, shown[0]], "max_tokens": 90,
             "top_p": 0.9, "tools": [{"type": "function", "function": function}],
         }  # fmt: skip
         validator = jsonschema_rs.Draft202012Validator(schema)
         reasons = []
         for seed in range(3):
-            (choice,) = client.chat.completions.create(**ask, temperature=1.0, seed=seed).choices
+            (choice,) = client.chat.completions.create(**chat_fields, temperature=1.0, seed=seed).choices
             reasons.append(choice.finish_reason)
             calls = choice.message.tool_calls or []
             for call in calls if choice.finish_reason == "tool_calls" else calls[:-1]:
@@ -152,19 +152,22 @@ def test_a_call_that_is_begun_is_of_its_schema(engine: Any) -> None:
 
 
 def test_it_calls_what_it_must(engine: Any) -> None:
-    """The default model knows nothing of tools: all that it writes follows from the grammar."""
+    """The default model has no notion of tools: all that it writes follows from the grammar."""
     with openai.OpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=0) as client:
-        ask: dict[str, Any] = test_required_calls.CHAT | {"model": MODEL, "max_tokens": 200, "temperature": 1}
-        ask |= {"parallel_tool_calls": False, "extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}
+        chat_fields: dict[str, Any] = test_required_calls.CHAT | {"model": MODEL, "max_tokens": 200, "temperature": 1}
+        chat_fields |= {
+            "parallel_tool_calls": False,
+            "extra_body": {"chat_template_kwargs": {"enable_thinking": False}},
+        }
         for seed in range(3):
-            (choice,) = client.chat.completions.create(**ask, tool_choice="required", seed=seed).choices
+            (choice,) = client.chat.completions.create(**chat_fields, tool_choice="required", seed=seed).choices
             (call,) = choice.message.tool_calls or []
             assert call.type == "function"
             allowed = {"weather": ({"city": "Rome"}, {"city": "Zürich"}), "now": ({},)}
             assert json.loads(call.function.arguments) in allowed[call.function.name]
             assert (choice.finish_reason, choice.message.content) == ("tool_calls", None)
         named: Any = {"type": "function", "function": {"name": "weather"}}
-        with client.chat.completions.stream(**ask, tool_choice=named) as stream:
+        with client.chat.completions.stream(**chat_fields, tool_choice=named) as stream:
             (choice,) = stream.get_final_completion().choices
         (call,) = choice.message.tool_calls or []
         assert call.function.name == "weather"

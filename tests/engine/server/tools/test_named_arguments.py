@@ -103,11 +103,11 @@ def _schema(pick: random.Random) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     made: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
     for name in pick.sample(NAMES, pick.randrange(1, 4)):
-        said = pick.choice(TEXTS) if pick.random() < 0.5 else drawn(pick.randrange(10**6))
-        if "$defs" in (said if isinstance(said, dict) else ()):
-            made["$defs"] = {key: value for key, value in said.items() if key == "$defs"}["$defs"]
-            said = {key: value for key, value in said.items() if key != "$defs"}
-        properties[name] = said
+        schema = pick.choice(TEXTS) if pick.random() < 0.5 else drawn(pick.randrange(10**6))
+        if "$defs" in (schema if isinstance(schema, dict) else ()):
+            made["$defs"] = {key: value for key, value in schema.items() if key == "$defs"}["$defs"]
+            schema = {key: value for key, value in schema.items() if key != "$defs"}
+        properties[name] = schema
     made["required"] = [name for name in properties if pick.random() < 0.7]
     if pick.random() < 0.3:
         made["additionalProperties"] = pick.choice([True, {"type": "integer"}, {"type": "string", "maxLength": 3}])
@@ -119,14 +119,14 @@ def _sampled(
 ) -> str | None:
     """Tokens that are allowed, and such texts as end and trouble values; None if that comes to no end."""
     matcher, seen, (end,) = grammar.begin(), seen_tokens(tokenizer, form), tokenizer.eos_token_ids
-    said: list[int] = []
+    sampled: list[int] = []
     pieces, ends = ([tokenizer.encode(piece) for piece in some] for some in (PIECES, ENDS[family]))
-    while len(said) < 200:
-        tried = [pick.choice(pieces)] if len(said) < 25 else [*ends, pick.choice(pieces)]
-        taken = next((ids for ids in tried if matcher.validate_tokens(ids) == len(ids)), [])
-        if taken and pick.random() < 0.8:
-            said += taken
-            assert matcher.consume_tokens(taken)
+    while len(sampled) < 200:
+        tried = [pick.choice(pieces)] if len(sampled) < 25 else [*ends, pick.choice(pieces)]
+        fitting = next((ids for ids in tried if matcher.validate_tokens(ids) == len(ids)), [])
+        if fitting and pick.random() < 0.8:
+            sampled += fitting
+            assert matcher.consume_tokens(fitting)
             continue
         mask = matcher.compute_bitmask()
         if matcher.is_error():
@@ -134,8 +134,8 @@ def _sampled(
         allowed = np.flatnonzero(np.unpackbits(np.frombuffer(mask, dtype=np.uint8), bitorder="little")).tolist()
         token = end if end in allowed and pick.random() < 0.5 else pick.choice(allowed)
         if token == end:
-            return b"".join(map(seen.spelled, said)).decode()
-        said.append(token)
+            return b"".join(map(seen.spelled, sampled)).decode()
+        sampled.append(token)
         assert matcher.consume_token(token)
     return None
 
@@ -144,7 +144,7 @@ def _sampled(
 def test_whatever_is_sampled_is_read_and_valid(tokenizer: Tokenizer, family: str) -> None:
     made, form = _form_of(tokenizer, family)
     vocabulary = Vocabulary.of(made).tokenizer(made.encode)
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for seed in range(NUM_DRAWN):
         pick = random.Random(seed)
         tools = {"f": _schema(pick), "g.h": {"type": "object", "properties": {}}}
@@ -154,11 +154,11 @@ def test_whatever_is_sampled_is_read_and_valid(tokenizer: Tokenizer, family: str
             grammar = Grammar(vocabulary, to_grammar(GrammarSource("lark", outline.lark), frozenset()))
             grammar.check()
         except GrammarError as error:
-            told["refused"] += 1
+            counts["refused"] += 1
             print(f"{error}: {json.dumps(tools['f'], ensure_ascii=False)}")
             continue
         text = _sampled(grammar, made, form, family, pick)
-        told["unfinished" if text is None else "sampled"] += 1
+        counts["unfinished" if text is None else "sampled"] += 1
         if text is None:
             continue
         calls = _calls(form, tools, text)
@@ -166,9 +166,9 @@ def test_whatever_is_sampled_is_read_and_valid(tokenizer: Tokenizer, family: str
         for name, arguments in calls:
             errors = jsonschema_rs.Draft202012Validator(tools[name], validate_formats=True).iter_errors(arguments)
             assert not [str(error) for error in errors], (text, arguments)
-    print(dict(told))
-    assert told["refused"] <= NUM_DRAWN / 8
-    assert told["sampled"] > NUM_DRAWN / 3
+    print(dict(counts))
+    assert counts["refused"] <= NUM_DRAWN / 8
+    assert counts["sampled"] > NUM_DRAWN / 3
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -225,7 +225,7 @@ def test_calls_after_thinking(tokenizer: Tokenizer, family: str) -> None:
         for before in ("", f"<think>\n{wrong} {{\n</think>\n\n"):
             assert follow(before + good) == ""
             assert follow(before + wrong) != ""
-    # In place of an answer that is JSON; what begins as JSON could not be told from it.
+    # In place of an answer that is JSON; what begins as JSON would look the same.
     outline = form.of_answer(CALLS, "")
     assert outline is not None
     follow = follower(tokenizer, form, outline, GrammarSource("json", '{"const": 1}'))
@@ -234,7 +234,7 @@ def test_calls_after_thinking(tokenizer: Tokenizer, family: str) -> None:
 
 
 def test_a_real_model_calls_what_it_must(run_engine: Any, exact: Sequence[str]) -> None:
-    """By each of the APIs; the default model knows nothing of tools."""
+    """By each of the APIs; the default model has no notion of tools."""
     schema = {
         "type": "object",
         "properties": {
@@ -250,10 +250,10 @@ def test_a_real_model_calls_what_it_must(run_engine: Any, exact: Sequence[str]) 
         client = openai.OpenAI(base_url=f"{engine.url}/v1", api_key="none", max_retries=0)
         model = client.models.list().data[0].id
         function = {"name": "weather", "parameters": schema}
-        said: Any = {"model": model, "messages": [{"role": "user", "content": "Go."}], "max_tokens": 120}
+        chat_fields: Any = {"model": model, "messages": [{"role": "user", "content": "Go."}], "max_tokens": 120}
         tools: Any = [{"type": "function", "function": function}]
         (choice,) = client.chat.completions.create(
-            **said, tools=tools, tool_choice="required", parallel_tool_calls=False
+            **chat_fields, tools=tools, tool_choice="required", parallel_tool_calls=False
         ).choices
         assert choice.message.tool_calls is not None
         call = choice.message.tool_calls[0]
@@ -269,7 +269,7 @@ def test_a_real_model_calls_what_it_must(run_engine: Any, exact: Sequence[str]) 
         other: Any = {"name": "weather", "input_schema": schema}
         anthropic_client = anthropic.Anthropic(base_url=engine.url, api_key="none", max_retries=0)
         message = anthropic_client.messages.create(
-            **said, tools=[other], tool_choice={"type": "any", "disable_parallel_tool_use": True}
+            **chat_fields, tools=[other], tool_choice={"type": "any", "disable_parallel_tool_use": True}
         )
         assert message.stop_reason == "tool_use"
         (block,) = message.content

@@ -50,10 +50,10 @@ def _form_of(tokenizer: Tokenizer, family: str) -> tuple[Tokenizer, AnswerFormat
     return made, form
 
 
-def _written(form: AnswerFormat, said: list[tuple[str, str]]) -> str:
+def _written(form: AnswerFormat, made_calls: list[tuple[str, str]]) -> str:
     assert form.form is not None
     how = form.form
-    calls = [how.before % name + arguments + how.after for name, arguments in said]
+    calls = [how.before % name + arguments + how.after for name, arguments in made_calls]
     return how.opening + (how.between or "").join(calls) + how.closing
 
 
@@ -64,15 +64,15 @@ def _parsed(form: AnswerFormat, text: str, prompt: str = "") -> list[Event]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(said=st.lists(st.sampled_from([("weather", '{"city": "Rome"}'), ("now", "{}")]), min_size=1, max_size=3))
+@given(made_calls=st.lists(st.sampled_from([("weather", '{"city": "Rome"}'), ("now", "{}")]), min_size=1, max_size=3))
 def test_what_is_required_is_what_the_parser_reads(
-    tokenizer: Tokenizer, family: str, said: list[tuple[str, str]]
+    tokenizer: Tokenizer, family: str, made_calls: list[tuple[str, str]]
 ) -> None:
     _, form = _form_of(tokenizer, family)
     if form.form is not None and form.form.between is None:
-        said = said[:1]
-    assert _parsed(form, _written(form, said)) == [
-        event for name, arguments in said for event in (Call(name), Arguments(arguments))
+        made_calls = made_calls[:1]
+    assert _parsed(form, _written(form, made_calls)) == [
+        event for name, arguments in made_calls for event in (Call(name), Arguments(arguments))
     ]
 
 
@@ -111,8 +111,8 @@ def test_reasoning_that_the_prompt_begins_must_end_before_the_calls(tokenizer: T
     assert _parsed(form, text, "<think>\n") == [Reasoning("Hm."), Call("now"), Arguments("{}")]
 
 
-def _tool(name: str, said: Any) -> dict[str, Any]:
-    function = {"name": name, "parameters": {"type": "object", "properties": {"x": said}}, "strict": True}
+def _tool(name: str, property_schema: Any) -> dict[str, Any]:
+    function = {"name": name, "parameters": {"type": "object", "properties": {"x": property_schema}}, "strict": True}
     return {"type": "function", "function": function}
 
 
@@ -123,7 +123,7 @@ PLAIN = "{{ tools }}{% for m in messages %}{{ m.content }}{{ m.tool_calls }}{% e
 
 
 @pytest.mark.parametrize(
-    ("template", "fields", "param", "told"),
+    ("template", "fields", "param", "message"),
     [
         (PLAIN, {"tool_choice": "required"}, "tool_choice", "no grammar describes"),
         (PLAIN + "<|python_start|>", {"tool_choice": "required", "tools": [
@@ -146,14 +146,14 @@ PLAIN = "{{ tools }}{% for m in messages %}{{ m.content }}{{ m.tool_calls }}{% e
     ],
 )  # fmt: skip
 async def test_what_cannot_be_required(
-    tokenizer: Tokenizer, template: str, fields: dict[str, Any], param: str, told: str
+    tokenizer: Tokenizer, template: str, fields: dict[str, Any], param: str, message: str
 ) -> None:
     async with scripted_server(tokenizer.with_template(template))(**ROOM) as server:
         response = await server.client.post("/v1/chat/completions", json=CHAT | fields)
         error = response.json()["error"]
         assert (response.status_code, error["param"]) == (400, param), response.text
         assert error["message"].startswith(param)
-        assert told in error["message"]
+        assert message in error["message"]
         assert "arguments_" not in error["message"], "the grammar that is made of it is not the client's"
 
 
@@ -162,18 +162,20 @@ def test_arguments_have_the_names_of_the_schema_alone_unless_it_says_otherwise(t
     made, form = _form_of(tokenizer, "hermes")
     schema: dict[str, Any] = {"properties": {"limit": {"type": "integer"}, "query": {"type": "string"}}}
     beside = '{"query": "x", "limits": 1}'
-    for said, allowed in (
+    for changes, allowed in (
         ({}, False),
         ({"required": ["query"]}, False),
         ({"additionalProperties": True}, True),
         ({"required": ["limits"]}, True),
         ({"patternProperties": {"^l": {"type": "integer"}}}, True),
     ):
-        outline = form.required(RequiredCalls([("f", schema | said)], several=False), "")
+        outline = form.required(RequiredCalls([("f", schema | changes)], several=False), "")
         assert outline is not None
         follow = follower(made, form, outline)
-        assert (follow(_written(form, [("f", beside)])) == "") == allowed, said
-        assert said == {"required": ["limits"]} or follow(_written(form, [("f", '{"limit": 1, "query": "x"}')])) == ""
+        assert (follow(_written(form, [("f", beside)])) == "") == allowed, changes
+        assert (
+            changes == {"required": ["limits"]} or follow(_written(form, [("f", '{"limit": 1, "query": "x"}')])) == ""
+        )
 
 
 def test_any_character_may_be_escaped(tokenizer: Tokenizer) -> None:
@@ -224,7 +226,10 @@ async def test_a_required_call_leaves_nothing_to_be_of_a_json_format(
 async def test_each_api_names_the_tool_in_its_own_words(tokenizer: Tokenizer) -> None:
     good, bad = GOOD["function"]["parameters"], {"properties": {"x": {"$ref": "#/$defs/none"}}}
     async with scripted_server(tokenizer.with_template(QWEN3))(**ROOM) as server:
-        tools = [{"type": "function", "name": name, "parameters": said} for name, said in (("a", good), ("b", bad))]
+        tools = [
+            {"type": "function", "name": name, "parameters": parameters}
+            for name, parameters in (("a", good), ("b", bad))
+        ]
         body = {"input": "Hi", "tools": tools, "tool_choice": "required"}
         response = await server.client.post("/v1/responses", json=body)
         assert (response.status_code, response.json()["error"]["param"]) == (400, "tools.1.parameters")

@@ -23,7 +23,7 @@ NAMED = {"type": "function", "function": {"name": "weather"}}
 IGNORED = "X-Paternoster-Ignored"
 
 
-async def _ask(tokenizer: Tokenizer, path: str, body: dict[str, Any]) -> Any:
+async def _post(tokenizer: Tokenizer, path: str, body: dict[str, Any]) -> Any:
     async with scripted_server(tokenizer.with_template(QWEN3))(CALL, **ROOM) as server:
         return await server.client.post(path, json=body)
 
@@ -35,7 +35,7 @@ async def test_chat(tokenizer: Tokenizer, choice: Any, field: str) -> None:
     assert full_stop in tokenizer.encode(CALL)
     tools = [{"type": "function", "function": FUNCTION}]
     body = {**USER, "tools": tools, "tool_choice": choice, field: ["."] if field == "stop" else [full_stop]}
-    answer = await _ask(tokenizer, "/v1/chat/completions", body)
+    answer = await _post(tokenizer, "/v1/chat/completions", body)
     (choice,) = answer.json()["choices"]
     (call,) = choice["message"]["tool_calls"]
     assert json.loads(call["function"]["arguments"]) == ARGUMENTS
@@ -45,7 +45,7 @@ async def test_chat(tokenizer: Tokenizer, choice: Any, field: str) -> None:
 async def test_messages(tokenizer: Tokenizer) -> None:
     tools = [{"name": "weather", "input_schema": SCHEMA}]
     body = {**USER, "max_tokens": 200, "tools": tools, "tool_choice": {"type": "any"}, "stop_sequences": ["."]}
-    answer = await _ask(tokenizer, "/v1/messages", body)
+    answer = await _post(tokenizer, "/v1/messages", body)
     message = answer.json()
     assert [block["input"] for block in message["content"]] == [ARGUMENTS]
     assert (message["stop_reason"], message["stop_sequence"]) == ("tool_use", None)
@@ -54,7 +54,7 @@ async def test_messages(tokenizer: Tokenizer) -> None:
 
 async def test_responses(tokenizer: Tokenizer) -> None:
     body = {"input": "Weather?", "tools": [{"type": "function", **FUNCTION}], "tool_choice": "required", "stop": ["."]}
-    answer = await _ask(tokenizer, "/v1/responses", body)
+    answer = await _post(tokenizer, "/v1/responses", body)
     (item,) = answer.json()["output"]
     assert (item["status"], json.loads(item["arguments"])) == ("completed", ARGUMENTS)
     assert answer.headers[IGNORED] == "stop"

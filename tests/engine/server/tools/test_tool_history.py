@@ -79,8 +79,8 @@ async def test_calls_and_answers(tokenizer: Tokenizer, template: str, messages: 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 async def test_reasoning_of_earlier_turns(tokenizer: Tokenizer, field: str) -> None:
-    said = {"role": "assistant", "content": "Rain.", field: "Hm."}
-    assert "assistant\n<think>\nHm.\n</think>\n\nRain." in await _prompt(tokenizer, QWEN3, [USER, said])
+    assistant_message = {"role": "assistant", "content": "Rain.", field: "Hm."}
+    assert "assistant\n<think>\nHm.\n</think>\n\nRain." in await _prompt(tokenizer, QWEN3, [USER, assistant_message])
     none = {"role": "assistant", "content": "Rain.", field: None, "tool_calls": None, "refusal": None}
     assert "assistant\nRain.<|im_end|>" in await _prompt(tokenizer, QWEN3, [USER, none])
     thought = {"role": "assistant", "content": "Rain.", field: "Hm.", "tool_calls": [_call("a", "get", "{}")]}
@@ -126,12 +126,12 @@ async def test_arguments_that_a_model_wrote_wrong_go_back_as_they_are(tokenizer:
             response = await server.client.post(path, json=body)
             assert response.status_code == 200, response.text
             if path == "/tokenize":
-                said = tokenizer.decode(response.json()["tokens"])
-                assert said == f"Weather?get|{text}|{json.dumps({'INVALID_JSON': text})}x"
+                prompt = tokenizer.decode(response.json()["tokens"])
+                assert prompt == f"Weather?get|{text}|{json.dumps({'INVALID_JSON': text})}x"
 
 
 @pytest.mark.parametrize(
-    ("messages", "param", "told"),
+    ("messages", "param", "message"),
     [
         (_with(function={"arguments": [1]}), "messages.1.tool_calls.0.function.arguments", "string"),
         (_with(function={"name": 'a"b'}), "messages.1.tool_calls.0.function.name", "pattern"),
@@ -147,9 +147,9 @@ async def test_arguments_that_a_model_wrote_wrong_go_back_as_they_are(tokenizer:
         ([USER, _tool("a", "x")], "messages", "the result of the call 'a' must come after"),
     ],
 )
-async def test_malformed_history_is_refused(tokenizer: Tokenizer, messages: Any, param: str, told: str) -> None:
+async def test_malformed_history_is_refused(tokenizer: Tokenizer, messages: Any, param: str, message: str) -> None:
     async with scripted_server(tokenizer.with_template(QWEN3))(**ROOM) as server:
         response = await server.client.post("/v1/chat/completions", json={"messages": messages, "max_tokens": 1})
         error = response.json()["error"]
         assert (response.status_code, error["param"]) == (400, param), response.text
-        assert told in error["message"]
+        assert message in error["message"]

@@ -102,7 +102,7 @@ async def test_calls_of_an_answer(qwen: Server, tokenizer: Tokenizer) -> None:
     assert [piece["index"] for piece in pieces] == sorted(piece["index"] for piece in pieces)
     # Arguments come while they are written.
     assert sum("id" not in piece for piece in pieces) > 3
-    # Told a second time, the first alone.
+    # Without parallel calls, the first alone.
     whole, _ = await _both(qwen, tools=TOOLS, parallel_tool_calls=False)
     assert [call["function"]["name"] for call in whole["choices"][0]["message"]["tool_calls"]] == ["weather"]
 
@@ -148,9 +148,9 @@ async def test_each_choice_has_calls_of_its_own(qwen: Server, tokenizer: Tokeniz
 async def test_a_tool_loop_of_three_turns(qwen: Server, tokenizer: Tokenizer, streams: bool) -> None:
     """Two calls at once, then one, then the answer; each message goes back as the client's own object."""
     client, messages = _client(qwen), list(CHAT["messages"])
-    said = [f"<think>\nBoth.\n</think>\n\n{CALL}\n{CALL_NOW}", f"And now?\n{CALL_NOW}", "12 °C."]
+    answers = [f"<think>\nBoth.\n</think>\n\n{CALL}\n{CALL_NOW}", f"And now?\n{CALL_NOW}", "12 °C."]
     prompts = []
-    for turn, text in enumerate(said):
+    for turn, text in enumerate(answers):
         _script_answer(qwen, tokenizer, text)
         if streams:
             async with client.chat.completions.stream(model="scripted", messages=messages, tools=TOOLS) as stream:
@@ -217,7 +217,7 @@ async def test_reasoning_that_the_template_begins(tokenizer: Tokenizer) -> None:
 
 
 async def test_effort_and_variables(tokenizer: Tokenizer) -> None:
-    """``reasoning_effort`` goes to templates that read it, or that can be told not to think."""
+    """``reasoning_effort`` goes to templates that read it, or that have a switch for thinking."""
 
     async def tokens(server: Server, **fields: Any) -> int:
         answer = await server.client.post("/v1/chat/completions", json=CHAT | {"max_tokens": 1} | fields)
@@ -230,8 +230,8 @@ async def test_effort_and_variables(tokenizer: Tokenizer) -> None:
         silent = await tokens(server, chat_template_kwargs={"enable_thinking": False})
         assert silent > plain == await tokens(server, reasoning_effort="high")
         assert await tokens(server, reasoning_effort="none") == silent
-        said = {"enable_thinking": False}
-        assert await tokens(server, reasoning_effort="high", chat_template_kwargs=said) == silent
+        template_variables = {"enable_thinking": False}
+        assert await tokens(server, reasoning_effort="high", chat_template_kwargs=template_variables) == silent
     async with scripted_server(tokenizer.with_template("{{ reasoning_effort }}{{ messages[0].content }}"))(
         **ROOM
     ) as server:
@@ -272,7 +272,7 @@ async def test_an_effort_without_effect_is_reported_as_ignored(
 
 
 @pytest.mark.parametrize(
-    ("template", "special", "says", "message"),
+    ("template", "special", "answer_text", "message"),
     [
         (MISTRAL + "{{ tools }}", ["[TOOL_CALLS]", "[/INST]"],
          '[TOOL_CALLS] [{"name": "now", "arguments": {"a": 1}}]',
@@ -288,13 +288,13 @@ async def test_an_effort_without_effect_is_reported_as_ignored(
     ],
 )  # fmt: skip
 async def test_marks_that_are_control_tokens(
-    tokenizer: Tokenizer, template: str, special: list[str], says: str, message: dict[str, Any]
+    tokenizer: Tokenizer, template: str, special: list[str], answer_text: str, message: dict[str, Any]
 ) -> None:
     """They are not skipped, though others are."""
     tokenizer = with_special(tokenizer, *special, template=template)
     assert all(tokenizer.is_special(tokenizer.encode(token)[0]) for token in special)
     async with scripted_server(tokenizer)(**ROOM) as server:
-        _script_answer(server, tokenizer, says + "<|im_start|>")
+        _script_answer(server, tokenizer, answer_text + "<|im_start|>")
         whole, _ = await _both(server, tools=TOOLS)
         (choice,) = whole["choices"]
         calls = [(call["function"]["name"], call["function"]["arguments"]) for call in choice["message"]["tool_calls"]]
@@ -306,7 +306,7 @@ async def test_marks_that_are_control_tokens(
 
 
 @pytest.mark.parametrize(
-    ("fields", "param", "told"),
+    ("fields", "param", "part"),
     [
         (
             {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "x"}}},
@@ -323,8 +323,8 @@ async def test_marks_that_are_control_tokens(
         ({"reasoning_effort": "most"}, "reasoning_effort", "'high'"),
     ],
 )
-async def test_what_is_refused(qwen: Server, fields: dict[str, Any], param: str, told: str) -> None:
+async def test_what_is_refused(qwen: Server, fields: dict[str, Any], param: str, part: str) -> None:
     response = await qwen.client.post("/v1/chat/completions", json=CHAT | fields)
     error = response.json()["error"]
     assert (response.status_code, error["param"]) == (400, param), response.text
-    assert told in error["message"]
+    assert part in error["message"]

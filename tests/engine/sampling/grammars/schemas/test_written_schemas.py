@@ -1,4 +1,4 @@
-"""What pydantic, zod and OpenAPI write compiles, and whatever is sampled is valid but for what is told."""
+"""What pydantic, zod and OpenAPI write compiles, and whatever is sampled is valid but for the keywords reported."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -37,16 +37,16 @@ def _compiled(vocabulary: LLTokenizer, schema: Mapping[str, Any]) -> tuple[Gramm
 
 
 def _paths(keywords: list[Unenforced]) -> list[str]:
-    return sorted(".".join((*told.path, told.keyword)) for told in keywords)
+    return sorted(".".join((*unenforced_keyword.path, unenforced_keyword.keyword)) for unenforced_keyword in keywords)
 
 
 def _without(schema: Mapping[str, Any], keywords: list[Unenforced]) -> dict[str, Any]:
     made: dict[str, Any] = json.loads(json.dumps(schema))
-    for told in keywords:
+    for unenforced_keyword in keywords:
         part: Any = made
-        for step in told.path:
+        for step in unenforced_keyword.path:
             part = part[int(step)] if isinstance(part, list) else part[step]
-        part.pop(told.keyword)
+        part.pop(unenforced_keyword.keyword)
     return made
 
 
@@ -77,7 +77,9 @@ def test_what_zod_writes_is_enforced(vocabulary: LLTokenizer, name: str, schema:
         unenforced = _compiled(vocabulary, schema)[1]
     else:
         unenforced = _check(vocabulary, schema, draft)
-    assert _paths([told for told in unenforced if told.asserts]) == NOT_OF_ZOD.get(name, [])
+    assert _paths(
+        [unenforced_keyword for unenforced_keyword in unenforced if unenforced_keyword.asserts]
+    ) == NOT_OF_ZOD.get(name, [])
 
 
 @pytest.mark.parametrize("name", ENFORCED)
@@ -91,7 +93,7 @@ def test_what_cannot_be_enforced_is_told(vocabulary: LLTokenizer, name: str) -> 
     assert _paths(_check(vocabulary, schema, jsonschema_rs.Draft202012Validator)) == paths
 
 
-def _takes(vocabulary: LLTokenizer, schema: Mapping[str, Any], answer: str) -> bool:
+def _accepts(vocabulary: LLTokenizer, schema: Mapping[str, Any], answer: str) -> bool:
     grammar, _ = _compiled(vocabulary, schema)
     matcher = grammar.begin()
     tokens = list(answer.encode())
@@ -112,9 +114,9 @@ def _takes(vocabulary: LLTokenizer, schema: Mapping[str, Any], answer: str) -> b
 )
 def test_of_one_property(vocabulary: LLTokenizer, name: str, allowed: list[str], forbidden: list[str]) -> None:
     for value in allowed:
-        assert _takes(vocabulary, ENFORCED[name], f'{{"a":{value}}}'), value
+        assert _accepts(vocabulary, ENFORCED[name], f'{{"a":{value}}}'), value
     for value in forbidden:
-        assert not _takes(vocabulary, ENFORCED[name], f'{{"a":{value}}}'), value
+        assert not _accepts(vocabulary, ENFORCED[name], f'{{"a":{value}}}'), value
 
 
 @pytest.mark.parametrize(
@@ -129,9 +131,9 @@ def test_of_one_property(vocabulary: LLTokenizer, name: str, allowed: list[str],
 )
 def test_of_the_whole(vocabulary: LLTokenizer, name: str, allowed: list[str], forbidden: list[str]) -> None:
     for answer in allowed:
-        assert _takes(vocabulary, ENFORCED[name], answer), answer
+        assert _accepts(vocabulary, ENFORCED[name], answer), answer
     for answer in forbidden:
-        assert not _takes(vocabulary, ENFORCED[name], answer), answer
+        assert not _accepts(vocabulary, ENFORCED[name], answer), answer
 
 
 @pytest.mark.parametrize(

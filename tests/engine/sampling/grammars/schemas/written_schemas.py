@@ -5,16 +5,16 @@ from typing import Any
 STR, INT = {"type": "string"}, {"type": "integer"}
 
 
-def _one(said: dict[str, Any], **root: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": {"a": said}, "required": ["a"], "additionalProperties": False, **root}
+def _one(keywords: dict[str, Any], **root: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {"a": keywords}, "required": ["a"], "additionalProperties": False, **root}
 
 
-def _text(**said: Any) -> dict[str, Any]:
-    return _one({"type": "string", **said})
+def _text(**keywords: Any) -> dict[str, Any]:
+    return _one({"type": "string", **keywords})
 
 
-def _list(**said: Any) -> dict[str, Any]:
-    return _one({"type": "array", **said})
+def _list(**keywords: Any) -> dict[str, Any]:
+    return _one({"type": "array", **keywords})
 
 
 KINDS = {"type": "object", "properties": {"kind": {"enum": ["a", "b", "c"]}, "x": INT, "y": STR}, "required": ["kind"],
