@@ -71,8 +71,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     longest: dict[object, tuple[float, bool]] = defaultdict(lambda: (0.0, False))
     for item in items:
         limit = item.get_closest_marker("timeout")
-        asked = float(limit.args[0]) if limit else 0.0
-        longest[item.path] = max(longest[item.path], (asked, item.get_closest_marker("slow") is not None))
+        seconds = float(limit.args[0]) if limit else 0.0
+        longest[item.path] = max(longest[item.path], (seconds, item.get_closest_marker("slow") is not None))
     items.sort(key=lambda item: longest[item.path], reverse=True)
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from paternoster_contract.fetch_status import LONGEST_MESSAGE, FetchStatus, clipped
 
-SAID = st.builds(
+STATUSES = st.builds(
     FetchStatus,
     state=st.sampled_from(["listing", "waiting", "downloading", "ready", "failed"]),
     done=st.integers(0, 2**50),
@@ -18,18 +18,18 @@ SAID = st.builds(
 )
 
 
-@given(SAID)
-def test_what_is_written_is_read(said: FetchStatus) -> None:
-    line = said.line()
+@given(STATUSES)
+def test_what_is_written_is_read(status: FetchStatus) -> None:
+    line = status.line()
     assert "\n" not in line
-    assert FetchStatus.read(line) == said
+    assert FetchStatus.read(line) == status
 
 
 @given(st.text())
 def test_a_message_is_cut_to_bytes(message: str) -> None:
-    kept = clipped(message * 300)
-    assert (message * 300).startswith(kept)
-    assert len(kept.encode()) <= LONGEST_MESSAGE
+    clipped_message = clipped(message * 300)
+    assert (message * 300).startswith(clipped_message)
+    assert len(clipped_message.encode()) <= LONGEST_MESSAGE
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,6 @@ def test_other_lines_are_not_believed(line: str) -> None:
 
 
 def test_what_a_later_release_adds_is_passed_over() -> None:
-    said = FetchStatus.read('{"state": "failed", "reason": "NoSpace", "message": "full", "since": 3}')
-    assert said is not None
-    assert (said.reason, said.message) == ("NoSpace", "full")
+    status = FetchStatus.read('{"state": "failed", "reason": "NoSpace", "message": "full", "since": 3}')
+    assert status is not None
+    assert (status.reason, status.message) == ("NoSpace", "full")

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 @pytest.fixture(autouse=True)
 def namespaces() -> None:
-    """Skip where nobody may make a namespace."""
+    """Skip where this user may make no namespace."""
     tried = subprocess.run([*NAMESPACE, "true"], capture_output=True, text=True, check=False)
     if tried.returncode != 0:
         reason = f"a PID namespace cannot be made here: {tried.stderr.strip()}"
@@ -145,8 +145,8 @@ def test_a_gateway(tmp_path: Path) -> None:
     table.write_text(RoutingTable().model_dump_json())
 
     def ready(process: FirstProcess) -> bool:
-        said = process.log.read_text()
-        return "listening on" in said and answers(said.split()[-1] + "/ready")
+        log_text = process.log.read_text()
+        return "listening on" in log_text and answers(log_text.split()[-1] + "/ready")
 
     terminate_at_every_moment(
         lambda: FirstProcess(

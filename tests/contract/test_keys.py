@@ -30,8 +30,8 @@ def test_a_derived_key_belongs_to_its_root_purpose_and_subject_alone(
 
 
 @given(st.lists(_WORDS, max_size=4), _WORDS)
-def test_a_key_matches_the_digests_that_have_its_own(known: list[str], key: str) -> None:
-    assert keys.matches(key, [keys.digest(each) for each in known]) == (key in known)
+def test_a_key_matches_the_digests_that_have_its_own(own_keys: list[str], key: str) -> None:
+    assert keys.matches(key, [keys.digest(each) for each in own_keys]) == (key in own_keys)
 
 
 @given(st.lists(_WORDS, unique=True, max_size=5))

@@ -21,11 +21,11 @@ PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 T = TypeVar("T")
 
 
-def wait_for(look: Callable[[], T], what: str, seconds: float = 120) -> T:
-    """The first true value of ``look``; a bound, not a measurement."""
+def wait_for(probe: Callable[[], T], what: str, seconds: float = 120) -> T:
+    """The first true value of ``probe``; a bound, not a measurement."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        value = look()
+        value = probe()
         if value:
             return value
         time.sleep(0.1)
@@ -60,7 +60,7 @@ class Up:
         }
         self.manifest.write_text(yaml.safe_dump(document))
 
-    def said(self) -> str:
+    def read_log(self) -> str:
         return self.output.read_text(errors="replace")
 
     def last(self) -> dict[str, Any]:
@@ -76,14 +76,14 @@ class Up:
         return {}
 
     def ready(self, replicas: int) -> str:
-        """Wait for so many ready replicas; returns the endpoint."""
+        """Wait for ``replicas`` ready ones; returns the endpoint."""
 
-        def look() -> str:
-            assert self.process.poll() is None, self.said()
+        def find_endpoint() -> str:
+            assert self.process.poll() is None, self.read_log()
             last = self.last()
             return str(last["endpoint"]) if last.get("ready") == replicas == last.get("desired") else ""
 
-        return wait_for(look, f"{replicas} ready replicas")
+        return wait_for(find_endpoint, f"{replicas} ready replicas")
 
     def replicas(self) -> dict[str, str]:
         """Engine URLs by pod name, as the gateway sees them."""

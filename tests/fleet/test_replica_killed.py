@@ -1,4 +1,4 @@
-"""Two replicas, sixty-four requests, one SIGKILL: nobody waits for ever and nobody is left without an answer."""
+"""Two replicas, sixty-four requests, one SIGKILL: no request waits for ever or is left without an answer."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""A fleet that sleeps while nobody asks: real engine, real gateway, real client."""
+"""A fleet that scales to zero without requests: real engine, real gateway, real client."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def to_zero(**fields: Any) -> dict[str, Any]:
     }
 
 
-def ask(endpoint: str, retries: int = 0) -> str:
+def send_chat(endpoint: str, retries: int = 0) -> str:
     client = openai.OpenAI(base_url=endpoint + "/v1", api_key="none", max_retries=retries)
     answer = client.chat.completions.create(model="smollm2", messages=QUESTION, temperature=0)  # type: ignore[arg-type]
     return answer.choices[0].message.content or ""
@@ -33,7 +33,7 @@ def test_a_held_request_wakes_a_sleeping_fleet_that_falls_asleep_again(up: Calla
     fleet = up(**to_zero(idleSeconds=2))
     endpoint = fleet.ready(0)
     assert fleet.engine_pids() == []
-    assert "Tokyo" in ask(endpoint), "held until the first engine serves"
+    assert "Tokyo" in send_chat(endpoint), "held until the first engine serves"
     wait_for(lambda: not fleet.engine_pids() and fleet.last()["desired"] == 0, "falling asleep")
     explained = json.loads(fleet.explain("--json"))
     made = [d["reason"] for d in reversed(explained["decisions"]) if d["loop"] == "Replicas" and d["applied"]]
@@ -51,5 +51,5 @@ def test_a_refused_request_wakes_it_as_well(up: Callable[..., Up]) -> None:
     assert int(refused.headers["Retry-After"]) > 0
     fleet.ready(1)
     # The gateway learns of a replica a moment after its status says so; a client comes again after Retry-After.
-    assert "Tokyo" in ask(endpoint, retries=5)
+    assert "Tokyo" in send_chat(endpoint, retries=5)
     assert fleet.interrupt() == 0

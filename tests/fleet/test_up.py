@@ -33,8 +33,8 @@ def test_a_manifest_serves_follows_edits_and_drains(up: Callable[..., Up]) -> No
     assert fleet.engine_stats()[0]["instance"] == before, "a cap is no reason to restart an engine"
 
     fleet.write(**spec, replicas=-1)
-    wait_for(lambda: "spec.replicas: is -1: must be at least 0" in fleet.said(), "the refusal")
-    assert "the fleet goes on as it was" in fleet.said()
+    wait_for(lambda: "spec.replicas: is -1: must be at least 0" in fleet.read_log(), "the refusal")
+    assert "the fleet goes on as it was" in fleet.read_log()
     assert client.models.list().data[0].id == "smollm2"
 
     fleet.write(**{**spec, "engine": {**spec["engine"], "maxNumSeqs": 4}})
@@ -74,9 +74,9 @@ def test_a_fleet_embeds_ranks_and_refuses_to_chat(up: Callable[..., Up]) -> None
         texts = ["a cat sleeps", "a kitten naps", "stocks fell"]
         one, near, far = (item.embedding for item in client.embeddings.create(model="smollm2", input=texts).data)
         assert sum(map(mul, one, near)) > sum(map(mul, one, far)) + 0.3
-        asked = {"model": "smollm2", "query": texts[0], "documents": texts[1:]}
+        rerank_body = {"model": "smollm2", "query": texts[0], "documents": texts[1:]}
         for path in ("/v1/rerank", "/v2/rerank", "/rerank"):
-            ranked: Any = client.post(f"{client.base_url.join(path)}", body=asked, cast_to=object)
+            ranked: Any = client.post(f"{client.base_url.join(path)}", body=rerank_body, cast_to=object)
             assert [result["index"] for result in ranked["results"]] == [0, 1]
         with pytest.raises(openai.BadRequestError) as refused:
             client.chat.completions.create(model="smollm2", messages=[{"role": "user", "content": "Hi"}])
@@ -87,15 +87,15 @@ def test_a_fleet_embeds_ranks_and_refuses_to_chat(up: Callable[..., Up]) -> None
 def test_a_missing_model_file_is_a_condition(up: Callable[..., Up]) -> None:
     fleet = up(model={"source": "file:///nowhere/model.gguf"})
     # Each `paternoster get` costs half a second of a processor, so none is run before the engine has ended.
-    wait_for(lambda: "EngineCrashLoop" in fleet.said(), "the engine's end")
+    wait_for(lambda: "EngineCrashLoop" in fleet.read_log(), "the engine's end")
 
     def stalled() -> str:
-        assert fleet.process.poll() is None, fleet.said()
+        assert fleet.process.poll() is None, fleet.read_log()
         if not fleet.last():
             return ""
         conditions = json.loads(fleet.get("smollm2", "-o", "json")).get("status", {}).get("conditions", [])
         return next((c["message"] for c in conditions if c["type"] == "Stalled"), "")
 
     assert "there is no file or folder" in wait_for(stalled, "the condition")
-    assert "/nowhere/model.gguf" in fleet.said()
+    assert "/nowhere/model.gguf" in fleet.read_log()
     assert fleet.interrupt() == 0

@@ -60,12 +60,12 @@ def test_every_manifest_parses() -> None:
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
-@pytest.mark.parametrize(("mode", "kept"), [("External", False), ("Auto", True)])
-def test_replicas_are_ignored_in_external_mode_only(mode: str, kept: bool) -> None:
+@pytest.mark.parametrize(("mode", "keeps_replicas"), [("External", False), ("Auto", True)])
+def test_replicas_are_ignored_in_external_mode_only(mode: str, keeps_replicas: bool) -> None:
     application = yaml.safe_load((FOLDER / "application-fleets.yaml").read_text(encoding="utf-8"))
     (expression,) = application["spec"]["ignoreDifferences"][0]["jqPathExpressions"]
     document = {"spec": {"replicas": 3, "autoscaling": {"mode": mode}}}
     # Argo CD deletes what the path expression names before it compares
     command = ["jq", f"del({expression})"]
     done = subprocess.run(command, input=json.dumps(document), capture_output=True, text=True, check=True)
-    assert ("replicas" in json.loads(done.stdout)["spec"]) is kept
+    assert ("replicas" in json.loads(done.stdout)["spec"]) is keeps_replicas

@@ -161,8 +161,8 @@ anything = st.tuples(
 
 @settings(max_examples=300, deadline=None)
 @given(settled | anything, st.booleans())
-def test_whatever_is_observed(look: tuple[Observed, int], paused: bool) -> None:
-    observed, wanted = look
+def test_whatever_is_observed(observed_and_wanted: tuple[Observed, int], paused: bool) -> None:
+    observed, wanted = observed_and_wanted
     document = looked_at(observed, wanted=wanted, paused=paused)
     conditions = {condition["type"]: condition for condition in document["status"]["conditions"]}
     flux, argo = compute(document), health(document)

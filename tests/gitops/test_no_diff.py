@@ -208,6 +208,6 @@ async def test_a_new_spec_is_not_current_before_its_rollout_began(operator: Run)
     async with operator() as server:
         await server.settle()
         await server.edit(2, engine={"image": "paternoster-engine:2"})
-    told = [request.data["status"] for request in server.writes if request.url.path == PATH + "/status"]
-    first = next(status for status in told if status["observedGeneration"] == 2)
+    statuses = [request.data["status"] for request in server.writes if request.url.path == PATH + "/status"]
+    first = next(status for status in statuses if status["observedGeneration"] == 2)
     assert compute({"metadata": {"generation": 2}, "status": first}) == "InProgress"

@@ -1,4 +1,4 @@
-"""What pages point at is there: files, headings, and the folders that the page on the structure tells of."""
+"""What pages point at is there: files, headings, and the folders that the page on the structure lists."""
 
 import re
 from itertools import product
@@ -57,9 +57,9 @@ def spelled_out(path: str) -> list[str]:
 
 def test_the_folders_of_the_structure_are_there() -> None:
     table = (ROOT / "docs/structure.md").read_text(encoding="utf-8").partition("## The core")[0]
-    told = [path for row in re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE) for path in spelled_out(row)]
-    assert len(told) > 30
-    assert [path for path in told if not (ROOT / path).is_dir()] == []
+    folders = [path for row in re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE) for path in spelled_out(row)]
+    assert len(folders) > 30
+    assert [path for path in folders if not (ROOT / path).is_dir()] == []
 
 
 def test_the_files_where_changes_start_are_there() -> None:

@@ -1,4 +1,4 @@
-"""What every image starts: the command itself, which answers signals from its first instruction on, as nobody."""
+"""What every image starts: the command itself, which answers signals from its first instruction on, without rights."""
 
 import json
 import tomllib
@@ -17,13 +17,13 @@ FILES = sorted(
 
 def last_stage(file: Path) -> dict[str, str]:
     """Instruction -> what its last one says, in the stage that the image is."""
-    said: dict[str, str] = {}
+    instructions: dict[str, str] = {}
     for line in file.read_text().replace("\\\n", " ").splitlines():
         instruction, _, words = line.strip().partition(" ")
         if instruction == "FROM":
-            said = {}
-        said[instruction] = words.strip()
-    return said
+            instructions = {}
+        instructions[instruction] = words.strip()
+    return instructions
 
 
 def test_all_are_looked_at() -> None:
@@ -34,10 +34,10 @@ def test_all_are_looked_at() -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
 def test_process_1_is_the_command_and_nobody(file: Path) -> None:
     """In exec form: the shell of the other form would be process 1, and pass no signal on."""
-    said = last_stage(file)
-    assert json.loads(said["ENTRYPOINT"]) == ["paternoster"]
-    assert isinstance(json.loads(said.get("CMD", "[]")), list)
-    assert said["USER"] == "65532:65532"
+    instructions = last_stage(file)
+    assert json.loads(instructions["ENTRYPOINT"]) == ["paternoster"]
+    assert isinstance(json.loads(instructions.get("CMD", "[]")), list)
+    assert instructions["USER"] == "65532:65532"
 
 
 def test_the_build_context_has_every_folder_that_the_wheel_is_built_from() -> None:

@@ -16,21 +16,21 @@ def versions(file: Path) -> dict[str, str]:
     """Package -> version and marker, of a file for ``pip install -r``; packages that no machine gets are left out."""
     lines = (line.rstrip(" \\\n") for line in file.read_text().splitlines() if line[:1].isalnum())
     found = dict(line.partition("==")[::2] for line in lines)
-    return {name: said for name, said in found.items() if "'never'" not in said}
+    return {name: version for name, version in found.items() if "'never'" not in version}
 
 
 @pytest.mark.parametrize("image", IMAGES)
 def test_an_image_has_the_versions_that_are_tested(image: str) -> None:
-    tested = {name: said.partition(" ")[0] for name, said in versions(ROOT / "constraints.txt").items()}
-    wanted = {name: said.partition(" ")[0] for name, said in versions(ROOT / f"requirements/{image}.txt").items()}
+    tested = {name: version.partition(" ")[0] for name, version in versions(ROOT / "constraints.txt").items()}
+    wanted = {name: version.partition(" ")[0] for name, version in versions(ROOT / f"requirements/{image}.txt").items()}
     assert wanted
     assert {name: tested.get(name) for name in wanted} == wanted
 
 
 def test_the_operators_image_fetches_models_without_torch() -> None:
     listed = versions(ROOT / "requirements/operator.txt")
-    said = [Requirement(line) for line in requires("paternoster") or []]
-    fetching = {canonicalize_name(each.name) for each in said if each.marker and "sources" in str(each.marker)}
+    requirements = [Requirement(line) for line in requires("paternoster") or []]
+    fetching = {canonicalize_name(each.name) for each in requirements if each.marker and "sources" in str(each.marker)}
     assert "huggingface-hub" in fetching
     assert fetching <= {canonicalize_name(name) for name in listed}
     assert not {"torch", "triton", "numpy"} & set(listed)

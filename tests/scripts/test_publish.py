@@ -28,8 +28,8 @@ async def relayed(where: publish.Address | None) -> AsyncIterator[publish.Addres
 async def test_both_directions_and_what_is_said_after_the_client_has_finished() -> None:
     async def echo_when_all_is_said(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"hello\n")
-        said = await reader.read()
-        writer.write(said)
+        data = await reader.read()
+        writer.write(data)
         await writer.drain()
         writer.close()
 
@@ -67,7 +67,7 @@ async def test_a_client_that_leaves_is_not_waited_for() -> None:
 
 
 async def refusing() -> publish.Address:
-    """Where nobody listens."""
+    """An address without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as gone:
         return gone.getsockname()
 
@@ -84,8 +84,8 @@ async def test_without_a_gateway_the_client_is_told(installed: bool) -> None:
 
 
 async def test_a_taken_port_gives_way_to_a_free_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server((publish.HOST, 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server((publish.HOST, 0)) as other_server:
+        port = other_server.getsockname()[1]
         monkeypatch.setattr(publish, "PORT", port)
         with publish.listening() as other:
             host, number = other.getsockname()

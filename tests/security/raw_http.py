@@ -128,7 +128,7 @@ def closed(client: socket.socket, seconds: float) -> bool:
 
 
 def send_what_is_taken(client: socket.socket, piece: bytes, most: int, seconds: float = 10) -> int:
-    """Bytes that left before ``most`` had, the server closed, or so many seconds had passed."""
+    """Bytes that left before ``most`` had, the server closed, or ``seconds`` had passed."""
     sent, deadline = 0, time.monotonic() + seconds
     client.settimeout(1)
     with suppress(OSError):

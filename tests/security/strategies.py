@@ -26,30 +26,32 @@ def bodies(model: type[BaseModel], /, **always: Any) -> st.SearchStrategy[bytes]
     given = {name: described[name] if name not in always else st.just(always[name]) for name in required}
     fields = st.fixed_dictionaries(given, optional={name: described[name] for name in described.keys() - required})
     optional = sorted(set(properties) - required)
-    kept = st.sets(st.sampled_from(optional), max_size=4) if optional else st.just(set())
+    optional_names = st.sets(st.sampled_from(optional), max_size=4) if optional else st.just(set())
     # Most have few fields, or one that is wrong would hide all others.
-    few = st.builds(lambda body, names: {name: body[name] for name in body if name in required | names}, fields, kept)
+    few = st.builds(
+        lambda body, names: {name: body[name] for name in body if name in required | names}, fields, optional_names
+    )
     odd = st.builds(lambda body, name, value: {**body, name: value}, few, st.sampled_from(sorted(properties)), ANYTHING)
     unknown = st.builds(lambda body, name: {**body, name: 1}, few, TEXTS)
     return st.one_of(*[few] * 4, fields, odd, unknown, ANYTHING).map(lambda body: json.dumps(body).encode())
 
 
-def _values(schema: Mapping[str, Any], known: Mapping[str, Any]) -> st.SearchStrategy[Any]:
+def _values(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> st.SearchStrategy[Any]:
     """Of one JSON schema, as pydantic writes them."""
     if "$ref" in schema:
-        return st.deferred(lambda: _values(known[schema["$ref"].rpartition("/")[2]], known))
+        return st.deferred(lambda: _values(definitions[schema["$ref"].rpartition("/")[2]], definitions))
     for choice in ("anyOf", "oneOf"):
         if choice in schema:
-            return st.one_of([_values(each, known) for each in schema[choice]])
+            return st.one_of([_values(each, definitions) for each in schema[choice]])
     if "const" in schema or "enum" in schema:
         return st.sampled_from([schema["const"]] if "const" in schema else schema["enum"])
     kind = schema.get("type")
     if kind == "array":
         least = min(schema.get("minItems", 0), 3)
-        return st.lists(_values(schema.get("items", {}), known), min_size=least, max_size=3)
+        return st.lists(_values(schema.get("items", {}), definitions), min_size=least, max_size=3)
     if kind == "object":
         needed = schema.get("required", [])
-        fields = {name: _values(each, known) for name, each in schema.get("properties", {}).items()}
+        fields = {name: _values(each, definitions) for name, each in schema.get("properties", {}).items()}
         return st.fixed_dictionaries(
             {name: each for name, each in fields.items() if name in needed},
             optional={name: each for name, each in fields.items() if name not in needed},

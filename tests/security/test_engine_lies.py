@@ -1,4 +1,4 @@
-"""An engine that lies in ``/stats``: what is impossible is refused and told, and moves nothing that the law sees."""
+"""An engine that lies in ``/stats``: what is impossible is refused and reported, and moves nothing in the law."""
 
 import json
 import tracemalloc
@@ -159,10 +159,10 @@ async def test_a_compressed_body_is_not_blown_up(engine: Callable[[Answer], Awai
 
 
 async def test_a_redirect_is_not_followed(engine: Callable[[Answer], Awaitable[str]]) -> None:
-    asked = []
+    calls = []
 
     async def other(_: web.Request) -> web.StreamResponse:
-        asked.append(1)
+        calls.append(1)
         return web.json_response(SOUND)
 
     target = await engine(other)
@@ -172,4 +172,4 @@ async def test_a_redirect_is_not_followed(engine: Callable[[Answer], Awaitable[s
 
     stats, _, _ = await _scrape(await engine(elsewhere))
     assert stats == {}
-    assert asked == []
+    assert calls == []

@@ -1,4 +1,4 @@
-"""SIGSTOP of one of two engines: nobody waits for it, and with SIGCONT it comes back."""
+"""SIGSTOP of one of two engines: no request waits for it, and with SIGCONT it comes back."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ def fleet(tmp_path: Path) -> Iterator[tuple[Process, Process]]:
         yield front, first
 
 
-async def ask(client: aiohttp.ClientSession, url: str) -> str:
+async def send_chat(client: aiohttp.ClientSession, url: str) -> str:
     """Who answered."""
     async with client.post(f"{url}/v1/completions", json={"model": "m", "prompt": "x"}) as response:
         assert response.status == 200
@@ -48,19 +48,19 @@ async def stream(client: aiohttp.ClientSession, url: str, begun: asyncio.Event) 
 async def test_a_stopped_engine_is_left_within_seconds(fleet: tuple[Process, Process]) -> None:
     front, first = fleet
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=LIMIT_SECONDS)) as client:
-        assert {await ask(client, front.url) for _ in range(4)} == {"first", "second"}
+        assert {await send_chat(client, front.url) for _ in range(4)} == {"first", "second"}
         first.process.send_signal(signal.SIGSTOP)
         started = time.monotonic()
-        answers = await asyncio.gather(*(ask(client, front.url) for _ in range(20)))
+        answers = await asyncio.gather(*(send_chat(client, front.url) for _ in range(20)))
         print(f"all answered after {time.monotonic() - started:.1f} s")
         assert Counter(answers) == {"second": 20}
         started = time.monotonic()
-        assert [await ask(client, front.url) for _ in range(4)] == ["second"] * 4
+        assert [await send_chat(client, front.url) for _ in range(4)] == ["second"] * 4
         print(f"four more after {time.monotonic() - started:.1f} s")
 
         first.process.send_signal(signal.SIGCONT)
         async with asyncio.timeout(LIMIT_SECONDS):
-            while await ask(client, front.url) != "first":
+            while await send_chat(client, front.url) != "first":
                 pass
 
 

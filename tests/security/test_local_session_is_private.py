@@ -213,8 +213,8 @@ async def test_no_key_is_in_arguments_environments_logs_events_or_answers(
     seen["printed"] = "".join(capfd.readouterr())
     assert len(seen) > 20
     running.secrets.append(json.loads(seen.pop("state"))["key"])
-    told = {place for place, text in seen.items() for secret in running.secrets if secret in text}
-    assert told == set()
+    leaks = {place for place, text in seen.items() for secret in running.secrets if secret in text}
+    assert leaks == set()
 
 
 def test_what_a_killed_session_left_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

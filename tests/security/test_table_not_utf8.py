@@ -1,4 +1,4 @@
-"""A routing table that is no UTF-8, then a good one: the gateway tells of the first and follows the second."""
+"""A routing table that is no UTF-8, then a good one: the gateway reports the first and follows the second."""
 
 import asyncio
 import logging

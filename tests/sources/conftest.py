@@ -1,4 +1,4 @@
-"""A cache of the test's own, a hub on loopback, and no credentials of whoever runs the tests."""
+"""A cache of the test's own, a hub on loopback, and no credentials of the user who runs the tests."""
 
 import os
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""An HTTP server of files: ranges, entity tags, breaks half way, and a record of what was asked for."""
+"""An HTTP server of files: ranges, entity tags, breaks half way, and a record of the requests."""
 
 import contextlib
 import hashlib
@@ -11,10 +11,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReceivedRequest:
     path: str
     start: int
-    """Of the range that was asked for, 0 without one."""
+    """Of the requested range, 0 without one."""
     sent: int
     """Bytes of the body that were written."""
     authorization: str | None
@@ -40,7 +40,7 @@ class FileServer:
         host: str = "127.0.0.1",
     ) -> None:
         self.answer = answer
-        self.asked: list[Asked] = []
+        self.received: list[ReceivedRequest] = []
         self.breaks: dict[str, list[int]] = {}
         """Path -> after how many bytes of the body each of its next answers breaks off."""
         outer = self
@@ -79,14 +79,14 @@ class FileServer:
             self._server.shutdown()
             self._server.server_close()
 
-    def of(self, path: str) -> list[Asked]:
-        return [asked for asked in self.asked if asked.path == path]
+    def of(self, path: str) -> list[ReceivedRequest]:
+        return [request for request in self.received if request.path == path]
 
     def _serve(self, handler: BaseHTTPRequestHandler) -> None:
         headers = {name.lower(): value for name, value in handler.headers.items()}
         answer = self.answer(handler.path, headers)
         body, status, start = answer.body, answer.status, 0
-        said = dict(answer.headers)
+        sent_headers = dict(answer.headers)
         found = re.fullmatch(r"bytes=(\d+)-(\d*)", headers.get("range", ""))
         if status == 200 and found and answer.ranges:
             start = int(found[1])
@@ -95,19 +95,19 @@ class FileServer:
                 status, body = 416, b""
             else:
                 status = 206
-                said["Content-Range"] = f"bytes {start}-{end - 1}/{len(body)}"
+                sent_headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(body)}"
                 body = body[start:end]
         breaks = self.breaks.get(handler.path.partition("?")[0], [])
         sent = body[: breaks.pop(0)] if breaks and status in (200, 206) else body
-        self.asked.append(
-            Asked(
+        self.received.append(
+            ReceivedRequest(
                 handler.path.partition("?")[0], int(found[1]) if found else 0, len(sent), headers.get("authorization")
             )
         )
         handler.send_response(status)
         if not answer.chunked:
             handler.send_header("Content-Length", str(len(body)))
-        for name, value in said.items():
+        for name, value in sent_headers.items():
             handler.send_header(name, value)
         if answer.chunked or len(sent) < len(body):
             handler.send_header("Connection", "close")

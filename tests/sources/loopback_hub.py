@@ -81,8 +81,8 @@ class LoopbackHub:
         if revision not in (*repo.branches, repo.commit):
             return _error(404, "RevisionNotFound", f"Invalid rev id: {revision}")
         siblings = [_sibling(*file) if sizes else {"rfilename": file[0]} for file in repo.files.items()]
-        said = {"id": name, "sha": repo.commit, "siblings": siblings}
-        return Answer(json.dumps(said | repo.listing).encode(), headers={"Content-Type": "application/json"})
+        document = {"id": name, "sha": repo.commit, "siblings": siblings}
+        return Answer(json.dumps(document | repo.listing).encode(), headers={"Content-Type": "application/json"})
 
     def _resolve(self, name: str, revision: str, file: str, token: str) -> Answer:
         repo = self.repos[name]
@@ -93,11 +93,11 @@ class LoopbackHub:
         if file not in repo.files:
             return _error(404, "EntryNotFound", "Entry not found")
         data = repo.files[file]
-        said = {"X-Repo-Commit": repo.commit, "Accept-Ranges": "bytes"}
+        headers = {"X-Repo-Commit": repo.commit, "Accept-Ranges": "bytes"}
         if len(data) < LFS_FROM:
-            return Answer(data, headers=said | {"ETag": f'"{git_sha1(data)}"'})
-        said |= {"X-Linked-Size": str(len(data)), "X-Linked-Etag": f'"{sha256(data)}"'}
-        return Answer(status=302, headers=said | {"Location": self.cdn.url + self.blob_path(data)})
+            return Answer(data, headers=headers | {"ETag": f'"{git_sha1(data)}"'})
+        headers |= {"X-Linked-Size": str(len(data)), "X-Linked-Etag": f'"{sha256(data)}"'}
+        return Answer(status=302, headers=headers | {"Location": self.cdn.url + self.blob_path(data)})
 
     def _cdn(self, path: str, headers: dict[str, str]) -> Answer:
         data = self.blobs.get(path.removeprefix("/blobs/"))
@@ -105,10 +105,10 @@ class LoopbackHub:
 
 
 def _sibling(name: str, data: bytes) -> dict[str, object]:
-    said: dict[str, object] = {"rfilename": name, "size": len(data), "blobId": git_sha1(data)}
+    entry: dict[str, object] = {"rfilename": name, "size": len(data), "blobId": git_sha1(data)}
     if len(data) >= LFS_FROM:
-        said["lfs"] = {"sha256": sha256(data), "size": len(data), "pointerSize": 134}
-    return said
+        entry["lfs"] = {"sha256": sha256(data), "size": len(data), "pointerSize": 134}
+    return entry
 
 
 def _error(status: int, code: str, message: str) -> Answer:

@@ -17,7 +17,7 @@ from paternoster_sources.fetch import fetch
 from paternoster_sources.remote import buckets
 from paternoster_sources.storage.cache import Cache
 
-KEPT = ("content-type", "etag", "last-modified")
+HEADERS_PASSED_ON = ("content-type", "etag", "last-modified")
 WEIGHTS = "model.safetensors"
 PATH = f"/models/tiny/{WEIGHTS}"
 
@@ -36,14 +36,16 @@ def moto() -> Iterator[str]:
 
 @pytest.fixture
 def store(moto: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
-    """In front of the real server, which lets anybody in: only the right access key, and ranges that may break."""
+    """In front of the real server, which lets any client in: only the right access key, and ranges that may break."""
 
     def forward(path: str, headers: dict[str, str]) -> Answer:
         if "authorization" in headers and "Credential=right/" not in headers["authorization"]:
             return Answer(b"<Error><Code>InvalidAccessKeyId</Code></Error>", 403)
-        said = httpx.get(moto + path, headers={"authorization": headers.get("authorization", "")}, trust_env=False)
+        response = httpx.get(moto + path, headers={"authorization": headers.get("authorization", "")}, trust_env=False)
         return Answer(
-            said.content, said.status_code, {name: said.headers[name] for name in KEPT if name in said.headers}
+            response.content,
+            response.status_code,
+            {name: response.headers[name] for name in HEADERS_PASSED_ON if name in response.headers},
         )
 
     httpx.post(f"{moto}/moto-api/reset", trust_env=False)
@@ -107,10 +109,10 @@ def test_after_a_break_only_the_rest_is_asked_for(
     store.breaks[PATH] = [150_000]
     model = fetch("s3://models/tiny", cache, retry=AT_ONCE)
     assert (model.path / WEIGHTS).read_bytes() == files[WEIGHTS]
-    asked = store.of(PATH)
-    assert (asked[0].start, asked[0].sent) == (0, 150_000)
-    assert 130_000 <= asked[1].start <= 150_000, "what came is kept, but for less than a chunk of the library's"
-    assert sum(one.sent for one in asked) <= 500_000 + 20_000
+    requests = store.of(PATH)
+    assert (requests[0].start, requests[0].sent) == (0, 150_000)
+    assert 130_000 <= requests[1].start <= 150_000, "what came is kept, but for less than a chunk of the library's"
+    assert sum(one.sent for one in requests) <= 500_000 + 20_000
 
 
 def test_it_goes_on_no_more_than_so_often(s3: Any, store: FileServer, cache: Cache) -> None:
@@ -127,10 +129,10 @@ def test_corrupted_bytes_are_refused_and_fetched_anew_when_mended(s3: Any, store
     answer = store.answer
 
     def corrupted(path: str, headers: dict[str, str]) -> Answer:
-        said = answer(path, headers)
+        passed_on = answer(path, headers)
         if path == PATH:
-            said.body = b"x" + said.body[1:]
-        return said
+            passed_on.body = b"x" + passed_on.body[1:]
+        return passed_on
 
     store.answer = corrupted
     with pytest.raises(errors.Corrupted, match=f"{WEIGHTS}: the md5 of what came"):
@@ -159,10 +161,10 @@ def test_an_object_that_is_replaced_meanwhile(s3: Any, store: FileServer, cache:
     answer = store.answer
 
     def replacing(path: str, headers: dict[str, str]) -> Answer:
-        said = answer(path, headers)
-        if path == PATH and headers.get("if-match", said.headers["etag"]) != said.headers["etag"]:
+        passed_on = answer(path, headers)
+        if path == PATH and headers.get("if-match", passed_on.headers["etag"]) != passed_on.headers["etag"]:
             return Answer(status=412)
-        return said
+        return passed_on
 
     store.answer = replacing
     store.breaks[PATH] = [100_000]
@@ -189,7 +191,7 @@ def test_an_object_that_is_replaced_meanwhile(s3: Any, store: FileServer, cache:
 def test_what_is_not_there(s3: Any, store: FileServer, cache: Cache, address: str, reason: type[Exception]) -> None:
     with pytest.raises(reason, match=address):
         fetch(address, cache, retry=AT_ONCE)
-    assert len(store.asked) == 1, "nothing that another attempt would mend"
+    assert len(store.received) == 1, "nothing that another attempt would mend"
 
 
 def test_wrong_credentials(s3: Any, store: FileServer, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +200,7 @@ def test_wrong_credentials(s3: Any, store: FileServer, cache: Cache, monkeypatch
     with pytest.raises(errors.Unauthorized, match=r"s3://models/tiny.*403 Forbidden: InvalidAccessKeyId") as caught:
         fetch("s3://models/tiny", cache, retry=AT_ONCE)
     assert "secret" not in str(caught.value)
-    assert len(store.asked) == 1
+    assert len(store.received) == 1
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "right")
     assert fetch("s3://models/tiny", cache, retry=AT_ONCE).path.exists()
 
@@ -211,10 +213,10 @@ def test_nobody_there(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_credentials(s3: Any, store: FileServer, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then a machine's role is asked for, which this one has not."""
+    """Then the credentials are a machine's role, which this one has not."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(errors.Unauthorized, match=r"s3://models/tiny.*no credentials .*\$AWS_ACCESS_KEY_ID"):
         fetch("s3://models/tiny", cache, retry=AT_ONCE)
-    assert store.asked == []
+    assert store.received == []

@@ -45,7 +45,7 @@ def test_what_is_evicted(entries: list[Entry], need: int, free: int, limit: int)
     others = [entry for entry in entries if entry not in chosen and not entry.in_use and entry.size]
     assert fits(freed) or not others, "everything that may go has gone"
     assert not chosen or not fits(freed - chosen[-1].size), "no more goes than must"
-    assert all(gone.used <= kept.used for gone in chosen for kept in others), "the least recently used go first"
+    assert all(gone.used <= left.used for gone in chosen for left in others), "the least recently used go first"
 
 
 def test_disk_without_room_is_seen_before_anything_is_written(hub: LoopbackHub, tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_disk_without_room_is_seen_before_anything_is_written(hub: LoopbackHub, 
     cache = Cache(tmp_path / "models", free=lambda folder: room["free"])
     with pytest.raises(errors.NoSpace, match=rf"needs {TOTAL} bytes more: .* has {TOTAL - 1} bytes free"):
         fetch("hf://org/tiny", cache, retry=AT_ONCE)
-    assert not any("/resolve/" in asked.path for asked in hub.hub.asked)
+    assert not any("/resolve/" in request.path for request in hub.hub.received)
     assert list(cache.folder.rglob(WEIGHTS)) == []
     room["free"] = TOTAL
     assert fetch("hf://org/tiny", cache, retry=AT_ONCE).path.exists()
@@ -82,7 +82,7 @@ def test_a_disk_that_fills_while_it_is_written(hub: LoopbackHub, cache: Cache, t
 
 
 def filled(hub: LoopbackHub, cache: Cache, *names: str) -> list[Path]:
-    """Models in the cache that nobody uses, the first of them used longest ago."""
+    """Models in the cache that no process uses, the first of them used longest ago."""
     paths = []
     for age, name in enumerate(names):
         hub.add(f"org/{name}", model_files(seed=10 * age))

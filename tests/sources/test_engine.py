@@ -106,9 +106,9 @@ def test_a_real_model_from_a_hub_to_a_completion(
         ended.append(process)
         assert process.stdout is not None
         url = next(line.split()[-1] for line in process.stdout if line.startswith("listening on"))
-        asked = {"model": "x", "prompt": "The capital of France is", "max_tokens": 3, "temperature": 0}
-        asked["model"] = httpx.get(f"{url}/v1/models").json()["data"][0]["id"]
-        answer = httpx.post(f"{url}/v1/completions", json=asked, timeout=120)
+        body = {"model": "x", "prompt": "The capital of France is", "max_tokens": 3, "temperature": 0}
+        body["model"] = httpx.get(f"{url}/v1/models").json()["data"][0]["id"]
+        answer = httpx.post(f"{url}/v1/completions", json=body, timeout=120)
         process.kill()
         process.wait()
         return str(answer.raise_for_status().json()["choices"][0]["text"])
@@ -116,7 +116,9 @@ def test_a_real_model_from_a_hub_to_a_completion(
     assert "Paris" in completion("--tensor-parallel-size", "3")
     first, second = hub.cdn.of(path)
     assert second.start == first.sent == len(data) * 3 // 10
-    assert len([asked for asked in hub.hub.asked if asked.path.startswith("/api/")]) == 1, "by one rank of three"
+    assert len([request for request in hub.hub.received if request.path.startswith("/api/")]) == 1, (
+        "by one rank of three"
+    )
     # Again, with the hub gone: the model is in the cache.
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert "Paris" in completion()

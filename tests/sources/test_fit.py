@@ -27,14 +27,14 @@ def test_a_model_of_30_billion_is_not_downloaded(
     weights = b"weights" * 1000
     hub.add("org/moe", {"config.json": json.dumps(CONFIG).encode(), "model.safetensors": weights})
     assert main(["fit", "hf://org/moe", "--tokens", "8192"]) == 0
-    said = capsys.readouterr().out
-    assert "moe: 30.53 billion parameters, 56.9 GiB in bfloat16; 96 KiB of KV cache a token; context 40960" in said
-    assert "8192" in said
-    assert "1 x H100" in said
-    assert "1 x L4 " not in said
+    output = capsys.readouterr().out
+    assert "moe: 30.53 billion parameters, 56.9 GiB in bfloat16; 96 KiB of KV cache a token; context 40960" in output
+    assert "8192" in output
+    assert "1 x H100" in output
+    assert "1 x L4 " not in output
     assert not (tmp_path / "models").exists()
-    assert [asked.path for asked in (*hub.hub.asked, *hub.cdn.asked) if "safetensors" in asked.path] == []
-    assert hub.cdn.asked == []
+    assert [request.path for request in (*hub.hub.received, *hub.cdn.received) if "safetensors" in request.path] == []
+    assert hub.cdn.received == []
 
 
 def test_what_is_not_there_is_named(hub: LoopbackHub, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,13 +60,13 @@ def test_the_commands_in_a_manifest_of_the_catalogue_give_its_figures(
     assert main([*commands[1], "--json"]) == 0
     outcome = json.loads(capsys.readouterr().out)
     assert outcome["slo_attainment"] >= 0.95
-    told = " ".join(line.removeprefix("# ") for line in head.splitlines())
-    assert f"{outcome['generation_tokens'] / outcome['seconds']:,.0f} output tokens/s" in told
-    assert f"first token within {outcome['ttft_ms']['p95']:,.0f} ms and {outcome['itl_ms']['p95']:,.0f} ms" in told
+    comments = " ".join(line.removeprefix("# ") for line in head.splitlines())
+    assert f"{outcome['generation_tokens'] / outcome['seconds']:,.0f} output tokens/s" in comments
+    assert f"first token within {outcome['ttft_ms']['p95']:,.0f} ms and {outcome['itl_ms']['p95']:,.0f} ms" in comments
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--gpu", "GTX"], "gpu is 'GTX': must be one of L4, L40S, A100 40 GB, A100 80 GB, H100, H200, B200"),
         (["--profile", "here.yaml"], "gpu is unset: must name the GPU that the profile is of"),
@@ -74,10 +74,10 @@ def test_the_commands_in_a_manifest_of_the_catalogue_give_its_figures(
     ],
 )
 def test_arguments_are_checked_before_a_model_is_asked_for(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["fit", "hf://org/none", *words]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_no_profile_is_written_of_what_does_not_fit(

@@ -65,9 +65,9 @@ def test_a_file(web: Web, cache: Cache) -> None:
     assert model.format == "gguf"
     assert model.path.name == "tiny.gguf"
     assert model.path.read_bytes() == DATA
-    asked = len(web.server.asked)
+    num_requests = len(web.server.received)
     assert fetch(web.address(), cache, retry=AT_ONCE).path == model.path
-    assert len(web.server.asked) == asked
+    assert len(web.server.received) == num_requests
 
 
 def test_a_file_of_a_known_hash(web: Web, cache: Cache) -> None:
@@ -82,7 +82,7 @@ def test_after_a_break_only_the_rest_is_asked_for(web: Web, cache: Cache) -> Non
     cut = len(DATA) * 3 // 10
     web.server.breaks[PATH] = [1, cut]
     assert fetch(web.address(), cache, retry=AT_ONCE).path.read_bytes() == DATA
-    assert [(asked.start, asked.sent) for asked in web.server.of(PATH)] == [
+    assert [(request.start, request.sent) for request in web.server.of(PATH)] == [
         (0, 1),
         (0, cut),
         (cut, len(DATA) - cut),
@@ -123,7 +123,7 @@ def test_redirects_to_plain_http_are_not(web: Web, cache: Cache) -> None:
         web.redirects[PATH] = f"{plain.url}/tiny.gguf"
         with pytest.raises(errors.UnsafeListing, match=r"redirected to http://127\.0\.0\.1: must be https"):
             fetch(web.address(), cache, retry=AT_ONCE)
-        assert plain.asked == []
+        assert plain.received == []
 
 
 @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://127.0.0.1/x", PATH])
@@ -141,7 +141,7 @@ def test_an_authority_that_is_not_trusted(
     monkeypatch.setenv("SSL_CERT_FILE", str(other))
     with pytest.raises(errors.Unreachable, match=r"CERTIFICATE_VERIFY_FAILED.*\$SSL_CERT_FILE"):
         fetch(web.address(), cache, retry=AT_ONCE)
-    assert web.server.asked == []
+    assert web.server.received == []
 
 
 def test_a_file_of_unknown_size(web: Web, cache: Cache) -> None:
@@ -165,17 +165,17 @@ def test_statuses(web: Web, cache: Cache, status: int, reason: type[Exception], 
     web.statuses[PATH] = status
     with pytest.raises(reason, match=f"{PATH}'.*answers {status}"):
         fetch(web.address(), cache, retry=AT_ONCE)
-    assert len(web.server.asked) == times
+    assert len(web.server.received) == times
 
 
-@pytest.mark.parametrize("said", [{}, {"Last-Modified": "Mon, 23 Nov 2026 12:00:00 GMT"}])
-def test_without_an_entity_tag(web: Web, cache: Cache, said: dict[str, str]) -> None:
+@pytest.mark.parametrize("headers", [{}, {"Last-Modified": "Mon, 23 Nov 2026 12:00:00 GMT"}])
+def test_without_an_entity_tag(web: Web, cache: Cache, headers: dict[str, str]) -> None:
     """A date joins two parts as well; without either a file begins anew, as the parts may be of two contents."""
-    web.server.answer = lambda path, headers: Answer(web.files[path], headers=said)
+    web.server.answer = lambda path, headers: Answer(web.files[path], headers=headers)
     cut = len(DATA) * 3 // 10
     web.server.breaks[PATH] = [1, cut]
     assert fetch(web.address(), cache, retry=AT_ONCE).path.read_bytes() == DATA
-    assert web.server.of(PATH)[2].start == (cut if said else 0)
+    assert web.server.of(PATH)[2].start == (cut if headers else 0)
 
 
 def test_a_file_of_authorities_that_is_not_there(web: Web, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Models from the hub: what is asked for, what is believed, and why something is refused."""
+"""Models from the hub: what is requested, what is believed, and why something is refused."""
 
 import re
 from pathlib import Path
@@ -36,7 +36,7 @@ def test_a_model_is_what_is_read_of_it_and_nothing_that_runs(hub: LoopbackHub, c
 def test_files_are_asked_for_by_the_commit_that_was_listed(hub: LoopbackHub, cache: Cache) -> None:
     hub.add("org/tiny", model_files(), commit="c" * 40)
     fetch("hf://org/tiny", cache, retry=AT_ONCE)
-    assert {asked.path.split("/")[4] for asked in hub.hub.asked if "/resolve/" in asked.path} == {"c" * 40}
+    assert {request.path.split("/")[4] for request in hub.hub.received if "/resolve/" in request.path} == {"c" * 40}
 
 
 def test_the_hub_is_asked_for_the_model_alone_and_no_address_is_logged(
@@ -46,7 +46,7 @@ def test_the_hub_is_asked_for_the_model_alone_and_no_address_is_logged(
     hub.add("org/tiny", model_files())
     with caplog.at_level("INFO"):
         fetch("hf://org/tiny", cache, report=log_progress("hf://org/tiny"), retry=AT_ONCE)
-    paths = [asked.path for asked in hub.hub.asked]
+    paths = [request.path for request in hub.hub.received]
     assert [path for path in paths if "/resolve/" not in path] == ["/api/models/org/tiny/revision/main"]
     assert "/blobs/" not in caplog.text
     assert "model hf://org/tiny: its 0 MiB are here" in caplog.text
@@ -55,16 +55,16 @@ def test_the_hub_is_asked_for_the_model_alone_and_no_address_is_logged(
 def test_a_cached_model_needs_no_network(hub: LoopbackHub, cache: Cache) -> None:
     hub.add("org/tiny", model_files())
     first = fetch("hf://org/tiny", cache, retry=AT_ONCE)
-    asked = len(hub.hub.asked)
+    num_requests = len(hub.hub.received)
     assert fetch("hf://org/tiny", cache, retry=AT_ONCE).path == first.path
-    assert len(hub.hub.asked) == asked
+    assert len(hub.hub.received) == num_requests
 
 
 def test_a_refresh_follows_the_branch_and_keeps_what_is_the_same(hub: LoopbackHub, cache: Cache) -> None:
     hub.add("org/tiny", model_files())
     first = fetch("hf://org/tiny", cache, retry=AT_ONCE)
     assert fetch("hf://org/tiny", cache, refresh=True, retry=AT_ONCE).path == first.path
-    assert len(hub.cdn.asked) == 2, "tokenizer and weights, once"
+    assert len(hub.cdn.received) == 2, "tokenizer and weights, once"
     hub.add("org/tiny", model_files(seed=9), commit="b" * 40)
     assert fetch("hf://org/tiny", cache, retry=AT_ONCE).path == first.path
     second = fetch("hf://org/tiny", cache, refresh=True, retry=AT_ONCE)
@@ -95,8 +95,8 @@ def test_a_token_goes_to_the_hub_and_not_to_the_cdn(
     hub.add("org/tiny", model_files(), private=True)
     monkeypatch.setenv("HF_TOKEN", hub.token)
     fetch("hf://org/tiny", cache, retry=AT_ONCE)
-    assert {asked.authorization for asked in hub.hub.asked} == {f"Bearer {hub.token}"}
-    assert {asked.authorization for asked in hub.cdn.asked} == {None}
+    assert {request.authorization for request in hub.hub.received} == {f"Bearer {hub.token}"}
+    assert {request.authorization for request in hub.cdn.received} == {None}
 
 
 def test_after_a_break_only_the_rest_is_asked_for(hub: LoopbackHub, cache: Cache) -> None:
@@ -131,9 +131,9 @@ def test_a_server_that_gives_no_ranges_is_read_from_the_beginning(hub: LoopbackH
     answer = hub.cdn.answer
 
     def whole(path: str, headers: dict[str, str]) -> object:
-        said = answer(path, headers)
-        said.ranges = False
-        return said
+        changed = answer(path, headers)
+        changed.ranges = False
+        return changed
 
     hub.cdn.answer = whole  # type: ignore[assignment]
     hub.cdn.breaks[hub.blob_path(files[WEIGHTS])] = [1000]
@@ -226,7 +226,7 @@ def test_a_repository_of_pickles_alone(hub: LoopbackHub, cache: Cache) -> None:
     hub.add("org/tiny", {"config.json": b"{}", "pytorch_model.bin": b"x", "modeling.py": b"x"})
     with pytest.raises(errors.UnsafeWeights, match=r"only as pytorch_model\.bin.*allowed: \*\.safetensors"):
         fetch("hf://org/tiny", cache, retry=AT_ONCE)
-    assert not any("/resolve/" in asked.path for asked in hub.hub.asked)
+    assert not any("/resolve/" in request.path for request in hub.hub.received)
 
 
 def test_a_repository_of_words(hub: LoopbackHub, cache: Cache) -> None:
@@ -253,7 +253,7 @@ def test_a_listing_that_no_hub_gives(hub: LoopbackHub, cache: Cache, listing: di
     hub.add("org/tiny", model_files(), listing=listing)
     with pytest.raises(errors.UnsafeListing):
         fetch("hf://org/tiny", cache, retry=AT_ONCE)
-    assert not any("/resolve/" in asked.path for asked in hub.hub.asked)
+    assert not any("/resolve/" in request.path for request in hub.hub.received)
 
 
 def test_a_model_larger_than_any(hub: LoopbackHub, cache: Cache) -> None:
@@ -274,7 +274,7 @@ def test_offline(hub: LoopbackHub, cache: Cache, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(errors.NotCached, match=re.escape("$HF_HUB_OFFLINE")):
         fetch("hf://org/tiny", cache, retry=AT_ONCE)
-    assert hub.hub.asked == []
+    assert hub.hub.received == []
 
 
 def _lfs(name: str, data: bytes) -> dict[str, object]:

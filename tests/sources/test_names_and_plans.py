@@ -145,9 +145,9 @@ def test_the_order_of_a_listing_means_nothing(order: list[str]) -> None:
     [{"size": 6}, {"version": '"x"'}, {"digest": Digest("md5", "0" * 32)}],
 )
 def test_other_content_is_another_entry_of_the_cache(change: dict[str, object]) -> None:
-    said = {"name": "a.gguf", "size": 5}
-    one = make_plan(TINY, Listing((RemoteFile(**said),), "c" * 40))  # type: ignore[arg-type]
-    other = make_plan(TINY, Listing((RemoteFile(**said | change),), "c" * 40))  # type: ignore[arg-type]
+    file_fields = {"name": "a.gguf", "size": 5}
+    one = make_plan(TINY, Listing((RemoteFile(**file_fields),), "c" * 40))  # type: ignore[arg-type]
+    other = make_plan(TINY, Listing((RemoteFile(**file_fields | change),), "c" * 40))  # type: ignore[arg-type]
     assert one.key != other.key
     assert one.key != make_plan(TINY, Listing(one.files, "d" * 40)).key
 

@@ -74,17 +74,17 @@ def test_two_processes_and_one_download(hub: LoopbackHub, cache: Cache, tmp_path
     files = model_files()
     hub.add("org/tiny", files)
     gate = Gate(hub)
-    says = [tmp_path / "one", tmp_path / "two"]
+    status_files = [tmp_path / "one", tmp_path / "two"]
     with contextlib.ExitStack() as stack:
-        both = [stack.enter_context(pull("hf://org/tiny", "--status-file", str(file))) for file in says]
-        until(lambda: "waiting" in map(state, says))
+        both = [stack.enter_context(pull("hf://org/tiny", "--status-file", str(file))) for file in status_files]
+        until(lambda: "waiting" in map(state, status_files))
         gate.open.set()
         paths = [Path(process.communicate(timeout=PATIENCE)[0].strip()) for process in both]
         assert [process.returncode for process in both] == [0, 0]
     assert paths[0] == paths[1]
     assert (paths[0] / WEIGHTS).read_bytes() == files[WEIGHTS]
     assert len(hub.cdn.of(hub.blob_path(files[WEIGHTS]))) == 1
-    assert list(map(state, says)) == ["ready", "ready"]
+    assert list(map(state, status_files)) == ["ready", "ready"]
 
 
 def test_what_is_there_is_taken_without_asking_for_it(hub: LoopbackHub, cache: Cache) -> None:
@@ -92,13 +92,13 @@ def test_what_is_there_is_taken_without_asking_for_it(hub: LoopbackHub, cache: C
     repo = hub.add("org/tiny", model_files())
     with pull("hf://org/tiny", "--no-refresh") as process:
         first, _ = process.communicate(timeout=PATIENCE)
-    asked = list(hub.hub.asked)
+    received = list(hub.hub.received)
     repo.commit = "b" * 40
     with pull("hf://org/tiny", "--no-refresh") as process:
         second, _ = process.communicate(timeout=PATIENCE)
     assert Path(first.strip()).is_dir()
     assert (process.returncode, second) == (0, first)
-    assert asked == hub.hub.asked != []
+    assert received == hub.hub.received != []
     with pull("hf://org/tiny") as process:
         third, _ = process.communicate(timeout=PATIENCE)
     assert third != first
@@ -109,8 +109,8 @@ def test_who_waits_gets_a_model_that_is_in_use_from_then_on(hub: LoopbackHub, ca
     hub.add("org/tiny", model_files())
     model = fetch("hf://org/tiny", cache, retry=AT_ONCE)
     with pull("hf://org/tiny") as process:
-        said, _ = process.communicate(timeout=PATIENCE)
-    assert Path(said.strip()) == model.path
+        output, _ = process.communicate(timeout=PATIENCE)
+    assert Path(output.strip()) == model.path
     assert model.lease is not None
 
 
@@ -126,7 +126,7 @@ def test_a_killed_process_leaves_no_lock_and_its_bytes(hub: LoopbackHub, cache: 
     before = len(hub.cdn.of(path))
     model = fetch("hf://org/tiny", cache, retry=AT_ONCE)
     assert (model.path / WEIGHTS).read_bytes() == files[WEIGHTS]
-    assert {asked.start for asked in hub.cdn.of(path)[before:]} <= {cut}
+    assert {request.start for request in hub.cdn.of(path)[before:]} <= {cut}
 
 
 @pytest.mark.parametrize(
@@ -146,28 +146,28 @@ def test_a_refusal_is_told_to_people_and_to_programs(
     hub.add("org/gated", model_files(), gated=True)
     hub.add("org/corrupted", model_files(seed=7))
     hub.blobs = {digest: b"x" * len(data) for digest, data in hub.blobs.items()}
-    said = tmp_path / "status"
-    said.write_text("what was there before, and is longer than what comes\n" * 100)
-    with pull(address, "--status-file", str(said)) as process:
+    status_file = tmp_path / "status"
+    status_file.write_text("what was there before, and is longer than what comes\n" * 100)
+    with pull(address, "--status-file", str(status_file)) as process:
         out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == status
     assert out == ""
     assert err.startswith(f"paternoster pull: {reason}: ")
     assert len(err.splitlines()) == 1
-    (line,) = said.read_text().splitlines()
-    told = json.loads(line)
-    assert (told["state"], told["reason"], told["transient"]) == ("failed", reason, status == 1)
-    assert address in told["message"]
+    (line,) = status_file.read_text().splitlines()
+    report = json.loads(line)
+    assert (report["state"], report["reason"], report["transient"]) == ("failed", reason, status == 1)
+    assert address in report["message"]
     assert len(line) < 4096
 
 
 def test_progress_counts_bytes(hub: LoopbackHub, cache: Cache) -> None:
     hub.add("org/tiny", model_files())
-    told = []
-    fetch("hf://org/tiny", cache, report=told.append, retry=AT_ONCE)
-    assert told[-1].state == "ready"
-    assert all(0 <= one.done <= one.total for one in told)
-    assert {one.total for one in told} == {told[-1].done}
+    reports = []
+    fetch("hf://org/tiny", cache, report=reports.append, retry=AT_ONCE)
+    assert reports[-1].state == "ready"
+    assert all(0 <= one.done <= one.total for one in reports)
+    assert {one.total for one in reports} == {reports[-1].done}
 
 
 def test_the_folder_needs_only_to_be_read(hub: LoopbackHub, cache: Cache) -> None:
@@ -198,7 +198,7 @@ def test_progress_is_told_over_http_while_it_lasts(hub: LoopbackHub, cache: Cach
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
 
-    def told() -> dict[str, Any]:
+    def read_status() -> dict[str, Any]:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/stats", timeout=PATIENCE) as answer:
                 return dict(json.load(answer))
@@ -206,18 +206,18 @@ def test_progress_is_told_over_http_while_it_lasts(hub: LoopbackHub, cache: Cach
             return {}
 
     with pull("hf://org/tiny", "--status-port", str(port)) as process:
-        # Somebody who connects and says nothing.
-        until(lambda: told() != {})
+        # A client that connects and sends nothing.
+        until(lambda: read_status() != {})
         with socket.create_connection(("127.0.0.1", port)):
-            until(lambda: told().get("state") == "downloading")
-        said = told()
-        assert 0 <= said["done"] < said["total"]
+            until(lambda: read_status().get("state") == "downloading")
+        status = read_status()
+        assert 0 <= status["done"] < status["total"]
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"http://127.0.0.1:{port}/other", timeout=PATIENCE)
         gate.open.set()
         process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
-    assert told() == {}
+    assert read_status() == {}
 
 
 @pytest.mark.parametrize("port", ["-1", "65536"])
@@ -234,7 +234,7 @@ def test_a_status_file_that_cannot_be_written(hub: LoopbackHub) -> None:
         out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (2, "")
     assert err == "paternoster pull: --status-file is '/there/is/none': No such file or directory\n"
-    assert hub.hub.asked == []
+    assert hub.hub.received == []
 
 
 def on_a_terminal(*command: str) -> str:
@@ -244,26 +244,26 @@ def on_a_terminal(*command: str) -> str:
         command, stdout=theirs, stderr=theirs, stdin=theirs, env=os.environ | {"TERM": "xterm"}
     ) as one:
         os.close(theirs)
-        said = b""
-        # Where nobody has the other end any more, Linux says so by an error.
+        shown = b""
+        # Where no process has the other end any more, Linux returns an error.
         with contextlib.suppress(OSError):
             while data := os.read(ours, 4096):
-                said += data
+                shown += data
         assert one.wait(PATIENCE) in (0, MODEL_EXIT_STATUS)
     os.close(ours)
-    return said.decode()
+    return shown.decode()
 
 
 def test_a_bar_on_a_terminal(hub: LoopbackHub, cache: Cache) -> None:
     hub.add("org/tiny", model_files())
-    said = on_a_terminal(PATERNOSTER, "pull", "hf://org/tiny")
-    assert "hf://org/tiny" in said
-    assert "━" in said
+    shown = on_a_terminal(PATERNOSTER, "pull", "hf://org/tiny")
+    assert "hf://org/tiny" in shown
+    assert "━" in shown
     model = cache.find("hf://org/tiny")
     assert model is not None
-    assert said.rstrip().endswith(str(model.path))
+    assert shown.rstrip().endswith(str(model.path))
 
 
 def test_an_address_is_no_markup_of_the_terminal(hub: LoopbackHub) -> None:
-    said = on_a_terminal(PATERNOSTER, "pull", "hf://org/[red]no")
-    assert "[red]no" in said
+    shown = on_a_terminal(PATERNOSTER, "pull", "hf://org/[red]no")
+    assert "[red]no" in shown

@@ -55,11 +55,11 @@ def check(answer: httpx.Response) -> None:
     """OpenAI's form of an error, and never a fault of the server; 503 and 504 are a full queue and a deadline."""
     if answer.status_code != 200:
         assert answer.status_code < 500 or answer.status_code in (503, 504), answer.text
-        told = answer.json()["error"]
+        error = answer.json()["error"]
         if not answer.request.url.path.startswith(MESSAGES):
-            assert set(told) == {"message", "type", "param", "code"}
-            assert told["code"] in (None, "model_not_found", "context_length_exceeded")
-        assert len(told["message"]) < 5000
+            assert set(error) == {"message", "type", "param", "code"}
+            assert error["code"] in (None, "model_not_found", "context_length_exceeded")
+        assert len(error["message"]) < 5000
     elif answer.headers["content-type"].startswith("text/event-stream"):
         if "\nevent: " not in f"\n{answer.text}":
             assert answer.text.endswith("data: [DONE]\n\n")

@@ -21,7 +21,7 @@ PATH = "/v1/chat/completions"
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """Of a gateway whose model ``m`` has no replica and holds nobody."""
+    """Of a gateway whose model ``m`` has no replica and holds no request."""
     routes = tmp_path / "routes.json"
     routes.write_text(RoutingTable(models={"m": ModelRoute(hold=False)}).model_dump_json())
     gateway = create_app(str(routes))
@@ -37,14 +37,14 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
 
 def error(answer: httpx.Response) -> str:
     """Its message; of OpenAI's form, or Anthropic's for a path of theirs, or the test fails."""
-    told = answer.json()["error"]
+    body = answer.json()["error"]
     if is_anthropic(answer.request.url.path):
-        assert set(told) == {"message", "type"}
-        return str(told["message"])
-    assert set(told) == {"message", "type", "param", "code"}
-    assert told["code"] in (None, "model_not_found", "invalid_api_key", "rate_limit_exceeded")
-    assert len(told["message"]) < 1000
-    return str(told["message"])
+        assert set(body) == {"message", "type"}
+        return str(body["message"])
+    assert set(body) == {"message", "type", "param", "code"}
+    assert body["code"] in (None, "model_not_found", "invalid_api_key", "rate_limit_exceeded")
+    assert len(body["message"]) < 1000
+    return str(body["message"])
 
 
 @pytest.mark.parametrize(

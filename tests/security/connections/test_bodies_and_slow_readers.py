@@ -1,4 +1,4 @@
-"""Bodies without an end are not taken, and answers that nobody takes are not kept."""
+"""Bodies without an end are not taken, and answers that no client reads are dropped."""
 
 import asyncio
 import socket
@@ -159,7 +159,7 @@ async def test_where_all_places_work_probes_are_answered_still() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body"})
 
-    async def ask(port: int, path: str) -> bytes:
+    async def get_answer(port: int, path: str) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         status = (await reader.readline()).split()[1]
@@ -167,10 +167,10 @@ async def test_where_all_places_work_probes_are_answered_still() -> None:
         return status
 
     async with serving(app, limits) as port, asyncio.timeout(30):
-        working = [asyncio.create_task(ask(port, "/slow")) for _ in range(40)]
+        working = [asyncio.create_task(get_answer(port, "/slow")) for _ in range(40)]
         await asyncio.sleep(1)
         for _ in range(5):
-            assert await ask(port, "/health") == b"200"
+            assert await get_answer(port, "/health") == b"200"
         release.set()
         statuses = await asyncio.gather(*working)
         assert statuses.count(b"200") == 15

@@ -13,7 +13,7 @@ from paternoster_http.bounded_answers import BYTES_PER_LINE, FREE_LINES, READ_BU
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 INTERIM = b"HTTP/1.1 103 Early Hints\r\n\r\n"
-Ask = Callable[[], Awaitable[bytes]]
+Fetch = Callable[[], Awaitable[bytes]]
 
 
 @asynccontextmanager
@@ -34,7 +34,7 @@ async def answering(*pieces: bytes) -> AsyncIterator[str]:
 
 
 async def read(url: str, requests: int = 1) -> bytes:
-    """The body of the last of so many answers."""
+    """The body of the last of ``requests`` answers."""
     session = aiohttp.ClientSession(connector=bounded_connector(), read_bufsize=READ_BUFFER)
     async with asyncio.timeout(20), session:
         for _ in range(requests):

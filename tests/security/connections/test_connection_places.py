@@ -52,14 +52,14 @@ def test_nobody_gives_way_who_works_or_has_only_come(wait: Callable[[float], Non
 
 def test_a_place_is_left_once() -> None:
     connections = Connections(2)
-    told: list[int] = []
-    connections.on_room = lambda: told.append(connections.total)
+    totals: list[int] = []
+    connections.on_room = lambda: totals.append(connections.total)
     place, _ = enter(connections)
     assert place is not None
     place.leave()
     place.leave()
     place.waits()
-    assert (connections.total, told) == (0, [0])
+    assert (connections.total, totals) == (0, [0])
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ async def ports() -> AsyncIterator[tuple[int, int]]:
     await asyncio.gather(*running)
 
 
-def ask(port: int, request: bytes) -> tuple[int, bytes]:
+def send_raw(port: int, request: bytes) -> tuple[int, bytes]:
     with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
         client.sendall(request)
         return answer_of(client)
@@ -51,7 +51,7 @@ def get(port: int, path: bytes) -> int:
 
 async def test_both_ports_refuse_a_body_of_400_megabytes_at_once(ports: tuple[int, int]) -> None:
     for port in ports:
-        status, answer = await asyncio.to_thread(ask, port, POST + b"Content-Length: 400000000\r\n\r\n")
+        status, answer = await asyncio.to_thread(send_raw, port, POST + b"Content-Length: 400000000\r\n\r\n")
         assert status == 413
         assert b"RequestTooLargeError" in answer
 
@@ -131,7 +131,7 @@ async def test_an_identity_counts_where_the_key_is_the_gateways(
 async def test_a_request_has_one_host(ports: tuple[int, int], request_line: bytes, hosts: int, status: int) -> None:
     lines = (request_line, *[b"Host: x"] * hosts, b"Connection: close", b"", b"")
     for port in ports:
-        got, answer = await asyncio.to_thread(ask, port, b"\r\n".join(lines))
+        got, answer = await asyncio.to_thread(send_raw, port, b"\r\n".join(lines))
         assert got == status
         assert (b"Host headers" in answer) == (status == 400)
 

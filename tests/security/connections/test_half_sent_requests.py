@@ -1,4 +1,4 @@
-"""Connections that send nothing, or half of something, and then wait: they end, and keep nobody out meanwhile."""
+"""Connections that send nothing, or half of something, and then wait: they end, and keep no client out meanwhile."""
 
 import socket
 import ssl

@@ -55,8 +55,8 @@ def test_memory_does_not_follow_a_flood_of_headers(server: Gateway, start: bytes
 def test_the_client_is_told_why(server: Gateway, request_bytes: bytes, status: int, kind: bytes) -> None:
     with server.connect() as client:
         client.sendall(request_bytes)
-        told, answer = answer_of(client)
-    assert told == status
+        answered_status, answer = answer_of(client)
+    assert answered_status == status
     assert kind in answer
     assert b"connection: close" in answer
 

@@ -69,7 +69,7 @@ class Port:
         return reader, writer
 
     async def post(self, address: str, path: str, size: int = 0, sent: int | None = None) -> StreamReader:
-        """Send a request with a body of ``size`` bytes, or so many of them as ``sent``."""
+        """Send a request with a body of ``size`` bytes, or the first ``sent`` of them."""
         return (await self._send(address, path, size, sent))[0]
 
     async def status(self, address: str, path: str = "/now", size: int = 0) -> int:

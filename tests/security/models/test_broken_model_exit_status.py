@@ -28,9 +28,9 @@ def test_count_that_lies(count: int, tiny_gguf: bytes, tmp_path: Path, capsys: p
     path = tmp_path / "model.gguf"
     path.write_bytes(tiny_gguf[:16] + struct.pack("<Q", count) + tiny_gguf[24:])
     assert main(["serve", "--model", path.as_uri(), "--port", "0", "--device", "cpu"]) == MODEL_EXIT_STATUS
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith(
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith(
         f"paternoster serve: {path} is not a readable GGUF file: the number of fields is {count}: "
     )
 

@@ -1,4 +1,4 @@
-"""Images in which a model cannot be, or that attack whoever reads them."""
+"""Images in which a model cannot be, or that attack their reader."""
 
 import json
 import os
@@ -177,8 +177,8 @@ def test_indexes_without_end(layout: Layout, cache: Cache) -> None:
 
 def test_what_is_no_plain_file(tmp_path: Path, cache: Cache) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for name, said in (("pipe", "must be a plain file"), ("none.tar", "No such file")):
-        with pytest.raises(SourceNotFound, match=said):
+    for name, message in (("pipe", "must be a plain file"), ("none.tar", "No such file")):
+        with pytest.raises(SourceNotFound, match=message):
             got(f"oci-archive://{tmp_path / name}", cache)
 
 

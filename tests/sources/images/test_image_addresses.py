@@ -1,4 +1,4 @@
-"""How images in registries are said, and what of them this machine serves itself."""
+"""How addresses name images in registries, and what of them this machine serves itself."""
 
 import random
 from pathlib import Path

@@ -83,9 +83,9 @@ def test_an_image_for_several_machines(layout: Layout, cache: Cache, monkeypatch
         for machine in ("amd64", "arm64", "unknown")
     }
     layout.index(layout.document(INDEX, {"manifests": list(of.values())}))
-    for machine, said in (("x86_64", b"amd64"), ("aarch64", b"arm64")):
+    for machine, content in (("x86_64", b"amd64"), ("aarch64", b"arm64")):
         monkeypatch.setattr("platform.machine", lambda machine=machine: machine)
-        assert got(layout.address, cache, refresh=True).path.read_bytes() == said
+        assert got(layout.address, cache, refresh=True).path.read_bytes() == content
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     with pytest.raises(NoWeights, match="0 images for linux/riscv64"):
         got(layout.address, cache, refresh=True)
@@ -112,8 +112,8 @@ def test_a_layer_that_is_there_again_and_again_is_looked_through_once(
 ) -> None:
     looked, scan = [], layers.scan
     monkeypatch.setattr(image_files, "scan", lambda *given: looked.append(given) or scan(*given))
-    said, gone = files_layer(FILES), tar(member("models/.wh.model.safetensors"))
-    layout.image(*[said, gone] * 100, said)
+    layer, gone = files_layer(FILES), tar(member("models/.wh.model.safetensors"))
+    layout.image(*[layer, gone] * 100, layer)
     assert whole(got(layout.address, cache).path) == fetched(FILES)
     assert len(looked) == 2
 
@@ -136,17 +136,17 @@ def test_layers_are_laid_over_each_other_as_a_file_system_has_them(steps: list[t
         for path, kind in step.items():
             if kind in ("gone", "opaque"):
                 (changes.removed if kind == "gone" else changes.emptied).add(path)
-                below = [known for known in there if known.startswith(f"{path}/") or (kind == "gone" and known == path)]
-                for known in below:
-                    del there[known]
+                below = [name for name in there if name.startswith(f"{path}/") or (kind == "gone" and name == path)]
+                for name in below:
+                    del there[name]
         for path, kind in step.items():
             if kind == "folder":
                 changes.folders.add(path)
                 there.pop(path, None)
         for path in files:
             changes.entries[path] = Entry(number)
-            for known in [known for known in there if known.startswith(f"{path}/")]:
-                del there[known]
+            for name in [name for name in there if name.startswith(f"{path}/")]:
+                del there[name]
         there.update(dict.fromkeys(files, number))
         found = lay_over(found, changes)
     assert {path: entry.layer for path, entry in found.items()} == there
