@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from paternoster_contract.access.identity import Identity, of_plain_key
 from paternoster_contract.access.keys import digest
 from paternoster_contract.default_parameters import DefaultParameters
+from paternoster_contract.http import paths
 
 
 class Replica(BaseModel):
@@ -55,6 +56,12 @@ class ModelRoute(BaseModel):
     )
     retry_after_seconds: float = Field(
         default=5, ge=0, description="when a refused request may find a replica: Retry-After, and how long it is demand"
+    )
+    health_path: str = Field(
+        default=paths.HEALTH,
+        max_length=128,
+        pattern=r"^/[A-Za-z0-9._~/-]*$",
+        description="what a gateway probes at its replicas; one that answers 404 has /health",
     )
     max_in_flight: int | None = Field(
         default=None,
@@ -115,6 +122,11 @@ class RoutingTable(BaseModel):
                 return None
             digests.update(route.key_digests)
         return frozenset(digests)
+
+    def health_path(self, url: str) -> str:
+        """What to probe at the replica at ``url``."""
+        rows = (row for row in self.models.values() if any(replica.url == url for replica in row.replicas))
+        return next((row.health_path for row in rows), paths.HEALTH)
 
     def has(self, url: str) -> bool:
         """Whether any model has a replica at ``url``."""

@@ -21,6 +21,7 @@ from paternoster_http.server import LimitedServer
 
 Behave = Callable[["FakeEngine", web.Request], Awaitable[web.StreamResponse]]
 T = TypeVar("T")
+CORE_HEALTH = "/paternoster/health"
 
 
 @dataclass
@@ -39,12 +40,17 @@ class FakeEngine:
     hung: bool = False
     """Whether ``/health`` stays without an answer."""
     probes: int = 0
+    core_health: int = 404
+    """Status of :data:`CORE_HEALTH`, as vLLM's plugin has it."""
 
     async def health(self, _: web.Request) -> web.StreamResponse:
         self.probes += 1
         while self.hung:
             await asyncio.sleep(0.02)
         return web.Response()
+
+    async def answer_core_health(self, _: web.Request) -> web.StreamResponse:
+        return web.Response(status=self.core_health)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.bodies.append(await request.read())
@@ -82,6 +88,7 @@ def route(*engines: FakeEngine, ready: bool = True, **fields: Any) -> ModelRoute
 async def running(engine: FakeEngine) -> AsyncIterator[FakeEngine]:
     app = web.Application(client_max_size=2**26)
     app.router.add_get(paths.HEALTH, engine.health)
+    app.router.add_get(CORE_HEALTH, engine.answer_core_health)
     app.router.add_post("/{path:.*}", engine.handle)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()

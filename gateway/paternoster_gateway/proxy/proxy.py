@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from http import HTTPStatus
 
 import aiohttp
 
@@ -76,13 +77,20 @@ class Proxy:
 
     async def answers_probe(self, url: str) -> bool:
         """Whether the replica at ``url`` answers a health probe in time, with any status below 500."""
-        assert self._session is not None
-        timeout = aiohttp.ClientTimeout(total=probes.PROBE_SECONDS)
+        path = self._dispatcher.balancer.table.health_path(url)
         try:
-            async with self._session.get(url + paths.HEALTH, timeout=timeout, allow_redirects=False) as response:
-                return response.status < 500
+            async with asyncio.timeout(probes.PROBE_SECONDS):
+                status = await self._probe(url + path)
+                if status == HTTPStatus.NOT_FOUND and path != paths.HEALTH:
+                    status = await self._probe(url + paths.HEALTH)
         except (aiohttp.ClientError, OSError, TimeoutError):
             return False
+        return status < HTTPStatus.INTERNAL_SERVER_ERROR
+
+    async def _probe(self, url: str) -> int:
+        assert self._session is not None
+        async with self._session.get(url, allow_redirects=False) as response:
+            return response.status
 
     async def send(self, call: Call, admission: Admission) -> Answer:
         """The answer of a replica; raises :class:`GatewayError` where there is none."""

@@ -18,7 +18,6 @@ from paternoster_operator.api.types.scheduling import TopologySpread
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.engine_args import ALONE, Installation, engine_args
 from paternoster_operator.desired.foreign_engine import (
-    HEALTH,
     foreign_container,
     is_foreign,
     plugin_containers,
@@ -38,6 +37,7 @@ from paternoster_operator.desired.resources import (
     startup_timeout,
 )
 from paternoster_operator.desired.rollout import Strategy, choose_strategy
+from paternoster_operator.engines.kinds import KINDS
 from paternoster_operator.observe import Observed
 
 PRE_STOP_SECONDS = 2
@@ -133,7 +133,8 @@ def _dump(parts: Sequence[Document]) -> list[dict[str, Any]]:
 def _container(resource: LLMDeployment, installation: Installation) -> dict[str, Any]:
     spec = resource.spec
     foreign = is_foreign(spec)
-    ready, health = (HEALTH, HEALTH) if foreign else (paths.READY, paths.HEALTH)
+    health = KINDS[spec.engine.runtime.type].health_path
+    ready = health if foreign else paths.READY
     process = foreign_container(resource, installation) if foreign else _own_process(resource, installation)
     container = {
         "name": labels.ENGINE_CONTAINER,

@@ -13,8 +13,6 @@ PLUGIN_VOLUME = "plugin"
 PLUGIN_FOLDER = "/opt/paternoster/plugin"
 PLUGIN_CONTAINER = "plugin"
 PLUGIN_SIZE = "8Mi"
-HEALTH = "/paternoster/health"
-"""The plugin's: vLLM's own is 200 while its core hangs."""
 
 
 def is_foreign(spec: LLMDeploymentSpec) -> bool:

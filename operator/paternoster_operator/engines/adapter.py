@@ -100,6 +100,11 @@ class EngineKind(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     @property
+    def health_path(self) -> str:
+        """What gateways probe at a replica that is quiet: 5xx, or no answer, while it makes no progress."""
+        ...
+
+    @property
     def refusals(self) -> Sequence[Refusal]:
         """The fields that it cannot honour."""
         ...

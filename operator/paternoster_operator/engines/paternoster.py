@@ -28,6 +28,7 @@ class PaternosterKind:
 
     type = RuntimeType.PATERNOSTER
     actuator = Actuator.ADMIN_API
+    health_path = paths.HEALTH
     capabilities = Capabilities(live_cap=True, token_budget=True, queue_limit=True, step_costs=True, drain=True)
     refusals: Sequence[Refusal] = ()
 

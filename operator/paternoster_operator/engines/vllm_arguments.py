@@ -7,6 +7,8 @@ from urllib.parse import unquote
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_operator.engines.adapter import Actuator, Capabilities, Launch, Refusal, RuntimeType
 
+HEALTH = "/paternoster/health"
+"""The plugin's: vLLM's own is 200 while its core hangs."""
 MIDDLEWARE = "paternoster_vllm.middleware.LimitsMiddleware"
 ADMIN_KEYS_ENV = "PATERNOSTER_VLLM_ADMIN_KEYS"
 API_KEYS_ENV = "PATERNOSTER_VLLM_API_KEYS"
@@ -204,6 +206,7 @@ class VllmKind:
 
     type = RuntimeType.VLLM
     actuator = Actuator.PLUGIN
+    health_path = HEALTH
     capabilities = Capabilities(live_cap=True, token_budget=True, queue_limit=False, step_costs=False, drain=False)
     refusals = REFUSALS
 

@@ -8,6 +8,7 @@ from paternoster_contract.access.identity import Identity
 from paternoster_contract.routing import ModelRoute
 from paternoster_operator.api.types.autoscaling import ColdRequestPolicy
 from paternoster_operator.api.v1alpha1 import DrainMode, LLMDeployment
+from paternoster_operator.engines.kinds import KINDS
 from paternoster_operator.report.default_parameters import read_default_parameters
 from paternoster_operator.report.gateway_cap import GatewayCap
 
@@ -38,6 +39,7 @@ def build_route(
         created=created,
         max_held=admission.max_held_requests,
         hold_timeout_seconds=admission.hold_timeout_seconds,
+        health_path=KINDS[resource.spec.engine.runtime.type].health_path,
         hand_over=resource.spec.drain.mode is DrainMode.HAND_OVER,
     )
     cap = GatewayCap.from_status(resource.status)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Behave, Door, FakeEngine, answer, until
+from tests.gateway.fakes import CORE_HEALTH, Behave, Door, FakeEngine, answer, until
 
 from paternoster_gateway.proxy import liveness
 
@@ -90,6 +90,38 @@ async def test_a_request_without_a_byte_of_an_answer_goes_to_another_replica(
     assert 'paternoster_gateway_retries_total{reason="hung"} 1.0' in text
     assert "paternoster_gateway_replicas_hung 1.0" in text
     assert "paternoster_gateway_hangs_total 1.0" in text
+
+
+async def test_a_replica_is_probed_by_the_path_of_its_row(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    """Its ``/health`` answers while its engine core stands still, as vLLM's does."""
+    bad, good = await start("bad", silent), await start("good", answer)
+    bad.core_health = 503
+    door.publish(bad, health_path=CORE_HEALTH)
+    await wait_for_table(client, door)
+    sent = asyncio.create_task(post(client, door))
+    while not bad.bodies:
+        await asyncio.sleep(0.01)
+    door.publish(bad, good, health_path=CORE_HEALTH)
+    assert await sent == (200, '{"from": "good"}')
+    assert bad.probes == 0
+    assert "paternoster_gateway_hangs_total 1.0" in await metrics(client, door)
+
+
+async def test_a_replica_without_the_path_of_its_row_has_health(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    engine = await start("plain", slow)
+    door.publish(engine, health_path=CORE_HEALTH)
+    await wait_for_table(client, door)
+    assert (await post(client, door))[0] == 200
+    assert engine.probes >= 1
+    assert "paternoster_gateway_hangs_total 0.0" in await metrics(client, door)
+    engine.hung, engine.behave = True, silent
+    sent = asyncio.create_task(post(client, door))
+    await until(lambda: metrics(client, door), lambda text: "paternoster_gateway_hangs_total 1.0" in text)
+    sent.cancel()
 
 
 async def test_a_hung_replica_gets_no_request_until_it_answers_a_probe(

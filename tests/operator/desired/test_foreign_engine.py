@@ -9,6 +9,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.desired.network_policy import Peers, build_network_policy
 from paternoster_operator.pods.reading import read_pod
+from paternoster_operator.routes.row import build_route
 
 Resource = Callable[..., LLMDeployment]
 MODEL = {"source": "pvc://models/smol"}
@@ -52,6 +53,13 @@ def test_the_container_is_vllms(resource: Resource) -> None:
     assert {engine[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")} == {
         "/paternoster/health"
     }
+
+
+def test_gateways_probe_what_its_pods_probes_read(resource: Resource) -> None:
+    fleet = resource(model=MODEL, engine={"runtime": VLLM})
+    (engine,) = pod_spec(fleet, RootKeys(["a"], ["g"]))["containers"]
+    assert build_route(fleet).health_path == engine["livenessProbe"]["httpGet"]["path"] == "/paternoster/health"
+    assert build_route(resource()).health_path == "/health"
 
 
 def test_without_a_gateway_the_api_is_open_and_the_limits_are_not(resource: Resource) -> None:
