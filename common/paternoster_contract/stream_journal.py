@@ -24,6 +24,8 @@ COMMENT = b": journal "
 """How the line before a frame begins; JSON follows."""
 HAND_OVER = b": continue"
 """A frame by itself: the engine cannot end the stream, and another one should."""
+DRAINING = b": draining"
+"""A frame by itself: the engine is about to end, and goes on with the stream until another engine has it."""
 MAX_JOURNAL_BYTES = 2**20
 """Of one stream; a longer one is not continued. 16,000 tokens are about 300 KiB."""
 

@@ -55,6 +55,8 @@ class ServedModel:
     """Of each part of the start."""
     text_chains: TextChainFeed | None = None
     """Which text is cached, for gateways; None where no gateway may read it."""
+    ending: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the process is to end."""
     aliases: tuple[str, ...] = ()
     """Names beside ``name`` that clients may use; answers and metrics have ``name``."""
 
@@ -232,8 +234,10 @@ class ServerState:
     def end(self) -> None:
         """Drain for good: the process ends when what runs has ended."""
         self._ending = True
-        if self._served is not None and self._served.text_chains is not None:
-            self._served.text_chains.close()
+        if self._served is not None:
+            self._served.ending.set()
+            if self._served.text_chains is not None:
+                self._served.text_chains.close()
         self.drain()
 
     def named(self, model: str | None) -> ServedModel:

@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-from paternoster_contract.stream_journal import COMMENT, HAND_OVER, MAX_JOURNAL_BYTES, RESUME, Resume
+from paternoster_contract.stream_journal import COMMENT, DRAINING, HAND_OVER, MAX_JOURNAL_BYTES, RESUME, Resume
 from paternoster_gateway.proxy.call import Call
 
 MAX_FRAME_BYTES = 16 * 2**20
@@ -31,6 +31,8 @@ class JournaledStream:
         """Frames that the client has."""
         self.handed_over = False
         """Whether the replica asked for another one to go on."""
+        self.replica_drains = False
+        """Whether the replica is about to end, and goes on with the stream until another one has it."""
         self._buffer = bytearray()
         self._journal: list[bytes] = []
         self._journal_bytes = 0
@@ -62,9 +64,7 @@ class JournaledStream:
             self._num_barren = self._num_barren + 1 if self.num_frames == self._frames_at_break else 0
         may_continue = self.can_continue
         self._frames_at_break = self.num_frames
-        self.handed_over = False
-        self._buffer.clear()
-        self._num_continuations += 1
+        self.switch_replica()
         return may_continue
 
     @property
@@ -77,7 +77,8 @@ class JournaledStream:
         )
 
     def switch_replica(self) -> None:
-        """Read on from another replica, which has made every frame that the client has."""
+        """Read on from another replica, which makes the frame that follows those that the client has."""
+        self.handed_over = self.replica_drains = False
         self._buffer.clear()
         self._num_continuations += 1
 
@@ -95,6 +96,9 @@ class JournaledStream:
     def _read_frame(self, frame: bytes) -> bytes:
         if frame == HAND_OVER:
             self.handed_over = True
+            return b""
+        if frame == DRAINING:
+            self.replica_drains = True
             return b""
         self.num_frames += 1
         if frame.startswith(COMMENT):

@@ -69,10 +69,13 @@ class AnswerRelay:
                     async for piece in answer.chunks:
                         if whole := piece if journal is None else journal.feed(piece):
                             yield whole
-                        if journal is not None and self._dispatcher.hands_over(answer.replica):
-                            moved = await self._hand_over(journal)
-                            if moved is not None:
-                                break
+                        if journal is None or not (
+                            journal.replica_drains or self._dispatcher.hands_over(answer.replica)
+                        ):
+                            continue
+                        moved = await self._hand_over(journal)
+                        if moved is not None:
+                            break
                     if moved is not None:
                         await answer.discard()
                         answer = moved

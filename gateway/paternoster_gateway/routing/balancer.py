@@ -128,10 +128,12 @@ class Balancer:
         self.route_anew(request)
 
     def route_hand_over(self, request: RoutedRequest, row: ModelRoute, now: float) -> Send | None:
-        """A replica that may go on with a stream which the present one does not break off; None where none can now.
+        """A replica that may go on with a stream of a draining one; None where none can now, or ``row`` forbids it.
 
         It has a free place, and did not fail to go on with the stream before. The present attempt does not end by it.
         """
+        if not row.hand_over:
+            return None
         self._now = now
         ready = self._ready_replicas(request.model, row)
         avoid = {*request.tried, *ready.without_name(request.name)}

@@ -9,7 +9,7 @@ from aiohttp import web
 from tests.gateway.fakes import Behave, Door, FakeEngine, answer, until
 
 from paternoster_contract.routing import ModelRoute, Replica
-from paternoster_contract.stream_journal import COMMENT, JOURNAL, RESUME, JournalEntry, Resume, encode_entries
+from paternoster_contract.stream_journal import COMMENT, DRAINING, JOURNAL, RESUME, JournalEntry, Resume, encode_entries
 from paternoster_gateway.proxy import relay
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
@@ -28,6 +28,8 @@ class Paced:
         self.resumed = 0
         """Streams that began elsewhere."""
         self.running = 0
+        self.drains = False
+        """Whether it announces, with each frame, that it is about to end."""
 
     async def __call__(self, _: FakeEngine, request: web.Request) -> web.StreamResponse:
         first = 0
@@ -45,6 +47,8 @@ class Paced:
             for number in range(first, FRAMES):
                 line = COMMENT + encode_entries([JournalEntry(0, (number,))]).encode() + b"\n" if self.numerics else b""
                 await response.write(line + b"data: %d\n\n" % number)
+                if self.drains:
+                    await response.write(DRAINING + b"\n\n")
                 if self.whole.is_set():
                     break
                 await asyncio.sleep(0.005)
@@ -196,3 +200,26 @@ async def test_stream_moves_once_another_replica_has_a_free_place(
     await until(lambda: _now(behaviours[1].resumed), bool)
     assert all(map(is_whole, await asyncio.gather(*streams)))
     assert leaving.gone == 1
+
+
+@pytest.mark.parametrize("moves", [True, False])
+async def test_engine_that_announces_its_end_hands_over_in_mode_hand_over_alone(
+    start: Start, door: Door, client: aiohttp.ClientSession, moves: bool
+) -> None:
+    behaviours = [Paced(), Paced()]
+    ending, other = [await start(name, behave) for name, behave in zip("ab", behaviours, strict=True)]
+    publish(door, ending)
+    await read_table(client, door, 1)
+    stream = asyncio.create_task(read_stream(client, door))
+    await until(lambda: _now(behaviours[0].running), bool)
+    publish(door, ending, other, hand_over=moves, aliases=["also"])
+    await read_table(client, door, 2)
+    behaviours[0].drains = True
+    if moves:
+        await until(lambda: _now(ending.gone), bool)
+    else:
+        await asyncio.sleep(0.2)
+    for behave in behaviours:
+        behave.whole.set()
+    assert is_whole(await stream)
+    assert [behave.resumed for behave in behaviours] == [0, int(moves)]

@@ -1,8 +1,16 @@
 """The journal of a stream: recorded while it runs, replayed where it goes on."""
 
+from asyncio import Event
 from collections.abc import AsyncIterator, Sequence
 
-from paternoster_contract.stream_journal import COMMENT, HAND_OVER, JournalEntry, TokenAlternatives, encode_entries
+from paternoster_contract.stream_journal import (
+    COMMENT,
+    DRAINING,
+    HAND_OVER,
+    JournalEntry,
+    TokenAlternatives,
+    encode_entries,
+)
 from paternoster_engine.core.request import FinishReason, Request, TokenLogprobs
 from paternoster_engine.server.continuation.stream_call import current_call
 from paternoster_engine.server.errors import EngineEnding, OtherNumerics, StepFailed
@@ -15,19 +23,28 @@ class StreamJournal:
     """Of the stream that answers one call."""
 
     def __init__(
-        self, numerics: str, vocab_size: int, num_frames: int = 0, entries: Sequence[JournalEntry] = ()
+        self,
+        numerics: str,
+        vocab_size: int,
+        ending: Event,
+        num_frames: int = 0,
+        entries: Sequence[JournalEntry] = (),
     ) -> None:
-        """``numerics``: what decides which numbers are computed. ``entries``, ``num_frames``: what the client has."""
+        """``numerics``: what decides which numbers are computed. ``ending``: set once the process is to end.
+
+        ``entries``, ``num_frames``: what the client has.
+        """
         self.numerics = numerics
         self.vocab_size = vocab_size
         self.entries = entries
         self.failure: Exception | None = None
         """Why the engine cannot go on with the stream."""
+        self._ending = ending
         self._num_frames = num_frames
         self._recorded: list[JournalEntry] = []
 
     @classmethod
-    def of_call(cls, numerics: str, vocab_size: int) -> "StreamJournal | None":
+    def of_call(cls, numerics: str, vocab_size: int, ending: Event) -> "StreamJournal | None":
         """None for a call without an id of the gateway.
 
         Raises :class:`OtherNumerics` where the stream began at an engine that computes other numbers, and
@@ -37,17 +54,17 @@ class StreamJournal:
         if call is None:
             return None
         if call.resume is None:
-            return cls(numerics, vocab_size)
+            return cls(numerics, vocab_size, ending)
         if call.resume.numerics != numerics:
             raise OtherNumerics(call.resume.numerics, numerics)
-        return cls(numerics, vocab_size, call.resume.num_frames, call.decode_journal())
+        return cls(numerics, vocab_size, ending, call.resume.num_frames, call.decode_journal())
 
     def record(self, entry: JournalEntry) -> None:
         self._recorded.append(entry)
 
     async def write_frames(self, frames: AsyncIterator[str]) -> AsyncIterator[bytes]:
         """Each of ``frames`` that the client lacks, behind its line of the journal."""
-        missing = -self._num_frames
+        missing, announced = -self._num_frames, False
         async for frame in frames:
             missing += 1
             if missing <= 0:
@@ -55,6 +72,9 @@ class StreamJournal:
             if isinstance(self.failure, CONTINUABLE):
                 yield HAND_OVER + b"\n\n"
                 return
+            if self._ending.is_set() and not announced:
+                announced = True
+                yield DRAINING + b"\n\n"
             recorded, self._recorded = self._recorded, []
             line = COMMENT + encode_entries(recorded).encode() + b"\n" if recorded else b""
             yield line + frame.encode()

@@ -132,5 +132,5 @@ def _new_generation(
         only_echo=body.only_echoes,
         has_token_ids=body.return_token_ids,
         new_parser=new_parser,
-        journal=StreamJournal.of_call(served.fingerprint, served.vocab_size) if body.stream else None,
+        journal=StreamJournal.of_call(served.fingerprint, served.vocab_size, served.ending) if body.stream else None,
     )

@@ -46,7 +46,7 @@ async def respond(
         sequences,
         chat.skip_special_tokens,
         new_parser=lambda: form.parser(chat.callable_tools, ending, chat.required_calls),
-        journal=StreamJournal.of_call(served.fingerprint, served.vocab_size) if stream else None,
+        journal=StreamJournal.of_call(served.fingerprint, served.vocab_size, served.ending) if stream else None,
     )
     calls = Calls(parallel=chat.parallel_tool_calls)
     try:

@@ -13,6 +13,7 @@ from tests.engine.server.tool_templates import QWEN3
 
 from paternoster_contract.stream_journal import (
     COMMENT,
+    DRAINING,
     HAND_OVER,
     JOURNAL,
     RESUME,
@@ -190,6 +191,29 @@ async def test_engine_that_cannot_go_on_says_so_instead_of_an_error(
     monkeypatch.undo()
     found = read_stream(await resume(server, path, body, cut, broken.lines))
     assert without_times(broken.frames[:-1] + found.frames) == without_times(whole.frames)
+
+
+async def test_engine_that_is_to_end_announces_it_and_goes_on(
+    server: Server, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, text, body = CASES["chat"]
+    _script_answer(server, tokenizer, text)
+    await begin(server, path, body)
+    whole = await begin(server, path, body)
+    execute, steps = server.runner.execute, itertools.count()
+
+    def end_after_four(batch: Batch) -> StepResult:
+        if next(steps) == 4:
+            server.state.end()
+        return execute(batch)
+
+    monkeypatch.setattr(server.runner, "execute", end_after_four)
+    announced = await begin(server, path, body)
+    position = announced.frames.index(DRAINING)
+    assert 0 < position < len(whole.frames) - 2
+    rest = announced.frames[:position] + announced.frames[position + 1 :]
+    assert without_times(rest) == without_times(whole.frames)
+    assert entries(announced.lines) == entries(whole.lines)
 
 
 FORGED = {
