@@ -1,4 +1,4 @@
-"""Manifests that are good, and bad ones with what is told of each: checked with and without an API server."""
+"""Manifests that are good, and bad ones with the error of each: checked with and without an API server."""
 
 from typing import Any
 
@@ -305,8 +305,8 @@ UNSEEN_BY_A_SCHEMA: list[tuple[dict[str, Any], str]] = [
         "spec.engine.extraArgs: is ['--max-num-seqs', '8']: --max-num-seqs must not be here: use spec.engine",
     ),
     *(
-        ({"model": {"source": source}}, f"spec.model.source: is '{source}': {said}")
-        for source, said in (
+        ({"model": {"source": source}}, f"spec.model.source: is '{source}': {message}")
+        for source, message in (
             ("hf://org/na..me", "'na..me' is no name of the hub; allowed: hf://org/name, "),
             ("hf://org/name@../main", "'..' is no branch, tag or commit"),
             ("oci://ghcr.io/8b:v1/../y", "'../y' is no path below it"),

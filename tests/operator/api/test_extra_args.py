@@ -20,7 +20,7 @@ FIELDS = fields_of_settings(Engine)
 
 
 def without(*settings: str) -> dict[str, str | None]:
-    """As if no field of the resource said these settings yet."""
+    """As if no field of the resource set these settings yet."""
     return {name: path for name, path in FIELDS.items() if name not in settings}
 
 
@@ -39,7 +39,7 @@ def test_every_setting_is_said_by_a_field_or_open_to_flags() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--max-num-seqs", "5"], "--max-num-seqs must not be here: use spec.engine.maxNumSeqs"),
         (["--no-prefix-cache"], "--prefix-cache must not be here: use spec.engine.prefixCache"),
@@ -60,11 +60,11 @@ def test_every_setting_is_said_by_a_field_or_open_to_flags() -> None:
         (["--overlap"], "--overlap was removed: steps are planned ahead"),
     ],
 )
-def test_what_is_refused_and_why(resource: Resource, words: list[str], said: str) -> None:
+def test_what_is_refused_and_why(resource: Resource, words: list[str], message: str) -> None:
     with pytest.raises(InvalidManifest) as refused:
         resource(engine={"extraArgs": words})
     (line,) = refused.value.errors
-    assert line.startswith(f"spec.engine.extraArgs: is {words!r}: {said}")
+    assert line.startswith(f"spec.engine.extraArgs: is {words!r}: {message}")
 
 
 def test_a_bad_value_is_told_in_the_words_of_serve() -> None:

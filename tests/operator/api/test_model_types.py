@@ -1,4 +1,4 @@
-"""A source's pattern, which the API server knows, lets through whatever the one who fetches it can read."""
+"""A source's pattern, which the API server checks, lets through whatever the one who fetches it can read."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Resources of an older schema are served; manifests of it are told what to change."""
+"""Resources of an older schema are served; manifests of it get an error with what to change."""
 
 from collections.abc import Callable
 from typing import Any

@@ -147,7 +147,7 @@ def decide(policy: ScalingPolicy, signals: Signals, state: LawState, now: float)
 
 
 def first_state(policy: ScalingPolicy, now: float, *, replicas: int | None = None, live_cap: int = 0) -> LawState:
-    """The state that the law begins with where that many replicas are asked for, or none runs yet."""
+    """The state that the law begins with where that many replicas are wanted, or none runs yet."""
     start = policy.start_replicas if replicas is None else replicas
     observation = Observation(now, start, (), (), (), {}, live_cap=live_cap or None)
     loops = [make(policy, DEFAULT_TUNING) for make in autoscaler.LOOPS]

@@ -21,7 +21,7 @@ def policy(**spec: Any) -> ScalingPolicy:
 
 
 def carries(state: LawState, *, waiting: int = 0, now: float = 0.0) -> str:
-    # Preemptions at their target: the cap stays, so that what is asked is what one replica does with it.
+    # Preemptions at their target: the cap stays, so that demand is what one replica does with it.
     seen = Signals(ready=2, fresh=True, running=60, waiting=waiting, peak_running=30, finished=100, preempted=2)
     decision = decide(policy(), seen, state, now)
     assert decision.state.live_cap == state.live_cap
@@ -38,7 +38,7 @@ def test_each_bound_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "is_settled"),
     [
         (100.0 - COOLDOWN, "20.0 sequences by live cap"),
         (100.0 - COOLDOWN + 1, "48.0 sequences by max_num_seqs"),
@@ -46,13 +46,13 @@ def test_each_bound_is_told() -> None:
     ],
     ids=["settled", "settling", "clock set back"],
 )
-def test_the_cap_counts_once_it_has_settled(changed: float, told: str) -> None:
+def test_the_cap_counts_once_it_has_settled(changed: float, is_settled: str) -> None:
     state = law_state(replicas=2, live_cap=20, cap_changed=changed)
-    assert carries(state, waiting=5, now=100.0) == told
+    assert carries(state, waiting=5, now=100.0) == is_settled
 
 
 @pytest.mark.parametrize(
-    ("ordered", "wanted", "told"),
+    ("ordered", "wanted", "is_settled"),
     [
         (None, 6, "20.0 sequences by live cap"),
         (100.0 - 89.0, 3, "48.0 sequences by max_num_seqs"),
@@ -62,7 +62,7 @@ def test_the_cap_counts_once_it_has_settled(changed: float, told: str) -> None:
     ids=["nothing ordered", "just come", "had its time", "clock set back"],
 )
 def test_a_queue_is_no_reason_for_more_until_those_who_came_for_it_had_time(
-    ordered: float | None, wanted: int, told: str
+    ordered: float | None, wanted: int, is_settled: str
 ) -> None:
     """A start of 30 s, and 60 s to work it off."""
     loads = (ReplicaLoad(20.0, 0.3, 0.02),) * 4
@@ -74,7 +74,7 @@ def test_a_queue_is_no_reason_for_more_until_those_who_came_for_it_had_time(
     decision = decide(policy(), queue, state, 100.0).replicas
     assert decision is not None
     assert decision.recommended == wanted
-    assert decision.inputs["replicaCapacity"] == told
+    assert decision.inputs["replicaCapacity"] == is_settled
 
 
 @given(st.floats(-1e6, 1e6), st.none() | st.floats(-1e6, 1e6), st.floats(0, 1e4))

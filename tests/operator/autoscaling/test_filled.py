@@ -1,4 +1,4 @@
-"""What a peak filled stays for so many times what a start takes; what was spare does not."""
+"""What a peak filled stays for a number of start times; what was spare does not."""
 
 import pytest
 from hypothesis import given
@@ -51,7 +51,7 @@ def test_a_peak_counts_for_its_window_and_no_longer(away: int, filled: int) -> N
 def lived(
     loop: ScalingPolicy, running: list[int], state: LawState, startup: float = 60.0
 ) -> tuple[list[int], LawState, LoopDecision]:
-    """Looks at so many sequences that run, on as many replicas as are asked for; how many those were each time."""
+    """Looks at running sequences, on as many replicas as are wanted; how many those were each time."""
     replicas: list[int] = []
     decision: LoopDecision | None = None
     begin = state.of_replicas.since + len(state.of_replicas.evaluations) * PERIOD

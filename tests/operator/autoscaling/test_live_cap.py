@@ -63,18 +63,18 @@ def test_an_edit_of_the_bounds_is_the_reason_that_is_given(bounds: dict[str, int
 
 
 @given(st.integers(5, 48), st.integers(5, 90), st.integers(10, 100), st.floats(0.001, 1))
-def test_a_cut_leaves_what_memory_has_room_for(ran: int, decrease: int, mark: int, share: float) -> None:
-    """Down to the high-water mark of a pool that was full, or to what is known of a sequence's share of it."""
-    loop = policy(concurrency={**RATE, "min": 1, "decreasePercent": decrease, "kvHighWatermarkPercent": mark})
+def test_a_cut_leaves_what_memory_has_room_for(ran: int, decrease: int, watermark: int, share: float) -> None:
+    """Down to the high-water mark of a pool that was full, or to the measured share of a sequence in it."""
+    loop = policy(concurrency={**RATE, "min": 1, "decreasePercent": decrease, "kvHighWatermarkPercent": watermark})
     storm = seen(running=ran, finished=100, preempted=50, peak_running=ran, kv_peak_usage=1.0)
-    for known, room in (
+    for model, room in (
         (ReplicaModel(), math.inf),
-        (ReplicaModel(weight=99, running=1, kv_usage=share), mark / 100 / share),
+        (ReplicaModel(weight=99, running=1, kv_usage=share), watermark / 100 / share),
     ):
-        state = law_state(2, 48, learnt=0.0, model=known)
+        state = law_state(2, 48, learnt=0.0, model=model)
         decision = decide(loop, storm, state, 0.0).live_cap
         assert decision is not None
-        least, fits = ran * (1 - decrease / 100), min(room, ran * mark / 100, ran - loop.cap.increase_step)
+        least, fits = ran * (1 - decrease / 100), min(room, ran * watermark / 100, ran - loop.cap.increase_step)
         assert decision.target == max(1, min(47, int(max(least, fits)))), (least, fits)
 
 

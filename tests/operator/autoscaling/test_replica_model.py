@@ -16,7 +16,7 @@ from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
 
 
-def look(running: float, kv_usage: float, *, replicas: int = 2, **rest: int) -> Signals:
+def signals(running: float, kv_usage: float, *, replicas: int = 2, **rest: int) -> Signals:
     loads = (ReplicaLoad(running, kv_usage, 0.02),) * replicas
     total = int(running * replicas)
     return Signals(ready=replicas, fresh=True, running=total, replicas=loads, flow_seconds=30.0, **rest)
@@ -30,21 +30,21 @@ def after(signals: Signals, looks: int, model: ReplicaModel | None = None) -> Re
 
 
 def test_grown_sequences_count_at_once_where_memory_runs_short() -> None:
-    short = after(look(100, 0.2), 100)
+    short = after(signals(100, 0.2), 100)
     assert short.kv_per_sequence == pytest.approx(0.002)
-    grown = short.observe(look(100, 0.8), 5.0)
+    grown = short.observe(signals(100, 0.8), 5.0)
     assert grown.kv_per_sequence == pytest.approx(0.008)
 
 
 def test_the_long_ones_left_after_a_burst_do_not_pass_for_all() -> None:
-    usual = after(look(100, 0.4), 100)
-    left = usual.observe(look(10, 0.2), 5.0)
+    usual = after(signals(100, 0.4), 100)
+    left = usual.observe(signals(10, 0.2), 5.0)
     assert left.kv_per_sequence == pytest.approx(0.004, rel=0.1)
 
 
 def test_young_sequences_do_not_make_it_forget() -> None:
-    usual = after(look(100, 0.8), 100)
-    young = usual.observe(look(200, 0.6), 5.0)
+    usual = after(signals(100, 0.8), 100)
+    young = usual.observe(signals(200, 0.6), 5.0)
     assert young.kv_per_sequence is not None
     assert young.kv_per_sequence > 0.9 * 0.008
 
@@ -56,22 +56,22 @@ def test_young_sequences_do_not_make_it_forget() -> None:
 def test_in_a_filling_pool_no_sequence_is_taken_for_smaller_than_it_is(
     before: tuple[float, float], now: tuple[float, float]
 ) -> None:
-    learnt = after(look(*before), 20).observe(look(*now), 5.0)
+    learnt = after(signals(*before), 20).observe(signals(*now), 5.0)
     assert learnt.kv_per_sequence is not None
     assert learnt.kv_per_sequence >= now[1] / now[0] * (1 - 1e-9)
 
 
 def test_demand_is_never_less_than_what_runs() -> None:
     """Answers that grew eight times as long: those of the last minutes say little, what runs says all."""
-    short = after(look(20, 0.1, arrived=300, departed=300, generated=30_000), 60)
+    short = after(signals(20, 0.1, arrived=300, departed=300, generated=30_000), 60)
     assert short.tokens_per_answer == pytest.approx(100)
-    longer = look(60, 0.3, arrived=60, departed=40, generated=32_000)
+    longer = signals(60, 0.3, arrived=60, departed=40, generated=32_000)
     demand = estimate_demand(longer, short, 100.0)
     assert demand.steady >= longer.mean_running == 120
 
 
 def embedding(length: int, counts: Sequence[int], fixed: float, per_token: float, **rest: Any) -> Signals:
-    """A replica whose steps read so many texts of a length each, whole; no token ever follows."""
+    """A replica whose steps read ``counts`` texts of a length each, whole; no token ever follows."""
     sums = StepSums()
     for count in counts:
         tokens = count * length

@@ -73,7 +73,7 @@ def test_restarts_never_make_a_count_negative_and_lose_nothing(steps: list[tuple
 
 @given(st.lists(st.integers(1, 400), min_size=3, max_size=20), st.integers(5, 60))
 def test_a_gap_in_the_samples_is_no_burst(gaps: list[int], window: int) -> None:
-    """Two requests a second, however irregularly they are looked at: so many are of the window, and no more."""
+    """Two requests a second, however irregularly they are looked at: those of the window count, and no more."""
     windows, now = Windows(), 0
     for gap in gaps:
         windows.observe("p", stats(requests_total=2 * now), now, keep_seconds=120)

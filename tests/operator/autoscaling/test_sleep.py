@@ -19,8 +19,8 @@ STALE_SECONDS = DEFAULT_TUNING.stale_seconds
 
 
 def autoscaler(**to_zero: Any) -> Autoscaler:
-    asked = {"enabled": True, "idleSeconds": IDLE, **to_zero}
-    return Autoscaler(policy(autoscaling={"minReplicas": 0, "maxReplicas": 2, "scaleToZero": asked}))
+    scale_to_zero = {"enabled": True, "idleSeconds": IDLE, **to_zero}
+    return Autoscaler(policy(autoscaling={"minReplicas": 0, "maxReplicas": 2, "scaleToZero": scale_to_zero}))
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Requests:
         )  # fmt: skip
 
 
-def look(fleet: Autoscaler, now: float, stats: EngineStats | None, **seen: Any) -> int:
+def decide_replicas(fleet: Autoscaler, now: float, stats: EngineStats | None, **seen: Any) -> int:
     """One look at a fleet with one replica; how many there are to be."""
     engines = {} if stats is None else {"a": stats}
     replicas = fleet.states.targets().get(REPLICAS, 1)
@@ -62,7 +62,7 @@ def look(fleet: Autoscaler, now: float, stats: EngineStats | None, **seen: Any) 
 def slept_at(fleet: Autoscaler, requests: Requests, times: list[float], missed: frozenset[int] = frozenset()) -> float:
     """The first of ``times`` at which it is to sleep; at those of ``missed`` its engine does not answer."""
     for i, now in enumerate(times):
-        if look(fleet, now, None if i in missed else requests.stats(now)) == 0:
+        if decide_replicas(fleet, now, None if i in missed else requests.stats(now)) == 0:
             return now
     return float("inf")
 
@@ -80,7 +80,7 @@ def test_a_look_that_is_missed_on_the_way_begins_nothing_anew() -> None:
 
 
 def test_silence_is_no_idleness() -> None:
-    """While nothing tells of the fleet a request may be there."""
+    """While nothing reports of the fleet a request may be there."""
     times = [float(t) for t in range(0, 200, 5)]
     assert slept_at(autoscaler(), Requests(((1, 3),)), times, frozenset(range(9, 15))) == 75
     fleet = autoscaler()
@@ -91,15 +91,17 @@ def test_silence_is_no_idleness() -> None:
 def test_gateways_know_of_requests_that_the_operator_never_saw() -> None:
     """Of a fleet whose operator starts now, and whose engine is as new."""
     fleet, fresh = autoscaler(), Requests()
-    assert look(fleet, 1000.0, fresh.stats(1000.0), idle_seconds=IDLE - 1.0) == 1
-    assert look(fleet, 1001.0, fresh.stats(1001.0), idle_seconds=None) == 0, "a gateway that restarted knows of none"
+    assert decide_replicas(fleet, 1000.0, fresh.stats(1000.0), idle_seconds=IDLE - 1.0) == 1
+    assert decide_replicas(fleet, 1001.0, fresh.stats(1001.0), idle_seconds=None) == 0, (
+        "a gateway that restarted knows of none"
+    )
 
 
 def test_a_restarted_operator_learns_from_the_engine_when_its_last_request_was() -> None:
     served = Requests(((1, 3),))
-    assert look(autoscaler(), 42.0, served.stats(42.0)) == 1
+    assert decide_replicas(autoscaler(), 42.0, served.stats(42.0)) == 1
     fleet = autoscaler()
-    assert look(fleet, 43.0, served.stats(43.0)) == 0
+    assert decide_replicas(fleet, 43.0, served.stats(43.0)) == 0
 
 
 def test_a_fleet_without_any_request_sleeps_idle_seconds_after_it_was_first_seen() -> None:
@@ -110,37 +112,39 @@ def test_a_fleet_without_any_request_sleeps_idle_seconds_after_it_was_first_seen
 def test_a_gateway_that_says_so_keeps_it_awake_and_lets_it_sleep() -> None:
     """What engines tell may be some seconds old; what a gateway has in flight is not there yet."""
     fleet, served = autoscaler(), Requests(((1, 3),))
-    look(fleet, 5.0, served.stats(5.0), idle_seconds=2.0)
-    assert look(fleet, 44.0, served.stats(44.0), idle_seconds=0.0) == 1
-    assert look(fleet, 44.0 + IDLE - 1, served.stats(44.0 + IDLE - 1), idle_seconds=IDLE - 1.0) == 1
-    assert look(fleet, 44.0 + IDLE, None, idle_seconds=float(IDLE)) == 0, "its engine was heard of a second before"
+    decide_replicas(fleet, 5.0, served.stats(5.0), idle_seconds=2.0)
+    assert decide_replicas(fleet, 44.0, served.stats(44.0), idle_seconds=0.0) == 1
+    assert decide_replicas(fleet, 44.0 + IDLE - 1, served.stats(44.0 + IDLE - 1), idle_seconds=IDLE - 1.0) == 1
+    assert decide_replicas(fleet, 44.0 + IDLE, None, idle_seconds=float(IDLE)) == 0, (
+        "its engine was heard of a second before"
+    )
 
 
 @pytest.mark.parametrize("held", [1, 7])
 def test_held_requests_keep_it_awake(held: int) -> None:
     fleet, served = autoscaler(), Requests(((1, 3),))
-    look(fleet, 5.0, served.stats(5.0))
-    assert look(fleet, 80.0, served.stats(80.0), held=held) == 1
-    assert look(fleet, 80.0 + IDLE - 1, served.stats(80.0 + IDLE - 1)) == 1
-    assert look(fleet, 80.0 + IDLE, served.stats(80.0 + IDLE)) == 0
+    decide_replicas(fleet, 5.0, served.stats(5.0))
+    assert decide_replicas(fleet, 80.0, served.stats(80.0), held=held) == 1
+    assert decide_replicas(fleet, 80.0 + IDLE - 1, served.stats(80.0 + IDLE - 1)) == 1
+    assert decide_replicas(fleet, 80.0 + IDLE, served.stats(80.0 + IDLE)) == 0
 
 
 def test_an_engine_that_tells_no_idleness_is_known_by_its_counters() -> None:
     """Of an earlier release; a request that came and ended between two looks counts at the second."""
     fleet, served = autoscaler(), Requests(((1, 3), (11, 12)))
     for now in (0.0, 5.0, 10.0, 15.0, 54.0):
-        assert look(fleet, now, served.stats(now, tells_idle=False)) == 1
-    assert look(fleet, 55.0, served.stats(55.0, tells_idle=False)) == 0
+        assert decide_replicas(fleet, now, served.stats(now, tells_idle=False)) == 1
+    assert decide_replicas(fleet, 55.0, served.stats(55.0, tells_idle=False)) == 0
 
 
 def test_the_next_look_is_when_it_may_sleep() -> None:
     fleet, served = autoscaler(), Requests(((1, 3),))
-    look(fleet, 5.0, served.stats(5.0))
+    decide_replicas(fleet, 5.0, served.stats(5.0))
     assert fleet.seconds_until_sleep(5.0) == pytest.approx(38)
-    look(fleet, 43.0, served.stats(43.0))
+    decide_replicas(fleet, 43.0, served.stats(43.0))
     assert fleet.seconds_until_sleep(43.0) is None
     always = Autoscaler(policy(autoscaling={"minReplicas": 1, "maxReplicas": 2}))
-    look(always, 5.0, served.stats(5.0))
+    decide_replicas(always, 5.0, served.stats(5.0))
     assert always.seconds_until_sleep(5.0) is None
 
 
@@ -189,7 +193,7 @@ def test_whatever_is_missed_it_sleeps_no_earlier_and_at_the_first_look_that_sees
             fleet, first_look, heard = autoscaler(), now, float("-inf")
         requests = Requests(tuple(spans))
         idle = None if gateway == "silent" else requests.idle(now, gateway_since)
-        slept = look(fleet, now, requests.stats(now) if engine_answers else None, idle_seconds=idle) == 0
+        slept = decide_replicas(fleet, now, requests.stats(now) if engine_answers else None, idle_seconds=idle) == 0
         heard = now if engine_answers else heard
         last = requests.idle(now)
         certain = engine_answers or (idle is not None and now - heard <= STALE_SECONDS)

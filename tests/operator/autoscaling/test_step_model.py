@@ -1,4 +1,4 @@
-"""The cost of a step, fitted to sums: right where the traffic tells it, sound where it does not."""
+"""The cost of a step, fitted to sums: right where the traffic shows it, sound where it does not."""
 
 import pytest
 from hypothesis import given, settings
@@ -26,14 +26,14 @@ def seconds(work: StepWork) -> float:
     return sum(price * count for price, count in zip(COST, counts, strict=True))
 
 
-def look(*sums: tuple[float, ...]) -> Signals:
+def signals(*sums: tuple[float, ...]) -> Signals:
     return Signals(replicas=tuple(ReplicaLoad(20, 0.2, 0.03, each) for each in sums))
 
 
 def learnt(*sums: tuple[float, ...], looks: int = 100, model: StepModel | None = None) -> StepModel:
     model = model or StepModel()
     for _ in range(looks):
-        model = model.observe(look(*sums), 5.0)
+        model = model.observe(signals(*sums), 5.0)
     return model
 
 

@@ -41,8 +41,8 @@ def evaluate(loop: ScalingPolicy, state: LawState, **load: Any) -> tuple[LoopDec
 
 
 def state(budget: int = 0, per_token: float = 1.4e-4, **rest: Any) -> LawState:
-    known = {"learnt": 100.0, "token_budget": budget, "model": prompts(per_token), **rest}
-    return law_state(2, 48, **known)
+    state_fields = {"learnt": 100.0, "token_budget": budget, "model": prompts(per_token), **rest}
+    return law_state(2, 48, **state_fields)
 
 
 def test_a_step_that_keeps_tokens_waiting_is_made_smaller() -> None:

@@ -80,8 +80,8 @@ class Up:
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """State of this test alone."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
-    return kept | {"XDG_STATE_HOME": str(tmp_path)}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+    return variables | {"XDG_STATE_HOME": str(tmp_path)}
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def test_the_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("finished", "preempted", "said"),
+    ("finished", "preempted", "summary"),
     [
         (12, 0, "0 of 12 requests preempted"),
         (40, 8, "8 of 40 requests preempted"),
@@ -41,10 +41,10 @@ def test_the_words() -> None:
         (0, 0, "no request finished lately"),
     ],
 )
-def test_preemptions_are_told_of_what_finished(finished: int, preempted: int, said: str) -> None:
+def test_preemptions_are_told_of_what_finished(finished: int, preempted: int, summary: str) -> None:
     load = {**OBJECT["status"]["load"], "finishedRequests": finished, "preemptedRequests": preempted}
     document = {**OBJECT, "status": {**OBJECT["status"], "load": load}}
-    assert f"tokens/s, {said}, 71%" in explain(document, last=0)
+    assert f"tokens/s, {summary}, 71%" in explain(document, last=0)
 
 
 def test_gateways_that_hold_the_cap_are_told() -> None:
@@ -57,9 +57,9 @@ def test_gateways_that_hold_the_cap_are_told() -> None:
 
 
 def test_so_many_decisions_as_asked_for() -> None:
-    told = explain(OBJECT, last=1)
-    assert "Last 1 decisions" in told
-    assert "PreemptionAboveTarget" not in told
+    explanation = explain(OBJECT, last=1)
+    assert "Last 1 decisions" in explanation
+    assert "PreemptionAboveTarget" not in explanation
     assert [each["time"] for each in summary(OBJECT, last=2)["decisions"]] == [NOW, "2026-11-20T11:59:00Z"]
 
 
@@ -69,7 +69,7 @@ def test_an_object_nobody_looked_at() -> None:
 
 @pytest.fixture
 async def server() -> AsyncIterator[str]:
-    """An operator that knows two LLMDeployments, and an API server that knows the same."""
+    """An operator with two LLMDeployments, and an API server that has the same."""
 
     async def objects(_: web.Request) -> web.Response:
         return web.json_response({"items": [OBJECT, BARE]})
@@ -96,35 +96,37 @@ def kubeconfig(server: str, write_kubeconfig: Callable[[str], None]) -> None:
 
 
 @pytest.fixture
-def told(paternoster: Any) -> Callable[..., Awaitable[CompletedProcess[str]]]:
+def run_explain(paternoster: Any) -> Callable[..., Awaitable[CompletedProcess[str]]]:
     return lambda *words: asyncio.to_thread(paternoster, "explain", *words)
 
 
-async def test_from_an_operator(server: str, told: Any) -> None:
-    assert (await told("ride", "--server", server)).stdout == GOLDEN.read_text()
-    assert (await told("ride", "-n", "lifts", "--server", server)).stdout == GOLDEN.read_text()
-    as_json = json.loads((await told("ride", "--server", server, "--json", "--last", "2")).stdout)
+async def test_from_an_operator(server: str, run_explain: Any) -> None:
+    assert (await run_explain("ride", "--server", server)).stdout == GOLDEN.read_text()
+    assert (await run_explain("ride", "-n", "lifts", "--server", server)).stdout == GOLDEN.read_text()
+    as_json = json.loads((await run_explain("ride", "--server", server, "--json", "--last", "2")).stdout)
     assert as_json["decisions"] == DECISIONS[:2]
     assert as_json["economics"] == OBJECT["status"]["economics"]
-    for words, said in (
+    for words, message in (
         (("ride", "-n", "elsewhere"), f"there is no LLMDeployment elsewhere/ride at {server}"),
         (("down",), f"there is no LLMDeployment down at {server}"),
     ):
-        done = await told(*words, "--server", server)
-        assert (done.returncode, done.stderr) == (1, f"paternoster explain: {said}\n")
+        done = await run_explain(*words, "--server", server)
+        assert (done.returncode, done.stderr) == (1, f"paternoster explain: {message}\n")
 
 
-async def test_from_a_cluster(kubeconfig: None, told: Any) -> None:
-    """Without a session on this machine the kubeconfig's context is asked, in its own namespace."""
-    assert (await told("ride")).stdout == GOLDEN.read_text()
-    done = await told("ride", "-n", "other", "--kubeconfig")
+async def test_from_a_cluster(kubeconfig: None, run_explain: Any) -> None:
+    """Without a session on this machine the kubeconfig's context answers, in its own namespace."""
+    assert (await run_explain("ride")).stdout == GOLDEN.read_text()
+    done = await run_explain("ride", "-n", "other", "--kubeconfig")
     assert done.returncode == 1
     assert done.stderr == ("paternoster explain: there is no LLMDeployment other/ride in the cluster of context home\n")
 
 
-async def test_without_a_cluster_the_reason_is_told(told: Any, environment: dict[str, str], tmp_path: Path) -> None:
+async def test_without_a_cluster_the_reason_is_told(
+    run_explain: Any, environment: dict[str, str], tmp_path: Path
+) -> None:
     environment["KUBECONFIG"] = str(tmp_path / "nothing")
-    done = await told("ride")
+    done = await run_explain("ride")
     assert done.returncode == 1
     line = done.stderr.splitlines()[-1]  # the Kubernetes client has its own word first
     assert line.startswith("paternoster explain: no 'paternoster up' runs on this machine, and no usable kubeconfig: ")

@@ -103,7 +103,7 @@ async def test_whole_objects(server: str, get: Any) -> None:
 
 async def test_what_is_not_there_is_named(server: str, get: Any, environment: dict[str, str], tmp_path: Path) -> None:
     environment["KUBECONFIG"] = str(tmp_path / "nothing")
-    for words, said in (
+    for words, message in (
         (("down", "--server", server), "there is no LLMDeployment down"),
         (("--server", "http://127.0.0.1:1"), "http://127.0.0.1:1 does not answer: [Errno 111] Connection refused"),
         (("--server", server + "/elsewhere"), "does not answer: Not Found"),
@@ -114,7 +114,7 @@ async def test_what_is_not_there_is_named(server: str, get: Any, environment: di
         assert done.returncode == 1
         line = done.stderr.splitlines()[-1]  # the Kubernetes client logs a line of its own first
         assert line.startswith("paternoster get: ")
-        assert said in line
+        assert message in line
 
 
 @pytest.mark.parametrize(

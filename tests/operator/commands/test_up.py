@@ -63,8 +63,8 @@ def test_settings_that_contradict_each_other_are_named(paternoster: Any, tmp_pat
 def test_a_port_in_use_is_named(paternoster: Any, tmp_path: Path, small: Any) -> None:
     manifest = tmp_path / "fleet.yaml"
     manifest.write_text(json.dumps(small()))
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as other_server:
+        port = other_server.getsockname()[1]
         done = paternoster("up", "-f", str(manifest), "--port", str(port))
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
@@ -100,13 +100,16 @@ def test_an_origin_that_is_none_is_named(paternoster: Any, tmp_path: Path, small
 
 
 def test_pages_of_allowed_origins_may_call(up: Any, small: Any) -> None:
-    """As a browser does: it asks beforehand, and reads the answer only where that allows it."""
+    """As a browser does: it sends a preflight, and reads the answer only where that allows it."""
     before = int(time.time()) - 1
     fleet = up(small(replicas=0), "--allowed-origins", "http://localhost:3000")
-    asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
+    preflight_headers = {
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,content-type",
+    }
     for page, allowed in (("http://localhost:3000", True), ("http://localhost:3001", False)):
-        asked = httpx.options(f"{fleet.endpoint}/v1/chat/completions", headers=asks | {"Origin": page})
-        assert asked.is_success == allowed
+        preflight = httpx.options(f"{fleet.endpoint}/v1/chat/completions", headers=preflight_headers | {"Origin": page})
+        assert preflight.is_success == allowed
         answer = httpx.get(f"{fleet.endpoint}/v1/models", headers={"Origin": page})
         assert answer.headers.get("access-control-allow-origin") == (page if allowed else None)
     (model,) = answer.json()["data"]
@@ -180,9 +183,9 @@ def test_an_interactive_session(up: Any, paternoster: Any, small: Any) -> None:
     fleet = up(small())
     endpoint = fleet.endpoint
     # Held at the gateway until the first engine is ready.
-    told = chat(endpoint)
-    assert "Tokyo" in told.json()["choices"][0]["message"]["content"]
-    names = [name.lower() for name, _ in told.headers.raw]
+    answer = chat(endpoint)
+    assert "Tokyo" in answer.json()["choices"][0]["message"]["content"]
+    names = [name.lower() for name, _ in answer.headers.raw]
     assert len(names) == len(set(names)), "no header is both the engine's and the gateway's"
 
     def row() -> list[str]:

@@ -70,7 +70,7 @@ def test_an_engine_has_a_rank_for_each_gpu(resource: Resource) -> None:
 
 
 def test_an_engine_without_gpus_chooses_its_device_and_sizes(resource: Resource) -> None:
-    """What is unset stays unset: the engine knows its device best."""
+    """What is unset stays unset: the engine finds its device itself."""
     args = engine_args(resource())
     assert (args.device, args.kv_cache_memory, args.max_batched_tokens) == ("auto", None, None)
 

@@ -1,4 +1,4 @@
-"""Every setting of an engine can be said in a manifest, and what a manifest may say an engine takes."""
+"""A manifest can set every setting of an engine, and an engine takes what a manifest may set."""
 
 from collections.abc import Callable
 from typing import Any
@@ -83,19 +83,20 @@ ELSEWHERE: dict[str, tuple[dict[str, Any], Any]] = {
     "drain_timeout": ({"drain": {"timeoutSeconds": 9}}, 9),
 }
 """The same, of the rest of ``spec``."""
-SAID = ELSEWHERE | {name: ({"engine": engine}, value) for name, (engine, value) in ENGINE.items()}
+SET_BY_MANIFEST = ELSEWHERE | {name: ({"engine": engine}, value) for name, (engine, value) in ENGINE.items()}
 
 
 def test_every_setting_has_a_field_of_the_manifest() -> None:
-    """Whoever adds a flag says here where a manifest says it; limits of HTTP ports have a test of their own."""
+    """A new flag has its field of a manifest here; limits of HTTP ports have a test of their own."""
     assert (
-        EngineArgs.model_fields.keys() - HttpLimits.model_fields.keys() == SAID.keys() | OF_THE_POD | BY_FLAG | STEERED
+        EngineArgs.model_fields.keys() - HttpLimits.model_fields.keys()
+        == SET_BY_MANIFEST.keys() | OF_THE_POD | BY_FLAG | STEERED
     )
 
 
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize("name", SET_BY_MANIFEST)
 def test_what_a_manifest_says_reaches_the_engine(resource: Resource, name: str) -> None:
-    spec, value = SAID[name]
+    spec, value = SET_BY_MANIFEST[name]
     assert getattr(engine_args(resource()), name) != value, "an example says something else than the default"
     assert getattr(engine_args(resource(**spec)), name) == value
 
@@ -121,9 +122,9 @@ def test_parts_that_were_not_in_the_schema_once_change_no_pod(resource: Resource
 
 
 def test_vllm_metrics_are_the_fleets_choice_before_the_operators(resource: Resource) -> None:
-    asked = Installation(vllm_metrics=True)
-    assert engine_args(resource(), asked).vllm_metrics
-    assert not engine_args(resource(engine={"vllmMetrics": False}), asked).vllm_metrics
+    installation = Installation(vllm_metrics=True)
+    assert engine_args(resource(), installation).vllm_metrics
+    assert not engine_args(resource(engine={"vllmMetrics": False}), installation).vllm_metrics
 
 
 def parts(*examples: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:

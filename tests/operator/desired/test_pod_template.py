@@ -175,8 +175,8 @@ def test_what_is_the_operators_stays_and_what_is_the_users_is_there(
         (pod["spec"]["volumes"], plain["spec"]["volumes"], "name"),
         (engine_of(pod)["volumeMounts"], engine_of(plain)["volumeMounts"], "mountPath"),
     ):
-        kept = {each[key]: each for each in here}
-        assert all(kept[each[key]] == each for each in there if each[key] not in of_template)
+        entries = {each[key]: each for each in here}
+        assert all(entries[each[key]] == each for each in there if each[key] not in of_template)
     for here, there in zip(fetching(pod), fetching(plain), strict=True):
         assert {name: here.get(name) for name in owned.FETCH} == {name: there.get(name) for name in owned.FETCH}
         assert all(each in here["env"] for each in there["env"])

@@ -111,11 +111,12 @@ def test_on_full_devices_the_old_replica_ends_first(resource: Resource) -> None:
     fleet, observed = resource(), rolling(unscheduled("ride-b-1", "b"))
     found = choose_strategy(fleet.spec, 1, observed)
     assert found == Strategy(0, 1, f"a new replica needs {GPU}, which ride-a-1 holds")
-    told = conditions(fleet, observed)
-    assert "Stalled" not in told
-    assert (told["Reconciling"].reason, told["Ready"].status) == ("RollingOut", "True")
+    conditions_by_type = conditions(fleet, observed)
+    assert "Stalled" not in conditions_by_type
+    assert (conditions_by_type["Reconciling"].reason, conditions_by_type["Ready"].status) == ("RollingOut", "True")
     assert (
-        told["Reconciling"].message == f"1 of 1 replicas updated; old replicas end before new ones start: {found.why}"
+        conditions_by_type["Reconciling"].message
+        == f"1 of 1 replicas updated; old replicas end before new ones start: {found.why}"
     )
 
 
@@ -134,21 +135,21 @@ def test_an_explicit_surge_wins_and_the_way_out_is_told(resource: Resource) -> N
     for rollout in ({"maxSurge": 1}, {"maxUnavailable": 0}):
         fleet, observed = resource(rollout=rollout), rolling(unscheduled("ride-b-1", "b"))
         assert choose_strategy(fleet.spec, 1, observed) == Strategy(1, 0)
-        told = conditions(fleet, observed)
-        assert told["Stalled"].reason == "InsufficientGPUs"
+        conditions_by_type = conditions(fleet, observed)
+        assert conditions_by_type["Stalled"].reason == "InsufficientGPUs"
         advice = f"; ride-a-1 holds {GPU}: with rollout.maxSurge: 0 it would end first"
-        assert told["Stalled"].message.endswith(advice)
-        assert told["Ready"].status == "True"
+        assert conditions_by_type["Stalled"].message.endswith(advice)
+        assert conditions_by_type["Ready"].status == "True"
 
 
 def test_while_the_old_replica_finishes_its_requests_nothing_is_in_the_way(resource: Resource) -> None:
     observed = Observed.from_cluster(
         deployment(1, 1, surge=0), [pod("ride-a-1", "a", deleting=True), unscheduled("ride-b-1", "b")]
     )
-    told = conditions(resource(), observed)
-    assert "Stalled" not in told
-    assert (told["Ready"].status, told["Ready"].reason) == ("Unknown", "Draining")
-    assert "ride-b-1: waits until ride-a-1 has finished its requests" in told["Ready"].message
+    conditions_by_type = conditions(resource(), observed)
+    assert "Stalled" not in conditions_by_type
+    assert (conditions_by_type["Ready"].status, conditions_by_type["Ready"].reason) == ("Unknown", "Draining")
+    assert "ride-b-1: waits until ride-a-1 has finished its requests" in conditions_by_type["Ready"].message
     gone = Observed.from_cluster(deployment(1, 1, surge=0), [unscheduled("ride-b-1", "b")])
     assert conditions(resource(), gone)["Stalled"].reason == "InsufficientGPUs"
 
@@ -252,8 +253,10 @@ class TestBudget:
 
     def test_the_condition_names_it(self, resource: Resource) -> None:
         fleet = resource(resources={"gpu": {"count": 1}}, budget={"maxGPUs": 1})
-        told = conditions(fleet, rolling(updated=0, surge=0))
-        assert told["Reconciling"].message.endswith("before new ones start: budget.maxGPUs pays for 1 replicas")
+        conditions_by_type = conditions(fleet, rolling(updated=0, surge=0))
+        assert conditions_by_type["Reconciling"].message.endswith(
+            "before new ones start: budget.maxGPUs pays for 1 replicas"
+        )
 
 
 counts = st.none() | st.integers(0, 4)

@@ -97,10 +97,10 @@ async def test_reads_come_from_the_cache(cluster: KubernetesCluster, server: Ser
 async def test_children_are_applied_server_side(cluster: KubernetesCluster, server: Server, document: Document) -> None:
     for child in build_children(parse(document()), 2, ROOTS):
         await cluster.apply(child)
-    asked = [(method, path) for method, path, *_ in server.requests]
+    requests = [(method, path) for method, path, *_ in server.requests]
     secret = "/api/v1/namespaces/lifts/secrets/ride-keys"
     budget = "/apis/policy/v1/namespaces/lifts/poddisruptionbudgets/ride"
-    assert asked == [
+    assert requests == [
         ("GET", secret),
         ("PATCH", secret),
         ("PATCH", "/api/v1/namespaces/lifts/services/ride"),
@@ -119,7 +119,7 @@ async def test_children_are_applied_server_side(cluster: KubernetesCluster, serv
 
 
 @pytest.mark.parametrize(
-    ("owner", "said"),
+    ("owner", "message"),
     [
         ([], "controlled by nothing"),
         ([{"kind": "Deployment", "name": "web", "uid": "x", "controller": True}], "controlled by Deployment web"),
@@ -127,12 +127,12 @@ async def test_children_are_applied_server_side(cluster: KubernetesCluster, serv
     ],
 )
 async def test_an_object_of_somebody_else_is_left_alone(
-    cluster: KubernetesCluster, server: Server, document: Document, owner: list[Any], said: str
+    cluster: KubernetesCluster, server: Server, document: Document, owner: list[Any], message: str
 ) -> None:
     budget = build_children(parse(document()), 2, ROOTS)[2]
     metadata = {"name": "ride", "namespace": "lifts", "uid": "u", "ownerReferences": owner}
     server.objects["/apis/policy/v1/namespaces/lifts/poddisruptionbudgets/ride"] = {"metadata": metadata}
-    with pytest.raises(ForeignObject, match=said) as refused:
+    with pytest.raises(ForeignObject, match=message) as refused:
         await cluster.apply(budget)
     assert (refused.value.reason, refused.value.retriable) == ("ChildNotOwned", False)
     assert [method for method, *_ in server.requests] == ["GET"]
@@ -203,8 +203,8 @@ async def test_events_about_an_object_are_asked_for_by_its_name(cluster: Kuberne
     path = "/apis/events.k8s.io/v1/namespaces/lifts/events"
     server.objects[path] = {"items": [{"reason": "FailedMount"}]}
     assert await cluster.list_events("lifts", "Pod", "ride-1") == [{"reason": "FailedMount"}]
-    ((method, asked, query, _, _),) = server.requests
-    assert (method, asked) == ("GET", path)
+    ((method, path_of_request, query, _, _),) = server.requests
+    assert (method, path_of_request) == ("GET", path)
     assert query == {"fieldSelector": "regarding.kind=Pod,regarding.name=ride-1", "limit": "100"}
 
 

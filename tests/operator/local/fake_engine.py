@@ -63,15 +63,15 @@ async def main() -> None:
     ending = asyncio.Event()
     config = {"capacity": 8, "live_cap": 8, "draining": False}
 
-    def told(variable: str) -> bool:
+    def is_set(variable: str) -> bool:
         return variable in os.environ and Path(os.environ[variable]).exists()
 
     async def health(_: web.Request) -> web.Response:
-        return web.Response(status=503 if told("SICK") else 200)
+        return web.Response(status=503 if is_set("SICK") else 200)
 
     async def ready(_: web.Request) -> web.Response:
         started = time.monotonic() - STARTED >= float(os.environ.get("SLOW_START", "0"))
-        return web.Response(status=200 if started and not told("UNREADY") and not ending.is_set() else 503)
+        return web.Response(status=200 if started and not is_set("UNREADY") and not ending.is_set() else 503)
 
     async def stats(_: web.Request) -> web.Response:
         numbers = dict.fromkeys(NAMES, 0)

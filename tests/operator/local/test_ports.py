@@ -108,8 +108,8 @@ def test_clients_of_the_endpoint_wait_while_its_program_starts_again() -> None:
 
 
 def test_a_port_that_is_taken_is_an_error() -> None:
-    with socket.create_server((HOST, 0)) as taken, pytest.raises(OSError, match="in use"):
-        listen_on(taken.getsockname()[1])
+    with socket.create_server((HOST, 0)) as other_server, pytest.raises(OSError, match="in use"):
+        listen_on(other_server.getsockname()[1])
     with pytest.raises(OverflowError):
         listen_on(70_000)
 

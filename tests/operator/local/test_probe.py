@@ -27,13 +27,13 @@ class Answers:
     """What each probe hears in turn; the last answer stays."""
 
     def __init__(self, **answers: list[bool]) -> None:
-        self.asked: list[str] = []
+        self.probed_paths: list[str] = []
         self.heard: list[bool] = []
         self._answers: dict[str, Iterator[bool]] = {f"/{kind}": iter(list_) for kind, list_ in answers.items()}
         self._last: dict[str, bool] = defaultdict(lambda: True)
 
     async def check(self, probe: Probe) -> bool:
-        self.asked.append(probe.path)
+        self.probed_paths.append(probe.path)
         answer = next(self._answers.get(probe.path, iter(())), None)
         if answer is not None:
             self._last[probe.path] = answer
@@ -47,14 +47,14 @@ class Answers:
 async def test_nothing_else_is_asked_before_the_start() -> None:
     answers = Answers(startup=[False, False, True], liveness=[False])
     await answers.run()
-    assert answers.asked[:3] == ["/startup"] * 3
-    assert "/startup" not in answers.asked[3:]
+    assert answers.probed_paths[:3] == ["/startup"] * 3
+    assert "/startup" not in answers.probed_paths[3:]
 
 
 async def test_a_start_that_takes_too_long_ends_it() -> None:
     answers = Answers(startup=[False])
     assert await answers.run() == "did not start within 0.2 s"
-    assert set(answers.asked) == {"/startup"}
+    assert set(answers.probed_paths) == {"/startup"}
     assert answers.heard == []
 
 
@@ -68,7 +68,7 @@ async def test_readiness_falls_after_failures_in_a_row_and_rises_with_one_succes
 async def test_only_liveness_failures_in_a_row_count() -> None:
     answers = Answers(liveness=[False, False, True, False, False, False])
     assert await answers.run() == "3 liveness probes in a row failed"
-    assert answers.asked.count("/liveness") == 6
+    assert answers.probed_paths.count("/liveness") == 6
 
 
 def test_a_probe_as_a_container_has_it(resource: Any) -> None:

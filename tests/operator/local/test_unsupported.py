@@ -1,4 +1,4 @@
-"""What a manifest says of pods is told and left out where there are none."""
+"""What a manifest sets of pods is reported and left out where there are none."""
 
 from collections.abc import Callable
 
@@ -23,9 +23,9 @@ def test_models_are_fetched_with_this_machines_environment_and_cache(resource: R
     source = "hf://org/name"
     cache = {"claim": {"name": "models"}}
     fleet = resource(model={"source": source, "credentialsSecretRef": {"name": "hub"}, "cache": cache})
-    credentials, kept = unused([fleet])
+    credentials, cache_warning = unused([fleet])
     assert credentials.startswith("ride: spec.model.credentialsSecretRef is not used on this machine")
-    assert kept.startswith(
+    assert cache_warning.startswith(
         "ride: spec.model.cache is not used on this machine: models are kept where $PATERNOSTER_MODELS"
     )
     assert without_unused(fleet) == resource(model={"source": source})
@@ -33,12 +33,12 @@ def test_models_are_fetched_with_this_machines_environment_and_cache(resource: R
 
 
 @pytest.mark.parametrize(
-    ("source", "said"), [("pvc://models", "PersistentVolumeClaims"), ("oci://a.b/8b", "skopeo copy")]
+    ("source", "message"), [("pvc://models", "PersistentVolumeClaims"), ("oci://a.b/8b", "skopeo copy")]
 )
-def test_what_needs_a_cluster_is_refused(resource: Resource, source: str, said: str) -> None:
+def test_what_needs_a_cluster_is_refused(resource: Resource, source: str, message: str) -> None:
     (line,) = refused([resource(model={"source": source})])
     assert line.startswith(f"ride: spec.model.source: is '{source}': must be another than")
-    assert said in line
+    assert message in line
 
 
 def test_nothing_is_said_of_a_resource_that_needs_no_cluster(resource: Resource) -> None:

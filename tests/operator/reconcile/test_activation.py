@@ -1,4 +1,4 @@
-"""Fleets without replicas: what the gateway is told, and that a request wakes them."""
+"""Fleets without replicas: what the gateway gets, and that a request wakes them."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -73,19 +73,19 @@ def fleets(resource: Resource) -> dict[Key, Fleet]:
 
 
 async def run(fleets: dict[Key, Fleet], held: Mapping[str, int]) -> tuple[list[Key], int]:
-    """What is enqueued in a few rounds, and how often the gateways were asked."""
+    """What is enqueued in a few rounds, and how often the gateways were read."""
     enqueued: list[Key] = []
-    asked = 0
+    num_rounds = 0
     enough = asyncio.Event()
 
-    async def ask() -> Mapping[str, int]:
-        nonlocal asked
-        asked += 1
-        if asked == 3:
+    async def read_gateways() -> Mapping[str, int]:
+        nonlocal num_rounds
+        num_rounds += 1
+        if num_rounds == 3:
             enough.set()
         return held
 
-    waking = asyncio.create_task(wake(fleets, ask, enqueued.append))
+    waking = asyncio.create_task(wake(fleets, read_gateways, enqueued.append))
     try:
         async with asyncio.timeout(0.3):
             await enough.wait()
@@ -93,7 +93,7 @@ async def run(fleets: dict[Key, Fleet], held: Mapping[str, int]) -> tuple[list[K
         pass
     assert not waking.done()
     waking.cancel()
-    return enqueued, asked
+    return enqueued, num_rounds
 
 
 async def test_a_held_request_wakes_the_fleets_that_sleep(

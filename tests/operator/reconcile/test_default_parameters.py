@@ -81,6 +81,6 @@ async def test_what_no_request_could_have_is_not_believed(
     engines[0].numbers["default_parameters"] = hostile
     engines[1].numbers["default_parameters"] = {"top_k": 20, "x" * 1000: "of no request"}
     assert await published(operator) == {"top_k": 20}
-    (told,) = [each for each in cluster.statuses[-1]["conditions"] if each["type"] == "MetricsFresh"]
-    assert (told["status"], told["reason"]) == ("False", "ReportsRefused")
-    assert "default_parameters" in told["message"]
+    (condition,) = [each for each in cluster.statuses[-1]["conditions"] if each["type"] == "MetricsFresh"]
+    assert (condition["status"], condition["reason"]) == ("False", "ReportsRefused")
+    assert "default_parameters" in condition["message"]

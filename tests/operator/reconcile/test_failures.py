@@ -113,9 +113,9 @@ async def test_a_taken_name_stalls_the_newcomer_which_starts_nothing(
     world: World, document: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.cluster.resource = document()
-    taken = ((), ("ServedNameTaken", "the served name ride belongs to LLMDeployment a/b"))
+    names_and_conflict = ((), ("ServedNameTaken", "the served name ride belongs to LLMDeployment a/b"))
     directory = world.reconciler._directory
-    monkeypatch.setattr(directory, "served_names", lambda _: taken)
+    monkeypatch.setattr(directory, "served_names", lambda _: names_and_conflict)
     await world.look()
     assert world.cluster.applies == []
     assert world.cluster.condition("Stalled")["reason"] == "ServedNameTaken"
@@ -137,7 +137,7 @@ async def test_children_that_vanish_or_are_edited_are_sent_again(world: World, d
 
 
 async def test_a_pod_that_cannot_start_gets_its_secret_again(world: World, document: Any) -> None:
-    """No watch tells of Secrets."""
+    """No watch reports Secrets."""
     world.cluster.resource = document()
     await world.look()
     world.cluster.shown_pods = [{"metadata": {"name": "a"}, "status": {"phase": "Pending"}}]
@@ -166,13 +166,13 @@ async def test_an_engine_that_nobody_wants_drained_admits_again(world: World, do
 async def test_a_fleet_is_ready_once_every_gateway_knows_it(
     world: World, document: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known: list[str] = []
+    uids: list[str] = []
 
     async def gateways() -> list[GatewayStats]:
         numbers = {"in_flight": 0, "held": 0, "requests_total": 0, "failed_total": 0}
         return [
             GatewayStats(instance=name, time=0, models={"ride": GatewayModelStats(fleet=fleet, **numbers)})
-            for name, fleet in (("one", "uid-1"), ("two", known[-1] if known else ""))
+            for name, fleet in (("one", "uid-1"), ("two", uids[-1] if uids else ""))
         ]
 
     monkeypatch.setattr(world.scraper, "gateways", gateways)
@@ -180,13 +180,13 @@ async def test_a_fleet_is_ready_once_every_gateway_knows_it(
     to_zero = {"minReplicas": 0, "maxReplicas": 1, "scaleToZero": {"enabled": True}}
     world.cluster.resource = document(autoscaling=to_zero)
     for fleet in ("", "another"):
-        known.append(fleet)
+        uids.append(fleet)
         assert await world.look() == 1.0, "it looks again soon"
         ready, routed = world.cluster.condition("Ready"), world.cluster.condition("Routed")
         assert (ready["status"], ready["reason"]) == ("Unknown", "WaitingForGateways")
         assert (routed["status"], routed["message"]) == ("False", "1 of 2 gateways know ride")
         assert world.cluster.condition("Reconciling")["status"] == "True"
-    known.append("uid-1")
+    uids.append("uid-1")
     assert await world.look() == Settings().look_seconds
     assert world.cluster.condition("Ready")["reason"] == "ScaledToZero"
     assert world.cluster.condition("Routed")["status"] == "True"

@@ -121,10 +121,10 @@ class Wall(Clock):
     def time(self) -> datetime:
         return datetime(2026, 11, 25, 12, tzinfo=UTC) + timedelta(seconds=self.now)
 
-    def mark(self, cluster: FakeCluster) -> dict[str, str] | None:
+    def other_installation(self, cluster: FakeCluster) -> dict[str, str] | None:
         assert cluster.resource is not None
-        mark: dict[str, str] | None = cluster.resource["status"].get("otherInstallation")
-        return mark
+        other_installation: dict[str, str] | None = cluster.resource["status"].get("otherInstallation")
+        return other_installation
 
 
 async def test_the_mark_is_renewed_and_one_of_two_others_has_it(cluster: FakeCluster) -> None:
@@ -139,9 +139,9 @@ async def test_the_mark_is_renewed_and_one_of_two_others_has_it(cluster: FakeClu
             await third.wait_to_own(KEY)
             wall.now += RECHECK_SECONDS
         wall.now += 1
-        assert wall.mark(cluster) is not None
+        assert wall.other_installation(cluster) is not None
     marks = [status["otherInstallation"] for status in cluster.statuses if "otherInstallation" in status]
-    assert [mark["name"] for mark in marks] == ["b/operator"] * renewals
+    assert [other["name"] for other in marks] == ["b/operator"] * renewals
 
 
 async def test_an_owner_that_removes_the_mark_is_not_fought(cluster: FakeCluster) -> None:
@@ -190,8 +190,11 @@ async def test_the_owner_reports_the_other_one_while_it_is_there(
 
     assert cluster.resource is not None
     old = datetime.now(UTC) - timedelta(seconds=VOID_SECONDS + 1)
-    mark = {"name": "b/operator", "seenTime": old.strftime("%Y-%m-%dT%H:%M:%SZ")}
-    cluster.resource = {**cluster.resource, "status": {**cluster.resource["status"], "otherInstallation": mark}}
+    other_installation = {"name": "b/operator", "seenTime": old.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    cluster.resource = {
+        **cluster.resource,
+        "status": {**cluster.resource["status"], "otherInstallation": other_installation},
+    }
     await first._reconcile_once(KEY)
     assert contested(cluster) is None, "it is gone, or watches other namespaces now"
     assert "otherInstallation" not in cluster.statuses[-1]
@@ -204,7 +207,7 @@ async def test_the_owner_reports_the_other_one_while_it_is_there(
 
 
 @pytest.mark.parametrize(
-    ("mark", "found"),
+    ("other_installation", "found"),
     [
         ({"name": "b/operator", "seenTime": "2026-11-25T12:00:00Z"}, "b/operator"),
         ({"name": "b/operator", "seenTime": "2026-11-25T12:04:00Z"}, "b/operator"),
@@ -217,6 +220,6 @@ async def test_the_owner_reports_the_other_one_while_it_is_there(
         (None, None),
     ],
 )
-def test_which_marks_are_valid(mark: Any, found: str | None) -> None:
-    status = {"installation": "a/operator", "otherInstallation": mark}
+def test_which_marks_are_valid(other_installation: Any, found: str | None) -> None:
+    status = {"installation": "a/operator", "otherInstallation": other_installation}
     assert find_other_installation(status, "2026-11-25T12:01:00Z") == found

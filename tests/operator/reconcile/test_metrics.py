@@ -60,7 +60,7 @@ async def test_a_deleted_object_leaves_no_series(world: TimedWorld, document: Do
 
 
 async def test_who_acts_no_more_tells_of_no_fleet(world: TimedWorld, document: Document) -> None:
-    """Or what it said last would stand beside what the next leader says."""
+    """Or its last report would stand beside that of the next leader."""
     world.cluster.resource = document()
     operator = Operator(world.cluster, Settings())
     operator.start()

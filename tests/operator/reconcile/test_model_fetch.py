@@ -53,10 +53,12 @@ async def test_how_far_it_is_is_asked_of_the_pod(world: World, document: Callabl
 
 async def test_a_failure_is_told_once_and_heals(world: World, document: Callable[..., dict[str, Any]]) -> None:
     world.cluster.resource = document(replicas=1, model=MODEL)
-    said = FetchStatus(
+    fetch_status = FetchStatus(
         state="failed", reason="RevisionNotFound", message="model 'hf://org/name@v9': has no revision v9"
     )
-    world.cluster.shown_pods = [pod(world, state={"terminated": {"exitCode": 3, "message": f"{said.line()}\n"}})]
+    world.cluster.shown_pods = [
+        pod(world, state={"terminated": {"exitCode": 3, "message": f"{fetch_status.line()}\n"}})
+    ]
     for _ in range(3):
         await world.look()
     for kind, status in (("Stalled", "True"), ("Ready", "False")):

@@ -108,7 +108,7 @@ def test_failures_back_off_and_success_forgets_them() -> None:
 def test_a_group_with_many_keys_delays_those_of_others_by_one_each(
     workers: int, quiet: list[bool], periodic: bool, before: bool
 ) -> None:
-    """``quiet`` has other groups, each with a key that is asked for (true) or merely due, a hundred are of one."""
+    """``quiet`` has other groups, each with a key that is urgent (true) or merely due, a hundred are of one."""
 
     async def story(loop: asyncio.AbstractEventLoop) -> None:
         handled: list[str] = []
@@ -119,13 +119,13 @@ def test_a_group_with_many_keys_delays_those_of_others_by_one_each(
 
         queue = WorkQueue(handle, workers=workers, clock=loop.time, group=lambda key: key[0])
         many = [(f"b{number}", not periodic) for number in range(100)]
-        few = [(f"{number}-quiet", asked) for number, asked in enumerate(quiet)]
-        for key, asked in few + many if before else many + few:
-            queue.add(key) if asked else queue.add_after(key, 0)
+        few = [(f"{number}-quiet", is_urgent) for number, is_urgent in enumerate(quiet)]
+        for key, is_urgent in few + many if before else many + few:
+            queue.add(key) if is_urgent else queue.add_after(key, 0)
         queue.start()
         await asyncio.sleep(200)
-        places = [handled.index(f"{number}-quiet") for number, asked in enumerate(quiet) if asked or periodic]
-        # Those that are asked for come before what is merely due; within each kind every group has its turn.
+        places = [handled.index(f"{number}-quiet") for number, is_urgent in enumerate(quiet) if is_urgent or periodic]
+        # Urgent keys come before what is merely due; within each kind every group has its turn.
         assert all(place <= len(quiet) for place in places), handled
         assert [key for key in handled if key[0] == "b"] == [f"b{number}" for number in range(100)]
         await queue.stop()

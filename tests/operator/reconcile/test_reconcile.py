@@ -71,15 +71,15 @@ async def test_a_restarted_engine_is_told_its_cap_again(world: World, document: 
 
 
 async def test_a_token_budget_is_told_to_engines_that_have_one(world: World, document: Document) -> None:
-    """Steps of 20 ms and 0.3 ms a prompt token: one of 2,048 tokens keeps everybody waiting beyond 100 ms."""
+    """Steps of 20 ms and 0.3 ms a prompt token: one of 2,048 tokens keeps all requests waiting beyond 100 ms."""
     world.cluster.resource = document(concurrency={"mode": "Auto"}, slo={"itlP95Milliseconds": 100})
     world.cluster.shown_pods = [world.engine.pod("a")]
     world.engine.numbers |= {"max_batched_tokens": 2048, "token_budget": 2048, "running": 10}
     sums = StepSums()
-    for look in range(20):
+    for turn in range(20):
         for tokens in (0, 0, 500, 1000, 2000):
             sums.add(StepWork(prefill_tokens=tokens, decode_sequences=10), 0.02 + 3e-4 * tokens)
-        world.engine.numbers["step_sums"] = [value * (look + 1) for value in sums.total]
+        world.engine.numbers["step_sums"] = [value * (turn + 1) for value in sums.total]
         await world.look(after=5)
     assert 224 <= world.engine.numbers["token_budget"] <= 288, "nine tenths of 100 ms less 20 ms, over 0.3 ms"
     status = world.cluster.statuses[-1]

@@ -37,9 +37,9 @@ async def test_it_goes_on_without_surge(world: World, document: Any) -> None:
     for _ in range(3):
         await world.look()
     assert rolling_update(world) == (0, 1)
-    said = [event for event in world.cluster.events if event.reason == "RolloutWithoutSurge"]
+    warnings = [event for event in world.cluster.events if event.reason == "RolloutWithoutSurge"]
     why = f"a new replica needs {DEVICE}, which ride-a-1 holds"
-    assert [event.message for event in said] == [f"maxSurge 1->0, old replicas end before new ones start: {why}"]
+    assert [event.message for event in warnings] == [f"maxSurge 1->0, old replicas end before new ones start: {why}"]
     assert "InsufficientGPUs" not in [event.reason for event in world.cluster.events]
     assert world.cluster.condition("Stalled") == {}
     assert world.cluster.condition("Reconciling")["reason"] == "RollingOut"

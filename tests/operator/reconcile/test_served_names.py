@@ -1,4 +1,4 @@
-"""Who has which served name: one at a time, the first to claim it, and nobody by an edit."""
+"""Who has which served name: one at a time, the first to claim it, and none by an edit."""
 
 from dataclasses import replace
 
@@ -137,7 +137,7 @@ def test_the_order_in_which_fleets_are_seen_does_not_matter(
 
 @given(_CLAIMS, st.sampled_from(Names), st.data())
 def test_once_told_nobody_loses_a_name_to_another(claims: list[Claim], names: Names, data: st.DataObject) -> None:
-    """A newcomer, or anybody's edit, takes no name from one that still wants it."""
+    """A newcomer, or an edit, takes no name from one that still wants it."""
     owned = assign(claims, names)
     owned_claims = [replace(each, held=owned.names.get(each.key, ())) for each in claims]
     again = assign(owned_claims, names)

@@ -19,7 +19,7 @@ KEY = Key("lifts", "ride")
 
 
 class FakeCluster:
-    """Keeps what is written, and shows what it is told to show."""
+    """Records what is written, and shows what a test sets."""
 
     def __init__(self) -> None:
         self.resource: Object | None = None
@@ -151,10 +151,10 @@ class FakeEngine:
 
     async def _patch(self, request: web.Request) -> web.Response:
         self.keys.append(request.headers.get("Authorization", ""))
-        asked = await request.json()
-        self.live_cap = asked["live_cap"]
+        limits = await request.json()
+        self.live_cap = limits["live_cap"]
         self.patches.append(self.live_cap)
-        self.numbers |= {name: asked[name] for name in ("token_budget", "max_queue_milliseconds") if name in asked}
+        self.numbers |= {name: limits[name] for name in ("token_budget", "max_queue_milliseconds") if name in limits}
         return web.json_response({"capacity": 64, "live_cap": self.live_cap, "draining": False})
 
     def pod(self, name: str, *, ready: bool = True, **metadata: Any) -> Object:

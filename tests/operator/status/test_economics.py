@@ -17,7 +17,7 @@ def pod(name: str, *, phase: str = "Running", waiting: str | None = None, deleti
     return PodView(name, None, phase, False, deleting, 0, waiting, "")
 
 
-def told(resource: Resource, *pods: PodView, tokens: int = 0) -> dict[str, Any]:
+def economics_of(resource: Resource, *pods: PodView, tokens: int = 0) -> dict[str, Any]:
     found = economics(resource(**PRICED).spec, Observed(None, pods), {"generationTokensPerSecond": tokens})
     assert found is not None
     EconomicsStatus.model_validate(found)
@@ -36,7 +36,7 @@ def test_gpus_cost_while_pods_hold_them(resource: Resource) -> None:
         pod("waits", phase="Pending", waiting="Unschedulable"),
         pod("ended", phase="Succeeded"),
     )
-    assert told(resource, *pods) == {
+    assert economics_of(resource, *pods) == {
         "basis": "Allocation",
         "currency": "EUR",
         "gpus": 6,
@@ -46,8 +46,8 @@ def test_gpus_cost_while_pods_hold_them(resource: Resource) -> None:
 
 def test_tokens_share_the_price(resource: Resource) -> None:
     # 4.98 an hour over 1000 * 3600 tokens an hour
-    assert told(resource, pod("a"), tokens=1000)["costPerMillionOutputTokens"] == "1.3833"
+    assert economics_of(resource, pod("a"), tokens=1000)["costPerMillionOutputTokens"] == "1.3833"
 
 
 def test_no_replicas_cost_nothing(resource: Resource) -> None:
-    assert told(resource, tokens=0)["costPerHour"] == "0.0000"
+    assert economics_of(resource, tokens=0)["costPerHour"] == "0.0000"

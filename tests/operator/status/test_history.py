@@ -1,4 +1,4 @@
-"""What of the decisions is told: bounded, and never the same again."""
+"""What the history reports of decisions: bounded, and never the same again."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -33,7 +33,7 @@ Resource = Callable[..., LLMDeployment]
 
 
 @pytest.mark.parametrize(
-    ("found", "reason", "said"),
+    ("found", "reason", "message"),
     [
         (waiting("ImagePullBackOff", "no such image"), "ImagePullFailed", "ImagePullBackOff: no such image"),
         (waiting("CreateContainerConfigError", 'secret "k" not found'), "ConfigurationMissing", 'secret "k" not found'),
@@ -83,10 +83,10 @@ Resource = Callable[..., LLMDeployment]
         (running(restarts=1, last=ended(137, "")), None, ""),
     ],
 )
-def test_pods(resource: Resource, found: dict[str, Any], reason: str | None, said: str) -> None:
+def test_pods(resource: Resource, found: dict[str, Any], reason: str | None, message: str) -> None:
     stall = find_stall_reason(Observed.from_cluster(None, [found]), resource().spec, NOW)
     assert (stall.reason if stall else None) == reason
-    assert stall is None or (said in stall.message and "ride-1" in stall.message)
+    assert stall is None or (message in stall.message and "ride-1" in stall.message)
 
 
 def test_whether_it_is_the_models_image_that_is_missing(resource: Resource) -> None:
@@ -101,8 +101,8 @@ def test_whether_it_is_the_models_image_that_is_missing(resource: Resource) -> N
 
 def test_an_image_on_its_way_is_told(resource: Resource) -> None:
     observed = Observed.from_cluster(None, [waiting("ContainerCreating")])
-    told = find_downloads(observed, resource(model={"source": "oci://ghcr.io/8b:v1"}).spec)
-    assert told == "oci://ghcr.io/8b:v1 is pulled and mounted for ride-1"
+    downloads = find_downloads(observed, resource(model={"source": "oci://ghcr.io/8b:v1"}).spec)
+    assert downloads == "oci://ghcr.io/8b:v1 is pulled and mounted for ride-1"
     assert find_downloads(observed, resource().spec) == ""
     running = Observed.from_cluster(None, [pod(containerStatuses=[{"name": "engine", "state": {"running": {}}}])])
     assert find_downloads(running, resource(model={"source": "oci://ghcr.io/8b:v1"}).spec) == ""
@@ -131,7 +131,7 @@ def test_gpus_have_the_name_that_the_manifest_gives_them(resource: Resource) -> 
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "suffix"),
     [
         ({}, "; its KV cache takes up to 512Mi (engine.kvCacheMemory), the model the rest"),
         (
@@ -141,12 +141,12 @@ def test_gpus_have_the_name_that_the_manifest_gives_them(resource: Resource) -> 
         ({"resources": {"gpu": {"count": 1}}}, ""),
     ],
 )
-def test_out_of_memory_is_told_with_the_limit(resource: Resource, spec: dict[str, Any], said: str) -> None:
+def test_out_of_memory_is_told_with_the_limit(resource: Resource, spec: dict[str, Any], suffix: str) -> None:
     found = crashing(ended(137, "loading the model", "OOMKilled"), memory="2Gi")
     stall = find_stall_reason(Observed.from_cluster(None, [found]), resource(**spec).spec, NOW)
     assert stall is not None
     assert stall.reason == "OOMKilled"
-    assert stall.message == f"ride-1: killed because it needs more memory than its limit of 2Gi{said}"
+    assert stall.message == f"ride-1: killed because it needs more memory than its limit of 2Gi{suffix}"
 
 
 @pytest.mark.parametrize(
@@ -260,8 +260,8 @@ def fetching(state: dict[str, Any], last: dict[str, Any] | None = None, restarts
 
 
 def failed(reason: str, message: str = "why", status: int = MODEL_EXIT_STATUS) -> dict[str, Any]:
-    said = FetchStatus(state="failed", reason=reason, message=message, transient=status == 1)
-    return ended(status, f"{said.line()}\n")
+    fetch_status = FetchStatus(state="failed", reason=reason, message=message, transient=status == 1)
+    return ended(status, f"{fetch_status.line()}\n")
 
 
 BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container=model"}}
@@ -270,7 +270,7 @@ LONG_BEGUN = {"running": {"startedAt": "2026-11-21T11:59:00Z"}}
 
 
 @pytest.mark.parametrize(
-    ("found", "reason", "said"),
+    ("found", "reason", "message"),
     [
         (fetching(failed("RevisionNotFound", "no v9")), "RevisionNotFound", "ride-1: container model: no v9"),
         (fetching(BACK_OFF, failed("Unauthorized")), "Unauthorized", "why"),
@@ -293,10 +293,10 @@ LONG_BEGUN = {"running": {"startedAt": "2026-11-21T11:59:00Z"}}
         (fetching(ended(0, FetchStatus(state="ready", path="/x").line(), "Completed")), None, ""),
     ],
 )
-def test_a_model_that_is_fetched(resource: Resource, found: dict[str, Any], reason: str | None, said: str) -> None:
+def test_a_model_that_is_fetched(resource: Resource, found: dict[str, Any], reason: str | None, message: str) -> None:
     stall = find_stall_reason(Observed.from_cluster(None, [found]), resource(model=SOURCE).spec, NOW)
     assert (stall.reason if stall else None) == reason
-    assert stall is None or said in stall.message
+    assert stall is None or message in stall.message
 
 
 def test_who_fetches_is_known_by_its_source_too(resource: Resource) -> None:

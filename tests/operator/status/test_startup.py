@@ -23,8 +23,8 @@ def pod(name: str, seconds: float | None = None, *, ready: bool = True) -> PodVi
 
 def learnt(*looks: Iterable[PodView]) -> StartupTimes:
     times = StartupTimes()
-    for look in looks:
-        times.observe(look, {})
+    for pods in looks:
+        times.observe(pods, {})
     return times
 
 
@@ -34,7 +34,7 @@ def test_a_start_that_was_seen_counts_once() -> None:
     assert times.document() == {"lastSeconds": 40, "averageSeconds": 40, "observedStarts": 1}
 
 
-def told(**seconds: float) -> EngineStats:
+def started_stats(**seconds: float) -> EngineStats:
     return EngineStats.model_construct(start_seconds={StartPart(part): value for part, value in seconds.items()})
 
 
@@ -42,12 +42,14 @@ def test_the_parts_of_the_latest_start() -> None:
     times = StartupTimes()
     times.observe([], {})
     fetched = replace(pod("a", 40), download_seconds=20.4)
-    times.observe([fetched], {"a": told(imports=4.6, download=1, load=9.6, warm_up=0.4), "b": told(load=99)})
+    times.observe(
+        [fetched], {"a": started_stats(imports=4.6, download=1, load=9.6, warm_up=0.4), "b": started_stats(load=99)}
+    )
     parts = {"download": 21, "imports": 5, "load": 10, "warmUp": 0}
     document = times.document()
     assert document == {"lastSeconds": 40, "averageSeconds": 40, "observedStarts": 1, "lastParts": parts}
     assert StartupTimes.from_status({"startup": document}).document() == document
-    times.observe([fetched, pod("c", 50)], {"a": told(load=1)})
+    times.observe([fetched, pod("c", 50)], {"a": started_stats(load=1)})
     assert "lastParts" not in (times.document() or {}), "c's engine did not tell"
 
 

@@ -202,14 +202,14 @@ def test_a_fleet_without_replicas_is_ready_and_one_that_wakes_is_not(resource: R
 
 def test_advice_on_the_cap_is_no_change_of_its_condition(resource: Resource) -> None:
     """Or the status would be written at every look, for as long as the advice changes with the traffic."""
-    settled, told = Observed(deployment(2), (pod("a"), pod("b"))), []
+    settled, stable = Observed(deployment(2), (pod("a"), pod("b"))), []
     for preempted in (8, 9):
         message = f"{preempted} of 40 requests preempted"
         cut = LoopDecision(LIVE_CAP, 16, 12, 12, Reason.PREEMPTION_ABOVE_TARGET, message, applied=False)
         status = status_of(resource(), settled, made=decided(2, cut))
-        told += [c for c in status["conditions"] if c["type"] == "ConcurrencyStable"]
-    assert told[0] == told[1]
-    assert (told[0]["status"], told[0]["reason"], told[0]["message"]) == (
+        stable += [c for c in status["conditions"] if c["type"] == "ConcurrencyStable"]
+    assert stable[0] == stable[1]
+    assert (stable[0]["status"], stable[0]["reason"], stable[0]["message"]) == (
         "True", "Advisory", "spec.concurrency.mode is Advisory",
     )  # fmt: skip
 
@@ -245,19 +245,19 @@ FETCHING = PodView(
 def test_a_download_is_told(resource: Resource, observed: Observed, ready: str, reason: str) -> None:
     """With the time since when, which stays the same: a status that counts seconds is written every second."""
     fleet = resource(replicas=2, model={"source": "hf://org/name"})
-    told = {each["type"]: each for each in status_of(fleet, observed)["conditions"]}
-    assert (told["Ready"]["status"], told["Ready"]["reason"]) == (ready, reason)
+    conditions_by_type = {each["type"]: each for each in status_of(fleet, observed)["conditions"]}
+    assert (conditions_by_type["Ready"]["status"], conditions_by_type["Ready"]["reason"]) == (ready, reason)
     words = "hf://org/name is fetched by a since 2026-01-01T00:00:00Z"
     fetched = FETCHING in observed.pods
-    assert (words in told["Ready"]["message"]) == (fetched and ready == "Unknown")
-    assert (words in told["Reconciling"]["message"]) == fetched
-    assert "Stalled" not in told
+    assert (words in conditions_by_type["Ready"]["message"]) == (fetched and ready == "Unknown")
+    assert (words in conditions_by_type["Reconciling"]["message"]) == fetched
+    assert "Stalled" not in conditions_by_type
     later = {each["type"]: each["message"] for each in status_of(fleet, observed, now=LATER)["conditions"]}
-    assert later == {name: each["message"] for name, each in told.items()}
+    assert later == {name: each["message"] for name, each in conditions_by_type.items()}
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("fetch_status", "suffix"),
     [
         (FetchStatus(state="downloading", done=6_999_999_999, total=16_100_000_000), " (43 % of 16.1 GB)"),
         (FetchStatus(state="downloading", done=17, total=16), " (100 % of 0.0 GB)"),
@@ -267,8 +267,8 @@ def test_a_download_is_told(resource: Resource, observed: Observed, ready: str, 
         (None, ""),
     ],
 )
-def test_how_far_a_download_is(resource: Resource, told: FetchStatus | None, said: str) -> None:
+def test_how_far_a_download_is(resource: Resource, fetch_status: FetchStatus | None, suffix: str) -> None:
     observed = Observed(deployment(1), (FETCHING, pod("b", ready=False)))
-    answers = {} if told is None else {"a": told}
+    answers = {} if fetch_status is None else {"a": fetch_status}
     status = status_of(resource(model={"source": "hf://org/name"}), observed.with_downloads(answers))
-    assert status["conditions"][0]["message"].endswith(f"is fetched by a since 2026-01-01T00:00:00Z{said}")
+    assert status["conditions"][0]["message"].endswith(f"is fetched by a since 2026-01-01T00:00:00Z{suffix}")

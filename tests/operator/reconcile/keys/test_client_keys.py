@@ -1,4 +1,4 @@
-"""Hashed keys with names and limits: who is let in, what is said of bad entries, what engines believe."""
+"""Hashed keys with names and limits: who is let in, the errors of bad entries, what engines believe."""
 
 import json
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def test_an_entry_says_who_sends_a_key_and_what_that_one_may() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "said"),
+    ("entry", "message"),
     [
         ({"name": "a b", "sha256": digest("x")}, "name"),
         ({"name": "a", "sha256": "hunter2-hunter2"}, "sha256"),
@@ -61,12 +61,12 @@ def test_an_entry_says_who_sends_a_key_and_what_that_one_may() -> None:
         ("hunter2", "entry 3"),
     ],
 )
-def test_a_bad_entry_is_named_without_what_it_holds_and_the_others_are_valid(entry: object, said: str) -> None:
+def test_a_bad_entry_is_named_without_what_it_holds_and_the_others_are_valid(entry: object, message: str) -> None:
     found = read_key_list(f"{LIST}- {json.dumps(entry)}".replace("NaN", ".nan"))
     assert found.identities.keys() == {digest("a"), digest("b")}
     (fault,) = found.faults
     assert fault.startswith("entry 3: ")
-    assert said in fault
+    assert message in fault
     assert "hunter2" not in fault
 
 

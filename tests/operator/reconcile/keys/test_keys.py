@@ -156,7 +156,7 @@ async def test_only_a_gateway_reads_the_routing_table(document: Any) -> None:
 
 
 async def test_roots_are_made_before_anybody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gateway waits for its root, so that nobody would."""
+    """A gateway waits for its root, so that no client would be served."""
     monkeypatch.setattr(runtime, "ROOT_KEYS_RETRY_SECONDS", 0.01)
     cluster = FakeCluster()
     cluster.unreadable = ClusterError("away")

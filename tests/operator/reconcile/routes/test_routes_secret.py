@@ -19,10 +19,10 @@ class World:
         self.now = 1000.0
         self.table: PublishedTable | None = naming("m")
         self.written: list[RoutingCopy] = []
-        self.told: list[tuple[float, int]] = []
+        self.reported_writes: list[tuple[float, int]] = []
         self.fault: ClusterError | None = None
         self.secret = RoutesSecret(
-            self._table, self._write, lambda at, size: self.told.append((at, size)), clock=lambda: self.now
+            self._table, self._write, lambda at, size: self.reported_writes.append((at, size)), clock=lambda: self.now
         )
 
     async def _table(self) -> PublishedTable | None:
@@ -33,7 +33,7 @@ class World:
             raise self.fault
         self.written.append(RoutingCopy.unpack(packed))
 
-    async def look(self, seconds: float = 0) -> bool:
+    async def copy_once(self, seconds: float = 0) -> bool:
         self.now += seconds
         return await self.secret.write_if_due()
 
@@ -53,28 +53,28 @@ async def test_a_change_is_written_and_a_table_that_stands_is_confirmed() -> Non
         (CONFIRM_SECONDS, naming("m", "n"), 3),
     ):
         world.table = table
-        assert await world.look(seconds)
+        assert await world.copy_once(seconds)
         assert len(world.written) == writes
     assert [copy.written_at for copy in world.written] == [1000, 1004, 1006 + CONFIRM_SECONDS]
     assert [set(copy.table.models) for copy in world.written] == [{"m"}, {"m", "n"}, {"m", "n"}]
-    assert [at for at, _ in world.told] == [copy.written_at for copy in world.written]
+    assert [at for at, _ in world.reported_writes] == [copy.written_at for copy in world.written]
 
 
 async def test_a_table_that_is_not_whole_replaces_none() -> None:
     world = World()
     world.table = None
-    assert await world.look()
+    assert await world.copy_once()
     assert world.written == []
 
 
 async def test_a_write_that_fails_is_told_once_and_made_up_for(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     world.fault = ClusterError("PATCH: HTTP 403: not allowed", retriable=False)
-    assert [await world.look(30) for _ in range(3)] == [False] * 3
-    (said,) = caplog.messages
-    assert "not allowed" in said
+    assert [await world.copy_once(30) for _ in range(3)] == [False] * 3
+    (warning,) = caplog.messages
+    assert "not allowed" in warning
     world.fault = None
-    assert await world.look(30)
+    assert await world.copy_once(30)
     assert len(world.written) == 1
 
 
@@ -82,10 +82,10 @@ async def test_a_table_that_is_too_long_leaves_the_last_copy(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World()
-    await world.look()
+    await world.copy_once()
     monkeypatch.setattr("paternoster_contract.routing_copy.MOST_BYTES", 10)
     world.table = naming("n")
-    assert not await world.look(2)
+    assert not await world.copy_once(2)
     assert len(world.written) == 1
     assert "no copy of it can be kept" in caplog.text
 
@@ -93,9 +93,9 @@ async def test_a_table_that_is_too_long_leaves_the_last_copy(
 async def test_a_row_that_could_not_be_built_stays_in_the_copy() -> None:
     world = World()
     world.table = naming("m", "n")
-    await world.look()
+    await world.copy_once()
     world.table = naming("n", unread=["m"], fleet="new")
-    await world.look(2)
+    await world.copy_once(2)
     models = world.written[-1].table.models
     assert {name: route.fleet for name, route in models.items()} == {"m": "", "n": "new"}
 
@@ -108,7 +108,7 @@ async def test_a_copy_without_room_for_all_keeps_the_rows_of_small_namespaces(ca
     ]
     small = [PublishedRow(f"s{i}", Key(f"team-{i}", "s"), ModelRoute(key_digests=[digest(str(i))])) for i in range(20)]
     world.table = PublishedTable([*large, *small])
-    assert await world.look()
+    assert await world.copy_once()
     models = world.written[-1].table.models
     assert {row.name for row in small} <= models.keys()
     assert 20 < len(models) < 170

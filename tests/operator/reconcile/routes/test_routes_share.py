@@ -13,8 +13,8 @@ ROWS = st.lists(
 @given(ROWS, st.integers(0, 2000))
 def test_what_stays_fits_and_nothing_goes_that_did_not_have_to(rows: list[Sized], capacity: int) -> None:
     beyond = rows_beyond_share(rows, capacity)
-    kept = [row for row in rows if row.name not in beyond]
-    assert sum(row.size for row in kept) <= capacity
+    rows_left = [row for row in rows if row.name not in beyond]
+    assert sum(row.size for row in rows_left) <= capacity
     if sum(row.size for row in rows) <= capacity:
         assert not beyond
     for row in rows:

@@ -1,4 +1,4 @@
-"""An engine whose numbers cannot be: told in a condition, once in an event, and in a metric."""
+"""An engine whose numbers cannot be: reported in a condition, once in an event, and in a metric."""
 
 from collections.abc import Callable
 from typing import Any

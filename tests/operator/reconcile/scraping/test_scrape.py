@@ -1,4 +1,4 @@
-"""What the operator keeps of an engine's answer: thousands of engines are asked every few seconds."""
+"""What the operator keeps of an engine's answer: it scrapes thousands of engines every few seconds."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_operator.scrape import Scraper
 
-TOLD = EngineStats.model_construct(
+REPORTED = EngineStats.model_construct(
     **dict.fromkeys(EngineStats.model_fields, 1)
     | {"instance": "a", "model": "m", "state": EngineState.READY, "step_sums": (1.0,) * 21, "start_seconds": {}}
     | {"engine_version": "1"}
@@ -19,7 +19,7 @@ TOLD = EngineStats.model_construct(
 
 async def test_answers_are_whole_and_carry_no_list_of_their_fields() -> None:
     async def stats(_: web.Request) -> web.Response:
-        return web.json_response(text=TOLD.model_dump_json())
+        return web.json_response(text=REPORTED.model_dump_json())
 
     app = web.Application()
     app.router.add_get("/stats", stats)
@@ -33,34 +33,34 @@ async def test_answers_are_whole_and_carry_no_list_of_their_fields() -> None:
     finally:
         await scraper.close()
         await runner.cleanup()
-    assert answers == {"ride-0": TOLD, "ride-1": TOLD}
+    assert answers == {"ride-0": REPORTED, "ride-1": REPORTED}
     assert refused == {}
     assert {len(answer.model_fields_set) for answer in answers.values()} == {0}
     assert answers["ride-0"].default_parameters is answers["ride-1"].default_parameters, "as each sample is kept"
 
 
 async def test_pods_that_fetch_tell_how_far_they_are() -> None:
-    said = FetchStatus(state="downloading", done=1, total=2)
+    fetch_status = FetchStatus(state="downloading", done=1, total=2)
 
-    def tells(text: str) -> Any:
+    def answer_with(text: str) -> Any:
         async def answer(_: web.Request) -> web.Response:
             return web.Response(text=text)
 
         return answer
 
     app = web.Application()
-    for name, text in (("good", said.line()), ("bad", "boom"), ("long", " " * 2**17)):
-        app.router.add_get(f"/{name}/stats", tells(text))
+    for name, text in (("good", fetch_status.line()), ("bad", "boom"), ("long", " " * 2**17)):
+        app.router.add_get(f"/{name}/stats", answer_with(text))
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     scraper = Scraper(timeout_seconds=2, gateway_url=None)
     try:
-        told = await scraper.downloads(
+        downloads = await scraper.downloads(
             {**{name: f"{url}/{name}" for name in ("good", "bad", "long", "none")}, "gone": "http://127.0.0.1:1"}
         )
     finally:
         await scraper.close()
         await runner.cleanup()
-    assert told == {"good": said}
+    assert downloads == {"good": fetch_status}
