@@ -60,10 +60,10 @@ class Autoscaler:
     of that is kept spare, u = min(0.80, 13.4 / 14.4) = 0.80, hence ceil(180 / (0.80 x 140)) = 2: nothing changes. At
     60 requests a second it is ceil(270 / 112) = 3, and a third is added at once. Were 8 of 200 finished requests
     preempted, 4 % of them and above the target of 2 %, and tokens 60 ms apart though a step takes 25 ms, with 60
-    sequences on 95 % of the blocks, each live cap would be cut to the 64 that fill them, and raised again after two
-    windows without a cut while requests wait. Were prompts of 2,000 tokens among them, and a step of 2,048 tokens
-    took 120 ms, of which 20 ms for what decodes beside, the token budget would be cut to 512: 20 ms + 512 x 0.049 ms
-    is the 45 ms aimed at.
+    sequences on 95 % of the blocks, each live cap would be cut to the 64 that fill them, and raised again where
+    requests wait and few are preempted. Were prompts of 2,000 tokens among them, and a step of 2,048 tokens took 120
+    ms, of which 20 ms for what decodes beside, the token budget would be cut to 512: 20 ms + 512 x 0.049 ms is the 45
+    ms aimed at.
     """
 
     policy: ScalingPolicy

@@ -71,8 +71,6 @@ class Tuning:
 
     evidence_windows: float = 4.0
     """Windows over which preemptions add up while the cap stands: a quiet fleet takes that long to show 2 %."""
-    settle_windows: float = 2.0
-    """Windows without a cut before the cap is raised: probing upwards is slower than backing off."""
     replica_preemption_rate: float = 0.05
     """Preemption rate above which only another replica helps, once the cap is at its minimum: above it tail latency can
     be worse than that of static batching."""

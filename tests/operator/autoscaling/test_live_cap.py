@@ -139,26 +139,23 @@ def test_goodput_leaves_the_cap_alone_where_tokens_are_in_time_or_late_for_anoth
 
 
 def test_goodput_is_raised_to_what_fills_memory_on_average() -> None:
-    """One pool that was full for a moment leaves none of the others empty; nor does a cut that rests."""
+    """One pool that was full for a moment leaves none of the others empty."""
 
-    def raised(usage: float, **changes: Any) -> LoopDecision:
+    def raised(usage: float) -> LoopDecision:
         replicas = tuple(ReplicaLoad(running=18, kv_usage=usage, inter_token_seconds=None) for _ in range(2))
         load = seen(waiting=9, finished=100, peak_running=20, kv_peak_usage=0.95, replicas=replicas)
-        made = decide(policy(), load, law_state(replicas=2, live_cap=20, **changes), 0.0).live_cap
+        made = decide(policy(), load, law_state(replicas=2, live_cap=20), 0.0).live_cap
         assert made is not None
         return made
 
     assert raised(0.6).target == 24
     assert raised(0.9).reason is Reason.KV_HIGH_WATERMARK
-    assert raised(0.6, cap_cut=-20.0, cap_changed=-20.0).reason is Reason.STABILIZING
 
 
 def test_after_a_cut_the_cap_rests() -> None:
     state = law_state(replicas=2, live_cap=20, cap_changed=0.0, cap_cut=0.0)
-    reasons = [decide(policy(), seen(waiting=9, finished=100), state, now).live_cap for now in (10.0, 40.0, 60.0)]
-    assert [made.reason for made in reasons if made is not None] == [
-        Reason.STABILIZING, Reason.STABILIZING, Reason.HEADROOM_AVAILABLE,
-    ]  # fmt: skip
+    reasons = [decide(policy(), seen(waiting=9, finished=100), state, now).live_cap for now in (10.0, 15.0)]
+    assert [made.reason for made in reasons if made is not None] == [Reason.STABILIZING, Reason.HEADROOM_AVAILABLE]
 
 
 def test_the_loop_converges_below_the_target_where_the_pool_allows_it() -> None:

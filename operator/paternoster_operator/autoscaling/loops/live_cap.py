@@ -129,10 +129,10 @@ class LiveCapLoop:
                 )
         if signals.preempted + doubt > target / 2 * evidence:
             return Outcome(cap, Reason.WITHIN_TOLERANCE, f"{explanation}, target {target:.1%}")
-        return self._raise(signals, model, state, now)
+        return self._raise(signals, model, cap)
 
-    def _raise(self, signals: Signals, model: ReplicaModel, state: LiveCapState, now: float) -> Outcome:
-        loop, cap = self.policy.cap, state.target
+    def _raise(self, signals: Signals, model: ReplicaModel, cap: int) -> Outcome:
+        loop = self.policy.cap
         if signals.waiting == 0:
             return Outcome(cap, Reason.WITHIN_TOLERANCE, "few preemptions and no queue")
         if cap >= loop.maximum:
@@ -141,9 +141,6 @@ class LiveCapLoop:
         room, bound, explanation = self._room(signals, model)
         if room <= cap:
             return Outcome(cap, bound, explanation)
-        settling = self.tuning.settle_windows * loop.window_seconds
-        if (held := hold_after("cut", state.cut, settling, cap, now)) is not None:
-            return held
         # Half of the way, where the way is long: after a change of the traffic steps alone take minutes.
         target = min(max(cap + loop.increase_step, (cap + room) // 2), room)
         explanation = (
