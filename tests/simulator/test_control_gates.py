@@ -30,6 +30,7 @@ from paternoster_simulator.simulation import simulate
 pytestmark = pytest.mark.timeout(600)
 
 SEEDS = range(2)
+STARTUP = Startup(schedule_seconds=1, pull_seconds=9, load_seconds=15, warm_seconds=5)
 STARTUP_SECONDS = 30
 PROFILE = SMALL.model_copy(
     update={
@@ -39,7 +40,7 @@ PROFILE = SMALL.model_copy(
         "max_num_seqs": 48,
         "max_batched_tokens": 1024,
         "max_model_len": 1024,
-        "startup": Startup(schedule_seconds=1, pull_seconds=9, load_seconds=15, warm_seconds=5),
+        "startup": STARTUP,
         "objective": Objective(ttft_ms=2000, itl_ms=60),
     }
 )

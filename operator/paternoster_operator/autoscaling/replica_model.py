@@ -105,6 +105,21 @@ class ReplicaModel:
         base, slope = line
         return max(itl_seconds - base, 0.0) / slope if slope > 0 else math.inf
 
+    def has_lighter_requests(self, before: Self) -> bool:
+        """Whether requests take less of a replica than those of the model ``before`` did, beyond doubt.
+
+        Of requests that start and those that end, the fewer count here and the more there: in a burst, and after it,
+        they are not the same ones.
+        """
+        now = self._seconds_of_steps(min(self.answers, self.started))
+        then = before._seconds_of_steps(max(before.answers, before.started))
+        return now is not None and then is not None and now * self.tuning.lighter_factor < then
+
+    def _seconds_of_steps(self, requests: float) -> float | None:
+        """Seconds of steps, less their fixed part, for each of ``requests``; None while unknown."""
+        line = self.steps.decode_line
+        return None if line is None or requests < self.tuning.min_answers else line[1] * self.tokens / requests
+
     @property
     def _decode_line(self) -> tuple[float, float] | None:
         """(base, slope) of the time between two tokens, for as many requests that end as start; None while unknown."""

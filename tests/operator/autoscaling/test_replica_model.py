@@ -11,6 +11,7 @@ from tests.operator.autoscaling import law_inputs
 
 from paternoster_engine.core.step_work import StepSums, StepWork
 from paternoster_operator.autoscaling.loops.demand import estimate_demand
+from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.replica_model import ReplicaModel, replica_capacity
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
@@ -164,3 +165,47 @@ def test_prompts_count_by_the_share_of_requests_that_have_ended() -> None:
     assert young[0] == settled[0]
     assert young[1] < settled[1]
     assert line(0, 0) == line(100, 1000) == settled, "a decline, and engines that do not count starts"
+
+
+def generating(prompt: int, requests: int, *, started: int | None = None) -> Signals:
+    """A replica that reads the prompts of ``requests`` and generates 100 tokens for each, 20 at once."""
+    sums = StepSums()
+    for tokens in (0, prompt * requests // 50, prompt * requests // 25) * 50:
+        sums.add(StepWork(tokens, 20, 20 * 500, 0), 0.02 + 1e-4 * tokens)
+    load = ReplicaLoad(20.0, 0.1, 0.02, step_sums=sums.total)
+    return Signals(
+        ready=1, fresh=True, running=20, replicas=(load,), flow_seconds=30.0, arrived=requests, departed=requests,
+        started=requests if started is None else started, generated=100 * requests,
+    )  # fmt: skip
+
+
+def learnt(*looks: tuple[Signals, int]) -> Models:
+    models, now = Models.empty(), 0.0
+    for signals, count in looks:
+        for _ in range(count):
+            now += 5.0
+            models = models.learn(signals, now)
+    return models
+
+
+def test_requests_that_were_heavier_are_forgotten_once_lighter_ones_come() -> None:
+    heavy, light = generating(4000, 30), generating(200, 30)
+    fresh, soon, later = learnt((light, 120)), learnt((heavy, 120), (light, 2)), learnt((heavy, 120), (light, 60))
+    assert soon.lighter_since < 0
+    assert 600 < later.lighter_since <= 780
+    usual, young, now = (models.replica.most_within(0.1) or 0.0 for models in (fresh, soon, later))
+    assert 0 < young < 0.2 * usual
+    assert now > 0.75 * usual
+
+
+@pytest.mark.parametrize("factor", [0.75, 1.3, 20.0])
+def test_no_other_change_forgets(factor: float) -> None:
+    """A quarter less work for a request, or more."""
+    assert learnt((generating(4000, 30), 120), (generating(round(4000 * factor), 30), 36)).lighter_since < 0
+
+
+def test_a_burst_that_ends_is_no_lighter_traffic() -> None:
+    """Few start and many end: each takes what it did, but the prompts of those that end were read before."""
+    usual = generating(4000, 30)
+    ending = replace(generating(1000, 30), started=7)
+    assert learnt((usual, 120), (ending, 24)).lighter_since < 0

@@ -101,14 +101,14 @@ def seconds_until_step(state: ReplicaState, now: float, period: float, sign: int
     return min((when + period - now for when, difference in state.changes if difference * sign > 0), default=0.0)
 
 
-def filled_within(state: ReplicaState, seconds: float, tuning: Tuning) -> int:
-    """Most replicas that what ran filled in the last ``seconds``; 0 before the first evaluation.
+def filled_within(state: ReplicaState, seconds: float, tuning: Tuning, since: float = -math.inf) -> int:
+    """Most replicas that what ran filled in the last ``seconds`` and ``since`` then; 0 before the first evaluation.
 
     Evaluations are counted and clocks not compared: neither a gap in the numbers nor a jump of the clock is a time
     without need.
     """
     first = -1 - int(seconds // tuning.replica_period_seconds)
-    return max((made.filled for made in state.evaluations[first:]), default=0)
+    return max((made.filled for made in state.evaluations[first:] if made.time >= since), default=0)
 
 
 def steps_left(state: ReplicaState, now: float, period: float, percent: int, pods: int, sign: int) -> int:

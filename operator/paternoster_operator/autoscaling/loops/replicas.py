@@ -108,7 +108,7 @@ class ReplicaLoop:
         if wanted > current:
             found = self._scale_up(loop, signals, state, now, wanted, reason, explanation)
         elif wanted < current:
-            found = self._scale_down(loop, signals, state, now, wanted, explanation)
+            found = self._scale_down(loop, signals, models, state, now, wanted, explanation)
         else:
             planned = f"{explanation}, target {need.utilization:.0%}"
             found = Outcome(current, Reason.WITHIN_TOLERANCE, planned)
@@ -156,7 +156,14 @@ class ReplicaLoop:
         return Outcome(target, reason, explanation, tuple(limited), recommended=wanted)
 
     def _scale_down(
-        self, loop: ReplicaPolicy, signals: Signals, state: ReplicaState, now: float, wanted: int, explanation: str
+        self,
+        loop: ReplicaPolicy,
+        signals: Signals,
+        models: Models,
+        state: ReplicaState,
+        now: float,
+        wanted: int,
+        explanation: str,
     ) -> Outcome:
         current, tuning = state.target, self.tuning
 
@@ -177,7 +184,7 @@ class ReplicaLoop:
             more = seconds_until_steady(state, now, window, -1, tuning)
             return hold(Reason.STABILIZING, f"held for another {more:.0f} s, as it is to last {window:.0f} s")
         seconds = filled_window(loop, signals, tuning)
-        filled = 0 if seconds is None else filled_within(state, seconds, tuning)
+        filled = 0 if seconds is None else filled_within(state, seconds, tuning, models.lighter_since)
         if seconds is not None and filled >= current:
             more = seconds_until_unfilled(state, seconds, tuning)
             held = f"held for another {more:.0f} s, as {filled} were filled within {seconds:.0f} s"

@@ -1,0 +1,58 @@
+"""What the law learns of requests that come no more: it is forgotten in minutes, and sizes no fleet for long."""
+
+from dataclasses import replace
+from heapq import merge
+
+import pytest
+from tests.simulator.test_control_gates import LARGE, STARTUP, late, spec
+
+from paternoster_engine.bench.requests.workload import Limits
+from paternoster_simulator.arrivals import constant, synthetic
+from paternoster_simulator.outcome.outcome import Outcome
+from paternoster_simulator.policies.law import LawPolicy
+from paternoster_simulator.settings import FleetSettings
+from paternoster_simulator.simulation import simulate
+
+pytestmark = pytest.mark.timeout(600)
+
+PROMPT_TOKENS = 100_000
+BEGIN, END = 60.0, 1260.0
+PROFILE = LARGE.model_copy(update={"max_model_len": 131_072, "startup": STARTUP})
+
+
+def run(long_prompts: float, seed: int) -> Outcome:
+    """Five conversations a second; for twenty minutes ``long_prompts`` a second come beside them."""
+    manifest = spec(
+        autoscaling={"minReplicas": 1, "maxReplicas": 16},
+        engine={"maxBatchedTokens": 2048, "maxModelLen": PROFILE.max_model_len},
+        slo={"ttftP95Milliseconds": 2000, "itlP95Milliseconds": 100},
+    )
+    duration = END + 600
+    chats = synthetic(constant(5.0), duration=duration, seed=seed, limits=Limits(max_total=8192))
+    drawn = synthetic(constant(long_prompts), duration=END - BEGIN, seed=seed + 1) if long_prompts else ()
+    beside = (
+        replace(row, arrival_s=BEGIN + row.arrival_s, prompt_tokens=PROMPT_TOKENS, output_tokens=200) for row in drawn
+    )
+    return simulate(
+        PROFILE,
+        merge(chats, beside, key=lambda row: row.arrival_s),
+        LawPolicy.from_spec(manifest, PROFILE),
+        start_replicas=2,
+        duration=duration,
+        seed=seed,
+        settings=FleetSettings.from_spec(manifest, PROFILE),
+    )
+
+
+def wanted_at(outcome: Outcome, second: float) -> int:
+    series = outcome.series
+    return next(wanted for time, wanted in zip(series.time, series.wanted, strict=True) if time >= second)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_long_prompts_are_forgotten_in_five_minutes(seed: int) -> None:
+    """The fleet that served them is, five minutes after the last, at most one replica larger than without them."""
+    outcome, never = run(0.1, seed), run(0.0, seed)
+    assert wanted_at(outcome, END) >= 6, "they took more replicas while they came"
+    assert max(wanted_at(outcome, END + 300 + more) for more in range(0, 300, 15)) <= wanted_at(never, END + 300) + 1
+    assert late(outcome, END + 300, END + 600) < 0.02
