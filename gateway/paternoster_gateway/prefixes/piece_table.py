@@ -16,6 +16,9 @@ MAX_SLOTS = 2**16
 BUCKETS = 2**BUCKET_BITS
 _SHIFT = DIGEST_BITS - BUCKET_BITS
 
+Holders = tuple["array[int]", "array[int]"]
+"""Slots in ascending order, and the tokens of each."""
+
 
 class PieceTable:
     """Pairs of a digest and a slot, each with a number of tokens. A digest is a number below 2**64."""
@@ -52,21 +55,17 @@ class PieceTable:
             self.pairs -= 1
         return found
 
-    def slots(self, digest: int) -> set[int]:
-        """The slots that hold a piece, those that are in use no longer included."""
+    def holders(self, digest: int) -> Holders | None:
+        """Who holds a piece, slots that are in use no longer included; None where no slot does."""
         bucket = self._buckets[digest >> _SHIFT]
         if bucket is None:
-            return set()
-        begin, end = bucket.range_of(digest)
-        return set(bucket.slots[begin:end])
-
-    def tokens_by_slot(self, digest: int) -> dict[int, int]:
-        """As :meth:`slots`, each with the tokens of its pair."""
-        bucket = self._buckets[digest >> _SHIFT]
-        if bucket is None:
-            return {}
-        begin, end = bucket.range_of(digest)
-        return dict(zip(bucket.slots[begin:end], bucket.tokens[begin:end], strict=True))
+            return None
+        digests = bucket.digests
+        begin = bisect_left(digests, digest)
+        if begin == len(digests) or digests[begin] != digest:
+            return None
+        end = bisect_right(digests, digest, begin)
+        return bucket.slots[begin:end], bucket.tokens[begin:end]
 
     def sweep(self, retired: Set[int], buckets: int = 1) -> bool:
         """Remove the pairs of ``retired`` slots from the next ``buckets``; returns whether the last one is among them.
@@ -105,11 +104,6 @@ class _Bucket:
             end = bisect_right(digests, digest, at)
             at = bisect_left(slots, slot, at, end)
         return at, at < end and slots[at] == slot
-
-    def range_of(self, digest: int) -> tuple[int, int]:
-        """Begin and end of the pairs of ``digest``."""
-        begin = bisect_left(self.digests, digest)
-        return begin, bisect_right(self.digests, digest, begin)
 
     def remove_slots(self, retired: Set[int]) -> int:
         """Remove the pairs of these slots; returns how many there were."""

@@ -5,10 +5,10 @@ cache is believed between a snapshot and the first gap in its events. For one th
 was sent, in two generations: the older one is forgotten when the younger one is full.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from paternoster_gateway.prefixes.piece_table import BUCKETS, MAX_SLOTS, MAX_TOKENS, PieceTable
+from paternoster_gateway.prefixes.piece_table import BUCKETS, MAX_SLOTS, MAX_TOKENS, Holders, PieceTable
 
 MAX_PIECES = 2**24
 """Of all replicas, about 300 MiB. They share it equally."""
@@ -16,8 +16,8 @@ MAX_PIECES_OF_REPLICA = 2**18
 """Of one replica: 262,144, about 5 MiB."""
 PIECES_PER_SWEPT_BUCKET = 64
 """While there are retired slots, each change clears a bucket of them, and one more for each of these pieces."""
-MAX_PROBES = 64
-"""Pieces of a chain that a search looks up: enough for five depths among 1,000 pieces."""
+MAX_PROBES = 128
+"""Pieces of a chain that a search looks up; of a longer chain one of several, and those around what it finds."""
 
 Piece = tuple[int, int]
 """A digest, and the prompt tokens up to the end of its piece."""
@@ -25,7 +25,7 @@ Piece = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The longest beginning of a chain that a replica holds."""
+    """The longest beginning of a chain that a replica holds: its deepest piece decides, whatever is missing before."""
 
     pieces: int
     tokens: int
@@ -108,31 +108,23 @@ class PrefixIndex:
     def find(self, chain: Sequence[int]) -> Mapping[str, Prefix]:
         """The longest beginning of ``chain`` that each replica holds; replicas that hold none are left out.
 
-        A piece stands for all before it, so few pieces of a long chain are looked up: those at which the replicas that
-        hold it change, and the logarithm of the chain's length for each. After :data:`MAX_PROBES` some are found
-        shorter.
+        Pieces are looked up from the last one on, until each replica in the index was found. Of a chain longer than
+        :data:`MAX_PROBES` what is shorter than a step between them may be found shorter, or not at all.
         """
         found: dict[str, Prefix] = {}
-        if not chain or not self._slots:
-            return found
-        probes = 0
-        none: Set[int] = frozenset()
-        todo = [(0, self._slots_at(chain[0]), len(chain), none)]
-        while todo:
-            low, holding, high, beyond = todo.pop()
-            if len(holding) == len(beyond):
+        length, before = len(chain), None
+        step = -(-length // MAX_PROBES)
+        probes = range(length - 1, -1, -step) if step else ()
+        for at in probes if step <= 1 else (*probes, 0):
+            if len(found) == len(self._slots):
+                break
+            held = self._table.holders(chain[at])
+            if held is None or held[0] == before:
                 continue
-            if high - low == 1 or probes >= MAX_PROBES:
-                tokens = self._table.tokens_by_slot(chain[low])
-                for slot in holding - beyond:
-                    self._record(found, slot, Prefix(low + 1, tokens[slot]))
-                continue
-            # The last piece first: most replicas that hold a long beginning hold all of it.
-            middle = high - 1 if high == len(chain) else (low + high) // 2
-            between = self._slots_at(chain[middle]) & holding
-            probes += 1
-            todo.append((low, holding, middle, between))
-            todo.append((middle, between, high, beyond))
+            before = held[0]
+            if any(slot in self._replicas and self._replicas[slot] not in found for slot in before):
+                for place in range(min(at + step, length) - 1, at - 1, -1):
+                    self._record(found, place, held if place == at else self._table.holders(chain[place]))
         return found
 
     @property
@@ -140,17 +132,12 @@ class PrefixIndex:
         """Pieces that each replica may have."""
         return min(self._max_of_replica, self._max_pieces // max(1, len(self._slots)))
 
-    def _slots_at(self, digest: int) -> Set[int]:
-        """Slots in use that hold a piece."""
-        slots = self._table.slots(digest)
-        return slots - self._retired if self._retired else slots
-
-    def _record(self, found: dict[str, Prefix], slot: int, prefix: Prefix) -> None:
-        """Of two generations of a replica the longer prefix counts."""
-        replica = self._replicas[slot]
-        before = found.get(replica)
-        if before is None or prefix.pieces > before.pieces:
-            found[replica] = prefix
+    def _record(self, found: dict[str, Prefix], place: int, held: Holders | None) -> None:
+        """Add the replicas that hold the piece at ``place`` of a chain, and none behind it."""
+        for slot, tokens in zip(*held, strict=True) if held is not None else ():
+            replica = self._replicas.get(slot)
+            if replica is not None and replica not in found:
+                found[replica] = Prefix(place + 1, tokens)
 
     def _add(self, slot: int, pieces: Sequence[Piece], limit: int) -> None:
         self._sweep(len(pieces))

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from paternoster_gateway.prefixes.piece_table import DIGEST_BITS, PieceTable
-from paternoster_gateway.prefixes.prefix_index import Prefix, PrefixIndex
+from paternoster_gateway.prefixes.prefix_index import MAX_PROBES, Prefix, PrefixIndex
 
 REPLICAS = st.sampled_from(["a", "b", "c"])
 CHAINS = [
@@ -14,6 +14,7 @@ CHAINS = [
     [3, 4, 5, 6, 11],
 ]
 CHAIN = st.sampled_from(CHAINS)
+PLACES = st.sets(st.integers(0, 4), min_size=1)
 
 
 def pieces(chain: list[int], tokens: int = 10) -> list[tuple[int, int]]:
@@ -21,32 +22,29 @@ def pieces(chain: list[int], tokens: int = 10) -> list[tuple[int, int]]:
 
 
 def longest(held: dict[int, int], chain: list[int]) -> Prefix:
-    prefix = Prefix(0, 0)
-    for at, digest in enumerate(chain):
-        if digest not in held:
-            break
-        prefix = Prefix(at + 1, held[digest])
-    return prefix
+    """As the contract of text chains states it: the deepest piece decides."""
+    depths = [at for at, digest in enumerate(chain) if digest in held]
+    return Prefix(depths[-1] + 1, held[chain[depths[-1]]]) if depths else Prefix(0, 0)
 
 
 class IndexIsWhatReplicasHold(RuleBasedStateMachine):
-    """Replicas store beginnings of chains and remove their ends, as a cache does; the model keeps a dict for each."""
+    """Replicas store and remove any pieces, as a cache with windows does; the model keeps a dict for each."""
 
     def __init__(self) -> None:
         super().__init__()
         self.index = PrefixIndex()
         self.held: dict[str, dict[int, int]] = {}
 
-    @rule(replica=REPLICAS, chain=CHAIN, length=st.integers(1, 5), tokens=st.integers(1, 9))
-    def store(self, replica: str, chain: list[int], length: int, tokens: int) -> None:
-        self.index.store(replica, pieces(chain, tokens)[:length])
-        self.held.setdefault(replica, {}).update(pieces(chain, tokens)[:length])
+    @rule(replica=REPLICAS, chain=CHAIN, places=PLACES, tokens=st.integers(1, 9))
+    def store(self, replica: str, chain: list[int], places: set[int], tokens: int) -> None:
+        stored = [pieces(chain, tokens)[at] for at in places]
+        self.index.store(replica, stored)
+        self.held.setdefault(replica, {}).update(stored)
 
-    @rule(replica=REPLICAS, chain=CHAIN, length=st.integers(0, 5))
-    def remove(self, replica: str, chain: list[int], length: int) -> None:
-        # The ends of other chains that begin the same way go, too: a prefix stays closed.
-        gone = {each for other in CHAINS for at, each in enumerate(other) if set(other[: at + 1]) & set(chain[length:])}
-        self.index.remove(replica, list(gone))
+    @rule(replica=REPLICAS, chain=CHAIN, places=PLACES)
+    def remove(self, replica: str, chain: list[int], places: set[int]) -> None:
+        gone = [chain[at] for at in places]
+        self.index.remove(replica, gone)
         for digest in gone:
             self.held.get(replica, {}).pop(digest, None)
 
@@ -85,13 +83,14 @@ def test_table_is_a_dict_of_pairs(changes: list[tuple[str, int, int, int]]) -> N
         else:
             swept += not table.sweep({slot}, 4096)
             model = {pair: tokens for pair, tokens in model.items() if pair[1] != slot}
-        assert table.tokens_by_slot(digest) == {s: t for (d, s), t in model.items() if d == digest}
+        held = {s: t for (d, s), t in model.items() if d == digest}
+        assert dict(zip(*(table.holders(digest) or ((), ())), strict=True)) == held
     assert table.pairs == len(model)
     assert swept == 0
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(0, 300), min_size=1, max_size=4), st.integers(1, 300))
+@given(st.lists(st.integers(0, 700), min_size=1, max_size=4), st.integers(1, 700))
 def test_long_chains_at_many_depths(depths: list[int], length: int) -> None:
     chain = [hash((at, "piece")) % 2**DIGEST_BITS for at in range(length)]
     index = PrefixIndex()
@@ -101,6 +100,21 @@ def test_long_chains_at_many_depths(depths: list[int], length: int) -> None:
     expected = {f"r{number}": min(depth, length) for number, depth in enumerate(depths) if depth}
     assert {replica: prefix.pieces for replica, prefix in found.items()} == expected
     assert all(prefix.tokens == 10 * prefix.pieces for prefix in found.values())
+
+
+@settings(deadline=None)
+@given(st.sets(st.integers(0, 599), min_size=1), st.integers(1, 600))
+def test_a_long_chain_with_gaps_is_found_up_to_a_step(held: set[int], length: int) -> None:
+    chain = [hash((at, "piece")) % 2**DIGEST_BITS for at in range(600)]
+    index = PrefixIndex()
+    index.store("a", [pieces(chain)[at] for at in held])
+    depths = [at + 1 for at in held if at < length]
+    found = index.find(chain[:length]).get("a", Prefix(0, 0)).pieces
+    assert found in {0, *depths}
+    step = -(-length // MAX_PROBES)
+    probed = [depth for depth in depths if depth == 1 or (length - depth) % step == 0]
+    assert found >= max(probed, default=0)
+    assert found == max(depths, default=0) or step > 1
 
 
 def test_forgotten_pieces_leave_memory_while_others_come() -> None:
