@@ -20,12 +20,18 @@ class LlmdRouting(PrefixRouting):
         self._peak = peak_tokens_per_second
 
     def pick(
-        self, model: str, prompt: Prompt, ready: ReadyReplicas, avoid: Collection[str], in_flight: Mapping[str, int]
+        self,
+        model: str,
+        prompt: Prompt,
+        ready: ReadyReplicas,
+        avoid: Collection[str],
+        in_flight: Mapping[str, int],
+        now: float,
     ) -> tuple[Replica, Pick] | None:
         urls = [url for url in ready.urls if url not in avoid]
         if not urls:
             return None
-        found = self.find(prompt)
+        found = self.find(model, prompt, now)
         near = [url for url in urls if 1 - prompt.rest(found.get(url, NO_PREFIX)) / prompt.size >= self.AFFINITY]
         load = self._waiting
         if near and (_least(load, near) - _least(load, urls)) / self._peak <= self.MAX_PENALTY_SECONDS:
@@ -40,8 +46,17 @@ class SmgRouting(PrefixRouting):
     MATCH = 0.3
     IMBALANCE, IMBALANCE_RATIO = 64, 1.5
 
+    def _remember(self, model: str, prompt: Prompt, url: str, now: float) -> None:
+        self._remember_history(model, prompt, url)
+
     def pick(
-        self, model: str, prompt: Prompt, ready: ReadyReplicas, avoid: Collection[str], in_flight: Mapping[str, int]
+        self,
+        model: str,
+        prompt: Prompt,
+        ready: ReadyReplicas,
+        avoid: Collection[str],
+        in_flight: Mapping[str, int],
+        now: float,
     ) -> tuple[Replica, Pick] | None:
         urls = [url for url in ready.urls if url not in avoid]
         if not urls:
@@ -63,4 +78,4 @@ def _least(load: Mapping[str, float], urls: Collection[str]) -> float:
 
 def _picked(url: str, ready: ReadyReplicas, found: Mapping[str, Prefix]) -> tuple[Replica, Pick]:
     promised = max((prefix.tokens for prefix in found.values()), default=0)
-    return ready.replica(url), Pick(promised, found.get(url, NO_PREFIX).tokens, 0.0, len(ready))
+    return ready.replica(url), Pick(found.get(url, NO_PREFIX), promised, 0.0, len(ready))

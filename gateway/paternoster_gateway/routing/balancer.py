@@ -20,7 +20,7 @@ from paternoster_gateway.routing.decisions import (
 from paternoster_gateway.routing.held_requests import HeldRequests, Place
 from paternoster_gateway.routing.least_loaded import ReadyReplicas
 from paternoster_gateway.routing.limits import CHECK_SECONDS, EJECTION_SECONDS, MAX_ATTEMPTS
-from paternoster_gateway.routing.prefix_routing import PrefixRouting, Prompt
+from paternoster_gateway.routing.prefix_routing import PrefixRouting, Prompt, PromptTokens
 from paternoster_gateway.routing.rejected_demand import RejectedDemand
 from paternoster_gateway.routing.replica_states import ReplicaStates
 from paternoster_gateway.routing.retry_budget import RetryBudgets
@@ -100,16 +100,27 @@ class Balancer:
         return self._hold(request, row, ready, now)
 
     def on_result(
-        self, request: RoutedRequest, url: str, result: Result, now: float, *, served: bool = True
+        self,
+        request: RoutedRequest,
+        url: str,
+        result: Result,
+        now: float,
+        *,
+        served: bool = True,
+        tokens: PromptTokens | None = None,
     ) -> list[RoutedRequest]:
         """Record what came of the attempt at ``url``, once it is known; ``request.retry`` is what it allows.
 
-        ``served``: the answer is none that the replica gives without computing a prompt.
+        ``served``: the answer is none that the replica gives without computing a prompt. ``tokens``: what it reports
+        of the prompt.
         """
         self._now = now
         if (sent := request.sent.get(url)) is not None:
-            self.prefixes.on_first_byte(sent, url, now, served=served and result is Result.ANSWERED)
-            if not served or result is not Result.ANSWERED:
+            computed = served and result is Result.ANSWERED
+            if tokens is not None:
+                tokens = self.prefixes.on_prompt_tokens(request.model, url, sent, tokens)
+            self.prefixes.on_first_byte(sent, url, now, served=computed, tokens=tokens)
+            if not computed:
                 del request.sent[url]
         if result in EJECTING:
             self._states.eject(url, now)
@@ -273,7 +284,7 @@ class Balancer:
         avoided = {*avoid, *self._avoided(now)}
         if (bound := self._bound(ready.route)) is not None:
             avoided.update(url for url in ready.urls if self.in_flight[url] >= bound)
-        best = self.prefixes.pick(request.model, request.prompt, ready, avoided, self.in_flight)
+        best = self.prefixes.pick(request.model, request.prompt, ready, avoided, self.in_flight, now)
         if best is not None:
             replica, request.pick = best
         return replica
@@ -295,8 +306,9 @@ class Balancer:
         request.hold_until = None
         request.tried.append(replica.url)
         if request.pick is not None and request.prompt is not None:
-            beside = self.in_flight[replica.url]
-            request.sent[replica.url] = self.prefixes.send(request.model, request.prompt, replica.url, beside, now)
+            request.sent[replica.url] = self.prefixes.send(
+                request.model, request.prompt, request.pick, replica.url, self.in_flight[replica.url], now
+            )
         self._begin_attempt(request, replica.url)
         return Send(replica)
 

@@ -3,8 +3,10 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 from paternoster_contract.routing import Replica
+from paternoster_gateway.prefixes.expected_pieces import ExpectedPieces
 from paternoster_gateway.prefixes.prefix_index import NO_PREFIX, Prefix, PrefixIndex
 from paternoster_gateway.routing.least_loaded import ReadyReplicas
 from paternoster_gateway.routing.pace import Pace
@@ -17,8 +19,8 @@ LEARN_SHARE = 0.1
 """Of a report in the mean."""
 MAX_SENT_PIECES = 31_250
 """Pieces remembered of what a replica was sent that publishes nothing; llm-d remembers as many blocks."""
-EXPECTED_SECONDS = 2.0
-"""For which a replica that publishes its cache is expected to hold what it was sent: by then it has reported it."""
+DOUBT_TOKENS = 4096.0
+"""Cached tokens that a replica has to deliver, or fail to, before its reports count for clearly more or less."""
 MAX_CANDIDATES = 64
 """Replicas that are compared for a request; of more, those that hold most of it and others by chance."""
 
@@ -39,14 +41,23 @@ class Prompt:
         return self.size - self.ends[prefix.pieces - 1] if prefix.pieces else self.size
 
 
+class PromptTokens(NamedTuple):
+    """What an engine reports of a prompt that it has computed."""
+
+    prompt: int
+    cached: int
+    """How many of them it had cached."""
+
+
 @dataclass(slots=True)
 class Pick:
     """Why a replica got a request."""
 
+    held: Prefix
+    """What is cached of the prompt at the replica that was chosen."""
+
     promised_tokens: int
     """Prompt tokens cached at the replica that holds most of them."""
-    captured_tokens: int
-    """Prompt tokens cached at the replica that was chosen."""
     seconds: float
     """Expected until the answer's first byte, the share of others in its answer included."""
     candidates: int
@@ -63,6 +74,9 @@ class Sent:
     """Prompt tokens that were to be computed there before."""
     beside: int
     """Requests there before."""
+    cached: int
+    """Prompt tokens that it holds, by its reports."""
+    prompt: Prompt
     pace: Pace
     waits: bool = True
     """For its first byte."""
@@ -75,9 +89,12 @@ class PrefixRouting:
         """``seed``: of the choices among equals, which gateways side by side must not make alike."""
         self.reported = PrefixIndex()
         """What replicas publish; a replica that is not in it publishes nothing that is believed."""
+        self._expected = ExpectedPieces()
+        """What publishing replicas were sent a moment ago."""
         self._sent = PrefixIndex()
-        self._sent_since: dict[str, float] = {}
-        """When the younger generation of what a publishing replica was sent began."""
+        """What other replicas were sent."""
+        self._delivered: dict[str, tuple[float, float]] = {}
+        """By URL: cached tokens that were expected there, and how many of these it delivered; both fade."""
         self._waiting: dict[str, int] = {}
         """Prompt tokens to compute for requests that wait for their first byte."""
         self._paces: dict[str, Pace] = {}
@@ -91,66 +108,96 @@ class PrefixRouting:
         ready: ReadyReplicas,
         avoid: Collection[str],
         in_flight: Mapping[str, int],
+        now: float,
     ) -> tuple[Replica, Pick] | None:
         """The replica of least cost outside ``avoid``, and why; None where there is none."""
-        found = self.find(prompt)
+        found = self.find(model, prompt, now)
         urls = self._candidates(ready, found, avoid)
         if not urls:
             return None
         pace, per_byte = self.pace(model), self.tokens_per_byte(model)
         per_token, per_request = pace.seconds_per_token, pace.seconds_per_request
-        waiting = self._waiting
-        costs = [
-            per_token * (waiting.get(url, 0) + per_byte * prompt.rest(found.get(url, NO_PREFIX)))
-            + per_request * in_flight.get(url, 0)
-            for url in urls
-        ]
+        waiting, size, ends = self._waiting, prompt.size, prompt.ends
+        costs = []
+        for url in urls:
+            tokens = waiting.get(url, 0) + per_byte * size
+            if (held := found.get(url)) is not None:
+                tokens -= per_byte * ends[held.pieces - 1] * self.credit(url)
+            costs.append(per_token * tokens + per_request * in_flight.get(url, 0))
         least = min(costs)
         # No estimate is finer than a piece.
-        margin = per_token * per_byte * prompt.size / len(prompt.digests)
+        margin = per_token * per_byte * size / len(prompt.digests)
         near = [url for url, cost in zip(urls, costs, strict=True) if cost <= least + margin]
         if len(near) > 2:
             near = self._random.sample(near, 2)
         url = min(near, key=lambda each: (in_flight.get(each, 0), self._random.random()))
-        held = [found[each].tokens for each in urls if each in found]
-        captured = found.get(url, NO_PREFIX).tokens
-        return ready.replica(url), Pick(max(held, default=0), captured, costs[urls.index(url)], len(urls))
+        promised = max((found[each].tokens for each in urls if each in found), default=0)
+        return ready.replica(url), Pick(found.get(url, NO_PREFIX), promised, costs[urls.index(url)], len(urls))
 
-    def find(self, prompt: Prompt) -> Mapping[str, Prefix]:
+    def find(self, model: str, prompt: Prompt, now: float) -> Mapping[str, Prefix]:
         """The longest beginning of ``prompt`` that each replica holds, or was sent."""
         found = dict(self.reported.find(prompt.digests))
         for url, prefix in self._sent.find(prompt.digests).items():
             if prefix.pieces > found.get(url, NO_PREFIX).pieces:
                 found[url] = prefix
+        for url, pieces in self._expected.find(prompt.digests, now).items():
+            if pieces > found.get(url, NO_PREFIX).pieces:
+                found[url] = Prefix(pieces, round(self.tokens_per_byte(model) * prompt.ends[pieces - 1]))
         return found
 
-    def send(self, model: str, prompt: Prompt, url: str, beside: int, now: float) -> Sent:
+    def publishes(self, urls: Collection[str]) -> bool:
+        """Whether any of these replicas publishes what it holds."""
+        return any(url in self.reported for url in urls)
+
+    def credit(self, url: str) -> float:
+        """The part of what a replica reports to hold that it delivers; from 0 to 1."""
+        expected, delivered = self._delivered.get(url, (0.0, 0.0))
+        return (delivered + DOUBT_TOKENS) / (expected + DOUBT_TOKENS)
+
+    def send(self, model: str, prompt: Prompt, pick: Pick, url: str, beside: int, now: float) -> Sent:
         """Count what a replica has to compute for a request that is sent there now, and remember what it will hold."""
         per_byte = self.tokens_per_byte(model)
-        held = self.find(prompt).get(url, NO_PREFIX)
-        tokens, ahead = round(per_byte * prompt.rest(held)), self._waiting.get(url, 0)
+        tokens, ahead = round(per_byte * prompt.rest(pick.held)), self._waiting.get(url, 0)
         self._waiting[url] = ahead + tokens
-        if url in self.reported and now - self._sent_since.get(url, now - EXPECTED_SECONDS) >= EXPECTED_SECONDS:
-            self._sent.begin_generation(url)
-            self._sent_since[url] = now
+        self._remember(model, prompt, url, now)
+        return Sent(now, tokens, ahead, beside, pick.held.tokens, prompt, self.pace(model))
+
+    def _remember(self, model: str, prompt: Prompt, url: str, now: float) -> None:
+        if url in self.reported:
+            self._expected.add(url, prompt.digests, now)
+        else:
+            self._remember_history(model, prompt, url)
+
+    def _remember_history(self, model: str, prompt: Prompt, url: str) -> None:
+        per_byte = self.tokens_per_byte(model)
         pieces = [(digest, round(per_byte * end)) for digest, end in zip(prompt.digests, prompt.ends, strict=True)]
         self._sent.remember(url, pieces, MAX_SENT_PIECES)
-        return Sent(now, tokens, ahead, beside, self.pace(model))
 
-    def on_prompt_tokens(self, model: str, prompt: Prompt, tokens: int) -> None:
-        """A replica reports how many tokens a prompt has."""
-        if 0 < tokens <= MAX_TOKENS_PER_BYTE * prompt.size:
-            before = self.tokens_per_byte(model)
-            self._tokens_per_byte[model] = before + (tokens / prompt.size - before) * LEARN_SHARE
+    def on_prompt_tokens(self, model: str, url: str, sent: Sent, tokens: PromptTokens) -> PromptTokens | None:
+        """A replica reports how many tokens a prompt has, and how many it had cached; None where that cannot be."""
+        size = sent.prompt.size
+        if not 0 < tokens.prompt <= MAX_TOKENS_PER_BYTE * size or not 0 <= tokens.cached <= tokens.prompt:
+            return None
+        before = self.tokens_per_byte(model)
+        self._tokens_per_byte[model] = before + (tokens.prompt / size - before) * LEARN_SHARE
+        if sent.cached:
+            expected, delivered = self._delivered.get(url, (0.0, 0.0))
+            rest = 1 - LEARN_SHARE
+            self._delivered[url] = rest * expected + sent.cached, rest * delivered + min(tokens.cached, sent.cached)
+        return tokens
 
-    def on_first_byte(self, sent: Sent, url: str, now: float, *, served: bool) -> None:
-        """The prompt is computed, or will not be."""
+    def on_first_byte(
+        self, sent: Sent, url: str, now: float, *, served: bool, tokens: PromptTokens | None = None
+    ) -> None:
+        """The prompt is computed, or will not be; ``tokens``: as the replica reports them."""
         if not sent.waits:
             return
         sent.waits = False
         rest = self._waiting.pop(url, 0) - sent.tokens
         if rest > 0:
             self._waiting[url] = rest
+        if tokens is not None:
+            sent.tokens = tokens.prompt - tokens.cached
         if served:
             sent.pace.observe_first_byte(sent.tokens + sent.ahead, sent.beside, now - sent.at)
 
@@ -160,7 +207,7 @@ class PrefixRouting:
 
     def retain_only(self, models: Collection[str], urls: Collection[str]) -> None:
         """Forget all other fleets and replicas: they have left the routing table."""
-        for replica in {*self.reported.replicas, *self._sent.replicas} - set(urls):
+        for replica in {*self.reported.replicas, *self._sent.replicas, *self._delivered} - set(urls):
             self.forget(replica)
         for by_model in (self._paces, self._tokens_per_byte):
             for model in by_model.keys() - set(models):
@@ -170,7 +217,8 @@ class PrefixRouting:
         """Forget what a replica holds: its engine has restarted, or is gone."""
         self.reported.forget(url)
         self._sent.forget(url)
-        self._sent_since.pop(url, None)
+        self._expected.forget(url)
+        self._delivered.pop(url, None)
 
     def pace(self, model: str) -> Pace:
         return self._paces.setdefault(model, Pace())

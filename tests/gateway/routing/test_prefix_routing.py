@@ -8,10 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_gateway.prefixes.expected_pieces import EXPECTED_SECONDS
+from paternoster_gateway.prefixes.prefix_index import Prefix
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.decisions import Queue, Result, RoutedRequest, Send
 from paternoster_gateway.routing.pace import Pace
-from paternoster_gateway.routing.prefix_routing import MAX_CANDIDATES, PrefixRouting, Prompt
+from paternoster_gateway.routing.prefix_routing import (
+    MAX_CANDIDATES,
+    Pick,
+    PrefixRouting,
+    Prompt,
+    PromptTokens,
+    Sent,
+)
 
 URLS = ("a", "b", "c", "d")
 
@@ -49,7 +58,7 @@ def test_a_prompt_goes_where_its_beginning_is_cached() -> None:
     request, url = fleet.send(text(1, 20))
     assert url == "c"
     assert request.pick is not None
-    assert (request.pick.promised_tokens, request.pick.captured_tokens) == (128, 128)
+    assert (request.pick.promised_tokens, request.pick.held.tokens) == (128, 128)
 
 
 def test_a_conversation_stays_at_a_replica_that_publishes_nothing() -> None:
@@ -60,6 +69,56 @@ def test_a_conversation_stays_at_a_replica_that_publishes_nothing() -> None:
         request, again = fleet.send(text(1, turn), now=turn)
         fleet.answer(request, again, turn + 0.1, turn + 0.2)
         assert again == url
+
+
+def test_a_conversation_stays_where_it_was_sent_until_that_replica_has_reported_it() -> None:
+    fleet = Fleet()
+    prefixes = fleet.balancer.prefixes
+    for url in URLS:
+        prefixes.reported.store(url, ())
+    first, url = fleet.send(text(1, 5), now=10.0)
+    fleet.answer(first, url, 10.1, 10.2)
+    request, again = fleet.send(text(1, 6), now=11.0)
+    assert again == url
+    assert request.pick is not None
+    assert request.pick.held.pieces == 5
+    assert url not in prefixes.find("m", text(1, 6), 11.0 + 2 * EXPECTED_SECONDS)
+
+
+def test_a_replica_that_lies_about_its_cache_loses_its_credit_and_regains_it() -> None:
+    fleet = Fleet()
+    fleet.balancer.prefixes.reported.store("c", [(digest, 2000) for digest in text(1, 20).digests])
+    prefixes, urls = fleet.balancer.prefixes, Counter[str]()
+    for number in range(60):
+        request, url = fleet.send(text(1, 20), now=10.0 * number)
+        urls[url] += 1
+        tokens = PromptTokens(2560, 0)
+        fleet.balancer.on_result(request, url, Result.ANSWERED, 10.0 * number + 2.56, tokens=tokens)
+        fleet.balancer.on_attempt_end(request, url, 10.0 * number + 3)
+        for other in set(URLS) - {"c"}:
+            prefixes.forget(other)
+    assert prefixes.credit("c") < 0.2
+    request, _ = fleet.send(text(1, 20))
+    for _ in range(60):
+        prefixes.on_prompt_tokens(
+            "m", "c", request.sent.setdefault("c", sent_to("c", prefixes)), PromptTokens(2560, 2000)
+        )
+    assert prefixes.credit("c") > 0.9
+
+
+@pytest.mark.parametrize("tokens", [(0, 0), (-1, 0), (10, 11), (10, -1), (10**9, 0)])
+def test_impossible_numbers_of_tokens_are_not_believed(tokens: tuple[int, int]) -> None:
+    fleet = Fleet()
+    prefixes = fleet.balancer.prefixes
+    before = prefixes.tokens_per_byte("m")
+    assert prefixes.on_prompt_tokens("m", "a", sent_to("a", prefixes), PromptTokens(*tokens)) is None
+    assert prefixes.tokens_per_byte("m") == before
+    assert prefixes.credit("a") == 1
+
+
+def sent_to(url: str, prefixes: PrefixRouting) -> Sent:
+    prompt = text(1, 20)
+    return prefixes.send("m", prompt, Pick(Prefix(20, 2000), 2000, 0.0, 4), url, 0, 0.0)
 
 
 def test_a_long_queue_outweighs_a_short_prefix() -> None:
@@ -130,7 +189,7 @@ def test_what_has_left_the_table_is_forgotten() -> None:
     fleet.send(text(1, 3))
     fleet.balancer.on_table(RoutingTable())
     assert not prefixes.reported.replicas
-    assert not prefixes.find(text(1, 3))
+    assert not prefixes.find("m", text(1, 3), 0.0)
 
 
 @settings(deadline=None, max_examples=50)
