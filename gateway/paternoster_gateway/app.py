@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, client_key
 from paternoster_contract.http import paths
-from paternoster_contract.http.headers import REQUEST_ID
+from paternoster_contract.http.headers import DEBUG, REQUEST_ID
 from paternoster_contract.http.routes import FORWARDED
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.stream_journal import STREAM_ID, StreamId
@@ -40,6 +40,7 @@ from paternoster_gateway.proxy.proxy import Proxy
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.sent_keys import SentKeys
 from paternoster_gateway.table.source import Origin, TableSource
+from paternoster_gateway.text_chains.follower import TextChainFollower
 from paternoster_http.connections import address_of
 from paternoster_http.cors import allow_origins
 from paternoster_http.errors.anthropic_errors import AnthropicErrors
@@ -102,21 +103,26 @@ def create_app(
     source = TableSource(routes, lambda: on_table_change(), SentKeys(roots, GATEWAY_TO_OPERATOR), last_routes)
     metrics.table_age.set_function(lambda: source.age_seconds or 0.0)
     metrics.table_from_copy.set_function(lambda: source.origin is Origin.COPY)
-    proxy = Proxy(dispatcher, metrics, SentKeys(roots, GATEWAY_TO_ENGINE), liveness, quarantine)
+    keys = SentKeys(roots, GATEWAY_TO_ENGINE)
+    proxy = Proxy(dispatcher, metrics, keys, liveness, quarantine)
+    follower = TextChainFollower(dispatcher.balancer.prefixes, keys, metrics)
 
     known_parties, turns = KnownParties(), StartTurns()
 
     def on_table_change() -> None:
         dispatcher.change_table(source.table)
+        follower.follow(source.table)
         metrics.retain_only(source.table.models)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await proxy.open()
+        await follower.open()
         following = supervise(source.follow, "follow-table")
         yield
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
+        await follower.close()
         await proxy.close()
 
     app = FastAPI(
@@ -266,7 +272,7 @@ async def _read_call(request: Request, table: RoutingTable) -> Call:
     await refuse_costly(body)
     named = named_model(body)
     model = only_model(table, key, time.time()) if named is None else named
-    return Call(request.scope["path"], model, body, headers, key, named is not None)
+    return Call(request.scope["path"], model, body, headers, key, named is not None, DEBUG in request.headers)
 
 
 async def _await_answer(request: Request, sending: "asyncio.Future[Answer] | object") -> Answer:

@@ -116,6 +116,32 @@ class GatewayMetrics:
             f"{prefix}time_to_first_byte_seconds", "Arrival to the first byte of an answer.", ["model", "route"],
             buckets=_BUCKETS, registry=self.registry,
         )  # fmt: skip
+        self.cached_tokens = Counter(
+            f"{prefix}cached_prompt_tokens",
+            "Cached prompt tokens of answered requests: promised by the replica that reported most, captured by the "
+            "choice of one, delivered by its engine.",
+            ["model", "stage"],
+            registry=self.registry,
+        )
+        self.routed_tokens = Counter(
+            f"{prefix}routed_prompt_tokens", "Prompt tokens of the same requests.", ["model"], registry=self.registry
+        )
+        self.whole_indexes = Gauge(
+            f"{prefix}replicas_indexed", "Replicas whose stream of cached text is read.", registry=self.registry
+        )
+        self.indexed_pieces = Gauge(
+            f"{prefix}indexed_pieces", "Pieces of cached text in the index of all replicas.", registry=self.registry
+        )
+        self.refused_pieces = Gauge(
+            f"{prefix}indexed_pieces_refused", "Reported pieces for which the index had no room.",
+            registry=self.registry,
+        )  # fmt: skip
+        self.chain_faults = Counter(
+            f"{prefix}text_chain_faults", "Streams of cached text that were not believed any more, by reason.",
+            ["reason"], registry=self.registry,
+        )  # fmt: skip
+        for reason in ("away", "gap", "garbage", "model", "version"):
+            self.chain_faults.labels(reason)
         self.in_flight_gauge = Gauge(
             f"{prefix}requests_in_flight", "Requests at replicas.", ["model"], registry=self.registry
         )
@@ -131,6 +157,12 @@ class GatewayMetrics:
         self.in_flight[model] -= 1
         self._last_requests[model] = fleet, self._clock()
 
+    def count_cached_tokens(self, model: str, prompt_tokens: int, stages: Mapping[str, int]) -> None:
+        """An engine has answered a prompt that was sent by its text; ``stages``: cached tokens of it by stage."""
+        for stage, number in stages.items():
+            self.cached_tokens.labels(model, stage).inc(number)
+        self.routed_tokens.labels(model).inc(prompt_tokens)
+
     def _idle_seconds(self, model: str, fleet: str, refused: int) -> float | None:
         """Seconds since the last request for the fleet; 0 while there is one, None where there was none yet."""
         if self.in_flight[model] or refused:
@@ -142,6 +174,7 @@ class GatewayMetrics:
         """Remove the series of all other models but ``""``: alerts would fire on their last values for ever."""
         for metric in (
             self.requests, self.broken, self.continued, self.first_byte, self.in_flight_gauge, self.held_gauge,
+            self.cached_tokens, self.routed_tokens,
         ):  # fmt: skip
             seen = {sample.labels["model"] for family in metric.collect() for sample in family.samples}
             for model in seen - {"", *models}:

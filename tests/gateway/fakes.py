@@ -42,6 +42,8 @@ class FakeEngine:
     probes: int = 0
     core_health: int = 404
     """Status of :data:`CORE_HEALTH`, as vLLM's plugin has it."""
+    chains: Behave | None = None
+    """The answer to ``GET /text-chains``; None: the engine publishes none."""
 
     async def health(self, _: web.Request) -> web.StreamResponse:
         self.probes += 1
@@ -51,6 +53,11 @@ class FakeEngine:
 
     async def answer_core_health(self, _: web.Request) -> web.StreamResponse:
         return web.Response(status=self.core_health)
+
+    async def stream_chains(self, request: web.Request) -> web.StreamResponse:
+        if self.chains is None:
+            return web.Response(status=404)
+        return await self.chains(self, request)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.bodies.append(await request.read())
@@ -89,6 +96,7 @@ async def running(engine: FakeEngine) -> AsyncIterator[FakeEngine]:
     app = web.Application(client_max_size=2**26)
     app.router.add_get(paths.HEALTH, engine.health)
     app.router.add_get(CORE_HEALTH, engine.answer_core_health)
+    app.router.add_get(paths.TEXT_CHAINS, engine.stream_chains)
     app.router.add_post("/{path:.*}", engine.handle)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()

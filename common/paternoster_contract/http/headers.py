@@ -13,3 +13,9 @@ headers are sent with the first token."""
 
 CACHED_TOKENS = "X-Paternoster-Cached-Tokens"
 """Beside it: how many of these were not computed, since the prefix cache had them."""
+
+DEBUG = "X-Paternoster-Debug"
+"""Header of a client's request, with any value: the gateway's answer has :data:`ROUTING`."""
+
+ROUTING = "X-Paternoster-Routing"
+"""Why the gateway chose the replica: its name, ``by`` ``prefix`` or ``load``, and what it expected of it."""

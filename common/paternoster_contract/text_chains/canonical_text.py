@@ -43,6 +43,13 @@ class CanonicalText:
         return encode_parts(self.parts)
 
     @property
+    def num_bytes(self) -> int:
+        """Of :meth:`encode`."""
+        if self.token_ids is not None:
+            return 4 * len(self.token_ids)
+        return sum(len(part) if part.isascii() else len(encode_parts((part,))) for part in self.parts)
+
+    @property
     def head_bytes(self) -> int | None:
         """Where the piece ends that is behind instructions and settings; None where there are neither."""
         return len(encode_parts(self.parts[: self.head])) if self.head or self.settings else None

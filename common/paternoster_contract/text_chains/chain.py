@@ -65,7 +65,8 @@ class ChainHash:
             pieces.append(Piece(from_bytes(digest.copy().digest(), "big"), end))
             start = end - first
             end = next(self._ends, None)
-        digest.update(view[start:])
+        if end is not None:
+            digest.update(view[start:])
         self._length, self._end = stop, end
         return pieces
 

@@ -36,9 +36,9 @@ MEDIA_TYPE = "application/vnd.paternoster.text-chains"
 VERSION = 1
 HEARTBEAT_SECONDS = 1.0
 MAX_SUBSCRIBERS = 16
-MAX_FRAME_BYTES = 2**20
+MAX_FRAME_BYTES = 2**17
 """Of one frame without its head."""
-MAX_FRAME_PIECES = 32_768
+MAX_FRAME_PIECES = 4096
 """Stored and removed pieces of one frame that an engine sends; more are divided, as one change or snapshot may be."""
 
 _HEAD = struct.Struct(">BI")

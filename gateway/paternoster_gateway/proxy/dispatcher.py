@@ -9,6 +9,7 @@ from paternoster_gateway.admission.admission import Admission
 from paternoster_gateway.errors import unavailable
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.decisions import Queue, Reject, Result, ReturnResult, RoutedRequest, Send
+from paternoster_gateway.routing.prefix_routing import Prompt, PromptTokens
 
 
 class Dispatcher:
@@ -23,10 +24,17 @@ class Dispatcher:
         """Route by ``table`` from now on, held requests first."""
         self._wake(self.balancer.on_table(table))
 
-    def open_request(self, admission: Admission) -> RoutedRequest:
+    def open_request(self, admission: Admission, prompt: Prompt | None = None) -> RoutedRequest:
         return self.balancer.open_request(
-            admission.model, admission.fleet, self._clock(), name=admission.name, sender=admission.sender
+            admission.model, admission.fleet, self._clock(), name=admission.name, sender=admission.sender, prompt=prompt
         )
+
+    def isolates_tenants(self, model: str) -> bool | None:
+        """Whether replicas of ``model`` part their caches by tenant; None where prompts do not decide between them."""
+        row = self.balancer.table.models.get(model)
+        if row is None or len(row.replicas) < 2:
+            return None
+        return self.balancer.prefixes.isolates_tenants([replica.url for replica in row.replicas])
 
     async def route(self, request: RoutedRequest, admission: Admission) -> Send | ReturnResult:
         """The decision for ``request``, once it is held no longer.
@@ -53,13 +61,21 @@ class Dispatcher:
         row = admission.route(self.balancer.table, time.time())
         return self.balancer.route_hand_over(request, row, self._clock())
 
-    def report(self, request: RoutedRequest, url: str, result: Result) -> None:
-        """Report what came of the attempt at ``url``."""
-        self._wake(self.balancer.on_result(request, url, result, self._clock()))
+    def report(
+        self,
+        request: RoutedRequest,
+        url: str,
+        result: Result,
+        *,
+        served: bool = True,
+        tokens: PromptTokens | None = None,
+    ) -> None:
+        """Report what came of the attempt at ``url``, as :meth:`Balancer.on_result` has it."""
+        self._wake(self.balancer.on_result(request, url, result, self._clock(), served=served, tokens=tokens))
 
-    def end_attempt(self, request: RoutedRequest, url: str) -> None:
-        """The attempt at ``url`` has ended: its place is another's."""
-        self._wake(self.balancer.on_attempt_end(request, url))
+    def end_attempt(self, request: RoutedRequest, url: str, *, whole: bool = False) -> None:
+        """The attempt at ``url`` has ended: its place is another's. ``whole``: with its whole answer."""
+        self._wake(self.balancer.on_attempt_end(request, url, self._clock() if whole else None))
 
     def end_request(self, request: RoutedRequest) -> None:
         """The request gets no answer any more."""

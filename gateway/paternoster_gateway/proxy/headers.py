@@ -4,9 +4,11 @@ Both are lists of what passes: a compromised engine must not address browsers an
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from paternoster_contract.http.headers import CACHED_TOKENS, PROMPT_TOKENS
 from paternoster_contract.stream_journal import JOURNAL
+from paternoster_gateway.routing.prefix_routing import PromptTokens
 
 Headers = list[tuple[bytes, bytes]]
 """Pairs as in ASGI: names in lower case, and a name may occur several times."""
@@ -29,7 +31,17 @@ OPAQUE = b"application/octet-stream"
 EVENT_STREAM = "text/event-stream"
 NO_SNIFFING = (b"x-content-type-options", b"nosniff")
 _JOURNAL = JOURNAL.lower().encode()
+_COUNT = re.compile(r"[0-9]{1,9}")
 _PRINTABLE = re.compile(rb"[\t\x20-\x7e]*")
+
+
+def prompt_tokens_of(headers: Mapping[str, str]) -> PromptTokens | None:
+    """What an engine's answer states of its prompt; None where it states nothing that could be."""
+    values = headers.get(PROMPT_TOKENS, ""), headers.get(CACHED_TOKENS, "")
+    if not all(_COUNT.fullmatch(value) for value in values):
+        return None
+    prompt, cached = map(int, values)
+    return PromptTokens(prompt, cached) if cached <= prompt else None
 
 
 def is_status_of_engine(status: int) -> bool:

@@ -18,9 +18,9 @@ import aiohttp
 from paternoster_contract.access.identity import HEADER
 from paternoster_contract.error_text import error_text
 from paternoster_contract.http import paths
-from paternoster_contract.http.headers import NOT_SERVING
+from paternoster_contract.http.headers import NOT_SERVING, ROUTING
 from paternoster_contract.routing import Replica
-from paternoster_contract.stream_journal import JOURNAL
+from paternoster_contract.stream_journal import JOURNAL, RESUME
 from paternoster_gateway.admission.admission import Admission
 from paternoster_gateway.admission.quarantine import Quarantine, digest_of, quarantined
 from paternoster_gateway.errors import GatewayError, keys_refused, unavailable
@@ -28,12 +28,14 @@ from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.proxy import liveness as probes
 from paternoster_gateway.proxy.call import Answer, Attempt, Call
 from paternoster_gateway.proxy.dispatcher import Dispatcher
-from paternoster_gateway.proxy.headers import EVENT_STREAM, answer_headers, is_status_of_engine
+from paternoster_gateway.proxy.headers import EVENT_STREAM, answer_headers, is_status_of_engine, prompt_tokens_of
 from paternoster_gateway.proxy.journaled_stream import JournaledStream
 from paternoster_gateway.proxy.liveness import Liveness, Wait
+from paternoster_gateway.proxy.prompt import read_prompt
 from paternoster_gateway.proxy.relay import AnswerRelay
 from paternoster_gateway.proxy.suspicion import LONG_BODY, MAX_POSSIBLE, Suspicion, suspicion_of
 from paternoster_gateway.routing.decisions import Result, Retry, RoutedRequest, Send
+from paternoster_gateway.routing.prefix_routing import Prompt
 from paternoster_gateway.sent_keys import SentKeys
 from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
 
@@ -94,7 +96,7 @@ class Proxy:
 
     async def send(self, call: Call, admission: Admission) -> Answer:
         """The answer of a replica; raises :class:`GatewayError` where there is none."""
-        request = self._dispatcher.open_request(admission)
+        request = self._dispatcher.open_request(admission, await self._read_prompt(call, admission))
         relay = AnswerRelay(
             request, call, admission, dispatcher=self._dispatcher, metrics=self._metrics, attempt=self._attempt,
             quarantine=self._put_in_quarantine,
@@ -104,6 +106,14 @@ class Proxy:
         except BaseException:
             self._dispatcher.end_request(request)
             raise
+
+    async def _read_prompt(self, call: Call, admission: Admission) -> Prompt | None:
+        """The text of ``call``, where it decides between replicas."""
+        isolates = self._dispatcher.isolates_tenants(admission.model)
+        if isolates is None:
+            return None
+        tenant = "" if admission.identity is None or not isolates else admission.identity.tenant
+        return await read_prompt(call.path, call.body, admission.model, tenant)
 
     async def _send(self, request: RoutedRequest, call: Call, admission: Admission) -> Answer:
         self._refuse_quarantined(call, admission)
@@ -189,13 +199,21 @@ class Proxy:
             # The first piece belongs to the attempt: an engine that dies before it can be replaced.
             async with self._liveness.expecting(replica.url):
                 first = await response.content.readany()
-            chunks = self._stream_body(replica, response, first, stack)
+            chunks = self._stream_body(request, replica, response, first, stack)
             headers, is_stream = answer_headers(response.raw_headers), response.content_type == EVENT_STREAM
+            if call.debug:
+                headers.append((ROUTING.lower().encode(), _routing_of(request, replica).encode("ascii", "replace")))
             answer = Answer(response.status, headers, chunks, replica.url, number, stack, is_stream=is_stream)
             if is_stream and response.status == 200 and JournaledStream.can_begin(response.headers.get(JOURNAL)):
                 answer.numerics = response.headers[JOURNAL]
             result = _result_of(response)
-            self._dispatcher.report(request, replica.url, result)
+            served = response.status == 200
+            tokens = prompt_tokens_of(response.headers) if served and RESUME not in call.headers else None
+            self._dispatcher.report(request, replica.url, result, served=served, tokens=tokens)
+            if request.pick is not None and tokens is not None:
+                pick = request.pick
+                stages = {"promised": pick.promised_tokens, "captured": pick.held.tokens, "delivered": tokens.cached}
+                self._metrics.count_cached_tokens(admission.model, tokens.prompt, stages)
             return Attempt(answer, "not_serving" if result is Result.NOT_SERVING else f"status_{response.status}")
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             await stack.aclose()
@@ -227,6 +245,7 @@ class Proxy:
 
     async def _stream_body(
         self,
+        request: RoutedRequest,
         replica: Replica,
         response: aiohttp.ClientResponse,
         first: bytes,
@@ -239,6 +258,7 @@ class Proxy:
                     yield chunk
                     async with self._liveness.expecting(replica.url):
                         chunk = await response.content.readany()
+                self._dispatcher.end_attempt(request, replica.url, whole=True)
             except (GeneratorExit, asyncio.CancelledError):
                 # The client has left: closing the connection ends the request at the engine.
                 response.close()
@@ -252,6 +272,17 @@ def _result_of(response: aiohttp.ClientResponse) -> Result:
     if response.status == 503:
         return Result.NOT_SERVING if NOT_SERVING in response.headers else Result.FULL
     return Result.REFUSED
+
+
+def _routing_of(request: RoutedRequest, replica: Replica) -> str:
+    """The value of :data:`ROUTING`."""
+    pick = request.pick
+    if pick is None:
+        return f"replica={replica.name}, by=load"
+    return (
+        f"replica={replica.name}, by=prefix, candidates={pick.candidates}, promised={pick.promised_tokens}, "
+        f"captured={pick.held.tokens}, seconds={pick.seconds:.4f}"
+    )
 
 
 def _digest(call: Call, admission: Admission) -> bytes:

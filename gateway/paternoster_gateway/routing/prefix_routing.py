@@ -91,6 +91,8 @@ class PrefixRouting:
         """What replicas publish; a replica that is not in it publishes nothing that is believed."""
         self._expected = ExpectedPieces()
         """What publishing replicas were sent a moment ago."""
+        self._isolates: dict[str, bool] = {}
+        """By URL of a publishing replica: whether its cache is parted by tenant."""
         self._sent = PrefixIndex()
         """What other replicas were sent."""
         self._delivered: dict[str, tuple[float, float]] = {}
@@ -145,9 +147,16 @@ class PrefixRouting:
                 found[url] = Prefix(pieces, round(self.tokens_per_byte(model) * prompt.ends[pieces - 1]))
         return found
 
-    def publishes(self, urls: Collection[str]) -> bool:
-        """Whether any of these replicas publishes what it holds."""
-        return any(url in self.reported for url in urls)
+    def begin_report(self, url: str, *, isolates_tenants: bool) -> None:
+        """The replica at ``url`` publishes what it holds from now on, and nothing before counts."""
+        self.forget(url)
+        self.reported.store(url, ())
+        self._isolates[url] = isolates_tenants
+
+    def isolates_tenants(self, urls: Collection[str]) -> bool | None:
+        """Whether any of these replicas has caches by tenant; None where none of them publishes what it holds."""
+        published = [self._isolates[url] for url in urls if url in self._isolates]
+        return any(published) if published else None
 
     def credit(self, url: str) -> float:
         """The part of what a replica reports to hold that it delivers; from 0 to 1."""
@@ -217,6 +226,7 @@ class PrefixRouting:
         """Forget what a replica holds: its engine has restarted, or is gone."""
         self.reported.forget(url)
         self._sent.forget(url)
+        self._isolates.pop(url, None)
         self._expected.forget(url)
         self._delivered.pop(url, None)
 

@@ -9,7 +9,7 @@ from typing import Any
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.decisions import Decision, Queue, Result, RoutedRequest, Send
-from paternoster_gateway.routing.prefix_routing import Prompt
+from paternoster_gateway.routing.prefix_routing import Prompt, PromptTokens
 from paternoster_simulator.cost import seconds, ticks
 from paternoster_simulator.events import EventQueue, Rank
 
@@ -49,9 +49,16 @@ class RecordedBalancer(Balancer):
         return decision
 
     def on_result(
-        self, request: RoutedRequest, url: str, result: Result, now: float, *, served: bool = True
+        self,
+        request: RoutedRequest,
+        url: str,
+        result: Result,
+        now: float,
+        *,
+        served: bool = True,
+        tokens: PromptTokens | None = None,
     ) -> list[RoutedRequest]:
-        released = super().on_result(request, url, result, now, served=served)
+        released = super().on_result(request, url, result, now, served=served, tokens=tokens)
         self.events.append(Event("on_result", now, self._number(request), (url, result), request.retry))
         return released
 

@@ -1,0 +1,1 @@
+"""Which text replicas have cached: one stream from each, read into the index of prefixes."""

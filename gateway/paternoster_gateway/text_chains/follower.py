@@ -1,0 +1,128 @@
+"""Follows the text chains of every replica in the routing table: one stream, and one task, for each."""
+
+import asyncio
+import logging
+import random
+import time
+from functools import partial
+
+import aiohttp
+
+from paternoster_contract.error_text import error_text
+from paternoster_contract.http import paths
+from paternoster_contract.routing import RoutingTable
+from paternoster_contract.supervise import supervise
+from paternoster_contract.text_chains.stream import HEARTBEAT_SECONDS, MEDIA_TYPE, FrameReader, InvalidStream
+from paternoster_gateway.metrics import GatewayMetrics
+from paternoster_gateway.routing.prefix_routing import PrefixRouting
+from paternoster_gateway.sent_keys import SentKeys
+from paternoster_gateway.text_chains.loop_share import LoopShare
+from paternoster_gateway.text_chains.reader import ChainReader, StreamFault
+from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0
+"""Seconds until a stream that ended is asked for again, doubled each time, and shortened by up to a half at random."""
+UNPUBLISHED_SECONDS = 60.0
+"""Until a replica is asked again that publishes nothing: another engine, or one without a prefix cache."""
+STALE_SECONDS = 30.0
+"""Without a stream, after which what a replica holds is not believed any more."""
+CONNECTION_SECONDS = 600.0
+"""After which a stream is asked for anew, with the key that opens the engine then."""
+
+
+class _Unpublished(Exception):
+    """The replica publishes no text chains."""
+
+
+class TextChainFollower:
+    """Reads streams into ``prefixes``. Whatever replicas send, all together get a third of the event loop."""
+
+    def __init__(self, prefixes: PrefixRouting, keys: SentKeys, metrics: GatewayMetrics) -> None:
+        self._prefixes = prefixes
+        self._keys = keys
+        self._metrics = metrics
+        self._share = LoopShare()
+        self._session: aiohttp.ClientSession | None = None
+        self._tasks: dict[tuple[str, str, str], asyncio.Task[None]] = {}
+        """By URL, model and fleet."""
+        self._readers: dict[str, ChainReader] = {}
+        metrics.whole_indexes.set_function(lambda: sum(reader.is_whole for reader in self._readers.values()))
+        metrics.indexed_pieces.set_function(lambda: sum(map(prefixes.reported.count, prefixes.reported.replicas)))
+        metrics.refused_pieces.set_function(lambda: prefixes.reported.refused)
+
+    async def open(self) -> None:
+        self._session = aiohttp.ClientSession(
+            connector=bounded_connector(limit=0),
+            read_bufsize=READ_BUFFER,
+            timeout=aiohttp.ClientTimeout(total=None, connect=5, sock_read=3 * HEARTBEAT_SECONDS),
+            auto_decompress=False,
+        )
+
+    def follow(self, table: RoutingTable) -> None:
+        """Follow the replicas of ``table``, and no others."""
+        listed = {(replica.url, model, row.fleet) for model, row in table.models.items() for replica in row.replicas}
+        for gone in self._tasks.keys() - listed:
+            self._tasks.pop(gone).cancel()
+        for each in listed - self._tasks.keys():
+            self._tasks[each] = supervise(partial(self._follow, *each), "follow-text-chains")
+
+    async def close(self) -> None:
+        """End all streams."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+
+    async def _follow(self, url: str, model: str, fleet: str) -> None:
+        reader = self._readers[url] = ChainReader(url, model, self._prefixes)
+        last_read, failures = time.monotonic(), 0
+        try:
+            while True:
+                wait = 0.0
+                try:
+                    await self._read(reader, url, fleet)
+                except _Unpublished:
+                    reader.drop()
+                    wait = UNPUBLISHED_SECONDS
+                except (StreamFault, InvalidStream) as fault:
+                    self._record_fault(url, getattr(fault, "reason", "garbage"), fault)
+                    reader.drop()
+                except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                    log.debug("text chains of %s: %s", url, error_text(error))
+                if reader.has_read:
+                    last_read, failures = time.monotonic(), 0
+                elif reader.is_whole and time.monotonic() - last_read > STALE_SECONDS:
+                    self._record_fault(url, "away", TimeoutError(f"no stream for {STALE_SECONDS:g} s"))
+                    reader.drop()
+                wait = wait or min(FIRST_PAUSE * 2.0 ** min(failures, 10), LONGEST_PAUSE)
+                failures += 1
+                await asyncio.sleep(wait * random.uniform(0.5, 1.0))
+        finally:
+            if self._readers.get(url) is reader:
+                del self._readers[url]
+                reader.drop()
+
+    async def _read(self, reader: ChainReader, url: str, fleet: str) -> None:
+        """Read one connection until it ends. Raises what :meth:`_follow` expects."""
+        assert self._session is not None
+        get = partial(self._session.get, url + paths.TEXT_CHAINS, params=reader.begin(), allow_redirects=False)
+        frames = FrameReader()
+        async with await self._keys.send(lambda key: get(headers=key), url, fleet) as response:
+            if response.status == 503 or response.status == 401:
+                return
+            if response.status != 200 or response.content_type != MEDIA_TYPE:
+                raise _Unpublished
+            ends = time.monotonic() + CONNECTION_SECONDS * random.uniform(0.5, 1.0)
+            while time.monotonic() < ends and (data := await response.content.readany()):
+                read = frames.feed(data)
+                while (frame := await self._share.run(partial(next, read, None))) is not None:
+                    for step in reader.apply(frame):
+                        await self._share.run(step)
+
+    def _record_fault(self, url: str, reason: str, fault: Exception) -> None:
+        self._metrics.chain_faults.labels(reason).inc()
+        log.warning("text chains of %s are not believed: %s", url, error_text(fault))

@@ -1,0 +1,253 @@
+"""The gateway follows what replicas publish and sends prompts there; other engines get requests by load alone."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from tests.gateway.fakes import Behave, Door, FakeEngine, until
+
+from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, derive
+from paternoster_contract.http.headers import CACHED_TOKENS, DEBUG, PROMPT_TOKENS, ROUTING
+from paternoster_contract.text_chains.canonical_text import canonical_text
+from paternoster_contract.text_chains.chain import chain_scope, text_chain
+from paternoster_contract.text_chains.stream import (
+    MEDIA_TYPE,
+    Changes,
+    Frame,
+    Heartbeat,
+    Hello,
+    Snapshot,
+    encode_frame,
+)
+from paternoster_gateway.text_chains import follower
+
+Start = Callable[[str, Behave], Awaitable[FakeEngine]]
+PATH = "/v1/chat/completions"
+
+
+def body(topic: str) -> dict[str, Any]:
+    return {"model": "m", "messages": [{"role": "user", "content": f"{topic} and so on and on. " * 40}]}
+
+
+def pieces_of(topic: str) -> dict[int, int]:
+    text = canonical_text(PATH, body(topic))
+    assert text is not None
+    return {piece.digest: piece.end // 4 for piece in text_chain(chain_scope("m"), text)}
+
+
+class Publisher:
+    """An engine's stream of text chains."""
+
+    def __init__(self, held: dict[int, int], instance: str = "ab" * 16) -> None:
+        self.held, self.instance, self.sequence = held, instance, 0
+        self.asked: list[dict[str, str]] = []
+        self.keys: list[str] = []
+        self.frames: asyncio.Queue[Frame | bytes | None] = asyncio.Queue()
+        self.model = "m"
+
+    def change(self, stored: dict[int, int], *removed: int, skips: int = 0) -> None:
+        self.sequence += 1 + skips
+        self.held.update(stored)
+        for digest in removed:
+            self.held.pop(digest, None)
+        self.frames.put_nowait(Changes(self.sequence, stored, removed))
+
+    async def __call__(self, _: FakeEngine, request: web.Request) -> web.StreamResponse:
+        self.asked.append(dict(request.query))
+        self.keys.append(request.headers.get("Authorization", ""))
+        response = web.StreamResponse(headers={"Content-Type": MEDIA_TYPE})
+        await response.prepare(request)
+        resumes = request.query.get("instance") == self.instance and request.query.get("after") == str(self.sequence)
+        hello = Hello(
+            version=1, instance=self.instance, resumes=resumes, model=self.model, isolates_tenants=True, block_size=16
+        )
+        await response.write(encode_frame(hello))
+        if not resumes:
+            await response.write(encode_frame(Snapshot(self.sequence, self.held)))
+        while True:
+            try:
+                frame = await asyncio.wait_for(self.frames.get(), 0.1)
+            except TimeoutError:
+                frame = Heartbeat(self.sequence)
+            if frame is None:
+                return response
+            await response.write(frame if isinstance(frame, bytes) else encode_frame(frame))
+
+
+def reports(cached: int) -> Behave:
+    async def behave(engine: FakeEngine, _: web.Request) -> web.StreamResponse:
+        headers = {PROMPT_TOKENS: "300", CACHED_TOKENS: str(cached)}
+        return web.json_response({"from": engine.name}, headers=headers)
+
+    return behave
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(follower, "LONGEST_PAUSE", 0.05)
+
+
+@pytest.fixture
+async def fleet(door: Door, start: Start) -> tuple[FakeEngine, FakeEngine]:
+    """Two replicas of a fleet; both publish."""
+    engines = await start("a", reports(250)), await start("b", reports(250))
+    for engine in engines:
+        engine.chains = Publisher({}, instance=engine.name * 32)
+    door.publish(*engines)
+    return engines
+
+
+@asynccontextmanager
+async def asking(client: aiohttp.ClientSession, door: Door, topic: str) -> AsyncIterator[aiohttp.ClientResponse]:
+    async with client.post(door.url + PATH, json=body(topic), headers={DEBUG: "1"}) as response:
+        assert response.status == 200, await response.text()
+        yield response
+
+
+async def routing(client: aiohttp.ClientSession, door: Door, topic: str) -> dict[str, str]:
+    async with asking(client, door, topic) as response:
+        parts = [part.split("=") for part in response.headers[ROUTING].split(", ")]
+        return dict(parts) | {"from": (await response.json())["from"]}
+
+
+async def metric(client: aiohttp.ClientSession, door: Door, name: str) -> float:
+    async with client.get(f"{door.url}/metrics") as response:
+        lines = (await response.text()).splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name))
+
+
+async def models(client: aiohttp.ClientSession, door: Door) -> str:
+    async with client.get(f"{door.url}/v1/models") as response:
+        return await response.text()
+
+
+async def whole(client: aiohttp.ClientSession, door: Door, count: int) -> None:
+    await until(lambda: metric(client, door, "paternoster_gateway_replicas_indexed "), lambda seen: seen == count)
+
+
+def publisher(engine: FakeEngine) -> Publisher:
+    assert isinstance(engine.chains, Publisher)
+    return engine.chains
+
+
+@pytest.mark.parametrize("holder", [0, 1])
+async def test_a_prompt_goes_to_the_replica_that_publishes_it(
+    client: aiohttp.ClientSession, door: Door, fleet: tuple[FakeEngine, FakeEngine], holder: int
+) -> None:
+    await whole(client, door, 2)
+    assert (await routing(client, door, "something else"))["by"] == "prefix"
+    publisher(fleet[holder]).change(pieces_of("lifts"))
+
+    async def captured() -> dict[str, str]:
+        await asyncio.sleep(2.1)  # what was sent where is not expected there any more
+        return await routing(client, door, "lifts")
+
+    seen = await until(captured, lambda each: int(each["captured"]) > 0 and each["from"] == fleet[holder].name)
+    assert seen["promised"] == seen["captured"] == str(max(pieces_of("lifts").values()))
+    assert seen["replica"] == fleet[holder].name
+    stages = {
+        stage: await metric(client, door, f'paternoster_gateway_cached_prompt_tokens_total{{model="m",stage="{stage}"')
+        for stage in ("promised", "captured", "delivered")
+    }
+    assert stages["promised"] >= stages["captured"] > 0
+    assert stages["delivered"] % 250 == 0
+    assert await metric(client, door, "paternoster_gateway_routed_prompt_tokens_total{") % 300 == 0
+
+
+async def test_a_snapshot_evictions_and_restarts_are_followed(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    lifts, trains = pieces_of("lifts"), pieces_of("trains")
+    engine = await start("a", reports(0))
+    engine.chains = Publisher({**lifts})
+    door.publish(engine, await start("b", reports(0)))
+    pieces = "paternoster_gateway_indexed_pieces "
+    await until(lambda: metric(client, door, pieces), lambda seen: seen == len(lifts))
+    engine.chains.change(trains, *lifts)
+    await until(lambda: metric(client, door, pieces), lambda seen: seen == len(trains))
+    # The connection breaks: it resumes, without a snapshot.
+    asked = len(engine.chains.asked)
+    engine.chains.frames.put_nowait(None)
+    await until(lambda: asyncio.sleep(0, len(engine.chains.asked)), lambda seen: seen > asked)  # type: ignore[union-attr]
+    assert engine.chains.asked[asked] == {"instance": "ab" * 16, "after": "1"}
+    await until(lambda: metric(client, door, pieces), lambda seen: seen == len(trains))
+    # The engine restarts, and has nothing.
+    ended, engine.chains = engine.chains, Publisher({}, instance="cd" * 16)
+    ended.frames.put_nowait(None)
+    await until(lambda: metric(client, door, pieces), lambda seen: seen == 0)
+    await whole(client, door, 1)
+    assert await metric(client, door, "paternoster_gateway_text_chain_faults_total") == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [("gap", "gap"), (b"\xff" * 400, "garbage"), ("model", "model"), (b"\x01\0\0\0\x02{}", "garbage")],
+)
+async def test_a_stream_with_a_fault_is_dropped_counted_and_read_anew(
+    client: aiohttp.ClientSession, door: Door, fleet: tuple[FakeEngine, FakeEngine], fault: Any, reason: str
+) -> None:
+    await whole(client, door, 2)
+    stream = publisher(fleet[0])
+    match fault:
+        case "gap":
+            stream.change({1: 16}, skips=1)
+        case "model":
+            stream.model = "another"
+            stream.instance = "cd" * 16
+            stream.frames.put_nowait(None)
+        case _:
+            stream.frames.put_nowait(fault)
+    name = f'paternoster_gateway_text_chain_faults_total{{reason="{reason}"'
+    await until(lambda: metric(client, door, name), lambda seen: seen >= 1)
+    stream.model = "m"
+    await whole(client, door, 2)
+    assert stream.asked[-1] == {}
+    async with asking(client, door, "requests go on"):
+        pass
+
+
+async def test_other_engines_get_requests_by_load(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
+    one, two = await start("a", reports(0)), await start("b", reports(0))
+    door.publish(one, two)
+    await until(lambda: models(client, door), lambda seen: "m" in seen)
+    ways = [await until(lambda: routing(client, door, "lifts"), lambda seen: seen["by"] == "load") for _ in range(4)]
+    assert {seen["from"] for seen in ways} == {"a", "b"}
+    async with client.post(door.url + PATH, json=body("lifts")) as response:
+        assert ROUTING not in response.headers
+
+
+async def test_what_has_left_the_table_is_not_followed(
+    client: aiohttp.ClientSession, door: Door, fleet: tuple[FakeEngine, FakeEngine]
+) -> None:
+    await whole(client, door, 2)
+    publisher(fleet[0]).change(pieces_of("lifts"))
+    door.publish(fleet[1])
+    await whole(client, door, 1)
+    assert await metric(client, door, "paternoster_gateway_indexed_pieces ") == 0
+
+
+async def test_engines_get_the_gateways_key(client: aiohttp.ClientSession, keyed_door: Door, start: Start) -> None:
+    engine = await start("a", reports(0))
+    engine.chains = Publisher({})
+    keyed_door.publish(engine, fleet="uid")
+    await whole(client, keyed_door, 1)
+    assert engine.chains.keys == [f"Bearer {derive('first', GATEWAY_TO_ENGINE, 'uid')}"]
+
+
+async def test_a_flood_of_changes_leaves_the_gateway_two_thirds_of_its_loop(
+    client: aiohttp.ClientSession, door: Door, fleet: tuple[FakeEngine, FakeEngine]
+) -> None:
+    await whole(client, door, 2)
+    stream = publisher(fleet[0])
+    for number in range(1, 200):
+        stream.change({(number << 32) + at * 7919: 16 for at in range(2000)})
+    for _ in range(10):
+        async with asking(client, door, "requests go on"):
+            pass
+    await until(lambda: metric(client, door, "paternoster_gateway_indexed_pieces_refused "), lambda seen: seen > 0)
+    assert await metric(client, door, "paternoster_gateway_indexed_pieces ") <= 2**18
