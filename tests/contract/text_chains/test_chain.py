@@ -61,6 +61,6 @@ def test_scopes_have_no_digest_in_common():
 
 
 def test_a_chain_is_bounded():
-    pieces = text_chain(SCOPE, CanonicalText(["a" * 2**20]))
+    pieces = text_chain(SCOPE, CanonicalText(["a" * 2**21]))
     assert len(pieces) == MAX_PIECES
-    assert pieces[-1].end == 4096 + (MAX_PIECES - 32) * 512
+    assert pieces[-1].end == 2**15 + (MAX_PIECES - 32 - 56) * 2048
