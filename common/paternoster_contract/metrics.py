@@ -123,6 +123,9 @@ ENGINE_METRICS: tuple[Metric, ...] = (
     Metric("host_kv_usage_ratio", "gauge", "Share of the host blocks for swapping that are in use, 0..1."),
     Metric("loop_heartbeat_timestamp_seconds", "gauge", "When the engine loop last ticked, seconds since the epoch."),
     Metric("start_seconds", "gauge", "Seconds from the process's start until it was ready, by part.", None, ("part",)),
+    Metric("text_pieces", "gauge", "Pieces of text that are cached, as gateways read them."),
+    Metric("text_chain_readers", "gauge", "Gateways that read which text is cached."),
+    Metric("text_pieces_reported", "counter", "Pieces of text reported to gateways as cached or gone."),
     Metric("requests", "counter", "Requests admitted to the queue."),
     Metric("requests_finished", "counter", "Ended requests by reason.", "vllm:request_success", ("finished_reason",)),
     Metric(

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar, cast
 
 from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.kv.cache_events import CacheEvent
+from paternoster_engine.core.kv.text_index import TextIndex
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.text_piece import TextPiece
 from paternoster_engine.engine import Engine
@@ -146,6 +147,16 @@ class EngineLoop:
     def attach_text(self, request: Request, pieces: Sequence[TextPiece]) -> None:
         """Tie ``pieces``, which came with the request's answer, to its blocks, as far as they are cached."""
         self._inbox.put(partial(self.engine.scheduler.kv.attach_text, request, pieces))
+
+    def record_texts(self, recording: bool) -> None:
+        """Whether to record from which text cached blocks come, for requests that come later; ends with none."""
+        self._inbox.put(partial(self._record_texts, recording))
+
+    def _record_texts(self, recording: bool) -> None:
+        kv = self.engine.scheduler.kv
+        kv.pool.text_index = TextIndex(kv.groups, kv.pool.find_block) if recording else None
+        if self._publish_texts is not None and not recording:
+            self._publish_texts(True, {})
 
     def _run(self) -> None:
         scheduler = self.engine.scheduler

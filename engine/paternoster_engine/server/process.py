@@ -21,7 +21,6 @@ from paternoster_contract.http.origins import origins
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import StartPart
 from paternoster_engine.core.kv.cache_events import CacheEvents
-from paternoster_engine.core.kv.text_index import TextIndex
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.config import Described
 from paternoster_engine.model.tokenizer import Tokenizer
@@ -158,9 +157,17 @@ class EngineProcess:
         chains = self._follow_texts(engine, name, embeds=model.pooling is not None)
         publish_texts = None if chains is None else chains.publish
         loop = EngineLoop(engine, histograms, publish_events=self._start_kv_events(engine), publish_texts=publish_texts)
+        if chains is not None:
+            chains.on_read = loop.record_texts
         registry = process_registry()
         collector = EngineCollector(
-            loop, histograms, name, timer.seconds, vllm_aliases=self._args.vllm_metrics, memory=self._args
+            loop,
+            histograms,
+            name,
+            timer.seconds,
+            vllm_aliases=self._args.vllm_metrics,
+            memory=self._args,
+            text_chains=chains,
         )
         registry.register(collector)
         loop.start()
@@ -206,7 +213,6 @@ class EngineProcess:
         args, kv = self._args, engine.scheduler.kv
         if embeds or not args.prefix_cache or not (args.identity_header or args.api_keys is None):
             return None
-        kv.pool.text_index = TextIndex(kv.groups, kv.pool.find_block)
         rules = TenantRules.from_args(args)
         return TextChainFeed(
             self._state.instance, name, isolates_tenants=rules.isolates_cache, block_size=kv.block_size

@@ -61,6 +61,11 @@ class ServedModel:
     """Names beside ``name`` that clients may use; answers and metrics have ``name``."""
 
     @property
+    def records_texts(self) -> bool:
+        """Whether a gateway reads which text is cached."""
+        return self.text_chains is not None and self.text_chains.is_read
+
+    @property
     def names(self) -> tuple[str, ...]:
         return self.name, *self.aliases
 

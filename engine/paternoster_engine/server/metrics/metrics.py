@@ -20,6 +20,7 @@ from paternoster_engine.core.request import FinishReason, RequestStatus
 from paternoster_engine.core.speculation import PROPOSERS
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics.histograms import Histograms
+from paternoster_engine.server.text_chains.feed import TextChainFeed
 from paternoster_http.open_requests import RESOURCES, refusals
 
 Values = Mapping[tuple[str, ...], float]
@@ -40,6 +41,7 @@ class EngineCollector(Collector):
         *,
         vllm_aliases: bool,
         memory: MemorySettings | None = None,
+        text_chains: TextChainFeed | None = None,
     ) -> None:
         """``memory``: of the engine's arguments, for what the scheduler does not know of; their defaults if None."""
         self._loop = loop
@@ -47,6 +49,7 @@ class EngineCollector(Collector):
         self._model = model
         self._start_seconds = start_seconds
         self._vllm_aliases = vllm_aliases
+        self._text_chains = text_chains
         self._memory = MemorySettings() if memory is None else memory
 
     def collect(self) -> Iterator[Metric]:
@@ -54,6 +57,7 @@ class EngineCollector(Collector):
         values: dict[str, Values] = {
             **_gauge_values(self._loop),
             **_counter_values(self._loop),
+            **_text_values(self._text_chains),
             "start_seconds": {(part,): seconds for part, seconds in self._start_seconds.items()},
             "share_refusals": {(resource,): refusals[resource] for resource in RESOURCES},
             "cache_config_info": {_cache_config(self._loop, self._memory): 1},
@@ -178,6 +182,13 @@ def _counter_values(loop: EngineLoop) -> dict[str, Values]:
             ("update",): seconds.update,
         },
     }
+
+
+def _text_values(feed: TextChainFeed | None) -> dict[str, Values]:
+    values = (0, 0, 0) if feed is None else (len(feed.resident), feed.num_subscribers, feed.events_total)
+    return _without_labels(
+        dict(zip(("text_pieces", "text_chain_readers", "text_pieces_reported"), values, strict=True))
+    )
 
 
 def _of_proposers(counts: Counter[str]) -> Values:

@@ -38,7 +38,7 @@ async def chat_requests(
     prompt. Raises :class:`PromptTooLong` where not even ``min_tokens`` are left, and :class:`InvalidValue`.
     """
     truncation = _truncation(served, body, body.limit or 1)
-    text = None if served.text_chains is None or truncation is not None else begin_prompt_text(served.name, sender)
+    text = begin_prompt_text(served.name, sender) if served.records_texts and truncation is None else None
     encoding, ending = await encode_chat(served, sender.tenant, body.messages, body, truncation=truncation, text=text)
     prompt = await _token_ids(served, encoding, max(1, body.min_tokens))
     limit = _limit_chat(served, body, prompt)
@@ -62,7 +62,7 @@ async def _locate_text(
     served: ServedModel, body: CompletionRequest, tokens: list[int], sender: Caller
 ) -> Sequence[TextPiece]:
     """The pieces of the first prompt, which has these tokens."""
-    if served.text_chains is None or body.truncate_prompt_tokens is not None:
+    if not served.records_texts or body.truncate_prompt_tokens is not None:
         return ()
     text, prompt = begin_prompt_text(served.name, sender), body.prompt[0]
     if text is None:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from itertools import islice
 
 from paternoster_contract.text_chains.stream import (
@@ -22,6 +22,8 @@ BATCH_SECONDS = 0.05
 """Changes of that long are sent together."""
 MAX_REPLAY_BYTES = 4 * 2**20
 """Of the last changes, for readers that connect again."""
+LINGER_SECONDS = 600.0
+"""Without a reader, after which texts are recorded no longer: a gateway that restarts finds them."""
 MAX_UNREAD_BYTES = 8 * 2**20
 """Of one reader; one with more is closed, and begins with a snapshot again."""
 
@@ -87,6 +89,11 @@ class TextChainFeed:
         self._replay_bytes = 0
         self._subscribers: set[Subscriber] = set()
         self._closed = False
+        self.is_read = False
+        """Whether there is a reader, or was one a moment ago: nothing is recorded for none."""
+        self.on_read: Callable[[bool], object] = lambda _is_read: None
+        """Called with each change of it."""
+        self._lingering: asyncio.TimerHandle | None = None
 
     @property
     def num_subscribers(self) -> int:
@@ -161,6 +168,9 @@ class TextChainFeed:
             snapshot = _snapshot_frames(list(self.resident.items()), self.sequence)
         subscriber = Subscriber()
         self._subscribers.add(subscriber)
+        if self._lingering is not None:
+            self._lingering.cancel()
+        self._set_read(True)
         try:
             yield b"".join(begin)
             for frame in snapshot:
@@ -171,6 +181,13 @@ class TextChainFeed:
                     yield data or encode_frame(Heartbeat(self.sequence))
         finally:
             self._subscribers.discard(subscriber)
+            if not self._subscribers and not self._closed:
+                self._lingering = self._asyncio_loop.call_later(LINGER_SECONDS, self._set_read, False)
+
+    def _set_read(self, is_read: bool) -> None:
+        if self.is_read != is_read:
+            self.is_read = is_read
+            self.on_read(is_read)
 
     def close(self) -> None:
         """End all streams, and accept no more."""

@@ -131,6 +131,27 @@ def test_the_promise_is_what_the_engine_delivers(run_engine: Any) -> None:
         assert index == {}
 
 
+def test_nothing_is_recorded_for_no_reader(run_engine: Any) -> None:
+    index: dict[int, int] = {}
+    with run_engine(*FLAGS) as engine:
+        body = question(1)
+        post_body(engine.url, CHAT, body)
+        with reading(engine.url, index) as reader:
+            settle(reader)
+            assert index == {}
+            assert value(engine.url, "text_chain_readers") == 1
+            # What is cached is reported with the next request that finds it.
+            delivered, *_ = post_body(engine.url, CHAT, body)
+            settle(reader)
+            assert 0 < promised(reader, CHAT, body) <= delivered + BLOCK
+            assert value(engine.url, "text_pieces") == len(index)
+
+
+def value(url: str, name: str) -> float:
+    lines = httpx.get(f"{url}{paths.METRICS}").text.splitlines()
+    return next(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"paternoster_engine_{name}{{"))
+
+
 def check_evictions(url: str, reader: Reader) -> None:
     """The pool holds a few of these; what the index lost, the engine lost, and the other way around."""
     bodies = [question(number, f"{number} {SYSTEM}", max_tokens=1, min_tokens=1) for number in range(10, 22)]

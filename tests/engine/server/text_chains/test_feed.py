@@ -1,5 +1,6 @@
 """Readers have the engine's pieces, whether they stay, resume or begin anew; slow ones are closed."""
 
+import asyncio
 import random
 from collections.abc import AsyncGenerator
 
@@ -108,3 +109,27 @@ async def test_a_slow_reader_is_closed_and_the_number_of_readers_bounded(monkeyp
     for stream in streams[1:]:
         assert len([data async for data in stream]) <= 1
     assert feed.num_subscribers == 0
+
+
+async def test_texts_are_recorded_while_there_are_readers_and_for_a_while_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(feeds, "LINGER_SECONDS", 0.02)
+    feed, seen = new_feed(), list[bool]()
+    feed.on_read = seen.append
+    assert not feed.is_read
+    first, second = feed.subscribe(None, None), feed.subscribe(None, None)
+    await anext(first)
+    await anext(second)
+    await first.aclose()
+    await asyncio.sleep(0.05)
+    assert seen == [True]
+    await second.aclose()
+    await anext(third := feed.subscribe(None, None))
+    await asyncio.sleep(0.05)
+    assert feed.is_read
+    await third.aclose()
+    async with asyncio.timeout(20):
+        while feed.is_read:
+            await asyncio.sleep(0.01)
+    assert seen == [True, False]
