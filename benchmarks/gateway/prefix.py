@@ -3,7 +3,7 @@
     python benchmarks gateway.prefix --engines 2 --json result.json
 
 Chats of several turns, groups of questions on one text, prompts that share nothing, and clients that all share one
-text, each sent through a gateway before N engines, through one that knows none of their caches, and to one engine with
+text, each sent through a gateway before N engines, through one without their caches, and to one engine with
 the memory of all. Caches are emptied between.
 """
 
@@ -61,7 +61,7 @@ class Answers:
         }
 
 
-Ask = Callable[[list[dict[str, str]]], Awaitable[str]]
+Send = Callable[[list[dict[str, str]]], Awaitable[str]]
 """Sends a conversation; returns the answer's text."""
 
 
@@ -69,7 +69,7 @@ def text(chance: random.Random, words: int) -> str:
     return " ".join(chance.choice(WORDS) for _ in range(words))
 
 
-async def run_chats(ask: Ask, args: argparse.Namespace) -> None:
+async def run_chats(send: Send, args: argparse.Namespace) -> None:
     """Chats take their turns in any order."""
     order, waiting = random.Random("order"), list[tuple[int, random.Random, list[dict[str, str]]]]()
     for number in range(args.chats):
@@ -80,19 +80,19 @@ async def run_chats(ask: Ask, args: argparse.Namespace) -> None:
         while waiting:
             turn, chance, messages = waiting.pop(order.randrange(len(waiting)))
             messages.append({"role": "user", "content": text(chance, args.words)})
-            messages.append({"role": "assistant", "content": await ask(messages)})
+            messages.append({"role": "assistant", "content": await send(messages)})
             if turn + 1 < args.turns:
                 waiting.append((turn + 1, chance, messages))
 
     await asyncio.gather(*(work() for _ in range(args.clients)))
 
 
-async def run_prompts(ask: Ask, prompts: Sequence[list[dict[str, str]]], clients: int) -> None:
+async def run_prompts(send: Send, prompts: Sequence[list[dict[str, str]]], clients: int) -> None:
     left = iter(prompts)
 
     async def work() -> None:
         for messages in left:
-            await ask(messages)
+            await send(messages)
 
     await asyncio.gather(*(work() for _ in range(clients)))
 
@@ -123,11 +123,11 @@ def herd(args: argparse.Namespace) -> list[list[dict[str, str]]]:
     return [about(subject, text(chance, 20)) for _ in range(args.herd)]
 
 
-WORKLOADS: dict[str, Callable[[Ask, argparse.Namespace], Awaitable[None]]] = {
+WORKLOADS: dict[str, Callable[[Send, argparse.Namespace], Awaitable[None]]] = {
     "chats": run_chats,
-    "groups": lambda ask, args: run_prompts(ask, groups(args), args.clients),
-    "unique": lambda ask, args: run_prompts(ask, unique(args), args.clients),
-    "herd": lambda ask, args: run_prompts(ask, herd(args), args.clients),
+    "groups": lambda send, args: run_prompts(send, groups(args), args.clients),
+    "unique": lambda send, args: run_prompts(send, unique(args), args.clients),
+    "herd": lambda send, args: run_prompts(send, herd(args), args.clients),
 }
 
 
@@ -181,7 +181,7 @@ class Bench:
         answers, gateway = Answers(), self.gateways[way]
         model = BY_LOAD if way == "load" else MODEL
 
-        async def ask(messages: list[dict[str, str]]) -> str:
+        async def send(messages: list[dict[str, str]]) -> str:
             length = self._args.answer
             body = {"model": model, "messages": messages, "max_tokens": length, "min_tokens": length,
                     "temperature": 0, "stream": True}  # fmt: skip
@@ -199,7 +199,7 @@ class Bench:
                         content += delta.get("content") or "" if content else delta.get("content") or " "
             return content.strip()
 
-        await WORKLOADS[workload](ask, self._args)
+        await WORKLOADS[workload](send, self._args)
         return answers
 
 

@@ -23,13 +23,13 @@ from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0
-"""Seconds until a stream that ended is asked for again, doubled each time, and shortened by up to a half at random."""
+"""Seconds until a stream that ended is requested again, doubled each time, and shortened by up to a half at random."""
 UNPUBLISHED_SECONDS = 60.0
-"""Until a replica is asked again that publishes nothing: another engine, or one without a prefix cache."""
+"""Between requests to a replica that publishes nothing: another engine, or one without a prefix cache."""
 STALE_SECONDS = 30.0
 """Without a stream, after which what a replica holds is not believed any more."""
 CONNECTION_SECONDS = 600.0
-"""After which a stream is asked for anew, with the key that opens the engine then."""
+"""After which a stream is requested anew, with the key that opens the engine then."""
 
 
 class _Unpublished(Exception):

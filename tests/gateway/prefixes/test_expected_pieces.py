@@ -13,7 +13,7 @@ CHAINS = ([1, 2, 3, 4], [1, 2, 5], [6, 7], [1])
     st.sampled_from(CHAINS),
 )
 def test_each_is_expected_for_one_to_two_periods(
-    sent: list[tuple[str, list[int], float, bool]], asked: list[int]
+    sent: list[tuple[str, list[int], float, bool]], prompt: list[int]
 ) -> None:
     expected, now = ExpectedPieces(), 100.0
     log: list[tuple[str, list[int], float]] = []
@@ -24,18 +24,18 @@ def test_each_is_expected_for_one_to_two_periods(
             log = [entry for entry in log if entry[0] != replica]
         expected.add(replica, chain, now)
         log.append((replica, chain, now))
-    found = expected.find(asked, now)
+    found = expected.find(prompt, now)
     for replica in "abc":
-        young = [count(chain, asked) for name, chain, at in log if name == replica and now - at < EXPECTED_SECONDS]
+        young = [count(chain, prompt) for name, chain, at in log if name == replica and now - at < EXPECTED_SECONDS]
         any_age = [
-            count(chain, asked) for name, chain, at in log if name == replica and now - at < 2 * EXPECTED_SECONDS
+            count(chain, prompt) for name, chain, at in log if name == replica and now - at < 2 * EXPECTED_SECONDS
         ]
         assert max(young, default=0) <= found.get(replica, 0) <= max(any_age, default=0)
 
 
-def count(chain: list[int], asked: list[int]) -> int:
-    """Pieces of ``asked`` up to the deepest one that ``chain`` has."""
-    return max((at + 1 for at, digest in enumerate(asked) if digest in chain), default=0)
+def count(chain: list[int], prompt: list[int]) -> int:
+    """Pieces of ``prompt`` up to the deepest one that ``chain`` has."""
+    return max((at + 1 for at, digest in enumerate(prompt) if digest in chain), default=0)
 
 
 def test_the_pieces_are_bounded() -> None:

@@ -44,7 +44,7 @@ class Publisher:
 
     def __init__(self, held: dict[int, int], instance: str = "ab" * 16) -> None:
         self.held, self.instance, self.sequence = held, instance, 0
-        self.asked: list[dict[str, str]] = []
+        self.queries: list[dict[str, str]] = []
         self.keys: list[str] = []
         self.frames: asyncio.Queue[Frame | bytes | None] = asyncio.Queue()
         self.model = "m"
@@ -57,7 +57,7 @@ class Publisher:
         self.frames.put_nowait(Changes(self.sequence, stored, removed))
 
     async def __call__(self, _: FakeEngine, request: web.Request) -> web.StreamResponse:
-        self.asked.append(dict(request.query))
+        self.queries.append(dict(request.query))
         self.keys.append(request.headers.get("Authorization", ""))
         response = web.StreamResponse(headers={"Content-Type": MEDIA_TYPE})
         await response.prepare(request)
@@ -171,10 +171,10 @@ async def test_a_snapshot_evictions_and_restarts_are_followed(
     engine.chains.change(trains, *lifts)
     await until(lambda: metric(client, door, pieces), lambda seen: seen == len(trains))
     # The connection breaks: it resumes, without a snapshot.
-    asked = len(engine.chains.asked)
+    before = len(engine.chains.queries)
     engine.chains.frames.put_nowait(None)
-    await until(lambda: asyncio.sleep(0, len(engine.chains.asked)), lambda seen: seen > asked)  # type: ignore[union-attr]
-    assert engine.chains.asked[asked] == {"instance": "ab" * 16, "after": "1"}
+    await until(lambda: asyncio.sleep(0, len(engine.chains.queries)), lambda seen: seen > before)  # type: ignore[union-attr]
+    assert engine.chains.queries[before] == {"instance": "ab" * 16, "after": "1"}
     await until(lambda: metric(client, door, pieces), lambda seen: seen == len(trains))
     # The engine restarts, and has nothing.
     ended, engine.chains = engine.chains, Publisher({}, instance="cd" * 16)
@@ -206,7 +206,7 @@ async def test_a_stream_with_a_fault_is_dropped_counted_and_read_anew(
     await until(lambda: metric(client, door, name), lambda seen: seen >= 1)
     stream.model = "m"
     await whole(client, door, 2)
-    assert stream.asked[-1] == {}
+    assert stream.queries[-1] == {}
     async with asking(client, door, "requests go on"):
         pass
 
