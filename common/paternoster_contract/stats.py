@@ -45,6 +45,16 @@ class StartPart(StrEnum):
     WARM_UP = "warm_up"
 
 
+class Unreported(StrEnum):
+    """What an engine that is not ours may not report: numbers of it are 0, or the least allowed, and mean nothing."""
+
+    PREEMPTIONS = "preemptions"
+    """Preempted requests, preemptions and tokens computed again."""
+    KV_BLOCKS = "KV blocks"
+    REQUESTS = "requests"
+    """Requests that came, ended or were refused."""
+
+
 class EngineStats(BaseModel):
     """Answer of the engine's ``GET /stats``."""
 
@@ -130,6 +140,10 @@ class EngineStats(BaseModel):
         description="over computed steps, sums of the products of (1, prefill tokens, decode sequences, KV tokens "
         "read, pairs of prefill token and context token, seconds): the upper triangle row by row; empty from an engine "
         "that does not tell",
+    )
+
+    unreported: tuple[Unreported, ...] = Field(
+        default=(), max_length=len(Unreported), description="what the engine does not report; our own reports all"
     )
 
     @field_validator("step_sums")

@@ -28,6 +28,7 @@ class Reason(StrEnum):
     MIN_REPLICAS = "MinReplicas"
     GPU_BUDGET = "GPUBudget"
     METRICS_STALE = "MetricsStale"
+    NOT_REPORTED = "NotReported"
     INSUFFICIENT_DATA = "InsufficientData"
     PREEMPTION_ABOVE_TARGET = "PreemptionAboveTarget"
     LATENCY_ABOVE_TARGET = "LatencyAboveTarget"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from paternoster_contract.stats import EngineStats
+from paternoster_contract.stats import EngineStats, Unreported
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,8 @@ class Signals:
     """Reports of engines that were not believed, by pod, with the reason."""
     reports: tuple[EngineStats, ...] = ()
     """The recent reports of serving replicas."""
+    unreported: tuple[Unreported, ...] = ()
+    """What some of the serving replicas do not report."""
     window_seconds: float = 0.0
 
     running: int = 0

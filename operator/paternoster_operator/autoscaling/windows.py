@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from operator import add, attrgetter, lt, sub
 from typing import Generic, TypeVar
 
-from paternoster_contract.stats import STEP_SUMS, EngineStats
+from paternoster_contract.stats import STEP_SUMS, EngineStats, Unreported
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
@@ -156,6 +156,7 @@ class SignalWindows:
         flowed, evidence = _sum(flow.values()), _sum(track.growth(begin, _EVENTS) for track in tracks.values())
         inside = {pod: track.within(track.window_begin(now, flow_seconds, stale)) for pod, track in recent.items()}
         came = _sum(track.growth(track.window_begin(now, flow_seconds, stale)) for track in self._gateways.values())[0]
+        unreported = tuple(sorted({name for s in stats for name in s.unreported}))
         # A gateway tries several engines before it refuses a request, and each of them counts it.
         refused = max(came - flowed[_ADMITTED], 0) if came else flowed[_REJECTED]
         refused = min(refused, flowed[_REJECTED])
@@ -168,6 +169,7 @@ class SignalWindows:
             window_seconds=window_seconds,
             refused_reports=seen.refused_reports,
             reports=tuple(stats),
+            unreported=unreported,
             running=running,
             waiting=sum(s.waiting for s in stats),
             held=seen.held,
@@ -185,7 +187,7 @@ class SignalWindows:
             kv_peak_usage=max((s.kv_usage for samples in inside.values() for s in samples), default=0.0),
             replicas=tuple(_load(samples, flow[pod]) for pod, samples in inside.items()),
             flow_seconds=flow_seconds,
-            arrived=round(flowed[_ADMITTED] + refused),
+            arrived=round(came if Unreported.REQUESTS in unreported else flowed[_ADMITTED] + refused),
             refused=round(refused),
             # What began has ended or runs: no engine reports more of them than it has places.
             started=round(min(flowed[_STARTED], flowed[_FINISHED] + running)),

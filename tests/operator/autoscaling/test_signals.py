@@ -1,14 +1,16 @@
-"""Windows over counters that may begin anew."""
+"""Windows over counters that may begin anew, or that an engine does not report: then a loop holds and says so."""
 
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.operator.autoscaling.law_inputs import decide, law_state, policy, seen
 
-from paternoster_contract.stats import EngineState, EngineStats
+from paternoster_contract.stats import EngineState, EngineStats, Unreported
+from paternoster_operator.autoscaling.decision import Reason
 from paternoster_operator.autoscaling.observation import Observation
-from paternoster_operator.autoscaling.signals import Signals
+from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
 from paternoster_operator.autoscaling.windows import SignalWindows
 
@@ -190,3 +192,38 @@ def test_preemption_rate_where_more_are_preempted_than_finish() -> None:
     windows.observe("p", stats(), 0)
     windows.observe("p", stats(requests_preempted_total=6, requests_finished_total=2), 5)
     assert windows.summarize(window_seconds=30, now=5, ready_pods=["p"]).preemption_rate == 1.0
+
+
+NOT_REPORTED = (Unreported.KV_BLOCKS, Unreported.PREEMPTIONS, Unreported.REQUESTS)
+"""Of what an engine may not report."""
+
+
+def test_the_live_cap_needs_preemptions() -> None:
+    queue = {"running": 16, "waiting": 9, "peak_running": 8, "finished": 100}
+    raised = decide(policy(), seen(**queue), law_state(live_cap=8), 0.0).live_cap
+    assert raised is not None
+    assert raised.target > 8
+    held = decide(policy(), seen(**queue, unreported=NOT_REPORTED), law_state(live_cap=8), 0.0).live_cap
+    assert held is not None
+    assert (held.target, held.reason) == (8, Reason.NOT_REPORTED)
+    assert held.message == "held, as the engines do not report preemptions"
+
+
+def test_replicas_follow_what_runs_and_say_so() -> None:
+    loads = (ReplicaLoad(running=48, kv_usage=0, inter_token_seconds=None),) * 2
+    busy = seen(running=96, held=40, replicas=loads, arrived=30, flow_seconds=30.0, unreported=NOT_REPORTED)
+    made = decide(policy(), busy, law_state(), 100.0).replicas
+    assert made is not None
+    assert made.recommended > 2
+    assert "from what runs, as the engines do not report requests" in made.message
+    assert made.inputs["unreported"] == "KV blocks, preemptions, requests"
+
+
+def test_requests_that_engines_do_not_report_are_those_that_came_to_gateways() -> None:
+    windows = Windows()
+    for second in range(0, 61, 5):
+        windows.observe("p", stats(unreported=NOT_REPORTED), second)
+        windows.observe_gateways({"g": 2 * second}, second)
+    signals = windows.summarize(window_seconds=20, now=60, ready_pods=["p"])
+    assert (signals.arrived, signals.refused, signals.departed) == (40, 0, 0)
+    assert signals.unreported == tuple(sorted(NOT_REPORTED))

@@ -9,6 +9,7 @@ unknown, what runs now stands for the product. The queue counts by what it takes
 import math
 from dataclasses import dataclass
 
+from paternoster_contract.stats import Unreported
 from paternoster_operator.autoscaling.control_loop import LoopState, is_recent
 from paternoster_operator.autoscaling.loops.limits import ReplicaState, startup_seconds
 from paternoster_operator.autoscaling.models import Models
@@ -63,7 +64,9 @@ class Need:
         of = f"{replicas} replica{'' if replicas == 1 else 's'}"
         of += f" ({signals.ready} serving) will sustain" if signals.ready < replicas else " sustain"
         share = f"{self.ratio(replicas):.0%} of the {self.per_replica * replicas:.0f} that {of}"
-        return f"demand {self.demand.sequences:.0f} sequences ({describe_requests(signals)}) = {share}"
+        blind = Unreported.REQUESTS in signals.unreported
+        seen = ", from what runs, as the engines do not report requests" if blind else ""
+        return f"demand {self.demand.sequences:.0f} sequences ({describe_requests(signals)}){seen} = {share}"
 
     @property
     def formula(self) -> str:

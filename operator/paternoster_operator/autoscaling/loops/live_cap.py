@@ -9,12 +9,14 @@ empty. With PreemptionRate the rate itself answers, and the cap is cut until mem
 import math
 from dataclasses import dataclass, replace
 
+from paternoster_contract.stats import Unreported
 from paternoster_operator.api.v1alpha1 import ConcurrencyMode, ConcurrencyObjective
 from paternoster_operator.autoscaling.control_loop import (
     LoopState,
     LoopStates,
     Outcome,
     hold_after,
+    hold_without,
     hold_without_numbers,
 )
 from paternoster_operator.autoscaling.decision import LIVE_CAP, LoopDecision, Reason
@@ -96,6 +98,8 @@ class LiveCapLoop:
         loop, cap, slo = self.policy.cap, state.target, self.policy.slo
         if (silence := hold_without_numbers(signals, cap)) is not None:
             return silence
+        if (blind := hold_without(Unreported.PREEMPTIONS, signals, cap)) is not None:
+            return blind
         if _is_draining(signals, state):
             above = f"held until the {signals.above_cap} sequences above the cap have ended"
             return Outcome(cap, Reason.STABILIZING, above)

@@ -269,6 +269,8 @@ def _inputs(signals: Signals, live_cap: int, need: Need | None) -> dict[str, str
         "preemptionRate": f"{signals.preemption_rate:.1%} in {signals.window_seconds:.0f} s",
         "kvUsage": f"{signals.kv_usage:.0%}",
     }
+    if signals.unreported:
+        inputs["unreported"] = ", ".join(signals.unreported)
     if need is None:
         return inputs
     demand = f"{need.demand.steady:.1f} + {need.demand.backlog:.1f} for the queue"
