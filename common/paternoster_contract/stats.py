@@ -48,6 +48,8 @@ class StartPart(StrEnum):
 class Unreported(StrEnum):
     """What an engine that is not ours may not report: numbers of it are 0, or the least allowed, and mean nothing."""
 
+    LIMITS = "limits"
+    """Capacity and live cap, which are then what the operator has them be."""
     PREEMPTIONS = "preemptions"
     """Preempted requests, preemptions and tokens computed again."""
     KV_BLOCKS = "KV blocks"
@@ -61,7 +63,9 @@ class EngineStats(BaseModel):
     model_config = _BOUNDED
 
     instance: str = Field(
-        max_length=128, description="random per process start: tells a counter reset from a slow minute"
+        max_length=128,
+        description="random per process start: tells a counter reset from a slow minute; empty "
+        "from an engine that does not tell",
     )
     model: str = Field(max_length=LONGEST_NAME)
     engine_version: str = Field(default="", max_length=64, description="empty from an engine that does not report one")

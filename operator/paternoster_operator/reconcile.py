@@ -36,6 +36,7 @@ from paternoster_operator.plausible import Refusal, implausible
 from paternoster_operator.report.causes.cause import StallReason
 from paternoster_operator.report.conditions import Access, Condition, find_condition
 from paternoster_operator.report.disruptions import new_disruptions
+from paternoster_operator.report.engine_facts import complete_stats
 from paternoster_operator.report.events import decision_event
 from paternoster_operator.report.gateway_cap import find_gateway_cap, merge_faults
 from paternoster_operator.report.model_fetch import merge_progress
@@ -170,8 +171,9 @@ class Reconciler:
         fleet.faults = merge_faults(fleet.faults, faults, stats, {pod.name for pod in observed.answering})
         refused = {pod: Refusal("form", fault) for pod, fault in faults.items()}
         for pod in observed.answering:
-            if (sample := stats.get(pod.name)) is None:
+            if pod.name not in stats:
                 continue
+            sample = complete_stats(stats[pod.name], pod.restarts, resource)
             last, since = autoscaler.latest(pod.name), autoscaler.seconds_since_latest(pod.name, now)
             refusal = implausible(sample, last, since, capacity=pod.capacity, queue=pod.queue)
             if refusal is None:

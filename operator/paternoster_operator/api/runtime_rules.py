@@ -4,11 +4,10 @@ import json
 from typing import Any
 
 from paternoster_operator.api.rule import Rule
-from paternoster_operator.engines.adapter import EngineKind, Refusal, RuntimeType
+from paternoster_operator.engines.adapter import EngineKind, Refusal
 from paternoster_operator.engines.kinds import KINDS
 
 _OURS = "self.engine.runtime.type == 'Paternoster'"
-_VLLM = RuntimeType.VLLM
 _KEYED = "(has(self.security.apiKeys) && size(self.security.apiKeys) > 0) || has(self.security.apiKeySecretRef)"
 
 
@@ -46,16 +45,15 @@ RUNTIME_RULES: tuple[Rule, ...] = (
         "engine.runtime.image",
     ),
     Rule(
-        f"self.engine.runtime.type != '{_VLLM}' || self.model.source.matches('^(file|pvc|oci)://')",
-        f"model.source must be file://, pvc:// or oci:// with engine.runtime.type {_VLLM}: vLLM reads a folder with "
-        "safetensors, and not the operator's cache of fetched models",
+        f"{_OURS} || self.model.source.matches('^(file|pvc|oci)://')",
+        "model.source must be file://, pvc:// or oci:// with another engine.runtime.type than Paternoster: such an "
+        "engine reads a file or folder, and not the operator's cache of fetched models",
         "model.source",
     ),
     Rule(
-        f"self.engine.runtime.type != '{_VLLM}' || self.engine.cacheIsolation == 'Fleet' || "
-        f"!self.engine.prefixCache || !({_KEYED})",
-        f"engine.cacheIsolation must be Fleet with engine.runtime.type {_VLLM} where clients have keys, or "
-        "engine.prefixCache false: vLLM serves all clients from one prefix cache",
+        f"{_OURS} || self.engine.cacheIsolation == 'Fleet' || !self.engine.prefixCache || !({_KEYED})",
+        "engine.cacheIsolation must be Fleet with another engine.runtime.type than Paternoster where clients have "
+        "keys, or engine.prefixCache false: such an engine serves all clients from one prefix cache",
         "engine.cacheIsolation",
     ),
     *(_refusal_rule(kind, refusal) for kind in KINDS.values() for refusal in kind.refusals),

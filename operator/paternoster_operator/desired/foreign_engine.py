@@ -6,7 +6,7 @@ from paternoster_contract import labels
 from paternoster_operator.api.pod.owned import TMP_FOLDER
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.engine_args import Installation, engine_args
-from paternoster_operator.engines.adapter import RuntimeType
+from paternoster_operator.engines.adapter import Actuator, RuntimeType
 from paternoster_operator.engines.kinds import KINDS
 
 PLUGIN_VOLUME = "plugin"
@@ -19,21 +19,28 @@ def is_foreign(spec: LLMDeploymentSpec) -> bool:
     return spec.engine.runtime.type is not RuntimeType.PATERNOSTER
 
 
+def has_plugin(spec: LLMDeploymentSpec) -> bool:
+    """Whether the operator's plugin moves the engine's limits."""
+    return KINDS[spec.engine.runtime.type].actuator is Actuator.PLUGIN
+
+
 def foreign_container(resource: LLMDeployment, installation: Installation) -> dict[str, Any]:
     """Fields of the engine's container, in place of those of our own engine.
 
-    It has one port: the plugin answers the operator on that of the API. Caches of compiled code are in /tmp, the only
+    It has one port: the operator is answered on that of the API. Caches of compiled code are in /tmp, the only
     folder that can be written; a user without an entry in /etc/passwd needs a name for them.
     """
     runtime = resource.spec.engine.runtime
     launch = KINDS[runtime.type].launch(engine_args(resource, installation), runtime.args)
     given = {variable.name: variable.value for variable in runtime.env}
-    env = {"HOME": TMP_FOLDER, "USER": "paternoster", **launch.env, **given, "PYTHONPATH": PLUGIN_FOLDER}
+    plugin = {"PYTHONPATH": PLUGIN_FOLDER} if has_plugin(resource.spec) else {}
+    env = {"HOME": TMP_FOLDER, "USER": "paternoster", **launch.env, **given, **plugin}
     image = {} if runtime.image is None else {"image": runtime.image}
+    command = list(runtime.command or launch.command)
     return {
         **image,
         "imagePullPolicy": resource.spec.engine.image_pull_policy.value,
-        "command": list(runtime.command or launch.command),
+        **({"command": command} if command else {}),
         "args": list(launch.args),
         "env": [{"name": name, "value": value} for name, value in env.items()],
         "ports": [{"name": labels.ENGINE_PORT_NAME, "containerPort": labels.ENGINE_PORT, "protocol": "TCP"}],
@@ -41,8 +48,8 @@ def foreign_container(resource: LLMDeployment, installation: Installation) -> di
 
 
 def plugin_containers(spec: LLMDeploymentSpec, image: str, security: dict[str, Any]) -> list[dict[str, Any]]:
-    """The init container that writes the plugin; none for our own engine."""
-    if not is_foreign(spec):
+    """The init container that writes the plugin; none where there is no plugin."""
+    if not has_plugin(spec):
         return []
     return [
         {
@@ -62,8 +69,8 @@ def plugin_containers(spec: LLMDeploymentSpec, image: str, security: dict[str, A
 
 
 def plugin_volumes(spec: LLMDeploymentSpec) -> list[dict[str, Any]]:
-    return [{"name": PLUGIN_VOLUME, "emptyDir": {"sizeLimit": PLUGIN_SIZE}}] if is_foreign(spec) else []
+    return [{"name": PLUGIN_VOLUME, "emptyDir": {"sizeLimit": PLUGIN_SIZE}}] if has_plugin(spec) else []
 
 
 def plugin_mounts(spec: LLMDeploymentSpec) -> list[dict[str, Any]]:
-    return [{"name": PLUGIN_VOLUME, "mountPath": PLUGIN_FOLDER, "readOnly": True}] if is_foreign(spec) else []
+    return [{"name": PLUGIN_VOLUME, "mountPath": PLUGIN_FOLDER, "readOnly": True}] if has_plugin(spec) else []

@@ -15,6 +15,7 @@ class RuntimeType(StrEnum):
 
     PATERNOSTER = "Paternoster"
     VLLM = "VLLM"
+    OPENAI = "OpenAI"
 
 
 class Actuator(StrEnum):

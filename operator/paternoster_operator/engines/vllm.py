@@ -17,8 +17,9 @@ from paternoster_operator.engines.adapter import (
     StatsRequest,
     StatsUnavailable,
 )
+from paternoster_operator.engines.exposition import LONGEST_METRICS
 from paternoster_operator.engines.vllm_arguments import VllmKind
-from paternoster_operator.engines.vllm_metrics import LONGEST_METRICS, read_metrics
+from paternoster_operator.engines.vllm_metrics import read_metrics
 
 LIMITS_PATH = "/paternoster/limits"
 LONGEST_REPORT = 16 * 2**10

@@ -66,7 +66,7 @@ ELSEWHERE: Mapping[str, str] = {
 _NO_TENANTS = "vLLM has no tenants; gateways hold keys to their quotas"
 _ITS_PARSERS = "vLLM's parsers have other names: use engine.runtime.args, as --tool-call-parser or --reasoning-parser"
 _ITS_SERVER = "vLLM's HTTP server has no such limit; gateways have their own"
-_HTTP: Mapping[str, int] = {
+HTTP_DEFAULTS: Mapping[str, int] = {
     "maxHeaderBytes": 32_768,
     "maxHeaders": 100,
     "maxUrlBytes": 8192,
@@ -79,6 +79,7 @@ _HTTP: Mapping[str, int] = {
     "maxConnections": 4096,
     "maxConnectionsPerAddress": 0,
 }
+"""Below engine.http."""
 REFUSALS: tuple[Refusal, ...] = (
     Refusal("model.toolParser", ["auto", "none"], _ITS_PARSERS),
     Refusal("model.reasoningParser", ["auto", "none"], _ITS_PARSERS),
@@ -113,7 +114,7 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal("engine.tenants.tokensPerSecond", 0, _NO_TENANTS),
     Refusal("engine.tenants.tokenBurst", 0, _NO_TENANTS),
     Refusal("engine.tenants.weights", [], _NO_TENANTS),
-    *(Refusal(f"engine.http.{name}", default, _ITS_SERVER) for name, default in _HTTP.items()),
+    *(Refusal(f"engine.http.{name}", default, _ITS_SERVER) for name, default in HTTP_DEFAULTS.items()),
 )  # fmt: skip
 """Fields that mean nothing to vLLM, or something else."""
 

@@ -1,19 +1,10 @@
 """vLLM's ``/metrics`` as counters of ``/stats``: a table of names for each minor version, and nothing guessed."""
 
-import math
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
-
 from paternoster_operator.engines.adapter import StatsUnavailable
-
-LONGEST_METRICS = 4 * 2**20
-"""Bytes of ``/metrics``: an engine with one model writes 60 KiB."""
-MAX_SAMPLES = 4096
-"""Samples of the names below: one a name, engine and reason."""
+from paternoster_operator.engines.exposition import read_samples
 
 _V032: Mapping[str, str] = {
     "prompt_tokens_total": "vllm:prompt_tokens_total",
@@ -46,12 +37,9 @@ def read_metrics(text: bytes, version: str) -> VllmMetrics:
     names = NAMES.get(minor := ".".join(version.split(".")[:2]))
     if names is None:
         raise StatsUnavailable(f"vLLM {minor[:20]!r} has no table of metrics: must be {', '.join(NAMES)}")
-    samples = list(_read_samples(text, {*names.values(), *OPTIONAL.values()}))
     totals: dict[str, float] = {}
     models: dict[str, None] = {}
-    for sample in samples:
-        if not math.isfinite(sample.value) or sample.value < 0:
-            raise StatsUnavailable(f"{sample.name} is {sample.value}: must be a number of at least 0")
+    for sample in read_samples(text, {*names.values(), *OPTIONAL.values()}):
         totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
         models[sample.labels.get(_MODEL, "")] = None
     missing = [name for name in names.values() if name not in totals]
@@ -60,19 +48,6 @@ def read_metrics(text: bytes, version: str) -> VllmMetrics:
     counters = {field: _number(field, totals[name]) for field, name in names.items()}
     refused = {field: _number(field, totals.get(name, 0.0)) for field, name in OPTIONAL.items()}
     return VllmMetrics(next(iter(models)), {**counters, **refused, "requests_rejected_total": sum(refused.values())})
-
-
-def _read_samples(text: bytes, names: set[str]) -> Iterator[Sample]:
-    """The samples of ``names``; all other lines, most of them buckets, are left out before the parser reads them."""
-    wanted = re.compile(rf"^(?:{'|'.join(map(re.escape, sorted(names)))})[ {{].*$", re.MULTILINE)
-    lines = wanted.findall(text.decode(errors="replace"))
-    if len(lines) > MAX_SAMPLES:
-        raise StatsUnavailable(f"/metrics has {len(lines)} samples of the names that are read: at most {MAX_SAMPLES}")
-    try:
-        for family in text_string_to_metric_families("\n".join(lines) + "\n"):
-            yield from family.samples
-    except ValueError as error:
-        raise StatsUnavailable(f"/metrics cannot be parsed: {str(error)[:200]}") from None
 
 
 def _number(field: str, value: float) -> float:

@@ -1,6 +1,7 @@
 """One pod as a process: its document is kept as a kubelet would keep it."""
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -13,6 +14,7 @@ from paternoster_contract.labels import ADMIN_PORT_NAME, DELETION_COST, ENGINE_P
 from paternoster_contract.supervise import supervise
 from paternoster_operator.desired.foreign_engine import PLUGIN_FOLDER, PLUGIN_VOLUME
 from paternoster_operator.desired.model_fetch import OFFLINE_ENV
+from paternoster_operator.engines.openai_arguments import HOST_ENV, PORT_ENV
 from paternoster_operator.engines.vllm_plugin import write_plugin
 from paternoster_operator.local.ports import HOST, PortPool, ReservedPort
 from paternoster_operator.local.probe import Probes
@@ -21,6 +23,7 @@ from paternoster_operator.local.secrets import MountedSecrets
 
 _PORT_FLAGS = {ENGINE_PORT_NAME: ("--port", "--fd"), ADMIN_PORT_NAME: ("--admin-port", "--admin-fd")}
 """By name of the container's port: the flag that says its number, and the one that names the bound socket."""
+_VARIABLE = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 _OF_CONTAINERS = (MODELS_ENV, OFFLINE_ENV, "HOME", "USER")
 """Variables for a container alone: here an engine fetches its model itself, and has this user's home."""
 
@@ -157,6 +160,9 @@ class LocalPod:
         if any(volume["name"] == PLUGIN_VOLUME for volume in self._spec["volumes"]):
             mounted[PLUGIN_FOLDER] = str(self._secrets.folder(self.name, PLUGIN_VOLUME))
             write_plugin(Path(mounted[PLUGIN_FOLDER]))
+        given = {entry["name"]: entry["value"] for entry in self._container.get("env", []) if "value" in entry}
+        if PORT_ENV in given:
+            return self._launch_named(command, given, mounted)
         flags = [mounted.get(word, word) for word in _without(command[1:], ("--host", "--port", "--admin-port"))]
         # An engine without an admin port is not ours: it binds its port itself, beside the socket that reserves it.
         inherits = any(named["name"] == ADMIN_PORT_NAME for named in self._container["ports"])
@@ -165,13 +171,30 @@ class LocalPod:
             named["containerPort"] = port.number
             number, socket = _PORT_FLAGS[named["name"]]
             flags += [number, str(port.number), *([socket, str(port.fileno())] if inherits else [])]
-        given = {entry["name"]: entry["value"] for entry in self._container.get("env", []) if "value" in entry}
         own = {name: mounted.get(value, value) for name, value in given.items() if name not in _OF_CONTAINERS}
         env = self._secrets.temporary | own
         ports = list(self._ports.values())
         if not inherits:
             ports[0].share()
         return Launch([find_program(command[0]), *flags, "--host", HOST], env, ports[0].url, ports)
+
+    def _launch_named(self, command: list[str], env: Mapping[str, str], mounted: Mapping[str, str]) -> Launch:
+        """The same for an engine whose flags name variables, as Kubernetes replaces them: its port is one of these."""
+        (named,) = self._container["ports"]
+        port = self._ports.get(named["name"]) or self._ports.setdefault(named["name"], self._pool.acquire())
+        named["containerPort"] = port.number
+        port.share()
+        values: dict[str, str] = {}
+        for name, value in {**env, PORT_ENV: str(port.number), HOST_ENV: HOST}.items():
+            values[name] = expand_variables(mounted.get(value, value), values)
+        program, *flags = (expand_variables(word, values) for word in command)
+        own = {name: value for name, value in values.items() if name not in _OF_CONTAINERS}
+        return Launch([find_program(program), *flags], self._secrets.temporary | own, port.url, [port])
+
+
+def expand_variables(text: str, values: Mapping[str, str]) -> str:
+    """``$(NAME)`` replaced by the value of that name, as in a container's command; ``$$`` is a dollar sign."""
+    return _VARIABLE.sub(lambda found: "$" if found[0] == "$$" else values.get(found[1], found[0]), text)
 
 
 def _without(words: list[str], flags: tuple[str, ...]) -> list[str]:

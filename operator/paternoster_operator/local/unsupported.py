@@ -7,6 +7,8 @@ from paternoster_operator.api.pod.template import PodTemplate
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.foreign_engine import is_foreign
 from paternoster_operator.desired.model_source import model_claim
+from paternoster_operator.engines.adapter import RuntimeType
+from paternoster_operator.engines.openai_arguments import PORT_ENV
 from paternoster_sources.address import IN_REGISTRY
 
 
@@ -41,12 +43,28 @@ def refused(resources: Iterable[LLMDeployment]) -> list[str]:
         for resource in resources
         if is_foreign(resource.spec) and not resource.spec.engine.runtime.command
     ]
-    return without_program + [
-        f"{resource.metadata.name}: spec.model.source: is {resource.spec.model.source!r}: must be another than "
-        f"{instead}"
+    without_port = [
+        f"{resource.metadata.name}: spec.engine.runtime.args: must have $({PORT_ENV}): this machine's engines have "
+        "ports of its choice"
         for resource in resources
-        for instead in _missing(resource.spec)
+        if resource.spec.engine.runtime.type is RuntimeType.OPENAI and not _names_port(resource.spec)
     ]
+    return (
+        without_program
+        + without_port
+        + [
+            f"{resource.metadata.name}: spec.model.source: is {resource.spec.model.source!r}: must be another than "
+            f"{instead}"
+            for resource in resources
+            for instead in _missing(resource.spec)
+        ]
+    )
+
+
+def _names_port(spec: LLMDeploymentSpec) -> bool:
+    runtime = spec.engine.runtime
+    words = [*runtime.command, *runtime.args, *(variable.value for variable in runtime.env)]
+    return any(f"$({PORT_ENV})" in word for word in words)
 
 
 def _missing(spec: LLMDeploymentSpec) -> Iterator[str]:

@@ -7,8 +7,10 @@ from typing import Any, Self
 from pydantic.alias_generators import to_camel
 
 from paternoster_contract.default_parameters import DefaultParameters
-from paternoster_contract.stats import EngineStats
+from paternoster_contract.stats import EngineStats, Unreported
+from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.engines.adapter import Actuator, Capabilities, EngineKind
+from paternoster_operator.report.gateway_cap import GatewayCap
 
 _OF_THE_CAP = {"live_cap"}
 """Capabilities of gateways in place of an engine."""
@@ -24,6 +26,17 @@ def describe_engine(kind: EngineKind, version: str, actuator: Actuator) -> dict[
         able = _OF_THE_CAP if actuator is Actuator.GATEWAY else set()
     capabilities = sorted(map(to_camel, able))
     return {"type": str(kind.type), "version": version, "actuator": str(actuator), "capabilities": capabilities}
+
+
+def complete_stats(stats: EngineStats, restarts: int, resource: LLMDeployment) -> EngineStats:
+    """``stats`` with what its engine does not report and the operator has; a restart begins another instance."""
+    completed: dict[str, Any] = {} if stats.instance else {"instance": f"start {restarts}"}
+    if Unreported.LIMITS in stats.unreported:
+        others = tuple(name for name in stats.unreported if name is not Unreported.LIMITS)
+        capacity, held = resource.spec.engine.max_num_seqs, GatewayCap.from_status(resource.status)
+        live_cap = capacity if held is None else min(held.max_in_flight, capacity)
+        completed |= {"capacity": capacity, "live_cap": live_cap, "unreported": others}
+    return stats.model_copy(update=completed) if completed else stats
 
 
 @dataclass(frozen=True, slots=True)

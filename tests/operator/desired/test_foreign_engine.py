@@ -98,3 +98,24 @@ def test_operator_and_scrapers_reach_the_one_port_that_vllm_has(resource: Resour
     assert sources == [("http", 1), ("http", 2)]
     own = build_network_policy(resource(), peers)
     assert [rule["ports"][0]["port"] for rule in own["spec"]["ingress"]] == ["http", "admin"]
+
+
+OPENAI = {"type": "OpenAI", "image": "llama:1", "args": ["--port=$(PATERNOSTER_PORT)", "-m", "$(PATERNOSTER_MODEL)"]}
+
+
+def test_a_server_of_the_openai_api_is_the_image_with_variables_and_without_a_plugin(resource: Resource) -> None:
+    env = [{"name": "PORT", "value": "$(PATERNOSTER_PORT)"}]
+    fleet = resource(model=MODEL, engine={"runtime": {**OPENAI, "env": env}, "maxNumSeqs": 8})
+    spec = pod_spec(fleet, RootKeys(["a"], ["g"]))
+    (engine,) = spec["containers"]
+    assert "initContainers" not in spec
+    assert all(volume["name"] != "plugin" for volume in spec["volumes"])
+    assert "command" not in engine, "the image's own"
+    assert engine["args"] == ["--port=$(PATERNOSTER_PORT)", "-m", "$(PATERNOSTER_MODEL)"]
+    names = [entry["name"] for entry in engine["env"]]
+    assert "PYTHONPATH" not in names
+    assert names.index("PATERNOSTER_PORT") < names.index("PORT"), "a variable is replaced by one above it"
+    values = {entry["name"]: entry["value"] for entry in engine["env"]}
+    assert (values["PATERNOSTER_MODEL"], values["PATERNOSTER_MAX_NUM_SEQS"]) == ("/mnt/model/smol", "8")
+    assert engine["ports"] == [{"name": "http", "containerPort": 8000, "protocol": "TCP"}]
+    assert {engine[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")} == {"/health"}

@@ -1,4 +1,4 @@
-"""Specs that name vLLM and what it cannot honour; the suite on a cluster refuses the same ones."""
+"""Specs that name an engine and what it cannot honour; the suite on a cluster refuses the same ones."""
 
 from typing import Any
 
@@ -83,5 +83,31 @@ def spec_with(field: str, value: Any) -> dict[str, Any]:
     return spec
 
 
-CASES = {**SPECS, **{field: spec_with(field, value) for field, value in OTHER.items()}}
+OPENAI = {"type": "OpenAI", "image": "server:1"}
+OTHER_OF_OPENAI: dict[str, Any] = {
+    **OTHER,
+    "model.chatTemplate": "{{ x }}",
+    "model.toolTemplate": "none",
+    "model.generationConfig": "none",
+    "engine.dtype": "float32",
+    "engine.blockSize": 16,
+    "engine.kvCacheMemory": "1Gi",
+    "engine.maxBatchedTokens": 512,
+    "engine.maxQueuedRequests": 9,
+    "engine.parseSpecialTokens": True,
+    "engine.memory.watermarkPercent": 5,
+}
+"""A value of each field that a server of the OpenAI API cannot honour."""
+
+
+def spec_of_openai(spec: dict[str, Any]) -> dict[str, Any]:
+    """The spec with such a server."""
+    return {**spec, "engine": {**spec.get("engine", {}), "runtime": OPENAI}}
+
+
+CASES = {
+    **SPECS,
+    **{field: spec_with(field, value) for field, value in OTHER.items()},
+    **{f"OpenAI: {field}": spec_of_openai(spec_with(field, value)) for field, value in OTHER_OF_OPENAI.items()},
+}
 """All of them, by name."""

@@ -1,17 +1,17 @@
-"""Manifests that name vLLM and what it cannot honour: each is refused with the field's path and the reason."""
+"""Manifests that name an engine and what it cannot honour: each is refused with the field's path and the reason."""
 
 from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
-from tests.operator.engines.refused_specs import CASES, OTHER, manifest, spec_with
+from tests.operator.engines.refused_specs import CASES, OTHER, OTHER_OF_OPENAI, manifest, spec_of_openai, spec_with
 
 from paternoster_operator.api.manifest import InvalidManifest, parse
 from paternoster_operator.api.runtime_rules import RUNTIME_RULES
 from paternoster_operator.api.types.engine import Engine
 from paternoster_operator.api.types.model import Model
-from paternoster_operator.engines.adapter import Refusal
-from paternoster_operator.engines.vllm_arguments import REFUSALS
+from paternoster_operator.engines.adapter import Refusal, RuntimeType
+from paternoster_operator.engines.kinds import KINDS
 
 
 def find_errors(spec: dict[str, Any]) -> list[str]:
@@ -27,21 +27,28 @@ def test_the_lines_are_those_of_the_golden_file(snapshot: SnapshotAssertion) -> 
     assert "\n".join(lines) == snapshot
 
 
-def test_every_refusal_has_a_case_and_names_its_field() -> None:
-    assert {refusal.field for refusal in REFUSALS} == OTHER.keys()
-    for field, value in OTHER.items():
+WITH = {RuntimeType.VLLM: dict, RuntimeType.OPENAI: spec_of_openai}
+"""By engine: a spec that names it."""
+REFUSALS = [(type_, refusal) for type_ in WITH for refusal in KINDS[type_].refusals]
+
+
+@pytest.mark.parametrize(("type_", "other"), [(RuntimeType.VLLM, OTHER), (RuntimeType.OPENAI, OTHER_OF_OPENAI)])
+def test_every_refusal_has_a_case_and_names_its_field(type_: RuntimeType, other: dict[str, Any]) -> None:
+    assert {refusal.field for refusal in KINDS[type_].refusals} == other.keys()
+    for field, value in other.items():
         starts = (f"spec.{field}: is ", f"spec.{field}: has ")
-        assert any(line.startswith(starts) for line in find_errors(spec_with(field, value))), field
+        lines = find_errors(WITH[type_](spec_with(field, value)))
+        assert any(line.startswith(starts) for line in lines), field
 
 
-@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal.field)
-def test_what_a_refusal_allows_passes(refusal: Refusal) -> None:
+@pytest.mark.parametrize(("type_", "refusal"), REFUSALS, ids=[f"{type_}-{each.field}" for type_, each in REFUSALS])
+def test_what_a_refusal_allows_passes(type_: RuntimeType, refusal: Refusal) -> None:
     """Its default among them: a manifest that sets nothing but the runtime is served."""
     values = refusal.allowed if isinstance(refusal.allowed, list) and refusal.allowed else [refusal.allowed]
     for value in values:
         if value is not None:
             gpus = {"resources": {"gpu": {"count": 1}}} if value == "fp8" else {}
-            parse(manifest({**spec_with(refusal.field, value), **gpus}))
+            parse(manifest(WITH[type_]({**spec_with(refusal.field, value), **gpus})))
     section, *path = refusal.field.split(".")
     default: Any = {"model": Model(source="file:///m"), "engine": Engine()}[section].model_dump(by_alias=True)
     for name in path:

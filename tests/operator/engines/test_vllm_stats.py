@@ -13,8 +13,9 @@ from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.stats import EngineStats
 from paternoster_operator.engines.adapter import StatsUnavailable
 from paternoster_operator.engines.catalogue import ADAPTERS
+from paternoster_operator.engines.exposition import MAX_SAMPLES
 from paternoster_operator.engines.vllm import VllmAdapter
-from paternoster_operator.engines.vllm_metrics import MAX_SAMPLES, NAMES, OPTIONAL
+from paternoster_operator.engines.vllm_metrics import NAMES, OPTIONAL
 from paternoster_operator.plausible import implausible
 
 RECORDED = Path(__file__).parent / "recorded"

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.operator.local.conftest import KEY
 
 from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.local.pod import expand_variables
 from paternoster_operator.local.unsupported import refused
+from paternoster_operator.pods.reading import read_pod
 
 PROGRAM = f"""#!{sys.executable}
 import http.server, json, os, sys
@@ -44,6 +47,58 @@ async def test_a_foreign_engine_runs_with_the_plugin(
     assert env["HOME"] != "/tmp" or Path.home() == Path("/tmp"), "the container's is not this user's"
     await fleet.cluster.close()
     assert not await asyncio.to_thread(plugin.exists)
+
+
+async def test_variables_in_command_arguments_and_environment_are_replaced(
+    fleet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "server"
+    program.write_text(PROGRAM.replace("/paternoster/health", "/health").replace('"HOME"', '"PORT"'))
+    program.chmod(0o700)
+    monkeypatch.setattr(fleet, "_program", program)
+    env = [{"name": "PORT", "value": "$(PATERNOSTER_PORT)"}]
+    args = ["--host", "$(PATERNOSTER_HOST)", "--port", "$(PATERNOSTER_PORT)", "-m=$(PATERNOSTER_MODEL)", "$(OTHER)"]
+    runtime = {"type": "OpenAI", "command": ["server"], "args": args, "env": env}
+    await fleet.apply(1, model={"source": "file:///m"}, engine={"runtime": runtime})
+    (pod,) = await fleet.until_ready(1)
+    (document,) = fleet.cluster.pods(KEY)
+    words, seen = json.loads(fleet.log(pod.name).splitlines()[0])
+    port = seen["PORT"]
+    assert words == ["serve", "--host", "127.0.0.1", "--port", port, "-m=/m", "$(OTHER)"]
+    assert read_pod(document).url == f"http://127.0.0.1:{port}"
+    assert seen["PYTHONPATH"] is None or "plugin" not in seen["PYTHONPATH"]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("$(A)-$(B)", "1-2"),
+        ("$$(A)", "$(A)"),
+        ("$$$(A)", "$1"),
+        ("$(C) $A $(", "$(C) $A $("),
+    ],
+)
+def test_variables_are_replaced_as_in_a_container(text: str, found: str) -> None:
+    assert expand_variables(text, {"A": "1", "B": "2"}) == found
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "faults"),
+    [
+        (["--port=8000"], [], 1),
+        (["--port=$(PATERNOSTER_PORT)"], [], 0),
+        ([], [{"name": "PORT", "value": "$(PATERNOSTER_PORT)"}], 0),
+    ],
+)
+def test_a_server_whose_port_is_its_own_choice_is_refused(
+    resource: Any, args: list[str], env: list[dict[str, str]], faults: int
+) -> None:
+    runtime = {"type": "OpenAI", "command": ["server"], "args": args, "env": env}
+    fleet: LLMDeployment = resource(model={"source": "file:///m"}, engine={"runtime": runtime})
+    fault = (
+        "ride: spec.engine.runtime.args: must have $(PATERNOSTER_PORT): this machine's engines have ports of its choice"
+    )
+    assert refused([fleet]) == [fault] * faults
 
 
 def test_a_runtime_without_a_program_of_this_machine_is_refused(resource: Any) -> None:

@@ -6,13 +6,14 @@ from aiohttp import web
 
 from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.fetch_status import FetchStatus
-from paternoster_contract.stats import EngineState, EngineStats
+from paternoster_contract.stats import EngineState, EngineStats, Unreported
 from paternoster_operator.scrape import Scraper
 
 REPORTED = EngineStats.model_construct(
     **dict.fromkeys(EngineStats.model_fields, 1)
     | {"instance": "a", "model": "m", "state": EngineState.READY, "step_sums": (1.0,) * 21, "start_seconds": {}}
     | {"engine_version": "1"}
+    | {"unreported": (Unreported.KV_BLOCKS,)}
     | {"default_parameters": DefaultParameters(temperature=0.7, top_k=20)}
 )  # fmt: skip
 

@@ -8,8 +8,8 @@ import pytest
 from aiohttp import web
 
 from paternoster_contract.admin import LiveConfigPatch
+from paternoster_operator.engines.exposition import LONGEST_METRICS
 from paternoster_operator.engines.vllm import LONGEST_REPORT, VllmAdapter
-from paternoster_operator.engines.vllm_metrics import LONGEST_METRICS
 from paternoster_operator.scrape import Scraper
 
 RECORDED = Path(__file__).parents[2] / "engines/recorded"

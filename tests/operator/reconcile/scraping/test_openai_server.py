@@ -1,0 +1,114 @@
+"""A fleet of llama.cpp: read by its own metrics, its live cap held by gateways, and loops that say what is missing."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from tests.operator.reconcile.world import KEY, World
+
+from paternoster_contract.stats import GatewayModelStats, GatewayStats
+from paternoster_operator.settings import Settings
+
+METRICS = (Path(__file__).parents[2] / "engines/recorded/llama-cpp-b11434-metrics.txt").read_bytes()
+RUNTIME = {"type": "OpenAI", "image": "llama:1"}
+
+
+class Site:
+    """A server, and a gateway with requests for it."""
+
+    def __init__(self) -> None:
+        self.status, self.text = 200, METRICS
+        self.held = self.requests = 0
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        return web.Response(status=self.status, body=self.text)
+
+    async def stats(self, _: web.Request) -> web.Response:
+        model = GatewayModelStats(
+            fleet="uid-1", in_flight=4, held=self.held, requests_total=self.requests, failed_total=0
+        )
+        return web.json_response(text=GatewayStats(instance="g", time=0, models={"ride": model}).model_dump_json())
+
+
+@pytest.fixture
+async def site(world: World, document: Callable[..., dict[str, Any]]) -> AsyncIterator[Site]:
+    site, app = Site(), web.Application()
+    app.router.add_get("/metrics", site.metrics)
+    app.router.add_get("/stats", site.stats)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    world.engine.port = runner.addresses[0][1]
+    url = f"http://127.0.0.1:{world.engine.port}"
+    world.scraper._gateway_url = url
+    world.reconciler = world.new_reconciler(Settings(gateway_url=url))
+    world.cluster.resource = document(
+        model={"source": "file:///m"},
+        engine={"runtime": RUNTIME, "maxNumSeqs": 4},
+        concurrency={"mode": "Auto"},
+        autoscaling={"maxReplicas": 4},
+    )
+    world.cluster.shown_pods = [world.engine.pod("a")]
+    yield site
+    await runner.cleanup()
+
+
+async def test_it_reports_and_gateways_hold_its_cap(world: World, site: Site) -> None:
+    await world.look()
+    await world.look()
+    status = world.cluster.statuses[-1]
+    assert status["gatewayCap"]["maxInFlight"] == 4
+    assert status["engine"] == {"type": "OpenAI", "version": "", "actuator": "Gateway", "capabilities": ["liveCap"]}
+    assert status["concurrency"] == {"capacity": 4, "target": 4, "currentMin": 4, "currentMax": 4}
+    assert status["load"]["runningRequests"] == 2
+    assert world.cluster.condition("MetricsFresh")["status"] == "True"
+    assert world.cluster.condition("GatewayCap") == {}, "it is how such an engine is steered"
+    assert [event for event in world.cluster.events if event.type == "Warning"] == []
+
+
+async def test_replicas_follow_what_runs_and_is_held_and_the_cap_is_held(world: World, site: Site) -> None:
+    site.text = METRICS.replace(b"requests_processing 2", b"requests_processing 4")
+    for _ in range(8):
+        site.held, site.requests = 12, site.requests + 20
+        await world.look()
+    assert world.cluster.replicas > 1
+    decided = world.reconciler.fleets[KEY].last_decision
+    assert decided is not None
+    assert decided["LiveCap"].reason.value == "NotReported"
+    assert decided["LiveCap"].target == 4
+    (scaled,) = [event.message for event in world.cluster.events if event.reason == "ScaledUp"][:1]
+    assert "from what runs, as the engines do not report requests" in scaled
+
+
+async def test_a_restart_is_another_instance(world: World, site: Site) -> None:
+    await world.look()
+    site.text = METRICS.replace(b"predicted_total 192", b"predicted_total 3")
+    await world.look()
+    assert world.cluster.condition("MetricsFresh")["reason"] != "ReportsRefused", "the last sample is fresh yet"
+    assert [event.reason for event in world.cluster.events] == ["ReportsRefused"], "counters that go back"
+    pod = world.engine.pod("a")
+    pod["status"]["containerStatuses"] = [{"name": "engine", "ready": True, "restartCount": 1}]
+    world.cluster.shown_pods = [pod]
+    await world.look()
+    assert world.cluster.condition("MetricsFresh")["status"] == "True"
+    assert world.reconciler.fleets[KEY].autoscaler.latest("a").instance == "start 1"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "why"),
+    [
+        (501, b'{"error":{"message":"Start it with `--metrics`"}}', "Start it with `--metrics`"),
+        (200, b"vllm:num_requests_running 1\n", "it must be llama.cpp's"),
+        (200, b"#" * (4 * 2**20 + 1), "longer than"),
+    ],
+)
+async def test_a_server_whose_numbers_are_not_known_keeps_its_cap(
+    world: World, site: Site, status: int, text: bytes, why: str
+) -> None:
+    site.status, site.text = status, text
+    await world.look()
+    await world.look()
+    assert why in world.cluster.condition("MetricsFresh")["message"]
+    assert world.cluster.statuses[-1]["gatewayCap"]["maxInFlight"] == 4
