@@ -133,3 +133,13 @@ async def test_texts_are_recorded_while_there_are_readers_and_for_a_while_after(
         while feed.is_read:
             await asyncio.sleep(0.01)
     assert seen == [True, False]
+
+
+async def test_a_change_during_a_heartbeats_pause_comes_before_the_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeds, "HEARTBEAT_SECONDS", 0)
+    subscriber = feeds.Subscriber()
+    frames = asyncio.create_task(subscriber.next())
+    await asyncio.sleep(0)
+    # Behind the end of the pause, and before the task that waits has seen it.
+    asyncio.get_running_loop().call_soon(subscriber.push, b"changes")
+    assert await frames == b"changes"
