@@ -207,7 +207,7 @@ async def measure(bench: Bench, args: argparse.Namespace) -> dict[str, dict[str,
     results: dict[str, dict[str, Any]] = {}
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
         for workload in args.workloads:
-            for way in WAYS:
+            for way in args.ways:
                 row = (await bench.run(session, workload, way)).row()
                 results.setdefault(workload, {})[way] = row
                 print(
@@ -233,6 +233,7 @@ def main() -> int:
     parser.add_argument("--unique", type=int, default=60)
     parser.add_argument("--herd", type=int, default=120)
     parser.add_argument("--workloads", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--json", type=Path, help="file for the results")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -122,7 +122,7 @@ class VirtualGateway:
         for request in requests:
             ticket = self._tickets.pop(request.request_id)
             self._balancer.on_result(ticket.routed, pod.name, Result.ANSWERED, seconds(now))
-            released += self._balancer.on_attempt_end(ticket.routed, pod.name, seconds(now))
+            released += self._balancer.on_attempt_end(ticket.routed, pod.name)
             assert request.first_token is not None
             self.records.add(
                 RequestOutcome.FINISHED,

@@ -73,9 +73,9 @@ class Dispatcher:
         """Report what came of the attempt at ``url``, as :meth:`Balancer.on_result` has it."""
         self._wake(self.balancer.on_result(request, url, result, self._clock(), served=served, tokens=tokens))
 
-    def end_attempt(self, request: RoutedRequest, url: str, *, whole: bool = False) -> None:
-        """The attempt at ``url`` has ended: its place is another's. ``whole``: with its whole answer."""
-        self._wake(self.balancer.on_attempt_end(request, url, self._clock() if whole else None))
+    def end_attempt(self, request: RoutedRequest, url: str) -> None:
+        """The attempt at ``url`` has ended: its place is another's."""
+        self._wake(self.balancer.on_attempt_end(request, url))
 
     def end_request(self, request: RoutedRequest) -> None:
         """The request gets no answer any more."""

@@ -199,7 +199,7 @@ class Proxy:
             # The first piece belongs to the attempt: an engine that dies before it can be replaced.
             async with self._liveness.expecting(replica.url):
                 first = await response.content.readany()
-            chunks = self._stream_body(request, replica, response, first, stack)
+            chunks = self._stream_body(replica, response, first, stack)
             headers, is_stream = answer_headers(response.raw_headers), response.content_type == EVENT_STREAM
             if call.debug:
                 headers.append((ROUTING.lower().encode(), _routing_of(request, replica).encode("ascii", "replace")))
@@ -245,7 +245,6 @@ class Proxy:
 
     async def _stream_body(
         self,
-        request: RoutedRequest,
         replica: Replica,
         response: aiohttp.ClientResponse,
         first: bytes,
@@ -258,7 +257,6 @@ class Proxy:
                     yield chunk
                     async with self._liveness.expecting(replica.url):
                         chunk = await response.content.readany()
-                self._dispatcher.end_attempt(request, replica.url, whole=True)
             except (GeneratorExit, asyncio.CancelledError):
                 # The client has left: closing the connection ends the request at the engine.
                 response.close()

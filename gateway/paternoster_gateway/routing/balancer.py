@@ -115,13 +115,11 @@ class Balancer:
         of the prompt.
         """
         self._now = now
-        if (sent := request.sent.get(url)) is not None:
+        if (sent := request.sent.pop(url, None)) is not None:
             computed = served and result is Result.ANSWERED
             if tokens is not None:
                 tokens = self.prefixes.on_prompt_tokens(request.model, url, sent, tokens)
             self.prefixes.on_first_byte(sent, url, now, served=computed, tokens=tokens)
-            if not computed:
-                del request.sent[url]
         if result in EJECTING:
             self._states.eject(url, now)
         elif result is Result.FULL:
@@ -159,14 +157,11 @@ class Balancer:
         """Route a request as a new one, whatever came of the last attempt; tried replicas are the last choice."""
         request.retry, request.is_last_attempt, request.hold_until = Retry.NONE, False, None
 
-    def on_attempt_end(self, request: RoutedRequest, url: str, now: float | None = None) -> list[RoutedRequest]:
-        """Count the attempt at ``url`` no longer: its answer has ended, or is not wanted; once is enough.
-
-        ``now``: where the whole answer came.
-        """
+    def on_attempt_end(self, request: RoutedRequest, url: str) -> list[RoutedRequest]:
+        """Count the attempt at ``url`` no longer: its answer has ended, or is not wanted; once is enough."""
         if url not in request.in_flight:
             return []
-        self._end_attempt(request, url, now)
+        self._end_attempt(request, url)
         return self._release(self._place_now(request.model))
 
     def on_disconnect(self, request: RoutedRequest) -> list[RoutedRequest]:
@@ -370,11 +365,8 @@ class Balancer:
         request.in_flight.append(url)
         self._count_attempt(url, 1)
 
-    def _end_attempt(self, request: RoutedRequest, url: str, now: float | None = None) -> None:
-        """``now``: where the whole answer came."""
+    def _end_attempt(self, request: RoutedRequest, url: str) -> None:
         if (sent := request.sent.pop(url, None)) is not None:
-            if now is not None and not sent.waits:
-                self.prefixes.on_end(sent, self.in_flight[url] - 1, now)
             self.prefixes.on_first_byte(sent, url, sent.at, served=False)
         request.in_flight.remove(url)
         self._count_attempt(url, -1)

@@ -119,6 +119,6 @@ class RoutedRequest:
     pick: Pick | None = None
     """Why it was sent where it was last; None where it was sent by load alone."""
     sent: dict[str, Sent] = field(default_factory=dict)
-    """By URL: what was sent by its chain and has not ended."""
+    """By URL: what was sent by its chain and waits for its first byte."""
     rejection: Reject | None = None
     """Once another request has its place among the held ones."""

@@ -1,4 +1,4 @@
-"""How long replicas of a fleet take for prompt tokens, and for a request beside others: learnt from their answers."""
+"""How long replicas of a fleet take to the first byte of an answer: learnt from their answers. Pure."""
 
 FADE = 0.99
 """Weight of a sample once the next one comes: about the last hundred count."""
@@ -9,57 +9,42 @@ LEAST_SECONDS_PER_TOKEN = 1e-7
 
 
 class Pace:
-    """Two lines by least squares over samples that fade: time to the first byte, and to the last.
+    """Least squares of the time to the first byte over what was to be computed before it and the requests beside.
 
-    Both are lines in the prompt tokens to compute, those queued before included, and in the requests beside. A slope is
-    never above the ratio of the means, which would have the tokens, or the requests beside, explain all of the time.
+    Samples fade. A slope is never above the ratio of the means, which would have the tokens, or the requests beside,
+    explain all of the time.
     """
 
     def __init__(self) -> None:
-        self._first = _Line()
-        self._last = _Line()
-
-    @property
-    def seconds_per_token(self) -> float:
-        """What a prompt token that is not cached adds to the time to the first byte."""
-        slope = self._first.slopes[0] if self._first.weight >= MIN_SAMPLES else FIRST_SECONDS_PER_TOKEN
-        return max(slope, LEAST_SECONDS_PER_TOKEN)
-
-    @property
-    def seconds_per_request(self) -> float:
-        """What each further request at a replica adds to the time of an answer."""
-        return self._last.slopes[1] if self._last.weight >= MIN_SAMPLES else 0.0
-
-    def observe_first_byte(self, tokens: float, beside: int, seconds: float) -> None:
-        """``tokens``: to compute until then; ``beside``: other requests at the replica when it was sent."""
-        self._first.add(tokens, beside, seconds)
-
-    def observe_end(self, tokens: float, beside: float, seconds: float) -> None:
-        """As :meth:`observe_first_byte`, for the whole answer; ``beside`` is the mean while it was given."""
-        self._last.add(tokens, beside, seconds)
-
-
-class _Line:
-    """Least squares of y over x and z."""
-
-    def __init__(self) -> None:
-        self.weight = 0.0
-        self.slopes = 0.0, 0.0
+        self._weight = 0.0
+        self._slopes = 0.0, 0.0
         self._means = [0.0] * 3
         self._moments = [0.0] * 5
         """Central: xx, xz, zz, xy, zy."""
 
-    def add(self, x: float, z: float, y: float) -> None:
-        self.weight = self.weight * FADE + 1
-        share = 1 / self.weight
-        dx, dz, dy = x - self._means[0], z - self._means[1], y - self._means[2]
+    @property
+    def seconds_per_token(self) -> float:
+        """What a prompt token that is not cached, its own or one that waits before, adds to the time."""
+        slope = self._slopes[0] if self._weight >= MIN_SAMPLES else FIRST_SECONDS_PER_TOKEN
+        return max(slope, LEAST_SECONDS_PER_TOKEN)
+
+    @property
+    def seconds_per_request(self) -> float:
+        """What each further request at a replica adds to the time, besides its tokens that wait."""
+        return self._slopes[1] if self._weight >= MIN_SAMPLES else 0.0
+
+    def observe_first_byte(self, tokens: float, beside: int, seconds: float) -> None:
+        """``tokens``: to compute until then; ``beside``: other requests at the replica when it was sent."""
+        self._weight = self._weight * FADE + 1
+        share = 1 / self._weight
+        dx, dz, dy = tokens - self._means[0], beside - self._means[1], seconds - self._means[2]
         self._means = [self._means[0] + share * dx, self._means[1] + share * dz, self._means[2] + share * dy]
         rest = 1 - share
         products = (dx * dx, dx * dz, dz * dz, dx * dy, dz * dy)
         self._moments = [
             rest * (moment + share * product) for moment, product in zip(self._moments, products, strict=True)
         ]
-        self.slopes = self._solve()
+        self._slopes = self._solve()
 
     def _solve(self) -> tuple[float, float]:
         (mx, mz, my), (xx, xz, zz, xy, zy) = self._means, self._moments

@@ -59,7 +59,7 @@ class Pick:
     promised_tokens: int
     """Prompt tokens cached at the replica that holds most of them."""
     seconds: float
-    """Expected until the answer's first byte, the share of others in its answer included."""
+    """Expected until the answer's first byte."""
     candidates: int
 
 
@@ -78,8 +78,6 @@ class Sent:
     """Prompt tokens that it holds, by its reports."""
     prompt: Prompt
     pace: Pace
-    waits: bool = True
-    """For its first byte."""
 
 
 class PrefixRouting:
@@ -199,9 +197,6 @@ class PrefixRouting:
         self, sent: Sent, url: str, now: float, *, served: bool, tokens: PromptTokens | None = None
     ) -> None:
         """The prompt is computed, or will not be; ``tokens``: as the replica reports them."""
-        if not sent.waits:
-            return
-        sent.waits = False
         rest = self._waiting.pop(url, 0) - sent.tokens
         if rest > 0:
             self._waiting[url] = rest
@@ -209,10 +204,6 @@ class PrefixRouting:
             sent.tokens = tokens.prompt - tokens.cached
         if served:
             sent.pace.observe_first_byte(sent.tokens + sent.ahead, sent.beside, now - sent.at)
-
-    def on_end(self, sent: Sent, beside: int, now: float) -> None:
-        """The whole answer came; ``beside``: other requests at the replica now. On average it had as many all along."""
-        sent.pace.observe_end(sent.tokens + sent.ahead, (sent.beside + beside) / 2, now - sent.at)
 
     def retain_only(self, models: Collection[str], urls: Collection[str]) -> None:
         """Forget all other fleets and replicas: they have left the routing table."""

@@ -47,9 +47,9 @@ class Fleet:
         assert isinstance(decision, Send)
         return request, decision.replica.url
 
-    def answer(self, request: RoutedRequest, url: str, first: float, last: float) -> None:
+    def answer(self, request: RoutedRequest, url: str, first: float) -> None:
         self.balancer.on_result(request, url, Result.ANSWERED, first)
-        self.balancer.on_attempt_end(request, url, last)
+        self.balancer.on_attempt_end(request, url)
 
 
 def test_a_prompt_goes_where_its_beginning_is_cached() -> None:
@@ -64,10 +64,10 @@ def test_a_prompt_goes_where_its_beginning_is_cached() -> None:
 def test_a_conversation_stays_at_a_replica_that_publishes_nothing() -> None:
     fleet = Fleet()
     first, url = fleet.send(text(1, 5))
-    fleet.answer(first, url, 1, 2)
+    fleet.answer(first, url, 1)
     for turn in range(6, 12):
         request, again = fleet.send(text(1, turn), now=turn)
-        fleet.answer(request, again, turn + 0.1, turn + 0.2)
+        fleet.answer(request, again, turn + 0.1)
         assert again == url
 
 
@@ -77,7 +77,7 @@ def test_a_conversation_stays_where_it_was_sent_until_that_replica_has_reported_
     for url in URLS:
         prefixes.reported.store(url, ())
     first, url = fleet.send(text(1, 5), now=10.0)
-    fleet.answer(first, url, 10.1, 10.2)
+    fleet.answer(first, url, 10.1)
     request, again = fleet.send(text(1, 6), now=11.0)
     assert again == url
     assert request.pick is not None
@@ -94,7 +94,7 @@ def test_a_replica_that_lies_about_its_cache_loses_its_credit_and_regains_it() -
         urls[url] += 1
         tokens = PromptTokens(2560, 0)
         fleet.balancer.on_result(request, url, Result.ANSWERED, 10.0 * number + 2.56, tokens=tokens)
-        fleet.balancer.on_attempt_end(request, url, 10.0 * number + 3)
+        fleet.balancer.on_attempt_end(request, url)
         for other in set(URLS) - {"c"}:
             prefixes.forget(other)
     assert prefixes.credit("c") < 0.2
@@ -132,14 +132,14 @@ def test_the_same_prompt_from_all_clients_spreads() -> None:
     fleet = Fleet()
     now, total = 0.0, Counter[str]()
     for number in range(400):
-        # Each has a shared beginning and a piece of its own; steps take longer with each request beside.
+        # Each has a shared beginning and a piece of its own; first bytes take longer with each request beside.
         prompt = Prompt([*text(1, 10).digests, 10**6 + number], range(512, 512 * 11 + 1, 512), 512 * 11)
         flying = [fleet.send(prompt, now)]
         for _ in range(7):
             flying.append(fleet.send(prompt, now))
         beside = Counter(url for _, url in flying)
         for request, url in flying:
-            fleet.answer(request, url, now + 0.05, now + 0.1 + 0.2 * beside[url])
+            fleet.answer(request, url, now + 0.05 + 0.02 * beside[url])
         total += beside if number >= 200 else Counter()
         now += 10
     assert max(total.values()) <= 1.3 * total.total() / len(URLS)
@@ -165,7 +165,7 @@ def test_a_replica_at_its_bound_gets_none_whatever_it_holds() -> None:
     assert others == {"a", "b", "d"}
     waiting = fleet.balancer.open_request("m", "", 0.0, prompt=text(1, 20))
     assert isinstance(fleet.balancer.route(waiting, fleet.row, 0.0), Queue)
-    assert fleet.balancer.on_attempt_end(held, "c", 1.0) == [waiting]
+    assert fleet.balancer.on_attempt_end(held, "c") == [waiting]
     decision = fleet.balancer.route(waiting, fleet.row, 1.0)
     assert isinstance(decision, Send)
     assert decision.replica.url == "c"
@@ -206,7 +206,7 @@ def test_nothing_waits_once_all_requests_have_ended(requests: list[tuple[int, in
         flying.append((request, url, end))
     for request, url, end in flying:
         if end == "answer":
-            fleet.answer(request, url, 100.0, 101.0)
+            fleet.answer(request, url, 100.0)
         elif end == "fail":
             fleet.balancer.on_result(request, url, Result.UNREACHABLE, 100.0)
             fleet.balancer.on_attempt_end(request, url)
@@ -221,9 +221,8 @@ def test_the_pace_of_engines_is_learnt(seed: int) -> None:
     for _ in range(200):
         tokens, beside = rng.uniform(10, 5000), rng.randrange(8)
         pace.observe_first_byte(tokens, beside, 0.02 + 3e-4 * tokens + 0.01 * beside)
-        pace.observe_end(tokens, beside, 0.5 + 3e-4 * tokens + 0.2 * beside)
     assert pace.seconds_per_token == pytest.approx(3e-4, rel=0.01)
-    assert pace.seconds_per_request == pytest.approx(0.2, rel=0.01)
+    assert pace.seconds_per_request == pytest.approx(0.01, rel=0.01)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.integers(0, 1000), st.floats(0, 1e4)), max_size=60))
@@ -231,6 +230,5 @@ def test_the_pace_is_finite_and_not_negative_whatever_is_observed(samples: list[
     pace = Pace()
     for tokens, beside, seconds in samples:
         pace.observe_first_byte(tokens, beside, seconds)
-        pace.observe_end(tokens, beside, seconds)
     assert 0 < pace.seconds_per_token < float("inf")
     assert 0 <= pace.seconds_per_request < float("inf")

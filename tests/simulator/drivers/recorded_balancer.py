@@ -62,9 +62,9 @@ class RecordedBalancer(Balancer):
         self.events.append(Event("on_result", now, self._number(request), (url, result), request.retry))
         return released
 
-    def on_attempt_end(self, request: RoutedRequest, url: str, now: float | None = None) -> list[RoutedRequest]:
+    def on_attempt_end(self, request: RoutedRequest, url: str) -> list[RoutedRequest]:
         with self._recorded(Event("on_attempt_end", time.monotonic(), self._number(request), url)):
-            return super().on_attempt_end(request, url, now)
+            return super().on_attempt_end(request, url)
 
     def on_disconnect(self, request: RoutedRequest) -> list[RoutedRequest]:
         with self._recorded(Event("on_disconnect", time.monotonic(), self._number(request))):
