@@ -47,6 +47,7 @@ RUNNERS = (
     "scheduling.gains",
     "simulator.reality",
     "simulator.speed",
+    "streams.cost",
     "streams.survive",
 )
 

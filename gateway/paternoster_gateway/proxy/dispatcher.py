@@ -52,10 +52,6 @@ class Dispatcher:
                 self._wake([decision.evicted])
             await self._wait(request, decision.until)
 
-    def hands_over(self, url: str) -> bool:
-        """Whether streams of the replica at ``url`` are to go on at others."""
-        return url in self.balancer.handing_over
-
     def route_hand_over(self, request: RoutedRequest, admission: Admission) -> Send | None:
         """As :meth:`Balancer.route_hand_over`; raises what :meth:`Admission.route` raises."""
         row = admission.route(self.balancer.table, time.time())

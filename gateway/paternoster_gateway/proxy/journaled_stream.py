@@ -47,6 +47,12 @@ class JournaledStream:
 
     def feed(self, data: bytes) -> bytes:
         """The whole frames that end in ``data``, for the client. Raises :class:`FrameTooLong`."""
+        if data.startswith(COMMENT) and not self._buffer and not self.handed_over:
+            line_end, end = data.find(b"\n"), data.find(_END)
+            if line_end < end == len(data) - len(_END):  # one whole frame, as nearly every piece is
+                self.num_frames += 1
+                self._store_line(data[len(COMMENT) : line_end])
+                return data[line_end + 1 :]
         searched = max(0, len(self._buffer) - 1)
         self._buffer += data
         end = self._buffer.rfind(_END, searched)
@@ -103,9 +109,12 @@ class JournaledStream:
         self.num_frames += 1
         if frame.startswith(COMMENT):
             line, _, frame = frame.partition(b"\n")
-            self._journal_bytes += len(line)
-            if self._journal_bytes <= MAX_JOURNAL_BYTES:
-                self._journal.append(line[len(COMMENT) :])
-            else:
-                self._journal.clear()
+            self._store_line(line[len(COMMENT) :])
         return frame + _END
+
+    def _store_line(self, line: bytes) -> None:
+        self._journal_bytes += len(line)
+        if self._journal_bytes <= MAX_JOURNAL_BYTES:
+            self._journal.append(line)
+        else:
+            self._journal.clear()

@@ -62,6 +62,7 @@ class AnswerRelay:
 
     async def _relay_pieces(self, answer: Answer) -> AsyncGenerator[bytes]:
         journal = None if answer.numerics is None else JournaledStream(answer.numerics)
+        balancer = self._dispatcher.balancer
         try:
             while True:
                 moved = None
@@ -69,9 +70,7 @@ class AnswerRelay:
                     async for piece in answer.chunks:
                         if whole := piece if journal is None else journal.feed(piece):
                             yield whole
-                        if journal is None or not (
-                            journal.replica_drains or self._dispatcher.hands_over(answer.replica)
-                        ):
+                        if journal is None or not (journal.replica_drains or answer.replica in balancer.handing_over):
                             continue
                         moved = await self._hand_over(journal)
                         if moved is not None:
