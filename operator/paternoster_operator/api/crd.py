@@ -19,6 +19,33 @@ from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 Schema = dict[str, Any]
 
 _DROPPED = {"title", "$defs", "examples"}
+_KEYWORDS = frozenset(
+    [
+        "additionalProperties",
+        "default",
+        "description",
+        "enum",
+        "exclusiveMaximum",
+        "exclusiveMinimum",
+        "format",
+        "items",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "maximum",
+        "minItems",
+        "minLength",
+        "minProperties",
+        "minimum",
+        "multipleOf",
+        "pattern",
+        "properties",
+        "required",
+        "type",
+        "uniqueItems",
+    ]
+)
+"""Those of a CRD's schemas that types may need; an API server refuses a CRD with any other."""
 FILE_NAME = f"{labels.GROUP}_{labels.PLURAL}.yaml"
 
 
@@ -128,7 +155,10 @@ def _walk(schema: Mapping[str, Any], definitions: Mapping[str, Any], seen: tuple
         }
     if "items" in node:
         node["items"] = _walk(node["items"], definitions, seen)
-    return {key: value for key, value in node.items() if key not in _DROPPED}
+    node = {key: value for key, value in node.items() if key not in _DROPPED}
+    if unsupported := [key for key in node if key not in _KEYWORDS and not key.startswith("x-kubernetes-")]:
+        raise TypeError(f"an API server has no {', '.join(unsupported)} in a schema")
+    return node
 
 
 def _with_default(node: Schema, *, optional: bool) -> Schema:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from paternoster_contract.quantity import quantity
 from paternoster_operator.api.columns import COLUMNS
@@ -97,6 +97,11 @@ def test_what_a_structural_schema_cannot_say_is_an_error() -> None:
     class Endless(BaseModel):
         inside: "Endless | None" = None
 
+    class Keyed(BaseModel):
+        parts: dict[Annotated[str, Field(max_length=9)], int]
+
+    with pytest.raises(TypeError, match="has no propertyNames in a schema"):
+        structural(Keyed.model_json_schema())
     with pytest.raises(TypeError, match="no rule for the union"):
         structural(Union.model_json_schema())
     with pytest.raises(TypeError, match="contains itself"):

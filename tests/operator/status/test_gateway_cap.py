@@ -142,7 +142,7 @@ def test_the_row_has_the_bound_and_the_parts(resource: Resource) -> None:
     assert (row.max_in_flight, row.most_in_flight("g"), row.most_in_flight("new")) == (8, 5, 1)
 
 
-@pytest.mark.parametrize("parts", [{"g": 0}, {"x" * 129: 1}, {str(i): 1 for i in range(257)}])
+@pytest.mark.parametrize("parts", [{"g": 0}, {str(i): 1 for i in range(257)}])
 def test_what_no_operator_writes_is_no_status(parts: dict[str, int]) -> None:
     with pytest.raises(ValidationError):
         LLMDeploymentStatus.model_validate({"gatewayCap": {"maxInFlight": 8, "parts": parts, "reason": "why"}})

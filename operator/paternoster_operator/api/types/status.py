@@ -48,7 +48,7 @@ class GatewayCapStatus(Document):
 
     max_in_flight: Positive
     """Requests that a replica gets at a time from all gateways."""
-    parts: dict[Annotated[str, Field(max_length=128)], Positive] = Field(default_factory=dict, max_length=256)
+    parts: dict[str, Positive] = Field(default_factory=dict, max_length=256)
     """Of each gateway, by its instance."""
     reason: str = Field(max_length=1024)
     """Why no call moves the cap of the engines."""
