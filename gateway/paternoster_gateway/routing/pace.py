@@ -1,11 +1,17 @@
 """How long replicas of a fleet take to the first byte of an answer: learnt from their answers. Pure."""
 
+import math
+
 FADE = 0.99
 """Weight of a sample once the next one comes: about the last hundred count."""
 MIN_SAMPLES = 8.0
 FIRST_SECONDS_PER_TOKEN = 1e-4
 """Before there are samples: any value orders replicas by their tokens."""
 LEAST_SECONDS_PER_TOKEN = 1e-7
+WORK_SECONDS = 30.0
+"""Over which the fleet's utilisation is a mean; older work counts less."""
+MAX_UTILISATION = 0.9
+"""An estimate above it is no nearer to the truth, and a queue's length would follow from its error alone."""
 
 
 class Pace:
@@ -21,6 +27,9 @@ class Pace:
         self._means = [0.0] * 3
         self._moments = [0.0] * 5
         """Central: xx, xz, zz, xy, zy."""
+        self._work = 0.0
+        """Seconds of computing prompts that were sent, which fade."""
+        self._work_at = 0.0
 
     @property
     def seconds_per_token(self) -> float:
@@ -32,6 +41,23 @@ class Pace:
     def seconds_per_request(self) -> float:
         """What each further request at a replica adds to the time, besides its tokens that wait."""
         return self._slopes[1] if self._weight >= MIN_SAMPLES else 0.0
+
+    def delay_factor(self, replicas: int, now: float) -> float:
+        """How long a second of work delays the requests of a fleet together, at least one: its own and those behind it.
+
+        In a queue that is served in order each second of work takes place before others with the probability that the
+        replica is busy, and so do those: 1 / (1 - utilisation).
+        """
+        utilisation = self._work_now(now) / (WORK_SECONDS * max(1, replicas))
+        return 1 / (1 - min(utilisation, MAX_UTILISATION))
+
+    def observe_work(self, tokens: float, now: float) -> None:
+        """``tokens`` are to be computed for a request that is sent now."""
+        self._work = self._work_now(now) + tokens * self.seconds_per_token
+        self._work_at = now
+
+    def _work_now(self, now: float) -> float:
+        return self._work * math.exp(min(0.0, self._work_at - now) / WORK_SECONDS)
 
     def observe_first_byte(self, tokens: float, beside: int, seconds: float) -> None:
         """``tokens``: to compute until then; ``beside``: other requests at the replica when it was sent."""

@@ -1,4 +1,4 @@
-"""Which replica would answer a prompt first: by what it holds of the prompt, and by what is queued there."""
+"""Which replica answers a prompt with the least delay to all: by what it holds of it, and by what is queued there."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,7 +59,7 @@ class Pick:
     promised_tokens: int
     """Prompt tokens cached at the replica that holds most of them."""
     seconds: float
-    """Expected until the answer's first byte."""
+    """Expected to be added to the times to first bytes, its own and those of requests behind it."""
     candidates: int
 
 
@@ -118,11 +118,13 @@ class PrefixRouting:
         pace, per_byte = self.pace(model), self.tokens_per_byte(model)
         per_token, per_request = pace.seconds_per_token, pace.seconds_per_request
         waiting, size, ends = self._waiting, prompt.size, prompt.ends
+        factor = pace.delay_factor(len(ready), now)
         costs = []
         for url in urls:
-            tokens = waiting.get(url, 0) + per_byte * size
+            own: float = size
             if (held := found.get(url)) is not None:
-                tokens -= per_byte * ends[held.pieces - 1] * self.credit(url)
+                own -= ends[held.pieces - 1] * self.credit(url)
+            tokens = waiting.get(url, 0) + factor * per_byte * own
             costs.append(per_token * tokens + per_request * in_flight.get(url, 0))
         least = min(costs)
         # No estimate is finer than a piece.
@@ -166,8 +168,10 @@ class PrefixRouting:
         per_byte = self.tokens_per_byte(model)
         tokens, ahead = round(per_byte * prompt.rest(pick.held)), self._waiting.get(url, 0)
         self._waiting[url] = ahead + tokens
+        pace = self.pace(model)
+        pace.observe_work(tokens, now)
         self._remember(model, prompt, url, now)
-        return Sent(now, tokens, ahead, beside, pick.held.tokens, prompt, self.pace(model))
+        return Sent(now, tokens, ahead, beside, pick.held.tokens, prompt, pace)
 
     def _remember(self, model: str, prompt: Prompt, url: str, now: float) -> None:
         if url in self.reported:

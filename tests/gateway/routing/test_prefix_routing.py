@@ -128,6 +128,28 @@ def test_a_long_queue_outweighs_a_short_prefix() -> None:
     assert fleet.send(text(1, 4))[1] != "c"
 
 
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_busy_fleet_computes_less_twice(busy: bool) -> None:
+    fleet = Fleet()
+    prefixes, held = fleet.balancer.prefixes, text(1, 100)
+    prefixes.reported.store("c", [(digest, 128) for digest in held.digests])
+    other = Prompt(text(9, 120).digests, held.ends, 120 * 512)
+    prefixes.send("m", other, Pick(Prefix(0, 0), 0, 0.0, 4), "c", 0, 0.0)
+    prefixes.pace("m").observe_work(1e9 if busy else 0, 0.0)
+    # More waits there than it has cached; once all are busy, computing it twice would delay others as well.
+    assert (fleet.send(held)[1] == "c") == busy
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 100)), max_size=20), st.integers(0, 100))
+def test_work_counts_once_to_ten_times(sent: list[tuple[float, float]], replicas: int) -> None:
+    pace, now = Pace(), 0.0
+    for tokens, pause in sent:
+        now += pause
+        pace.observe_work(tokens, now)
+        assert 1 <= pace.delay_factor(replicas, now) <= 10.001
+    assert pace.delay_factor(replicas, now + 10_000) == pytest.approx(1)
+
+
 def test_the_same_prompt_from_all_clients_spreads() -> None:
     fleet = Fleet()
     now, total = 0.0, Counter[str]()
