@@ -124,9 +124,9 @@ class Concurrency(Document):
     mode: ConcurrencyMode | None = None
     """Fixed keeps initial; Auto steers; Advisory keeps initial, and records what Auto would do; Advisory when unset."""
     objective: ConcurrencyObjective = ConcurrencyObjective.GOODPUT
-    """What too many preemptions are judged by. Goodput lowers the cap only where they make tokens late, and never below
-    what fills the KV pool on average. PreemptionRate lowers it until few enough requests are preempted, at whatever
-    cost of throughput and of first tokens."""
+    """What lowers the cap. Goodput: only steps that are too long without any prompt, as no lower cap for preemptions
+    was seen to serve more. PreemptionRate: preemptions, too, until few enough requests are preempted, at whatever cost
+    of throughput and of first tokens."""
     min: Positive = 1
     """Lowest live cap."""
     max: Annotated[int | None, Field(ge=1, le=4096, json_schema_extra=INT32)] = None

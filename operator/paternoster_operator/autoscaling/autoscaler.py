@@ -41,9 +41,8 @@ class Autoscaler:
 
        - the token budget, every 5 s: the largest step that, with what decodes beside a prompt, keeps the limit between
          tokens;
-       - the live cap, every 5 s: preemptions that make tokens late cut it to what fills the KV pool, or with the
-         objective PreemptionRate their rate cuts it to what memory has room for; a queue, few preemptions and room
-         raise it;
+       - the live cap, every 5 s: with the objective PreemptionRate preemptions cut it to what memory has room for; a
+         queue, few preemptions and room raise it;
        - replicas, every 15 s: the sequences that the traffic keeps busy over those that one replica sustains, within
          windows, steps, bounds and budget;
        - the queue, every 5 s: where no replica can be added, engines refuse what would wait too long for its first
@@ -58,12 +57,9 @@ class Autoscaler:
     tenths of the limit) at 140 sequences. A replica sustains min(256, 180, 140) = 140. Requests come at 40 a second
     with answers of 100 tokens: 40 x 100 x 0.045 s = 180 sequences, each as slow as on a full replica. One square root
     of that is kept spare, u = min(0.80, 13.4 / 14.4) = 0.80, hence ceil(180 / (0.80 x 140)) = 2: nothing changes. At
-    60 requests a second it is ceil(270 / 112) = 3, and a third is added at once. Were 8 of 200 finished requests
-    preempted, 4 % of them and above the target of 2 %, and tokens 60 ms apart though a step takes 25 ms, with 60
-    sequences on 95 % of the blocks, each live cap would be cut to the 64 that fill them, and raised again where
-    requests wait and few are preempted. Were prompts of 2,000 tokens among them, and a step of 2,048 tokens took 120
-    ms, of which 20 ms for what decodes beside, the token budget would be cut to 512: 20 ms + 512 x 0.049 ms is the 45
-    ms aimed at.
+    60 requests a second it is ceil(270 / 112) = 3, and a third is added at once. Were prompts of 2,000 tokens among
+    them, and a step of 2,048 tokens took 120 ms, of which 20 ms for what decodes beside, the token budget would be cut
+    to 512: 20 ms + 512 x 0.049 ms is the 45 ms aimed at.
     """
 
     policy: ScalingPolicy

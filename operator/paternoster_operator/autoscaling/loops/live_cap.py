@@ -1,9 +1,8 @@
 """The live cap, from preemptions.
 
-The preemption rate is the question whether the cap is too high. With the objective Goodput late tokens answer it: the
-cap is cut, to the sequences that fill the KV pool on average, only where preemptions make tokens late. A cut never
-makes first tokens come sooner, and in all simulations the tokens that are computed twice cost less than slots that stay
-empty. With PreemptionRate the rate itself answers, and the cap is cut until memory has room at its fullest moment.
+With the objective PreemptionRate the cap is cut until memory has room at its fullest moment. With Goodput no preemption
+cuts it: a cut never makes first tokens come sooner, and in all simulations the tokens that are computed twice cost less
+than slots that stay empty. With either it is cut where steps are too long without any prompt in them.
 """
 
 import math
@@ -113,17 +112,11 @@ class LiveCapLoop:
         # One standard deviation of a count of rare events: a single preemption among few requests may be chance.
         doubt = math.sqrt(signals.preempted)
         slow = _explain_late_tokens(slo, signals)
-        if signals.preempted > 0 and rate > target:
-            if loop.objective is ConcurrencyObjective.PREEMPTION_RATE:
-                if evidence < loop.min_finished or signals.preempted - doubt <= target * evidence:
-                    return Outcome(cap, Reason.INSUFFICIENT_DATA, f"{explanation}; too few to be more than chance")
-                fits = _room_after_preemptions(loop, signals, model, cap)
-                return _cut(loop, cap, fits, Reason.PREEMPTION_ABOVE_TARGET, f"{explanation} > {target:.1%}")
-            if slow is not None and _steps_are_in_time(slo, signals, model):
-                if signals.window_seconds < loop.window_seconds:
-                    few = f"{slow}, for {signals.window_seconds:.0f} of {loop.window_seconds:.0f} s"
-                    return Outcome(cap, Reason.INSUFFICIENT_DATA, few)
-                return _cut_to_fill(loop, signals, cap, f"{explanation}, {slow}")
+        if loop.objective is ConcurrencyObjective.PREEMPTION_RATE and rate > target:
+            if evidence < loop.min_finished or signals.preempted - doubt <= target * evidence:
+                return Outcome(cap, Reason.INSUFFICIENT_DATA, f"{explanation}; too few to be more than chance")
+            fits = _room_after_preemptions(loop, signals, model, cap)
+            return _cut(loop, cap, fits, Reason.PREEMPTION_ABOVE_TARGET, f"{explanation} > {target:.1%}")
         if slow is not None:
             # Where prompts make steps long, the token budget is what helps, and no cut of the cap does.
             room = decode_room(slo, model)
@@ -168,22 +161,6 @@ class LiveCapLoop:
             explanation = f"{waiting}; more than {fit:.0f} sequences would exceed the limit between tokens"
             rooms.append((int(fit), Reason.LATENCY_ABOVE_TARGET, explanation))
         return min(rooms, key=lambda room: room[0])
-
-
-def _steps_are_in_time(slo: SloPolicy | None, signals: Signals, model: ReplicaModel) -> bool:
-    """Whether steps are short enough for the limit between tokens, so that it is preemptions that make them late."""
-    pace = model.pace(signals.mean_running / max(len(signals.replicas), 1))
-    return slo is not None and slo.itl is not None and pace is not None and pace <= slo.itl
-
-
-def _cut_to_fill(loop: CapPolicy, signals: Signals, cap: int, explanation: str) -> Outcome:
-    """Down to the sequences that fill the KV pool on average."""
-    running, usage = _memory_used(loop, signals)
-    fill = math.ceil(running / usage) if usage > 0 else cap
-    if fill >= cap:
-        full = f"{explanation}; {cap} sequences do no more than fill the KV pool"
-        return Outcome(cap, Reason.WITHIN_TOLERANCE, full)
-    return _cut(loop, cap, fill, Reason.PREEMPTION_ABOVE_TARGET, f"{explanation}; {fill} sequences fill the KV pool")
 
 
 def _is_draining(signals: Signals, state: LiveCapState) -> bool:
