@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from paternoster_contract.stream_journal import RESUME, JournalEntry
-from paternoster_engine.core.request import FinishReason, Request, TokenLogprobs
+from paternoster_engine.core.request import FinishReason, Request, RequestStatus, TokenLogprobs
 from paternoster_engine.server.errors import InvalidValue
 
 ENDS = frozenset({FinishReason.STOP.value, FinishReason.LENGTH.value})
@@ -33,6 +33,8 @@ def restore_output(requests: Sequence[Request], entries: Sequence[JournalEntry],
                 for token, found in zip(entry.tokens, entry.logprobs, strict=True)
             ]
     for request in requests:
+        if request.output:
+            request.status = RequestStatus.PREEMPTED  # it was admitted before, and leads those that were not
         if request.output and request.params.prompt_logprobs is not None:
             # The client has the frame with them: nothing reads these any more.
             request.prompt_logprobs = [TokenLogprobs(token, 0.0, 1, ()) for token in request.prompt[1:]]
