@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 QUIET_SECONDS = 1.0
 """Time without a byte from a replica that owes some, after which the gateway probes it."""
-PROBE_SECONDS = 2.5
+PROBE_SECONDS = 2.2
 """Limit for the answer to a probe. A healthy engine takes milliseconds, on a machine with too few cores a second."""
 PROBES = 3
 """Probes without an answer, one after another, until a replica is hung: two may be lost on a busy machine."""

@@ -73,6 +73,14 @@ async def wait_for_table(client: aiohttp.ClientSession, door: Door) -> None:
     await until(models, lambda text: '"m"' in text)
 
 
+LONGEST_SILENCE = liveness.QUIET_SECONDS + liveness.PROBES * liveness.PROBE_SECONDS
+"""Before the fixture shortens them."""
+
+
+def test_a_hang_is_found_within_eight_seconds() -> None:
+    assert LONGEST_SILENCE <= 8
+
+
 @pytest.mark.parametrize("behave", [silent, headers_alone])
 async def test_a_request_without_a_byte_of_an_answer_goes_to_another_replica(
     client: aiohttp.ClientSession, door: Door, start: Start, behave: Behave
