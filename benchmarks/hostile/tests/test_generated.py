@@ -5,7 +5,7 @@ import json
 import jsonschema_rs
 import pytest
 
-from hostile.generated import MARK, Generator
+from hostile.generated import LONG_PLACEHOLDER, Generator
 
 PART = {"$ref": "#/components/schemas/Part"}
 BODY = {
@@ -62,8 +62,8 @@ def test_bodies_fill_their_size_and_no_more(generator: Generator) -> None:
     for case in CASES:
         body = generator.body(case)
         data = body.of_size(SIZE)
-        assert len(data) <= max(SIZE, len(body.text) + 64 * body.text.count(MARK)), body
-        assert MARK.encode() not in data
+        assert len(data) <= max(SIZE, len(body.text) + 64 * body.text.count(LONG_PLACEHOLDER)), body
+        assert LONG_PLACEHOLDER.encode() not in data
         lengths.append(len(data))
     assert sorted(lengths)[len(lengths) // 2] > SIZE * 0.9
 

@@ -7,7 +7,15 @@ import anthropic
 import httpx
 import pytest
 from anthropic.types import Message
-from tests.engine.server.messages.messages_server import ASK, CALL, QUESTION, RESULT, WEATHER, script_answer, serving
+from tests.engine.server.messages.messages_server import (
+    CALL,
+    MESSAGE_FIELDS,
+    QUESTION,
+    RESULT,
+    WEATHER,
+    script_answer,
+    serving,
+)
 from tests.engine.server.official_types import events
 
 from paternoster_contract.access.key_files import KeyFiles
@@ -32,7 +40,7 @@ def _prompt(message: Message) -> int:
 
 async def test_text_in_text_out(tokenizer: Tokenizer) -> None:
     async with serving(tokenizer, "one two three") as (server, client):
-        answer = await client.messages.create(**ASK, system="Be brief.")
+        answer = await client.messages.create(**MESSAGE_FIELDS, system="Be brief.")
         Message.model_validate(answer.model_dump())
         (block,) = answer.content
         assert block.type == "text"
@@ -47,8 +55,8 @@ async def test_text_in_text_out(tokenizer: Tokenizer) -> None:
 async def test_a_stream_says_what_the_plain_answer_says(tokenizer: Tokenizer) -> None:
     text = "<think>\nLet me see.\n</think>\n\nIt rains." + CALL % "Rome" + CALL % "Oslo"
     async with serving(tokenizer, text, paced=True) as (_, client):
-        whole = await client.messages.create(**ASK, tools=[WEATHER])
-        async with client.messages.stream(**ASK, tools=[WEATHER]) as stream:
+        whole = await client.messages.create(**MESSAGE_FIELDS, tools=[WEATHER])
+        async with client.messages.stream(**MESSAGE_FIELDS, tools=[WEATHER]) as stream:
             texts = [piece async for piece in stream.text_stream]
             final = await stream.get_final_message()
         assert [block.type for block in whole.content] == ["thinking", "text", "tool_use", "tool_use"]
@@ -77,7 +85,7 @@ async def test_three_turns_with_tools(tokenizer: Tokenizer) -> None:
             ["<think>\nHm.\n</think>\n\n" + CALL % "Rome" + CALL % "Oslo", CALL % "Bern", "In Bern."]
         ):
             script_answer(server, tokenizer, answer_text)
-            answer = await client.messages.create(**ASK | {"messages": conversation}, tools=[WEATHER])
+            answer = await client.messages.create(**MESSAGE_FIELDS | {"messages": conversation}, tools=[WEATHER])
             counted = await client.messages.count_tokens(model="scripted", messages=conversation, tools=[WEATHER])
             assert counted.input_tokens == _prompt(answer)
             calls = [block for block in answer.content if block.type == "tool_use"]
@@ -148,24 +156,24 @@ async def test_what_the_template_is_told(tokenizer: Tokenizer) -> None:
 async def test_an_answer_that_the_client_has_begun_goes_on(tokenizer: Tokenizer) -> None:
     async with serving(tokenizer, " in Rome.") as (server, client):
         begun: list[Any] = [*QUESTION, {"role": "assistant", "content": "It rains"}]
-        answer = await client.messages.create(**ASK | {"messages": begun})
+        answer = await client.messages.create(**MESSAGE_FIELDS | {"messages": begun})
         (block,) = answer.content
         assert block.type == "text"
         assert block.text == " in Rome."
         prompt = await server.client.post("/tokenize", json={"messages": begun, "continue_final_message": True})
         counted = await client.messages.count_tokens(model="scripted", messages=begun)
         assert _prompt(answer) == counted.input_tokens == prompt.json()["count"]
-        async with client.messages.stream(**ASK | {"messages": begun}) as stream:
+        async with client.messages.stream(**MESSAGE_FIELDS | {"messages": begun}) as stream:
             assert await stream.get_final_text() == " in Rome."
 
 
 async def test_reasons_to_stop(tokenizer: Tokenizer) -> None:
     async with serving(tokenizer, "one two three four") as (_, client):
-        cut = await client.messages.create(**ASK | {"max_tokens": 2})
+        cut = await client.messages.create(**MESSAGE_FIELDS | {"max_tokens": 2})
         assert (cut.stop_reason, cut.stop_sequence) == ("max_tokens", None)
-        stopped = await client.messages.create(**ASK, stop_sequences=["four", "three"])
+        stopped = await client.messages.create(**MESSAGE_FIELDS, stop_sequences=["four", "three"])
         assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", "three")
-        stream = await client.messages.create(**ASK, stop_sequences=["three"], stream=True)
+        stream = await client.messages.create(**MESSAGE_FIELDS, stop_sequences=["three"], stream=True)
         (delta,) = [event async for event in stream if event.type == "message_delta"]
         assert (delta.delta.stop_reason, delta.delta.stop_sequence) == ("stop_sequence", "three")
         assert delta.usage.output_tokens == stopped.usage.output_tokens
@@ -175,20 +183,22 @@ async def test_more_tokens_than_the_context_leaves(tokenizer: Tokenizer) -> None
     """Clients ask for as much as any model gives; a prompt that leaves nothing is refused."""
     async with serving(tokenizer, "", max_model_len=64) as (server, client):
         server.runner.tokens = tokenizer.encode("one two three four")
-        answer = await client.messages.create(**ASK | {"max_tokens": 8_000})
+        answer = await client.messages.create(**MESSAGE_FIELDS | {"max_tokens": 8_000})
         assert answer.stop_reason == "model_context_window_exceeded"
         assert answer.usage.input_tokens + answer.usage.output_tokens == 64
         with pytest.raises(anthropic.BadRequestError, match="context"):
-            await client.messages.create(**ASK | {"messages": [{"role": "user", "content": "word " * 64}]})
+            await client.messages.create(**MESSAGE_FIELDS | {"messages": [{"role": "user", "content": "word " * 64}]})
 
 
 async def test_one_call_at_most(tokenizer: Tokenizer) -> None:
     async with serving(tokenizer, CALL % "Rome" + CALL % "Oslo") as (_, client):
         choice: Any = {"type": "auto", "disable_parallel_tool_use": True}
-        (block,) = (await client.messages.create(**ASK, tools=[WEATHER], tool_choice=choice)).content
+        (block,) = (await client.messages.create(**MESSAGE_FIELDS, tools=[WEATHER], tool_choice=choice)).content
         assert block.type == "tool_use"
         assert block.input == {"city": "Rome"}
-        (block,) = (await client.messages.create(**ASK, tools=[WEATHER], tool_choice={"type": "none"})).content
+        (block,) = (
+            await client.messages.create(**MESSAGE_FIELDS, tools=[WEATHER], tool_choice={"type": "none"})
+        ).content
         assert block.type == "text"
 
 
@@ -208,7 +218,7 @@ HARMLESS = {
 async def test_harmless_values_are_taken(tokenizer: Tokenizer) -> None:
     async with serving(tokenizer, "one") as (server, _):
         headers = {"anthropic-version": "2023-06-01", "anthropic-beta": "some-2025-01-01"}
-        response = await server.client.post("/v1/messages?beta=true", json=ASK | HARMLESS, headers=headers)
+        response = await server.client.post("/v1/messages?beta=true", json=MESSAGE_FIELDS | HARMLESS, headers=headers)
         assert response.status_code == 200, response.text
         assert "x-paternoster-ignored" not in response.headers
         counted = await server.client.post(
@@ -221,13 +231,13 @@ async def test_harmless_values_are_taken(tokenizer: Tokenizer) -> None:
 async def test_the_client_raises_its_own_errors(tokenizer: Tokenizer) -> None:
     async with serving(tokenizer, "one", broken_steps=[1]) as (server, client):
         with pytest.raises(anthropic.NotFoundError):
-            await client.messages.create(**ASK | {"model": "other"})
+            await client.messages.create(**MESSAGE_FIELDS | {"model": "other"})
         with pytest.raises(anthropic.InternalServerError) as failed:
-            await client.messages.create(**ASK)
+            await client.messages.create(**MESSAGE_FIELDS)
         assert failed.value.body["error"]["type"] == "api_error"  # type: ignore[index]
         server.state.drain()
         with pytest.raises(anthropic.ServiceUnavailableError) as busy:
-            await client.messages.create(**ASK)
+            await client.messages.create(**MESSAGE_FIELDS)
         assert busy.value.body["error"]["type"] == "overloaded_error"  # type: ignore[index]
         assert busy.value.response.headers["retry-after"] == "1"
 
@@ -236,7 +246,7 @@ async def test_a_failure_in_mid_stream_raises(tokenizer: Tokenizer) -> None:
     async with serving(tokenizer, "one two three four five", broken_steps=[3], paced=True) as (_, client):
         kinds: list[str] = []
         with pytest.raises(anthropic.APIStatusError, match="failed"):
-            async for event in await client.messages.create(**ASK, stream=True):
+            async for event in await client.messages.create(**MESSAGE_FIELDS, stream=True):
                 kinds.append(event.type)
         assert kinds[:3] == ["message_start", "content_block_start", "content_block_delta"]
 
@@ -257,9 +267,9 @@ async def test_a_failure_has_one_type_in_a_stream_and_before_it(
     monkeypatch.setitem(FAILURES, FinishReason.ERROR, failure)  # type: ignore[arg-type]
     async with serving(tokenizer, "one two three four five", broken_steps=[3, 4], paced=True) as (server, _):
         own = {"X-Request-Id": "mine"}
-        streamed = await server.client.post("/v1/messages", json=ASK | {"stream": True}, headers=own)
+        streamed = await server.client.post("/v1/messages", json=MESSAGE_FIELDS | {"stream": True}, headers=own)
         *_, (name, last) = events(streamed.text)
-        whole = await server.client.post("/v1/messages", json=ASK, headers=own)
+        whole = await server.client.post("/v1/messages", json=MESSAGE_FIELDS, headers=own)
         assert (name, last) == ("error", whole.json())
         assert last["request_id"] == "mine"
         assert last["error"]["type"] == kind
@@ -268,7 +278,7 @@ async def test_a_failure_has_one_type_in_a_stream_and_before_it(
 async def test_a_client_that_leaves_frees_its_sequence(tokenizer: Tokenizer) -> None:
     async with serving(tokenizer, "", paced=True) as (server, client):
         server.runner.tokens = tokenizer.encode("one two three four")
-        stream = await client.messages.create(**ASK, stream=True)
+        stream = await client.messages.create(**MESSAGE_FIELDS, stream=True)
         async for event in stream:
             if event.type == "content_block_delta":
                 break
@@ -282,7 +292,7 @@ async def test_a_missing_key_is_told_in_anthropics_form(tmp_path: Any) -> None:
     (tmp_path / "keys").write_text("k")
     app = create_app(ServerState(), KeyFiles(tmp_path / "keys"))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://engine") as client:
-        refused = await client.post("/v1/messages", json=ASK, headers={"x-api-key": "wrong"})
+        refused = await client.post("/v1/messages", json=MESSAGE_FIELDS, headers={"x-api-key": "wrong"})
         assert (refused.status_code, refused.json()["error"]["type"]) == (401, "authentication_error")
-        loading = await client.post("/v1/messages", json=ASK, headers={"x-api-key": "k"})
+        loading = await client.post("/v1/messages", json=MESSAGE_FIELDS, headers={"x-api-key": "k"})
         assert (loading.status_code, loading.json()["error"]["type"]) == (503, "overloaded_error")

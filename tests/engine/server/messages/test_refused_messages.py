@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 from anthropic.types import message_create_params
 from anthropic.types.beta import message_create_params as beta_params
-from tests.engine.server.messages.messages_server import ASK, CALLING, FORMAT, QUESTION, RESULT, USE, WEATHER, serving
+from tests.engine.server.messages.messages_server import (
+    CALLING,
+    FORMAT,
+    MESSAGE_FIELDS,
+    QUESTION,
+    RESULT,
+    USE,
+    WEATHER,
+    serving,
+)
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.messages.requests import MessagesRequest
@@ -76,7 +85,9 @@ async def test_what_is_refused_is_named(tokenizer: Tokenizer) -> None:
     async with serving(tokenizer, "one") as (server, _):
         for change, field in REFUSED:
             response = await server.client.post(
-                "/v1/messages", content=json.dumps(ASK | change), headers={"content-type": "application/json"}
+                "/v1/messages",
+                content=json.dumps(MESSAGE_FIELDS | change),
+                headers={"content-type": "application/json"},
             )
             assert response.status_code == 400, (change, response.text)
             error_body = response.json()
@@ -116,7 +127,7 @@ async def test_what_an_answer_can_do_without_is_ignored_and_named(
     tokenizer: Tokenizer, change: dict[str, Any], names: str
 ) -> None:
     async with serving(tokenizer, "one") as (server, _):
-        response = await server.client.post("/v1/messages", json=ASK | change)
+        response = await server.client.post("/v1/messages", json=MESSAGE_FIELDS | change)
         assert response.status_code == 200, response.text
         assert response.headers["x-paternoster-ignored"] == names
 
