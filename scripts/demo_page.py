@@ -7,7 +7,7 @@ from demo_record import Decision, Record
 
 from paternoster_engine.bench.client import RequestResult
 from paternoster_engine.bench.reports import charts
-from paternoster_engine.bench.reports.html import Chart, Mark, Page, Panel, Series, Table
+from paternoster_engine.bench.reports.html import Chart, ChartMark, Page, Panel, Series, Table
 
 
 def demo_page(document: dict[str, Any], record: Record, results: Sequence[RequestResult], burst_began: float) -> Page:
@@ -21,7 +21,7 @@ def demo_page(document: dict[str, Any], record: Record, results: Sequence[Reques
             ("replicas: first, most, last", _path(document["replicas"])),
             ("cap: first, least, last", _path(document["cap"])),
             ("highest preemption rate", f"{document['highest_preemption_rate']:.0%}"),
-            *charts.headline(load),
+            *charts.list_headline(load),
         ],
         charts=[
             Chart("The fleet", _fleet_panels(record), _marks(record), "seconds since the fleet was started"),
@@ -69,9 +69,9 @@ def _fleet_panels(record: Record) -> list[Panel]:
     ]
 
 
-def _marks(record: Record) -> list[Mark]:
+def _marks(record: Record) -> list[ChartMark]:
     return [
-        Mark(d.time - record.begin, f"{d.loop} {d.change}, {d.reason}: {d.message}", d.action.lower())
+        ChartMark(d.time - record.begin, f"{d.loop} {d.change}, {d.reason}: {d.message}", d.action.lower())
         for d in record.decisions
         if d.action != "Hold"
     ]

@@ -112,7 +112,7 @@ def main() -> int:
         if not 1 <= cap <= args.max_num_seqs:
             parser.error(f"caps has {cap}: must be 1..{args.max_num_seqs}, which is max-num-seqs")
 
-    rows = workload.standard(read_trace(options.trace) if options.trace else generate(SYNTHETIC_ROWS))
+    rows = workload.standardize(read_trace(options.trace) if options.trace else generate(SYNTHETIC_ROWS))
     rows = rows[: options.requests]
     engine, tokenizer, _ = build_engine(args)
     prompts = PromptSource(tokenizer.encode(read_text(options.prompt_text)))

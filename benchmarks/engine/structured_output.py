@@ -97,7 +97,7 @@ def main() -> int:
             spec = RequestSpec(f"{kind}-{repeat}-{i}", prompts.prompt(i, 16), params, seed=i, eos_token_ids=ends)
             request = Request(spec)
             if kind == "all" or (kind == "half" and i % 2):
-                request.matcher = grammar.matcher()
+                request.matcher = grammar.begin_output()
             elif tools:
                 request.matcher = LazyMatcher(grammar, FreeText(call="<tool_call>", several=True), seen)
             made.append(request)

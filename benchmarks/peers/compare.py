@@ -17,7 +17,7 @@ from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 
-from paternoster_engine.bench.comparison import turns
+from paternoster_engine.bench.comparison import order_turns
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_engine.bench.requests.trace import TraceError
 from paternoster_engine.runner.device import available_cpus
@@ -82,7 +82,7 @@ def compare(options: argparse.Namespace) -> int:
     store = Store(Path(options.results) if options.results else peers_folder() / "results" / name)
     plan = [(c, requests[: options.serial_requests] if c == 1 else requests) for c in options.concurrency]
     failed: dict[str, str] = {}
-    for repetition, turn in enumerate(turns(options.peers, options.repeats)):
+    for repetition, turn in enumerate(order_turns(options.peers, options.repeats)):
         for peer in turn:
             if peer in failed:
                 continue

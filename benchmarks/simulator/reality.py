@@ -83,7 +83,7 @@ async def compare(
     first = fit_step_cost(before)
     rough = with_step(profile, asdict(first))
     rate = options.load * capacity(conditions, rough, rows, sample_seconds=SAMPLE_SECONDS)
-    timed = workload.retime(rows, rate=rate, burstiness=1.0, seed=options.seed)
+    timed = workload.retime_rows(rows, rate=rate, burstiness=1.0, seed=options.seed)
     console.print(f"{len(timed)} requests at {rate:.2f} a second, {options.load:g} times the calibrated capacity")
     real, beside = await serve(conditions, timed, folder, law=law)
     _, after = await calibrate(conditions, folder, seconds=options.calibrate_seconds / 2)

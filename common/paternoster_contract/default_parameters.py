@@ -30,7 +30,7 @@ class DefaultParameters(BaseModel):
         return self.model_dump(exclude_none=True)
 
     @classmethod
-    def common(cls, reported: Iterable["DefaultParameters | None"]) -> "DefaultParameters | None":
+    def find_common(cls, reported: Iterable["DefaultParameters | None"]) -> "DefaultParameters | None":
         """The values on which all engines agree that report any; None where none does."""
         values = [each.values() for each in reported if each is not None]
         if not values:

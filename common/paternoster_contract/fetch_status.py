@@ -46,6 +46,6 @@ class FetchStatus(BaseModel):
             return None
 
 
-def clipped(message: str) -> str:
+def clip_message(message: str) -> str:
     """As much of it as fits, with no character cut in two."""
     return message.encode(errors="replace")[:LONGEST_MESSAGE].decode(errors="ignore")

@@ -120,7 +120,7 @@ class Acceptor:
             log.warning("cannot accept connections: %s; trying again every second%s", error.strerror, advice)
 
     def _begin(self, accepted: socket.socket, host: str) -> None:
-        place = self._connections.enter(host, partial(_shut, accepted))
+        place = self._connections.open_place(host, partial(_shut, accepted))
         if place is None:
             accepted.close()
             return
@@ -144,10 +144,10 @@ class Acceptor:
             )
         # A client that left, or speaks no TLS; OSError has ssl.SSLError and the timeout of a handshake.
         except OSError:
-            place.leave()
+            place.close_place()
             accepted.close()
         except BaseException:
-            place.leave()
+            place.close_place()
             accepted.close()
             raise
 

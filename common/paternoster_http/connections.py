@@ -36,15 +36,15 @@ class Connections:
         """
         if self.total < self._shares.total:
             return True
-        crowded = (self._waiting[address] for address in self._shares.larger(_NEW) if address in self._waiting)
+        crowded = (self._waiting[address] for address in self._shares.find_larger(_NEW) if address in self._waiting)
         waiting = next(crowded, None) or next(iter(self._waiting.values()), {})
         place, since = next(iter(waiting.items()), (None, 0.0))
         if place is not None and time.monotonic() - since >= PATIENCE_SECONDS:
-            place.works()
+            place.begin_working()
             place.close()
         return False
 
-    def enter(self, host: str, close: Callable[[], None]) -> "Place | None":
+    def open_place(self, host: str, close: Callable[[], None]) -> "Place | None":
         """A place that waits, None where its address has too many; ``close`` must end the connection."""
         address = (address_of(host),)
         if self._most_per_address and self._shares.held(address) >= self._most_per_address:
@@ -86,17 +86,17 @@ class Place:
         """What counts as one client where nothing better is known: an IPv4 address or an IPv6 /64."""
         return self._address[0]
 
-    def waits(self) -> None:
+    def begin_waiting(self) -> None:
         """From now on: for a request, for the rest of one, or for what the client does not read of an answer."""
         if not self._left:
             self._connections._wait(self, self._address)
             self._connections.on_room()
 
-    def works(self) -> None:
+    def begin_working(self) -> None:
         """From now on the server has a whole request, and its client reads the answer."""
         self._connections._work(self, self._address)
 
-    def leave(self) -> None:
+    def close_place(self) -> None:
         """The connection is closed."""
         if not self._left:
             self._left = True

@@ -98,7 +98,7 @@ class Resource:
 
     def _giving_way(self, request: "OpenRequest", party: Party, amount: int) -> Iterator["OpenRequest"]:
         """Those of larger parties, and then of its own the one whose client has sent nothing for longest."""
-        for holder in self.shares.larger(party):
+        for holder in self.shares.find_larger(party):
             for other in self._candidates(holder):
                 if self.shares.gives_way(holder, party, other.held[self], amount):
                     yield other

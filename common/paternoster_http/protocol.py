@@ -101,7 +101,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._end_requests()
-        self._place.leave()
+        self._place.close_place()
         self._unset_keepalive_if_required()
 
     def pause_writing(self) -> None:
@@ -117,7 +117,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         if self._open:
             self._open[0].hold_unread(0)
             if not self._in_body:
-                self._place.works()
+                self._place.begin_working()
 
     def data_received(self, data: bytes) -> None:
         if self._refused_at is not None:
@@ -184,7 +184,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self._end_requests()
-        self._place.waits()
+        self._place.begin_waiting()
         self._unset_keepalive_if_required()
         self.transport.write(refusal.answer(self._path(), self.headers))
         if self.transport.can_write_eof():
@@ -272,7 +272,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         assert self._reading is not None
         self._reading.set_state(State.UNANSWERED)
         if not self.cycle.response_complete:
-            self._place.works()
+            self._place.begin_working()
 
     def on_response_complete(self) -> None:
         request = self._open.popleft()
@@ -284,7 +284,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         # The last one that waited has begun.
         self.flow.resume_reading()
         if not self.pipeline and not self._in_body:
-            self._place.waits()
+            self._place.begin_waiting()
 
     def _count_header_bytes(self, count: int) -> None:
         self._header_bytes += count
@@ -317,7 +317,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def _counts_unread(self) -> bool:
         """Whether what the client does not read may be kept."""
-        self._place.waits()
+        self._place.begin_waiting()
         unread = next(iter((*self._untaken, *self._open)), None)
         if unread is not None:
             with suppress(Refusal):

@@ -9,7 +9,7 @@ Party = tuple[str, ...]
 RESERVE = 16
 """The reserve is the total over this number; it stays free for groups that hold less."""
 MOST_COMPARED = 4
-"""Largest groups of a level that :meth:`Shares.larger` looks at."""
+"""Largest groups of a level that :meth:`Shares.find_larger` looks at."""
 
 
 class Shares:
@@ -20,7 +20,7 @@ class Shares:
     holds nothing gets its part of what is free at once: these are the dynamic thresholds of switches with shared memory
     (Choudhury and Hahne, IEEE/ACM Transactions on Networking 6(2), 1998), with a bounded reserve.
 
-    **Giving way.** What is held by larger parties can be taken from them (:meth:`larger`), as long as they are left
+    **Giving way.** What is held by larger parties can be taken from them (:meth:`find_larger`), while they are left
     with no less than the one that it goes to (:meth:`gives_way`): max-min fairness, first between the largest groups.
     """
 
@@ -50,7 +50,7 @@ class Shares:
         """``party`` holds ``amount`` less."""
         self._change(party, -amount)
 
-    def larger(self, party: Party) -> Iterator[Party]:
+    def find_larger(self, party: Party) -> Iterator[Party]:
         """Parties that may have to give way to ``party``: those of the largest groups first, then of its own group."""
         for level in range(len(party)):
             own = self.held(party[: level + 1])

@@ -11,7 +11,7 @@ from paternoster_contract.labels import FORCE_PREEMPT_ENV
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import StartPart
 from paternoster_engine.build_draft import open_draft
-from paternoster_engine.build_embedder import build_encoder_engine, embeds, for_embedding
+from paternoster_engine.build_embedder import build_encoder_engine, for_embedding, is_embedder
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
@@ -22,7 +22,7 @@ from paternoster_engine.model.config import Described, ModelConfig
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.encoders.checkpoint import is_encoder
 from paternoster_engine.model.errors import ModelError
-from paternoster_engine.model.fields import shown
+from paternoster_engine.model.fields import shorten_value
 from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from paternoster_engine.model.source import resolve
 from paternoster_engine.model.tokenizer import Tokenizer
@@ -54,17 +54,17 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
     Raises :class:`ModelError` before anything is allocated; what is measured may prove too little after that.
     """
     timer = timer or StartTimer()
-    timer.ended(StartPart.IMPORTS)
+    timer.record_end(StartPart.IMPORTS)
     source = resolve(args.model)
-    timer.ended(StartPart.DOWNLOAD)
+    timer.record_end(StartPart.DOWNLOAD)
     # Other ranks open what was found here: an address may lead elsewhere later, and is not theirs to fetch.
     args = args.model_copy(update={"model": source.path.as_uri()})
-    if args.draft_model is not None and (is_encoder(source) or embeds(args, source)):
+    if args.draft_model is not None and (is_encoder(source) or is_embedder(args, source)):
         raise ModelError("speculative is 'draft': must be 'auto' or 'off' for vectors of texts")
     if is_encoder(source):
         return build_encoder_engine(args, source, timer)
     checkpoint = open_checkpoint(source)
-    if embeds(args, source):
+    if is_embedder(args, source):
         checkpoint = for_embedding(args, checkpoint, source)
     config = checkpoint.config
     check_shapes(checkpoint)
@@ -82,9 +82,9 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
     loaded, memory = None, limits.kv_cache_memory
     if measures_memory(limits, device):
         loaded = load(args, checkpoint, dtype, device)
-        timer.ended(StartPart.LOAD)
+        timer.record_end(StartPart.LOAD)
         memory = memory_for_kv_cache(loaded.model, kv_dtype, device, limits, args.gpu_memory_utilization, loaded.ranks)
-        timer.ended(StartPart.WARM_UP)
+        timer.record_end(StartPart.WARM_UP)
     beside = 0 if draft is None else draft.block_bytes(args.block_size)
     shape = KVPoolShape.fit(config, args.block_size, kv_dtype, memory, beside)
     scheduling = scheduler_config(
@@ -95,20 +95,20 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
         num_blocks=shape.num_blocks,
         windows=config.kv_windows,
         watermark_blocks=shape.num_blocks * args.watermark_percent // 100,
-        overlap=overlaps(args, device) and config.pooling is None,
+        overlap=uses_overlap(args, device) and config.pooling is None,
         host_blocks=_checked_host_blocks(args, shape),
         force_preempt_every=_force_preempt_every(),
     )
     if loaded is None:
         loaded = load(args, checkpoint, dtype, device)
-        timer.ended(StartPart.LOAD)
+        timer.record_end(StartPart.LOAD)
     runner = build_runner(args, loaded, shape, kv_dtype, device, scheduling)
     drafter = None
     if draft is not None:
         assert isinstance(runner, SynchronousRunner)
         drafter = draft.load(shape, make_sampler(args, config, device), runner)
     scheduler = Scheduler(scheduling, args.live_cap, token_budget=args.token_budget, drafter=drafter)
-    timer.ended(StartPart.WARM_UP)
+    timer.record_end(StartPart.WARM_UP)
     log.info(
         "model %s loaded in %.1f s (%s on %s, %d ranks of %d threads)",
         config.name,
@@ -174,7 +174,7 @@ def _template(template: str) -> str:
         return ModelFolder(path.parent).text(path.name)
     except ModelError as error:
         raise ModelError(
-            f"chat_template is {shown(template)}: must be a template or a file with one: {error}"
+            f"chat_template is {shorten_value(template)}: must be a template or a file with one: {error}"
         ) from error
 
 
@@ -236,7 +236,7 @@ def make_sampler(args: EngineArgs, config: ModelConfig, device: torch.device) ->
     return RowSampler(sampler) if args.batch_invariant else sampler
 
 
-def overlaps(args: EngineArgs, device: torch.device) -> bool:
+def uses_overlap(args: EngineArgs, device: torch.device) -> bool:
     """Whether each step is planned while the one before runs.
 
     A CPU is as busy planning as it is computing: it gained nothing there (docs/benchmarks.md).

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_engine.build_embedder import embeds
+from paternoster_engine.build_embedder import is_embedder
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.checkpoints.shapes import check_shapes
 from paternoster_engine.model.config import ModelConfig
@@ -64,7 +64,7 @@ def open_draft(
         raise ModelError(f"speculative is 'draft': {config.name} has attention windows, beside which none can draft")
     source = resolve(args.draft_model)
     setting = f"draft_model is {args.draft_model!r}"
-    if is_encoder(source) or embeds(args, source):
+    if is_encoder(source) or is_embedder(args, source):
         raise ModelError(f"{setting}: must be a model that generates text")
     checkpoint = open_checkpoint(source)
     drafts = checkpoint.config

@@ -30,7 +30,7 @@ from paternoster_engine.start_timer import StartTimer
 log = logging.getLogger(__name__)
 
 
-def embeds(args: EngineArgs, source: ModelSource) -> bool:
+def is_embedder(args: EngineArgs, source: ModelSource) -> bool:
     """Whether a decoder is to embed: a setting or its folder says so."""
     if args.task == "auto":
         return source.format == "safetensors" and ModelFolder(source.path).has("modules.json")
@@ -116,7 +116,7 @@ def build_encoder_engine(
         token_budget=args.token_budget,
     )
     runner = EncoderRunner(Encoder(config, checkpoint.tensor, dtype, device))
-    timer.ended(StartPart.LOAD)
+    timer.record_end(StartPart.LOAD)
     log.info(
         "model %s loaded in %.1f s (%s on %s, %d threads); it embeds, by %s",
         config.name,

@@ -17,7 +17,7 @@ class StartTimer:
         self._clock = clock
         self._since = clock() - age
 
-    def ended(self, part: StartPart) -> None:
+    def record_end(self, part: StartPart) -> None:
         """All since the last call was of ``part``."""
         now = self._clock()
         self.seconds[part] += now - self._since

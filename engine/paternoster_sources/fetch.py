@@ -11,7 +11,7 @@ from pathlib import Path
 from paternoster_sources.address import IMAGE_FILES, Address, parse
 from paternoster_sources.download import Download
 from paternoster_sources.errors import CacheUnusable, SourceError, SourceNotFound, Unreachable
-from paternoster_sources.names import base
+from paternoster_sources.names import base_name
 from paternoster_sources.plan import Plan, make_plan
 from paternoster_sources.progress import Progress, Report, Tally
 from paternoster_sources.remote.source import Source
@@ -41,7 +41,7 @@ def fetch(
     cache = cache or Cache.from_env()
     retry = retry or Retry()
     with _unusable(address):
-        if not refresh and (model := cache.find(address)):
+        if not refresh and (model := cache.find_model(address)):
             return model
         cache.make_folder()
     with _named(address), contextlib.closing(open_source(parsed)) as source:
@@ -59,7 +59,7 @@ def fetch_side_file(address: str, name: str, folder: Path) -> None:
     with _named(address), _unusable(address), contextlib.closing(open_source(parsed)) as source:
         plan = make_plan(parsed, retry.call(source.list, f"model {address!r}"))
         for file in plan.files:
-            if base(file.name) == name:
+            if base_name(file.name) == name:
                 Download(source, file, folder / name, lambda count, came: None, retry=retry).run()
                 return
         raise SourceNotFound(f"there is no file {name!r} beside the weights")
@@ -112,10 +112,10 @@ def _open_source(address: Address) -> Source:
 
 
 def _fetch(plan: Plan, cache: Cache, source: Source, report: Report, retry: Retry) -> Model:
-    lock = cache.lock(plan.key)
+    lock = cache.lock_model(plan.key)
     try:
         # Not the lock alone: who fetched the model uses it from then on, and holds the lock shared as long.
-        while (model := cache.use(plan.key)) is None:
+        while (model := cache.lease_model(plan.key)) is None:
             if lock.try_exclusive():
                 _complete(plan, cache, source, report, retry)
                 lock.unlock()
@@ -124,15 +124,15 @@ def _fetch(plan: Plan, cache: Cache, source: Source, report: Report, retry: Retr
                 time.sleep(POLL)
     finally:
         lock.close()
-    cache.point(plan.address.text, plan.key)
+    cache.record_address(plan.address.text, plan.key)
     report(Progress("ready", plan.total, plan.total))
     return model
 
 
 def _complete(plan: Plan, cache: Cache, source: Source, report: Report, retry: Retry) -> None:
-    if not cache.has(plan.key):
-        _download(plan, cache.prepare(plan), source, report, retry)
-        cache.complete(plan)
+    if not cache.has_model(plan.key):
+        _download(plan, cache.prepare_folder(plan), source, report, retry)
+        cache.complete_model(plan)
 
 
 def _download(plan: Plan, folder: Path, source: Source, report: Report, retry: Retry) -> None:
@@ -140,7 +140,9 @@ def _download(plan: Plan, folder: Path, source: Source, report: Report, retry: R
     tally, stopping = Tally(plan.total), threading.Event()
     with ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="fetch") as pool:
         downloads = [
-            pool.submit(Download(source, file, folder / base(file.name), tally.add, retry=retry, stopping=stopping).run)
+            pool.submit(
+                Download(source, file, folder / base_name(file.name), tally.add, retry=retry, stopping=stopping).run
+            )
             for file in plan.files
         ]
         try:

@@ -42,7 +42,7 @@ def check_name(name: str) -> str:
     return name
 
 
-def base(name: str) -> str:
+def base_name(name: str) -> str:
     return PurePosixPath(name).name
 
 
@@ -51,7 +51,7 @@ def is_top(name: str) -> bool:
 
 
 def is_gguf(name: str) -> bool:
-    return base(name).endswith(".gguf")
+    return base_name(name).endswith(".gguf")
 
 
 def is_beside_gguf(name: str) -> bool:
@@ -92,7 +92,7 @@ def usual_weights(names: Collection[str], *, indexed: bool = False) -> list[str]
 
 def explain_folder(names: Collection[str]) -> str:
     """Explain by its file names why a folder has no model that can be served; empty where they do not show it."""
-    has = set(map(base, names))
+    has = set(map(base_name, names))
     reasons = []
     if "adapter_config.json" in has:
         reasons.append("adapter_config.json is of an adapter (LoRA), which must be merged into its model first")
@@ -113,7 +113,7 @@ def explain_folder(names: Collection[str]) -> str:
 
 
 def is_safetensors(name: str) -> bool:
-    return base(name).endswith(".safetensors")
+    return base_name(name).endswith(".safetensors")
 
 
 def is_side_file(name: str) -> bool:
@@ -134,4 +134,4 @@ def is_pickle(name: str) -> bool:
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(base(name), pattern) for pattern in patterns)
+    return any(fnmatchcase(base_name(name), pattern) for pattern in patterns)

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 
-from paternoster_contract.fetch_status import FetchStatus, clipped
+from paternoster_contract.fetch_status import FetchStatus, clip_message
 from paternoster_sources.errors import SourceError
 from paternoster_sources.progress import Progress, Report
 
@@ -30,7 +30,7 @@ def of_model(path: Path, revision: str) -> FetchStatus:
 
 
 def of_error(error: SourceError) -> FetchStatus:
-    return FetchStatus(state="failed", reason=error.reason, message=clipped(str(error)), transient=error.transient)
+    return FetchStatus(state="failed", reason=error.reason, message=clip_message(str(error)), transient=error.transient)
 
 
 class StatusFile:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from paternoster_kernels.ragged_batch import RaggedBatch
-from paternoster_kernels.upload import upload
+from paternoster_kernels.upload import upload_tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ def plan_attention(batch: RaggedBatch, cache: torch.Tensor) -> DeviceBatch:
     positions = np.arange(ends[-1]) - np.repeat(ends - seq_lens, query_lens)
     slots = tables[sequence, positions // block_size].astype(np.int64) * block_size + positions % block_size
     return DeviceBatch(
-        query_starts=upload(torch.from_numpy(np.concatenate(([0], ends)).astype(np.int32)), device),
-        seq_lens=upload(torch.from_numpy(seq_lens.astype(np.int32)), device),
-        block_tables=upload(torch.from_numpy(tables), device),
-        slots=upload(torch.from_numpy(slots), device),
+        query_starts=upload_tensor(torch.from_numpy(np.concatenate(([0], ends)).astype(np.int32)), device),
+        seq_lens=upload_tensor(torch.from_numpy(seq_lens.astype(np.int32)), device),
+        block_tables=upload_tensor(torch.from_numpy(tables), device),
+        slots=upload_tensor(torch.from_numpy(slots), device),
         max_query_len=int(query_lens.max()),
         max_seq_len=int(seq_lens.max()),
     )

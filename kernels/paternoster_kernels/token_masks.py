@@ -6,7 +6,7 @@ from functools import cache
 
 import torch
 
-from paternoster_kernels.upload import upload
+from paternoster_kernels.upload import upload_tensor
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class TokenMasks:
         width = max(len(mask) for _, mask in masks)
         packed = torch.frombuffer(bytearray(b"".join(mask.ljust(width, b"\0") for _, mask in masks)), dtype=torch.uint8)
         rows = torch.tensor([row for row, _ in masks])
-        return cls(upload(packed.view(len(masks), -1), device), upload(rows, device))
+        return cls(upload_tensor(packed.view(len(masks), -1), device), upload_tensor(rows, device))
 
     def forbid(self, logits: torch.Tensor) -> torch.Tensor:
         """A copy of ``logits [rows, vocab]``, in float32 or wider, in which what may not come has -inf."""

@@ -3,7 +3,7 @@
 import torch
 
 
-def upload(host: torch.Tensor, device: torch.device) -> torch.Tensor:
+def upload_tensor(host: torch.Tensor, device: torch.device) -> torch.Tensor:
     """``host`` on ``device``. To CUDA it goes through page-locked memory, without waiting for what runs there.
 
     torch keeps page-locked memory until the copies out of it are made.

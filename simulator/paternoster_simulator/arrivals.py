@@ -11,7 +11,7 @@ import numpy as np
 
 from paternoster_engine.bench.requests.synthetic import AZURE_CONVERSATION, Workload, generate
 from paternoster_engine.bench.requests.trace import TraceRow
-from paternoster_engine.bench.requests.workload import Limits, endless
+from paternoster_engine.bench.requests.workload import Limits, repeat_rows
 
 Rate = Callable[[float], float]
 """Requests per second at a second."""
@@ -141,7 +141,7 @@ def replay(
     if duration is not None and rows[-1].arrival_s == 0:
         raise ValueError("duration: the trace's requests come all at once and cannot be repeated")
     limits = limits or Limits()
-    for row in rows if duration is None else endless(rows):
+    for row in rows if duration is None else repeat_rows(rows):
         time = row.arrival_s / speed
         if duration is not None and time >= duration:
             return

@@ -261,7 +261,7 @@ class Fleet:
         engine.end = None
         self.gone.add(engine)
         self.hooks.leaving(pod, now)
-        self.hooks.broken(pod, engine.unfinished(), now)
+        self.hooks.broken(pod, engine.list_unfinished(), now)
 
     def _enter(self, pod: Pod, phase: Phase) -> None:
         self.counts[pod.phase] -= 1

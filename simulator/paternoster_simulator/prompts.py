@@ -10,7 +10,7 @@ OWN_TOKENS = 2**31
 """Tokens from here on belong to one request alone; prefix block ids stay below."""
 
 
-def filler(length: int) -> list[int]:
+def filler_tokens(length: int) -> list[int]:
     """A prompt of ``length`` tokens that are never read, for an engine without a prefix cache."""
     # A range has a length and takes no memory; without a prefix cache nothing but the length is read.
     return cast("list[int]", range(length))

@@ -16,7 +16,7 @@ from paternoster_simulator.cost import TICKS_PER_SECOND, seconds, ticks
 from paternoster_simulator.events import EventQueue, Rank
 from paternoster_simulator.fleet import Pod
 from paternoster_simulator.outcome.records import Records, RequestOutcome
-from paternoster_simulator.prompts import filler, own_token, prompt
+from paternoster_simulator.prompts import filler_tokens, own_token, prompt
 from paternoster_simulator.replica.replica import Replica
 from paternoster_simulator.virtual_cache import VirtualCache, text_of
 
@@ -245,7 +245,9 @@ class VirtualGateway:
     def _request(self, ticket: Ticket, now: int) -> Request:
         row, number = ticket.row, ticket.number
         tokens = (
-            prompt(row.prompt_tokens, row.prefix_blocks, number) if self._prefix_cache else filler(row.prompt_tokens)
+            prompt(row.prompt_tokens, row.prefix_blocks, number)
+            if self._prefix_cache
+            else filler_tokens(row.prompt_tokens)
         )
         params = self._params.get(row.output_tokens)
         if params is None:

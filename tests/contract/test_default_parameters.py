@@ -52,5 +52,5 @@ def test_every_default_of_an_engine_may_be_reported(values: dict[str, Any], samp
 def test_of_several_engines_the_values_in_which_they_agree(
     reported: list[dict[str, Any] | None], common: dict[str, Any] | None
 ) -> None:
-    found = DefaultParameters.common(None if each is None else DefaultParameters(**each) for each in reported)
+    found = DefaultParameters.find_common(None if each is None else DefaultParameters(**each) for each in reported)
     assert (None if found is None else found.values()) == common

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_contract.fetch_status import LONGEST_MESSAGE, FetchStatus, clipped
+from paternoster_contract.fetch_status import LONGEST_MESSAGE, FetchStatus, clip_message
 
 STATUSES = st.builds(
     FetchStatus,
@@ -27,7 +27,7 @@ def test_what_is_written_is_read(status: FetchStatus) -> None:
 
 @given(st.text())
 def test_a_message_is_cut_to_bytes(message: str) -> None:
-    clipped_message = clipped(message * 300)
+    clipped_message = clip_message(message * 300)
     assert (message * 300).startswith(clipped_message)
     assert len(clipped_message.encode()) <= LONGEST_MESSAGE
 

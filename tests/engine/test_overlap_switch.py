@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_engine.build import overlaps
+from paternoster_engine.build import uses_overlap
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
 
@@ -20,4 +20,4 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
     ids=str,
 )
 def test_on_one_cuda_device_without_swap(device: torch.device, settings: dict[str, str | int], expected: bool) -> None:
-    assert overlaps(EngineArgs.model_validate(settings), device) is expected
+    assert uses_overlap(EngineArgs.model_validate(settings), device) is expected

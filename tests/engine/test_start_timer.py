@@ -17,7 +17,7 @@ def test_each_second_is_of_one_part(age: int, laps: list[tuple[int, StartPart]])
     timer = StartTimer(age, lambda: now)
     for seconds, part in laps:
         now += seconds
-        timer.ended(part)
+        timer.record_end(part)
     assert sum(timer.seconds.values()) == age + sum(seconds for seconds, _ in laps)
     assert timer.seconds.keys() == set(StartPart)
 
@@ -25,9 +25,9 @@ def test_each_second_is_of_one_part(age: int, laps: list[tuple[int, StartPart]])
 def test_as_it_is_told() -> None:
     now = 0.0
     timer = StartTimer(1.5, lambda: now)
-    timer.ended(StartPart.IMPORTS)
+    timer.record_end(StartPart.IMPORTS)
     now = 2.0
-    timer.ended(StartPart.LOAD)
+    timer.record_end(StartPart.LOAD)
     assert str(timer) == "3.5 s: imports 1.5 s, download 0.0 s, load 2.0 s, warm-up 0.0 s"
 
 

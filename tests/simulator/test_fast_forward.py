@@ -12,7 +12,7 @@ from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_simulator.cost import StepCost
-from paternoster_simulator.prompts import filler, own_token
+from paternoster_simulator.prompts import filler_tokens, own_token
 from paternoster_simulator.replica.fast_forward import can_fast_forward
 from paternoster_simulator.replica.replica import Replica
 
@@ -125,7 +125,7 @@ def drive(config: SchedulerConfig, cost: StepCost, happenings: list[Any], *, fas
                 request = Request(
                     RequestSpec(
                         str(number),
-                        tokens if config.prefix_cache else filler(event.prompt),
+                        tokens if config.prefix_cache else filler_tokens(event.prompt),
                         SamplingParams(max_tokens=event.output, ignore_eos=True),
                         arrival=event.at,
                         seed=own_token(number),
@@ -147,7 +147,7 @@ def drive(config: SchedulerConfig, cost: StepCost, happenings: list[Any], *, fas
                 replica.scheduler.queue_wait.max_milliseconds = event.milliseconds
     until(10**9)
     assert replica.end is None
-    assert not replica.unfinished()
+    assert not replica.list_unfinished()
     return {"finished": finished, "seen": seen, "counters": replica.scheduler.counters, "requests": states(requests)}
 
 
@@ -190,7 +190,7 @@ def test_a_short_pool_preempts_and_steps_are_fast_forwarded() -> None:
     happenings = [Arrival(0, 5, 0, 40) for _ in range(8)]
     assert drive(config, StepCost(10), happenings, fast_forward=True)["counters"].preemptions > 0
     replica = Replica("engine", config, StepCost(10))
-    replica.add(Request(RequestSpec("a", filler(5), SamplingParams(max_tokens=40))), 0)
+    replica.add(Request(RequestSpec("a", filler_tokens(5), SamplingParams(max_tokens=40))), 0)
     ends = []
     while replica.end is not None:
         ends.append(replica.end)

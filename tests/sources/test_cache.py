@@ -74,7 +74,7 @@ def test_a_disk_that_fills_while_it_is_written(hub: LoopbackHub, cache: Cache, t
         full = Cache(small, free=lambda folder: 2**40)
         with pytest.raises(errors.NoSpace, match=f"no space left while {WEIGHTS} was written"):
             fetch("hf://org/tiny", full, retry=AT_ONCE)
-        assert full.find("hf://org/tiny") is None
+        assert full.find_model("hf://org/tiny") is None
         subprocess.run(["mount", "-o", "remount,size=2m", small], check=True)
         release(fetch("hf://org/tiny", full, retry=AT_ONCE))
     finally:
@@ -112,7 +112,7 @@ def test_the_least_recently_used_model_makes_room(hub: LoopbackHub, tmp_path: Pa
     assert first.exists()
     assert not second.exists()
     assert third.path.exists()
-    assert cache.find("hf://org/second") is None
+    assert cache.find_model("hf://org/second") is None
 
 
 def test_a_model_in_use_is_never_evicted(hub: LoopbackHub, tmp_path: Path) -> None:
@@ -155,9 +155,9 @@ def test_what_another_process_is_about_to_write_counts_as_written(hub: LoopbackH
     cache = Cache(tmp_path / "models", free=lambda folder: room["free"])
     cache.make_folder()
     other = make_plan(parse("hf://org/other"), Listing((RemoteFile("a.gguf", TOTAL),)))
-    with contextlib.closing(cache.lock(other.key)) as lock:
+    with contextlib.closing(cache.lock_model(other.key)) as lock:
         assert lock.try_exclusive()
-        cache.prepare(other)
+        cache.prepare_folder(other)
         hub.add("org/tiny", model_files())
         with pytest.raises(errors.NoSpace, match=f"needs {TOTAL} bytes more: .* has {TOTAL - 1} bytes free"):
             fetch("hf://org/tiny", cache, retry=AT_ONCE)
@@ -190,7 +190,7 @@ def test_a_model_that_lost_a_file_or_a_part_of_one_is_fetched_again(hub: Loopbac
     for damage in (Path.unlink, lambda file: file.write_bytes(b"short")):
         (path,) = filled(hub, cache, "tiny")
         damage(path / WEIGHTS)
-        assert cache.find("hf://org/tiny") is None
+        assert cache.find_model("hf://org/tiny") is None
         model = fetch("hf://org/tiny", cache, retry=AT_ONCE)
         assert (model.path / WEIGHTS).stat().st_size == 300_000
         release(model)

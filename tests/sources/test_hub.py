@@ -118,7 +118,7 @@ def test_a_later_process_goes_on_where_one_gave_up(hub: LoopbackHub, cache: Cach
     hub.cdn.breaks[path] = [size * 3 // 10, 0, 0]
     with pytest.raises(errors.Unreachable, match=f"{WEIGHTS}: .*tried 3 times"):
         fetch("hf://org/tiny", cache, retry=AT_ONCE)
-    assert cache.find("hf://org/tiny") is None
+    assert cache.find_model("hf://org/tiny") is None
     before = len(hub.cdn.of(path))
     fetch("hf://org/tiny", cache, retry=AT_ONCE)
     (again,) = hub.cdn.of(path)[before:]
@@ -148,7 +148,7 @@ def test_corrupted_bytes_are_refused_and_fetched_anew_when_mended(hub: LoopbackH
     hub.blobs[digest] = right[:-1] + bytes([right[-1] ^ 1])
     with pytest.raises(errors.Corrupted, match=f"{WEIGHTS}: the sha256 of what came .* must be {digest}"):
         fetch("hf://org/tiny", cache, retry=AT_ONCE)
-    assert cache.find("hf://org/tiny") is None
+    assert cache.find_model("hf://org/tiny") is None
     hub.blobs[digest] = right
     assert (fetch("hf://org/tiny", cache, retry=AT_ONCE).path / WEIGHTS).read_bytes() == right
 

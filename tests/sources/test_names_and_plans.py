@@ -122,7 +122,7 @@ def test_any_listing_gives_a_plan_or_a_reason(files: list[RemoteFile]) -> None:
         names.is_gguf(file.name) or names.is_safetensors(file.name) or names.is_side_file(file.name)
         for file in plan.files
     )
-    targets = [names.base(file.name) for file in plan.files]
+    targets = [names.base_name(file.name) for file in plan.files]
     assert len(set(targets)) == len(targets), "no file lands on another"
     assert 0 <= plan.total <= LARGEST_MODEL
     assert len(plan.files) <= MOST_FILES

@@ -259,7 +259,7 @@ def test_a_bar_on_a_terminal(hub: LoopbackHub, cache: Cache) -> None:
     shown = on_a_terminal(PATERNOSTER, "pull", "hf://org/tiny")
     assert "hf://org/tiny" in shown
     assert "━" in shown
-    model = cache.find("hf://org/tiny")
+    model = cache.find_model("hf://org/tiny")
     assert model is not None
     assert shown.rstrip().endswith(str(model.path))
 

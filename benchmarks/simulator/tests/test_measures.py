@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_engine.bench.client import Outcome, RequestResult
 from paternoster_engine.bench.requests.synthetic import generate
-from paternoster_engine.bench.requests.workload import retime
+from paternoster_engine.bench.requests.workload import retime_rows
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policies.policy import Action
@@ -119,7 +119,7 @@ def test_more_load_than_capacity_makes_the_fleet_wait_and_preempt() -> None:
     rows = requests(generate(500), 60, seed=0)
     assert all(LIMITS.clip(row) == row for row in rows)
     served = capacity(conditions, profile(conditions), rows, sample_seconds=0.5)
-    timed = retime(rows, rate=2 * served, burstiness=1, seed=0)
+    timed = retime_rows(rows, rate=2 * served, burstiness=1, seed=0)
     fixed = run(conditions, profile(conditions), timed, law=False, sample_seconds=0.5)
     assert fixed.requests == 60
     assert fixed.mean_queue_depth > 0

@@ -47,7 +47,7 @@ class Identity(BaseModel):
             raise ValueError(f"expires is {self.expires.isoformat()}: must have an offset, such as Z (RFC 3339)")
         return self
 
-    def expired(self, now: float) -> bool:
+    def is_expired(self, now: float) -> bool:
         """Whether its key opens nothing any more at ``now``, in Unix seconds."""
         return self.expires is not None and now >= self.expires.timestamp()
 

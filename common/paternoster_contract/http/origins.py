@@ -20,7 +20,7 @@ def origins(text: str) -> tuple[str, ...]:
     return found
 
 
-def checked(text: str) -> str:
+def check_origin(text: str) -> str:
     """``text`` as it is; raises ``ValueError`` as :func:`origins`."""
     origins(text)
     return text

@@ -10,7 +10,7 @@ from paternoster_contract.settings.kv_events import KVEventsSetting
 
 
 def _check_origins(value: str | None) -> str | None:
-    return None if value is None else origins.checked(value)
+    return None if value is None else origins.check_origin(value)
 
 
 class ServerSettings(Settings):

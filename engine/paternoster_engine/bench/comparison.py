@@ -23,7 +23,7 @@ RATIOS = ("output_throughput", "request_throughput", "mean_ttft_ms", "median_e2e
 ENGINE_RATIOS = ("output_tokens_per_step",)
 
 
-def turns(names: Sequence[str], repeats: int) -> list[list[str]]:
+def order_turns(names: Sequence[str], repeats: int) -> list[list[str]]:
     """Who runs when: each repetition has everyone once, every other one backwards."""
     return [list(names) if turn % 2 == 0 else list(names)[::-1] for turn in range(repeats)]
 
@@ -78,7 +78,7 @@ class CompareSession:
             raise ValueError("request-rate and max-concurrency: must be one value each, to compare")
         check_percentiles(options.metric_percentiles)
         traffic = Traffic.from_namespace(options)
-        traffic.timed(paces[0].request_rate)
+        traffic.list_timed(paces[0].request_rate)
         return cls(options, traffic, paces[0], args, names, api_key)
 
     def run(self) -> dict[str, list[Report]]:
@@ -86,7 +86,7 @@ class CompareSession:
         visit = self._serve if self.options.url else self._load()
         repeats = self.options.repeats
         runs: dict[str, list[Report]] = {name: [] for name in self.names}
-        for number, turn in enumerate(turns(self.names, repeats)):
+        for number, turn in enumerate(order_turns(self.names, repeats)):
             for name in turn:
                 runs[name].append(visit(name, f"{number + 1}/{repeats} {name}", number))
         ratios_of = ratios(runs, self.names[0])

@@ -53,7 +53,7 @@ class Offline:
         return self.engine.scheduler.config
 
     def warm_up(self) -> None:
-        rows = self.traffic.timed(float("inf"), self.config.max_model_len)
+        rows = self.traffic.list_timed(float("inf"), self.config.max_model_len)
         self._in_process(self.config).serve(self.traffic.warm_up(rows, self.prompts, WARM_UP))
 
     def run(
@@ -73,11 +73,11 @@ class Offline:
         """
         options = self.options
         config = self.config.replace(**changes)
-        rows = self.traffic.timed(pace.request_rate, config.max_model_len)
+        rows = self.traffic.list_timed(pace.request_rate, config.max_model_len)
         first = self.num_taken if fresh_prompts else 0
         self.num_taken += len(rows)
         in_process = self._in_process(config, live_cap, mode)
-        source = workload.endless(rows) if options.duration else rows
+        source = workload.repeat_rows(rows) if options.duration else rows
         requests = self.traffic.requests(source, self.prompts, first)
         with progress(title, None if options.duration else len(rows), quiet=options.json) as on_result:
             begin = time.perf_counter()

@@ -11,7 +11,7 @@ from paternoster_engine.bench.offline import Offline
 from paternoster_engine.bench.reports.charts import load_page
 from paternoster_engine.bench.reports.goodput import Goodput
 from paternoster_engine.bench.reports.html import write_page
-from paternoster_engine.bench.reports.report import detail, format_report
+from paternoster_engine.bench.reports.report import format_report, list_details
 from paternoster_engine.bench.reports.sweep import format_sweep, sweep_page
 from paternoster_engine.bench.requests.traffic import Traffic
 from paternoster_engine.bench.session import Pace, check_percentiles
@@ -34,7 +34,7 @@ class OfflineSession:
         traffic = Traffic.from_namespace(options)
         paces = Pace.points(options)
         for pace in paces:
-            traffic.timed(pace.request_rate)
+            traffic.list_timed(pace.request_rate)
         goodput = Goodput.parse(options.goodput) if options.goodput else None
         return cls(options, args, traffic, paces, goodput)
 
@@ -53,7 +53,7 @@ class OfflineSession:
         else:
             print(format_report(reports[0]) if single else format_sweep(reports))
         if options.save_result:
-            whole = [{**report, **(detail(of) if options.save_detailed else {})} for report, of in runs]
+            whole = [{**report, **(list_details(of) if options.save_detailed else {})} for report, of in runs]
             text = json.dumps(whole[0] if single else {"sweep": whole}, indent=2) + "\n"
             Path(options.save_result).write_text(text, encoding="utf-8")
         if options.html:

@@ -16,7 +16,7 @@ from paternoster_engine.bench.progress import progress
 from paternoster_engine.bench.reports.charts import load_page
 from paternoster_engine.bench.reports.goodput import Goodput
 from paternoster_engine.bench.reports.html import write_page
-from paternoster_engine.bench.reports.report import build_report, detail, format_report
+from paternoster_engine.bench.reports.report import build_report, format_report, list_details
 from paternoster_engine.bench.reports.sweep import format_sweep, sweep_page
 from paternoster_engine.bench.requests import workload
 from paternoster_engine.bench.requests.prompts import PromptSource
@@ -71,7 +71,7 @@ class LoadSession:
         traffic = Traffic.from_namespace(options)
         paces = Pace.points(options)
         for pace in paces:
-            traffic.timed(pace.request_rate)
+            traffic.list_timed(pace.request_rate)
         goodput = Goodput.parse(options.goodput) if options.goodput else None
         return cls(options, traffic, paces, goodput, api_key)
 
@@ -82,7 +82,7 @@ class LoadSession:
             context = await choose_model(client)
             prompts = await make_prompts(client, self.traffic.text, seed=options.seed)
             if options.num_warmups:
-                await self._warm_up(client, self.traffic.timed(math.inf, context), prompts)
+                await self._warm_up(client, self.traffic.list_timed(math.inf, context), prompts)
             runs = []
             for number, pace in enumerate(self.paces):
                 # New prompts at each pace, or the prefix cache would serve the later ones.
@@ -122,8 +122,8 @@ class LoadSession:
         title: str = "requests",
     ) -> tuple[dict[str, Any], list[RequestResult]]:
         options = self.options
-        rows = self.traffic.timed(pace.request_rate, context)
-        source: Iterable[TraceRow] = workload.endless(rows) if options.duration else rows
+        rows = self.traffic.list_timed(pace.request_rate, context)
+        source: Iterable[TraceRow] = workload.repeat_rows(rows) if options.duration else rows
         total = None if options.duration else len(rows)
         with progress(title, total, quiet=options.json) as on_result:
             begin = time.perf_counter()
@@ -169,7 +169,7 @@ class LoadSession:
             print(format_report(reports[0]) if single else format_sweep(reports))
         if options.save_result:
             whole = [
-                {**report, **(detail(of) if options.save_detailed else {})}
+                {**report, **(list_details(of) if options.save_detailed else {})}
                 for report, of in zip(reports, results, strict=True)
             ]
             text = json.dumps(whole[0] if single else {"sweep": whole}, indent=2) + "\n"

@@ -103,7 +103,7 @@ class ServedTarget:
         options = self._traffic.options
         await self.set_cap(cap)
         before = await self._stats()
-        rows = self._traffic.timed(None, self._context)
+        rows = self._traffic.list_timed(None, self._context)
         requests = self._traffic.requests(rows, self._prompts, self._num_taken)
         self._num_taken += len(rows)
         begin = asyncio.get_running_loop().time()
@@ -176,7 +176,7 @@ class TuneSession:
         if self.options.json:
             print(
                 json.dumps(
-                    {"preemption_target": target, "chosen": chosen(reports, target), "visits": reports}, indent=2
+                    {"preemption_target": target, "chosen": choose_report(reports, target), "visits": reports}, indent=2
                 )
             )
         else:
@@ -215,7 +215,7 @@ class TuneSession:
         )
 
 
-def chosen(reports: list[Report], target: float) -> int | None:
+def choose_report(reports: list[Report], target: float) -> int | None:
     """The highest cap visited whose preemption rate is within the target; None where there is none."""
     return max((report["live_cap"] for report in reports if report["preemption_rate"] <= target), default=None)
 
@@ -233,7 +233,7 @@ def format_visits(reports: list[Report], target: float) -> str:
             f"{report['output_throughput']:>9.1f} {report['median_ttft_ms']:>10.0f} {report['p99_ttft_ms']:>10.0f} "
             f"{report['median_itl_ms']:>9.1f} {report['p99_itl_ms']:>9.1f}"
         )
-    cap = chosen(reports, target)
+    cap = choose_report(reports, target)
     verdict = (
         f"no cap keeps preemptions within {target:.1%}: the KV pool is too small for these requests"
         if cap is None

@@ -108,7 +108,7 @@ class Branches(Protocol):
         """Tokens known of each sequence."""
         ...
 
-    def fold(self) -> None:
+    def fold_branches(self) -> None:
         """Reduce the request to what all its sequences have in common, after a preemption took their blocks."""
         ...
 

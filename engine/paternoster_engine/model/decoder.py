@@ -54,7 +54,7 @@ class Decoder:
         self._lm_head = None
         if config.pooling is None:
             tied = config.tied_embeddings
-            self._lm_head = parts.projection(self._embedding.weight) if tied else parts.linear("lm_head")
+            self._lm_head = parts.project_table(self._embedding.weight) if tied else parts.linear("lm_head")
         self._rotary: dict[Rope | None, torch.Tensor | None] = {
             rope: None if rope is None else rotary_table(rope, config.head_dim, config.context_length, device)
             for rope in dict.fromkeys(layer.rope for layer in config.layers)

@@ -22,16 +22,16 @@ class Fields:
         self._file = file
         self._prefix = prefix
 
-    def whole(self, key: str, most: int, *, least: int = 1, default: Any = _REQUIRED) -> int:
+    def read_integer(self, key: str, most: int, *, least: int = 1, default: Any = _REQUIRED) -> int:
         """A whole number from ``least`` to ``most``."""
         value = self._get(key, default)
         if value is default:
             return value  # type: ignore[no-any-return]
         if type(value) is not int or not least <= value <= most:
-            raise self.refusal(key, value, f"a whole number from {least} to {most}")
+            raise self.describe_refusal(key, value, f"a whole number from {least} to {most}")
         return value
 
-    def positive(self, key: str, *, default: Any = _REQUIRED) -> float:
+    def read_positive(self, key: str, *, default: Any = _REQUIRED) -> float:
         """A finite number above 0."""
         value = self._get(key, default)
         if value is default:
@@ -41,72 +41,72 @@ class Fields:
         except OverflowError:
             number = math.inf
         if not 0 < number < math.inf:
-            raise self.refusal(key, value, "a finite number above 0")
+            raise self.describe_refusal(key, value, "a finite number above 0")
         return number
 
-    def between(self, key: str, least: float, most: float, *, default: Any = _REQUIRED) -> float:
+    def read_number(self, key: str, least: float, most: float, *, default: Any = _REQUIRED) -> float:
         """A number from ``least`` to ``most``."""
         value = self._get(key, default)
         if value is default:
             return value  # type: ignore[no-any-return]
         if type(value) not in (int, float) or not least <= value <= most:
-            raise self.refusal(key, value, f"a number from {least:g} to {most:g}")
+            raise self.describe_refusal(key, value, f"a number from {least:g} to {most:g}")
         return float(value)
 
-    def flag(self, key: str, *, default: bool = False) -> bool:
+    def read_flag(self, key: str, *, default: bool = False) -> bool:
         """True or false."""
         return self._of(key, bool, "true or false", default=default)  # type: ignore[no-any-return]
 
-    def text(self, key: str, *, default: Any = _REQUIRED) -> str:
+    def read_text(self, key: str, *, default: Any = _REQUIRED) -> str:
         return self._of(key, str, "a text", default)  # type: ignore[no-any-return]
 
-    def texts(self, key: str, *, default: Any = _REQUIRED) -> list[str]:
+    def read_texts(self, key: str, *, default: Any = _REQUIRED) -> list[str]:
         """A list of texts."""
         value = self._of(key, list, "a list of texts", default)
         if value is not default and not all(isinstance(item, str) for item in value):
-            raise self.refusal(key, value, "a list of texts")
+            raise self.describe_refusal(key, value, "a list of texts")
         return value  # type: ignore[no-any-return]
 
-    def wholes(self, key: str, most: int, *, default: Any = _REQUIRED) -> list[int]:
+    def read_integers(self, key: str, most: int, *, default: Any = _REQUIRED) -> list[int]:
         """A list of whole numbers from 0 to ``most``."""
         value = self._of(key, list, "a list of whole numbers", default)
         if value is not default and not all(type(item) is int and 0 <= item <= most for item in value):
-            raise self.refusal(key, value, f"a list of whole numbers from 0 to {most}")
+            raise self.describe_refusal(key, value, f"a list of whole numbers from 0 to {most}")
         return value  # type: ignore[no-any-return]
 
-    def positives(self, key: str) -> list[float]:
+    def read_positives(self, key: str) -> list[float]:
         """A list of finite numbers above 0."""
         value = self._of(key, list, "a list of numbers", _REQUIRED)
         if not all(type(item) in (int, float) and 0 < item < math.inf for item in value):
-            raise self.refusal(key, value, "a list of finite numbers above 0")
+            raise self.describe_refusal(key, value, "a list of finite numbers above 0")
         return [float(item) for item in value]
 
-    def numbers(self, key: str) -> list[float]:
+    def read_numbers(self, key: str) -> list[float]:
         """A list of finite numbers, which of a GGUF file's fields is an array."""
         value = self._get(key, _REQUIRED)
         value = value.tolist() if hasattr(value, "tolist") else value
         if not isinstance(value, list) or not all(type(i) in (int, float) and math.isfinite(i) for i in value):
-            raise self.refusal(key, value, "a list of finite numbers")
+            raise self.describe_refusal(key, value, "a list of finite numbers")
         return value
 
-    def mapping(self, key: str) -> "Mapping[str, Any]":
+    def read_mapping(self, key: str) -> "Mapping[str, Any]":
         """Absent is empty."""
         return self._of(key, Mapping, "an object", default={})  # type: ignore[no-any-return]
 
-    def mappings(self, key: str) -> "list[Mapping[str, Any]] | None":
+    def read_mappings(self, key: str) -> "list[Mapping[str, Any]] | None":
         """A list of objects; None where the field is anything else."""
         value = self._values.get(self._prefix + key)
         is_list = isinstance(value, list) and all(isinstance(item, Mapping) for item in value)
         return value if is_list else None
 
-    def refusal(self, key: str, value: Any, allowed: str) -> UnsupportedModelError:
+    def describe_refusal(self, key: str, value: Any, allowed: str) -> UnsupportedModelError:
         """The error to raise."""
-        return UnsupportedModelError(f"{self._file}: {self._prefix}{key} is {shown(value)}: must be {allowed}")
+        return UnsupportedModelError(f"{self._file}: {self._prefix}{key} is {shorten_value(value)}: must be {allowed}")
 
     def _of(self, key: str, kind: type, allowed: str, default: Any) -> Any:
         value = self._get(key, default)
         if value is not default and not isinstance(value, kind):
-            raise self.refusal(key, value, allowed)
+            raise self.describe_refusal(key, value, allowed)
         return value
 
     def _get(self, key: str, default: Any) -> Any:
@@ -118,7 +118,7 @@ class Fields:
         return default
 
 
-def shown(value: Any) -> str:
+def shorten_value(value: Any) -> str:
     """``value`` for a message of one line, shortened."""
     if isinstance(value, Sequence) and len(value) > _SHOWN:
         text = repr(value[:_SHOWN])
@@ -133,7 +133,7 @@ def parse_object(text: str, where: str) -> dict[str, Any]:
     """``text`` as a JSON object; raises :class:`ModelError` saying ``where`` it is none."""
     document = _parse(text, where)
     if not isinstance(document, dict):
-        raise ModelError(f"{where} is {shown(document)}: must be a JSON object")
+        raise ModelError(f"{where} is {shorten_value(document)}: must be a JSON object")
     return document
 
 
@@ -141,7 +141,7 @@ def parse_list(text: str, where: str) -> list[dict[str, Any]]:
     """``text`` as a list of JSON objects; raises :class:`ModelError` saying ``where`` it is none."""
     document = _parse(text, where)
     if not isinstance(document, list) or not all(isinstance(item, dict) for item in document):
-        raise ModelError(f"{where} is {shown(document)}: must be a list of JSON objects")
+        raise ModelError(f"{where} is {shorten_value(document)}: must be a list of JSON objects")
     return document
 
 

@@ -122,31 +122,31 @@ def from_hf(rope: Fields, context: int) -> RopeScaling | None:
 
     Raises :class:`UnsupportedModelError` for a kind that is not built in.
     """
-    kind = rope.text("rope_type", default=rope.text("type", default="default"))
+    kind = rope.read_text("rope_type", default=rope.read_text("type", default="default"))
     # Dynamic scaling changes nothing up to the model's own context, which is what is served.
     if kind in ("default", "dynamic"):
         return None
     if kind not in ("linear", "llama3", "yarn", "longrope", "su"):
         raise UnsupportedModelError(f"rotary embedding scaling is {kind!r}: must be one of {KINDS}")
-    original = rope.whole("original_max_position_embeddings", LONGEST_ORIGINAL, default=context)
+    original = rope.read_integer("original_max_position_embeddings", LONGEST_ORIGINAL, default=context)
     if kind in ("longrope", "su"):
         return _long_rope(rope, original, context)
-    factor = rope.positive("factor")
+    factor = rope.read_positive("factor")
     if kind == "linear":
         return Linear(factor)
     if kind == "llama3":
-        low, high = rope.positive("low_freq_factor"), rope.positive("high_freq_factor")
+        low, high = rope.read_positive("low_freq_factor"), rope.read_positive("high_freq_factor")
         if high <= low:
-            raise rope.refusal("high_freq_factor", high, f"above low_freq_factor, which is {low}")
+            raise rope.describe_refusal("high_freq_factor", high, f"above low_freq_factor, which is {low}")
         return Llama3(factor, low, high, original)
-    fast, slow = rope.positive("beta_fast", default=32.0), rope.positive("beta_slow", default=1.0)
-    amplitude = rope.positive("attention_factor", default=None)
+    fast, slow = rope.read_positive("beta_fast", default=32.0), rope.read_positive("beta_slow", default=1.0)
+    amplitude = rope.read_positive("attention_factor", default=None)
     if amplitude is None:
-        above, below = rope.positive("mscale", default=None), rope.positive("mscale_all_dim", default=None)
+        above, below = rope.read_positive("mscale", default=None), rope.read_positive("mscale_all_dim", default=None)
         amplitude = _amplitude(factor)
         if above is not None and below is not None:
             amplitude = _amplitude(factor, above) / _amplitude(factor, below)
-    whole = rope.flag("truncate", default=True)
+    whole = rope.read_flag("truncate", default=True)
     return Yarn(factor, original, fast, slow, amplitude, whole)
 
 
@@ -155,8 +155,8 @@ def _long_rope(rope: Fields, original: int, context: int) -> Divided:
 
     Beyond, all keys would have to be rotated anew by the long ones, those that other requests share too.
     """
-    divisors = rope.positives("short_factor")
-    amplitude = rope.positive("attention_factor", default=None)
+    divisors = rope.read_positives("short_factor")
+    amplitude = rope.read_positive("attention_factor", default=None)
     if amplitude is None:
         factor = context / original
         amplitude = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
@@ -166,24 +166,24 @@ def _long_rope(rope: Fields, original: int, context: int) -> Divided:
 def from_gguf(fields: Fields, divisors: Sequence[float], context: int) -> RopeScaling | None:
     """Of the keys ``rope.scaling.*``; ``divisors``: the tensor ``rope_freqs.weight``, empty where it is not."""
     key = "rope.scaling"
-    kind = fields.text(f"{key}.type", default="none")
+    kind = fields.read_text(f"{key}.type", default="none")
     if divisors:
         if kind != "none":
-            raise fields.refusal(f"{key}.type", kind, "'none' beside rope_freqs.weight")
+            raise fields.describe_refusal(f"{key}.type", kind, "'none' beside rope_freqs.weight")
         if not all(0 < divisor < math.inf for divisor in divisors):
-            raise fields.refusal("rope_freqs.weight", list(divisors), "finite numbers above 0")
+            raise fields.describe_refusal("rope_freqs.weight", list(divisors), "finite numbers above 0")
         return Divided(tuple(divisors))
     if kind == "none":
         return None
     if kind not in ("linear", "yarn"):
         raise UnsupportedModelError(f"rotary embedding scaling is {kind!r}: must be one of none, linear, yarn")
-    factor = fields.positive(f"{key}.factor")
+    factor = fields.read_positive(f"{key}.factor")
     if kind == "linear":
         return Linear(factor)
-    original = fields.whole(f"{key}.original_context_length", LONGEST_ORIGINAL, default=context)
-    amplitude = fields.positive(f"{key}.attn_factor", default=1.0) * _amplitude(factor)
-    fast = fields.positive(f"{key}.yarn_beta_fast", default=32.0)
-    return Yarn(factor, original, fast, fields.positive(f"{key}.yarn_beta_slow", default=1.0), amplitude)
+    original = fields.read_integer(f"{key}.original_context_length", LONGEST_ORIGINAL, default=context)
+    amplitude = fields.read_positive(f"{key}.attn_factor", default=1.0) * _amplitude(factor)
+    fast = fields.read_positive(f"{key}.yarn_beta_fast", default=32.0)
+    return Yarn(factor, original, fast, fields.read_positive(f"{key}.yarn_beta_slow", default=1.0), amplitude)
 
 
 def _amplitude(factor: float, scale: float = 1.0) -> float:

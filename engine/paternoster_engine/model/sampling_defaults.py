@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from paternoster_contract.default_parameters import LEAST_PENALTY, MOST_PENALTY, MOST_TEMPERATURE, MOST_TOKENS
-from paternoster_engine.model.fields import Fields, shown
+from paternoster_engine.model.fields import Fields, shorten_value
 
 _OF_GGUF = {
     "temperature": "temp",
@@ -80,15 +80,15 @@ def defaults_of_generation_config(values: Mapping[str, Any]) -> SamplingDefaults
     Raises :class:`UnsupportedModelError` for a value that no request may have.
     """
     fields = Fields(values, "generation_config.json")
-    greedy = not fields.flag("do_sample", default=True)
-    temperature = fields.between("temperature", 0, MOST_TEMPERATURE, default=None)
+    greedy = not fields.read_flag("do_sample", default=True)
+    temperature = fields.read_number("temperature", 0, MOST_TEMPERATURE, default=None)
     return SamplingDefaults(
         temperature=0.0 if greedy else temperature,
-        top_p=fields.between("top_p", 0, 1, default=None),
-        top_k=fields.whole("top_k", MOST_TOKENS, least=-1, default=None),
-        min_p=fields.between("min_p", 0, 1, default=None),
-        repetition_penalty=fields.between("repetition_penalty", LEAST_PENALTY, MOST_PENALTY, default=None),
-        max_tokens=fields.whole("max_new_tokens", MOST_TOKENS, default=None),
+        top_p=fields.read_number("top_p", 0, 1, default=None),
+        top_k=fields.read_integer("top_k", MOST_TOKENS, least=-1, default=None),
+        min_p=fields.read_number("min_p", 0, 1, default=None),
+        repetition_penalty=fields.read_number("repetition_penalty", LEAST_PENALTY, MOST_PENALTY, default=None),
+        max_tokens=fields.read_integer("max_new_tokens", MOST_TOKENS, default=None),
         notes=_notes("generation_config.json: ", values, _WITHOUT_EFFECT),
     )
 
@@ -103,18 +103,18 @@ def defaults_of_gguf(metadata: Mapping[str, Any]) -> SamplingDefaults:
     fields = Fields({prefix + _OF_GGUF[name]: value for name, value in values.items()}, "the GGUF file", prefix)
     others = {name: metadata.get(prefix + name) for name in _GGUF_WITHOUT_EFFECT}
     return SamplingDefaults(
-        temperature=fields.between("temp", 0, MOST_TEMPERATURE, default=None),
-        top_p=fields.between("top_p", 0, 1, default=None),
-        top_k=fields.whole("top_k", MOST_TOKENS, least=-1, default=None),
-        min_p=fields.between("min_p", 0, 1, default=None),
-        repetition_penalty=fields.between("penalty_repeat", LEAST_PENALTY, MOST_PENALTY, default=None),
+        temperature=fields.read_number("temp", 0, MOST_TEMPERATURE, default=None),
+        top_p=fields.read_number("top_p", 0, 1, default=None),
+        top_k=fields.read_integer("top_k", MOST_TOKENS, least=-1, default=None),
+        min_p=fields.read_number("min_p", 0, 1, default=None),
+        repetition_penalty=fields.read_number("penalty_repeat", LEAST_PENALTY, MOST_PENALTY, default=None),
         notes=_notes(f"the GGUF file: {prefix}", others, _GGUF_WITHOUT_EFFECT),
     )
 
 
 def _notes(where: str, values: Mapping[str, Any], neutral: Mapping[str, Sequence[Any]]) -> list[str]:
     given = {name: values[name] for name in neutral if values.get(name) is not None}
-    unused = [f"{name} {shown(value)}" for name, value in given.items() if value not in neutral[name]]
+    unused = [f"{name} {shorten_value(value)}" for name, value in given.items() if value not in neutral[name]]
     return [f"{where}{', '.join(unused)} has no effect here: requests may ask for what they need"] if unused else []
 
 

@@ -234,7 +234,7 @@ class Tokenizer:
         plain = self._backend.get_vocab(with_added_tokens=False)
         return max(
             max(map(self._spelling.most_bytes, plain), default=1),
-            max((len(self._spelling.added(token.content)) for token in added), default=1),
+            max((len(self._spelling.decode_added_token(token.content)) for token in added), default=1),
         )
 
     @cached_property
@@ -245,7 +245,11 @@ class Tokenizer:
         token = self.id_to_token(token_id)
         if token is None:
             return b""
-        return self._spelling.added(token) if token_id in self._added_token_ids else self._spelling.plain(token)
+        return (
+            self._spelling.decode_added_token(token)
+            if token_id in self._added_token_ids
+            else self._spelling.decode_token(token)
+        )
 
     @cached_property
     def _added_token_ids(self) -> frozenset[int]:
@@ -261,14 +265,16 @@ def _named_template(config: Fields, name: str = DEFAULT) -> str | None:
 
     Only that named ``default`` must be there.
     """
-    named = config.mappings("chat_template")
+    named = config.read_mappings("chat_template")
     if named is None:
-        return config.text("chat_template", default=None) if name == DEFAULT else None
+        return config.read_text("chat_template", default=None) if name == DEFAULT else None
     found = [item.get("template") for item in named if item.get("name") == name]
     if not found and name != DEFAULT:
         return None
     if len(found) != 1 or not isinstance(found[0], str):
-        raise config.refusal("chat_template", [item.get("name") for item in named], f"a list with one named {name!r}")
+        raise config.describe_refusal(
+            "chat_template", [item.get("name") for item in named], f"a list with one named {name!r}"
+        )
     return found[0]
 
 

@@ -3,7 +3,7 @@
 from itertools import islice
 from typing import Any
 
-from paternoster_engine.model.fields import Fields, shown
+from paternoster_engine.model.fields import Fields, shorten_value
 from paternoster_engine.model.tokenizer import DEFAULT, TOOL_USE
 from paternoster_engine.model.vocabulary.from_json import TokenizerFiles
 from paternoster_engine.model.weights.model_folder import ModelFolder
@@ -36,7 +36,7 @@ def chat_template(folder: ModelFolder, files: TokenizerFiles) -> str | None:
         return folder.text("chat_template.jinja")
     if files.tokenizer_config.get("chat_template") is None and folder.has("chat_template.json"):
         fields = Fields(folder.json("chat_template.json"), "chat_template.json")
-        return fields.text("chat_template", default=None)
+        return fields.read_text("chat_template", default=None)
     return None
 
 
@@ -48,10 +48,10 @@ def tool_use_template(folder: ModelFolder) -> str | None:
 
 def note_of_templates(folder: ModelFolder, files: TokenizerFiles) -> list[str]:
     """Return a note that names the templates beside the used one, if there are any."""
-    named = Fields(files.tokenizer_config, "tokenizer_config.json").mappings("chat_template") or []
+    named = Fields(files.tokenizer_config, "tokenizer_config.json").read_mappings("chat_template") or []
     others = [str(item.get("name")) for item in named]
     others += sorted(
         path.stem for path in islice((folder.path / "additional_chat_templates").glob("*.jinja"), MAX_TEMPLATES)
     )
     unused = [name for name in dict.fromkeys(others) if name not in (DEFAULT, TOOL_USE)]
-    return [f"chat templates that are not used: {shown(', '.join(unused))}"] if unused else []
+    return [f"chat templates that are not used: {shorten_value(', '.join(unused))}"] if unused else []

@@ -14,7 +14,7 @@ from paternoster_engine.runner.find_corrupted import with_infinite_vector
 from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.runner.protocol import SynchronousRunner
 from paternoster_engine.sampling.sampler import Sampler
-from paternoster_kernels.upload import upload
+from paternoster_kernels.upload import upload_tensor
 
 
 class PoolingRunner(ModelRunner):
@@ -57,9 +57,9 @@ class EncoderRunner(SynchronousRunner):
             token_types += [0] * first + [1] * (length - first)
         device = self._model.device
         return TextBatch(
-            token_ids=upload(torch.tensor(token_ids), device),
-            positions=upload(torch.tensor(positions), device),
-            token_types=upload(torch.tensor(token_types), device),
+            token_ids=upload_tensor(torch.tensor(token_ids), device),
+            positions=upload_tensor(torch.tensor(positions), device),
+            token_types=upload_tensor(torch.tensor(token_types), device),
             lengths=[request.num_prompt for request in requests],
         )
 

@@ -10,7 +10,7 @@ from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.model.step import StepInput
 from paternoster_engine.runner.collect_logprobs import prompt_rows
 from paternoster_kernels import RaggedBatch, pick
-from paternoster_kernels.upload import upload
+from paternoster_kernels.upload import upload_tensor
 
 Plan = Callable[[RaggedBatch, torch.Tensor], Any]
 """Makes what an attention reads of a step and any layer's KV cache."""
@@ -40,9 +40,9 @@ class HostStep:
         device = cache.device
         plan = plan_attention or pick("plan_attention", device)
         return StepInput(
-            token_ids=upload(torch.tensor(self.token_ids), device),
-            positions=upload(torch.tensor(self.positions), device),
-            sample_rows=upload(torch.tensor(self.sample_rows, dtype=torch.int64), device),
+            token_ids=upload_tensor(torch.tensor(self.token_ids), device),
+            positions=upload_tensor(torch.tensor(self.positions), device),
+            sample_rows=upload_tensor(torch.tensor(self.sample_rows, dtype=torch.int64), device),
             attention=[plan(ragged, cache) for ragged in self.ragged],
         )
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from paternoster_engine.core.matching import Row
-from paternoster_kernels.upload import upload
+from paternoster_kernels.upload import upload_tensor
 
 
 def make_columns(requests: Sequence[Row], device: torch.device) -> tuple[torch.Tensor, ...]:
@@ -22,7 +22,7 @@ def make_columns(requests: Sequence[Row], device: torch.device) -> tuple[torch.T
 
 
 def make_column(values: Sequence[float], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    return upload(torch.tensor(values, dtype=dtype), device)
+    return upload_tensor(torch.tensor(values, dtype=dtype), device)
 
 
 def to_signed64(seed: int) -> int:

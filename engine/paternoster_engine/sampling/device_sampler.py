@@ -14,7 +14,7 @@ from paternoster_engine.sampling.grammars.masks import masks_of
 from paternoster_engine.sampling.logit_bias import add_logit_bias
 from paternoster_engine.sampling.penalties import forbid_early_end
 from paternoster_kernels import pick
-from paternoster_kernels.upload import upload
+from paternoster_kernels.upload import upload_tensor
 
 BITS_PER_WORD = 32
 """Tokens whose presence in a prompt one word holds."""
@@ -85,7 +85,7 @@ class DeviceSampler:
     def _flat_indices(self, tokens: Sequence[Sequence[int]], width: int) -> torch.Tensor:
         """Where the tokens of each request lie in a table ``[requests, width]``, flat; all that has to be uploaded."""
         flat = [np.asarray(row, dtype=np.int64) + i * width for i, row in enumerate(tokens)]
-        return upload(torch.from_numpy(np.concatenate(flat)), self._device)
+        return upload_tensor(torch.from_numpy(np.concatenate(flat)), self._device)
 
     def _make_column(self, values: Sequence[float], dtype: torch.dtype) -> torch.Tensor:
         return make_column(values, dtype, self._device)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from paternoster_engine.core.matching import Row
-from paternoster_kernels.upload import upload
+from paternoster_kernels.upload import upload_tensor
 
 
 def add_logit_bias(logits: torch.Tensor, requests: Sequence[Row]) -> None:
@@ -15,5 +15,5 @@ def add_logit_bias(logits: torch.Tensor, requests: Sequence[Row]) -> None:
         return
     rows, tokens, values = zip(*biases, strict=True)
     # A request names a token once: no element is added to twice, so the order of sums does not matter.
-    place = tuple(upload(torch.tensor(column), logits.device) for column in (rows, tokens))
-    logits.index_put_(place, upload(torch.tensor(values, dtype=torch.float32), logits.device), accumulate=True)
+    place = tuple(upload_tensor(torch.tensor(column), logits.device) for column in (rows, tokens))
+    logits.index_put_(place, upload_tensor(torch.tensor(values, dtype=torch.float32), logits.device), accumulate=True)

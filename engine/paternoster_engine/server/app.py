@@ -77,7 +77,7 @@ def _build_app(
     app.state.server = state
     app.state.reading_shares = ReadingShares()
     app.state.tenants, app.state.has_keys = TenantRules(), False
-    error_responses.install(app)
+    error_responses.install_handlers(app)
     for router in routers:
         app.include_router(router, responses=error_responses.RESPONSES)
     app.include_router(routes_health.router)

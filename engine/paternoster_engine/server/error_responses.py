@@ -137,7 +137,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 """Failures in the OpenAPI document."""
 
 
-def describe(error: Exception) -> tuple[ErrorResponse, dict[str, Any]]:
+def describe_error(error: Exception) -> tuple[ErrorResponse, dict[str, Any]]:
     """The response to ``error`` and its body; an error that the table does not know is a fault of the server."""
     response = TABLE.get(type(error), ErrorResponse(500, "InternalServerError"))
     message = str(error) if type(error) in TABLE else "Internal server error"
@@ -147,7 +147,7 @@ def describe(error: Exception) -> tuple[ErrorResponse, dict[str, Any]]:
 
 
 def error_response(error: Exception) -> JSONResponse:
-    response, body = describe(error)
+    response, body = describe_error(error)
     retry_after = error.retry_after if isinstance(error, (QueueTooSlow, TenantRateExceeded)) else response.retry_after
     headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
     if response.final:
@@ -157,7 +157,7 @@ def error_response(error: Exception) -> JSONResponse:
     return JSONResponse(body, response.status, headers)
 
 
-def install(app: FastAPI) -> None:
+def install_handlers(app: FastAPI) -> None:
     """Make every error of ``app`` an OpenAI error body."""
 
     async def respond_to_known_error(request: Request, error: Exception) -> JSONResponse:

@@ -36,11 +36,11 @@ STOP_TIMEOUT = 5.0
 class Observer(Protocol):
     """Receives every step, its tokens and every request's end, in the engine's thread."""
 
-    def stepped(self, num_tokens: int, seconds: float) -> None: ...
+    def record_step(self, num_tokens: int, seconds: float) -> None: ...
 
-    def sampled(self, outputs: Sequence[StepOutput], now: float) -> None: ...
+    def record_samples(self, outputs: Sequence[StepOutput], now: float) -> None: ...
 
-    def ended(self, request: Request) -> None: ...
+    def record_end(self, request: Request) -> None: ...
 
 
 class LoopStopped(RuntimeError):
@@ -217,11 +217,11 @@ class EngineLoop:
         now, num_tokens = self.clock(), counters.computed_tokens - computed
         # Of a step that was planned ahead, the tokens come with the call after it.
         if num_tokens > 0:
-            self._observer.stepped(num_tokens, now - started)
-        self._observer.sampled(outputs, now)
+            self._observer.record_step(num_tokens, now - started)
+        self._observer.record_samples(outputs, now)
         for output in outputs:
             if output.finish_reason is not None:
-                self._observer.ended(output.request)
+                self._observer.record_end(output.request)
         if outputs:
             self._to_asyncio(self._deliver_all, outputs)
         return 0.0 if num_tokens > 0 or outputs else EMPTY_STEP_PAUSE
@@ -230,7 +230,7 @@ class EngineLoop:
         ended = [self.engine.scheduler.abort(request_id, reason) for request_id in request_ids]
         requests = [request for request in ended if request is not None]
         for request in requests:
-            self._observer.ended(request)
+            self._observer.record_end(request)
         return requests
 
     def _end_all(self, reason: FinishReason) -> None:

@@ -191,7 +191,7 @@ class EngineProcess:
             sampling_defaults=model.sampling_defaults,
         )
         await asyncio.to_thread(served.warm_up)
-        timer.ended(StartPart.WARM_UP)
+        timer.record_end(StartPart.WARM_UP)
         self._state.serve(served)
         log.info("ready in %s", timer)
         # What was loaded lives as long as the process: the collector need not look at it again.

@@ -131,7 +131,7 @@ class ServedModel:
 
     def _new_answer_format(self, tool_parser: str) -> AnswerFormat:
         template = (self.tokenizer.chat_template or "") + (self.tokenizer.tool_use_template or "")
-        return AnswerFormat.of(template, self.tokenizer.special_token_id, tool_parser, self.reasoning_parser)
+        return AnswerFormat.find_format(template, self.tokenizer.special_token_id, tool_parser, self.reasoning_parser)
 
     @cached_property
     def uses_tool_prompt(self) -> bool:
@@ -252,7 +252,7 @@ class ServerState:
             raise UnknownModel(model)
         return served
 
-    def accepting(self, model: str | None, *, embeds: bool = False) -> ServedModel:
+    def find_target(self, model: str | None, *, embeds: bool = False) -> ServedModel:
         """The engine for a new request to ``model``, which generates, or ``embeds``.
 
         Raises :class:`WrongTask` and :class:`Draining` besides.

@@ -103,7 +103,7 @@ def content(response: httpx2.Response) -> tuple[int, int | None]:
     return 0, int(length) if re.fullmatch(r"\d{1,18}", length) else None
 
 
-def unexpected(what: str, response: httpx2.Response) -> SourceError:
+def describe_status(what: str, response: httpx2.Response) -> SourceError:
     return UnsafeListing(f"{what}: {_describe_response(response)}, which was not expected")
 
 

@@ -9,7 +9,7 @@ import httpx2
 from paternoster_sources.address import Address
 from paternoster_sources.errors import Corrupted, SourceNotFound, Unauthorized, UnsafeListing
 from paternoster_sources.plan import Digest, Listing, RemoteFile
-from paternoster_sources.remote.http import Http, content, from_byte, stream, unexpected
+from paternoster_sources.remote.http import Http, content, describe_status, from_byte, stream
 from paternoster_sources.remote.source import Stream
 
 _ENTITY_TAG = re.compile(r'(W/)?"[\x21\x23-\x7e]{0,200}"')
@@ -61,7 +61,7 @@ class Https:
                 raise SourceNotFound(f"{self._what}: {response.url.host} answers {response.status_code}")
             case 416:
                 raise Corrupted(f"{self._what}: the file is empty, or shorter than it was listed")
-        raise unexpected(self._what, response)
+        raise describe_status(self._what, response)
 
 
 def _version(response: httpx2.Response) -> str | None:

@@ -39,7 +39,7 @@ from paternoster_sources.errors import (
     UnsafeListing,
 )
 from paternoster_sources.plan import MOST_LISTED, Digest, Listing, RemoteFile
-from paternoster_sources.remote.http import LONGEST_ERROR, Http, body, from_byte, stream, unexpected
+from paternoster_sources.remote.http import LONGEST_ERROR, Http, body, describe_status, from_byte, stream
 from paternoster_sources.remote.source import Stream
 
 ENDPOINT = "https://huggingface.co"
@@ -128,7 +128,7 @@ class Hub:
             hf_raise_for_status(response)
         except HfHubHTTPError as error:
             self._refuse(error, response)
-        raise unexpected(self._what, response)
+        raise describe_status(self._what, response)
 
     def _refuse(self, error: HfHubHTTPError, response: httpx2.Response) -> NoReturn:
         token = "the token that was sent" if "Authorization" in self._headers else "no token was sent; set $HF_TOKEN"
@@ -155,4 +155,4 @@ class Hub:
             raise Unauthorized(f"{self._what}: {self._endpoint} answers {response.status_code} ({token})") from error
         if response.status_code == 404:
             raise SourceNotFound(f"{self._what}: {self._endpoint} answers 404") from error
-        raise unexpected(self._what, response) from error
+        raise describe_status(self._what, response) from error

@@ -18,7 +18,7 @@ from paternoster_sources.errors import Corrupted, Interrupted, SourceError, Sour
 from paternoster_sources.plan import Digest, Listing, RemoteFile
 from paternoster_sources.remote.blobs import Blobs, open_blobs
 from paternoster_sources.remote.image_manifest import Descriptor, Image, find_image
-from paternoster_sources.remote.layers import Changes, Entry, compression, decompressed, lay_over, scan
+from paternoster_sources.remote.layers import Changes, Entry, find_compression, lay_over, open_decompressed, scan
 from paternoster_sources.remote.source import Stream
 
 USUAL = ("", "models")
@@ -33,7 +33,7 @@ class _Reader:
 
     def __init__(self, layer: int, file: BinaryIO, form: str | None) -> None:
         self.layer, self._file = layer, file
-        self.archive = decompressed(file, form)
+        self.archive = open_decompressed(file, form)
 
     def close(self) -> None:
         self.archive.close()
@@ -91,7 +91,7 @@ class ImageFiles:
         return RemoteFile(name, entry.size, Digest("sha256", entry.sha256))
 
     def _scan(self, layer: Descriptor, number: int, folders: tuple[str, ...]) -> Changes:
-        form = compression(layer.media_type)
+        form = find_compression(layer.media_type)
         with self._blobs.open(layer.file) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
@@ -117,7 +117,7 @@ class ImageFiles:
                 return nearest
         blob = self._image.layers[layer]
         with self._translate_errors():
-            return _Reader(layer, self._blobs.open(blob.file), compression(blob.media_type))
+            return _Reader(layer, self._blobs.open(blob.file), find_compression(blob.media_type))
 
     def _put_back(self, reader: _Reader) -> None:
         with self._lock:

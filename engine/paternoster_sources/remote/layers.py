@@ -52,7 +52,7 @@ class Changes:
     entries: dict[str, Entry] = field(default_factory=dict)
 
 
-def compression(media_type: str) -> str | None:
+def find_compression(media_type: str) -> str | None:
     """``gzip``, ``zstd`` or None; raises :class:`NoWeights` for what is no layer of an image."""
     found = _LAYER.fullmatch(media_type)
     if found is None:
@@ -62,7 +62,7 @@ def compression(media_type: str) -> str | None:
     return found[1]
 
 
-def decompressed(file: BinaryIO, form: str | None) -> BinaryIO:
+def open_decompressed(file: BinaryIO, form: str | None) -> BinaryIO:
     """The archive in ``file``, in memory that does not grow with it."""
     if form == "gzip":
         return gzip.GzipFile(fileobj=file, mode="rb")  # type: ignore[return-value]
@@ -77,7 +77,7 @@ def scan(file: BinaryIO, form: str | None, size: int, number: int, folders: Iter
     ``size``: bytes of the blob. Raises :class:`UnsafeListing` and :class:`TooLarge`.
     """
     changes, wanted = Changes(), tuple(folders)
-    archive = decompressed(file, form)
+    archive = open_decompressed(file, form)
     most = size if form is None else MOST_TIMES * size + MOST_MORE
     try:
         for member in walk(archive, most):

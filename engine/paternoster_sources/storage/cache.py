@@ -80,20 +80,20 @@ class Cache:
             raise CacheUnusable(f"${MODELS_LIMIT_ENV} is {limit_text!r}: must be a whole number of bytes above 0")
         return cls(folder, int(limit_text) if limit_text else None)
 
-    def find(self, address: str) -> Model | None:
+    def find_model(self, address: str) -> Model | None:
         """What ``address`` led to when it was last asked, if it is still there."""
         try:
             key = json.loads(self._pointer(address).read_text()).get("key")
         except (OSError, ValueError, AttributeError):
             return None
-        return self.use(key) if isinstance(key, str) and _KEY.fullmatch(key) else None
+        return self.lease_model(key) if isinstance(key, str) and _KEY.fullmatch(key) else None
 
-    def use(self, key: str) -> Model | None:
+    def lease_model(self, key: str) -> Model | None:
         """The whole model ``key``, leased; None where there is none."""
         if not (self.folder / key).is_dir():
             return None
         try:
-            lease = self.lock(key)
+            lease = self.lock_model(key)
         except OSError:
             # A folder that others filled and that we may only read, without a lock file that we may open.
             lease = None
@@ -104,18 +104,18 @@ class Cache:
             lease.close()
         return model
 
-    def has(self, key: str) -> bool:
+    def has_model(self, key: str) -> bool:
         """Whether the model ``key`` is whole."""
         return self._model(key, None) is not None
 
-    def lock(self, key: str) -> FileLock:
+    def lock_model(self, key: str) -> FileLock:
         return FileLock(self.folder / f"{key}.lock")
 
-    def point(self, address: str, key: str) -> None:
+    def record_address(self, address: str, key: str) -> None:
         """Remember that ``address`` leads to ``key``."""
         _write(self._pointer(address), json.dumps({"address": address, "key": key}))
 
-    def prepare(self, plan: Plan) -> Path:
+    def prepare_folder(self, plan: Plan) -> Path:
         """The folder to fetch the files of ``plan`` into, perhaps with some of an earlier attempt in it.
 
         To be called with its lock held exclusively. Nothing is written before there is room for all of it: raises
@@ -123,7 +123,7 @@ class Cache:
         """
         partial = self.folder / f"{plan.key}{PARTIAL}"
         files = partial / FILES / plan.address.name
-        with contextlib.closing(self.lock("room")) as room:
+        with contextlib.closing(self.lock_model("room")) as room:
             # One at a time: what another process is about to write counts as written.
             room.wait_exclusive()
             self._make_room(plan, plan.total - min(_size(partial), plan.total))
@@ -139,7 +139,7 @@ class Cache:
             if plan.total > self.limit:
                 raise NoSpace(f"{what}: has {plan.total} bytes: ${MODELS_LIMIT_ENV} allows {self.limit} in all")
             for entry in choose(entries, need, free, self.limit):
-                self.evict(entry.key)
+                self.evict_model(entry.key)
             entries = self._entries(plan.key)
             held = sum(entry.size + entry.coming for entry in entries)
             if held + need > self.limit:
@@ -150,8 +150,8 @@ class Cache:
         if need > free:
             raise NoSpace(f"{what}: needs {need} bytes more: {self.folder} has {free} bytes free")
 
-    def complete(self, plan: Plan) -> None:
-        """Make what :meth:`prepare` gave a model, all at once; its files must be whole and on disk."""
+    def complete_model(self, plan: Plan) -> None:
+        """Make what :meth:`prepare_folder` gave a model, all at once; its files must be whole and on disk."""
         partial = self.folder / f"{plan.key}{PARTIAL}"
         whole = self.folder / plan.key
         record = _Record(
@@ -159,7 +159,7 @@ class Cache:
             revision=plan.revision,
             format=plan.format,
             name=plan.address.name,
-            files={names.base(file.name): file.size for file in plan.files},
+            files={names.base_name(file.name): file.size for file in plan.files},
         )
         _write(partial / "entry.json", record.model_dump_json())
         (partial / TOTAL).unlink(missing_ok=True)
@@ -170,9 +170,9 @@ class Cache:
         partial.rename(whole)
         _sync(self.folder)
 
-    def evict(self, key: str) -> bool:
+    def evict_model(self, key: str) -> bool:
         """Remove a model, unless somebody uses or fetches it."""
-        with contextlib.closing(self.lock(key)) as lock:
+        with contextlib.closing(self.lock_model(key)) as lock:
             if not lock.try_exclusive():
                 return False
             for folder in (self.folder / key, self.folder / f"{key}{PARTIAL}"):
@@ -184,7 +184,7 @@ class Cache:
 
     def is_in_use(self, key: str) -> bool:
         """Whether somebody uses or fetches it, perhaps this process."""
-        with contextlib.closing(self.lock(key)) as lock:
+        with contextlib.closing(self.lock_model(key)) as lock:
             return not lock.try_exclusive()
 
     def make_folder(self) -> None:

@@ -59,7 +59,7 @@ class Admission:
         if route.key_digests is not None and not matches(self.key, route.key_digests):
             raise unauthorized()
         identity = route.identity(self.key)
-        if identity is not None and identity.expired(now):
+        if identity is not None and identity.is_expired(now):
             raise expired()
         return route
 

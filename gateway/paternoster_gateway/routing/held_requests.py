@@ -54,7 +54,7 @@ class HeldRequests:
         shares, party = Shares(len(others), reserve=0), (request.sender,)
         for each in others:
             shares.add((each.sender,), 1)
-        holder = next((each for each in shares.larger(party) if shares.gives_way(each, party, 1, 1)), None)
+        holder = next((each for each in shares.find_larger(party) if shares.gives_way(each, party, 1, 1)), None)
         return next((each for each in reversed(others) if (each.sender,) == holder), None)
 
 

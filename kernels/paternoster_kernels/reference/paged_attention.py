@@ -41,13 +41,13 @@ def paged_attention(
         keys_values = group.gathered.view(group.rows.stop - group.rows.start, kv_heads, -1, 2 * head_dim)
         keys, values = keys_values.split(head_dim, -1)
         scoring = _Scoring(scale, softcap, None if sinks is None else sinks.view(1, kv_heads, -1, 1))
-        grouped_out[group.rows] = _attend(grouped[group.rows], keys, values, group.masked(window), scoring)
+        grouped_out[group.rows] = _attend(grouped[group.rows], keys, values, group.build_mask(window), scoring)
     for chunk in plan.prefills:
         torch.index_select(pages, 0, chunk.pages, out=chunk.gathered)
         keys_values = chunk.gathered.view(kv_heads, 1, -1, 2 * head_dim)[:, :, : chunk.seq_len]
         keys, values = keys_values.expand(-1, heads // kv_heads, -1, -1).split(head_dim, -1)
         scoring = _Scoring(scale, softcap, None if sinks is None else sinks.view(kv_heads, -1, 1, 1))
-        mixed = _attend(grouped[chunk.rows].permute(1, 2, 0, 3), keys, values, chunk.masked(window), scoring)
+        mixed = _attend(grouped[chunk.rows].permute(1, 2, 0, 3), keys, values, chunk.build_mask(window), scoring)
         grouped_out[chunk.rows] = mixed.permute(2, 0, 1, 3)
     return out
 

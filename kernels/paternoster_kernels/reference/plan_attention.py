@@ -29,7 +29,7 @@ class DecodeGroup:
     windows: dict[int, torch.Tensor] = field(default_factory=dict)
     """Window -> the mask with it, made when the first layer asks."""
 
-    def masked(self, window: int | None) -> torch.Tensor:
+    def build_mask(self, window: int | None) -> torch.Tensor:
         """The mask of a layer."""
         if window is None:
             return self.mask
@@ -52,7 +52,7 @@ class PrefillChunk:
     windows: dict[int, torch.Tensor] = field(default_factory=dict)
     """As :attr:`DecodeGroup.windows`."""
 
-    def masked(self, window: int | None) -> torch.Tensor | None:
+    def build_mask(self, window: int | None) -> torch.Tensor | None:
         """The mask of a layer; None for plain causal."""
         if window is None or window >= self.seq_len:
             return self.mask

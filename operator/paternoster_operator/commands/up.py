@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     import asyncio
     import os
 
-    from paternoster_contract.http.origins import checked
+    from paternoster_contract.http.origins import check_origin
     from paternoster_operator.api.manifest import InvalidManifest
     from paternoster_operator.local.manifest_watch import ManifestWatch
     from paternoster_operator.local.ports import HOST, listen_on
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from paternoster_operator.terminal.interactive_session import run_interactive_session
 
     try:
-        origins = checked(args.allowed_origins or "")
+        origins = check_origin(args.allowed_origins or "")
     except ValueError as error:
         print(f"paternoster up: --allowed-origins {error}", file=sys.stderr)
         return 2

@@ -74,5 +74,5 @@ class EngineFacts:
             kv_block_size=min(report.kv_block_size for report in reports),
             max_model_len=min(report.max_model_len for report in reports),
             version=versions.pop() if len(versions := {report.engine_version for report in reports}) == 1 else "",
-            default_parameters=DefaultParameters.common(report.default_parameters for report in reports),
+            default_parameters=DefaultParameters.find_common(report.default_parameters for report in reports),
         )

@@ -57,11 +57,11 @@ class FastForward:
         count = len(scheduler.running)
         if count == 0 or count != len(self._ends) or count > scheduler.config.max_batched_tokens:
             return 0
-        if scheduler.waiting and not self.blocked(scheduler.waiting[0]):
+        if scheduler.waiting and not self.is_blocked(scheduler.waiting[0]):
             return 0
         return self._fitting(self._next_end() - self.steps)
 
-    def blocked(self, head: Request) -> bool:
+    def is_blocked(self, head: Request) -> bool:
         """Whether the first of the queue cannot be admitted while what runs goes on; False where it is not sure."""
         scheduler = self._scheduler
         if len(scheduler.running) >= scheduler.live_cap:
@@ -72,7 +72,7 @@ class FastForward:
         needed = scheduler.kv.groups.count_known_blocks(head) + scheduler.config.watermark_blocks
         return needed > scheduler.pool.num_available
 
-    def settle(self) -> None:
+    def settle_steps(self) -> None:
         """Between two steps: write everything."""
         self.write(self.steps, self.steps, self.ended_at)
 
@@ -94,7 +94,7 @@ class FastForward:
             return []
         if self._scheduler.config.prefix_cache:
             # What was evicted depends on the order of taking and giving back.
-            self.settle()
+            self.settle_steps()
         self._count(steps, steps)
         done = []
         while queue and queue[0][0] <= steps:
@@ -185,7 +185,7 @@ class FastForward:
         unwritten = self.steps - self._computed
         if count * ((unwritten + steps) // size + 1) <= scheduler.pool.num_available:
             return steps
-        self.settle()
+        self.settle_steps()
         available = scheduler.pool.num_available
         if count * (steps // size + 1) <= available:
             return steps

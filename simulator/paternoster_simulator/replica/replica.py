@@ -115,7 +115,7 @@ class Replica:
         self.observe(now)
         first, between = self._first_tokens, self._inter_tokens
         first_time, between_time = self._first_token_time, self._inter_token_time
-        for request in self.unfinished():
+        for request in self.list_unfinished():
             if request.first_token is not None and request.last_token is not None:
                 first += 1
                 first_time += round(request.first_token - request.spec.arrival)
@@ -141,7 +141,7 @@ class Replica:
             return 0.0
         return None if self._idle_since is None else seconds(now - self._idle_since)
 
-    def unfinished(self) -> list[Request]:
+    def list_unfinished(self) -> list[Request]:
         """Requests that run or wait."""
         return [*self.scheduler.running, *self.scheduler.waiting]
 
@@ -163,7 +163,7 @@ class Replica:
             self.end = now + self._cost.decode(len(scheduler.running), self._ahead.context, steps)
             return
         if self._fast_forward:
-            self._ahead.settle()
+            self._ahead.settle_steps()
         batch = scheduler.schedule(now)
         if not batch:
             assert not scheduler.has_work, f"{self.name} has work and schedules nothing"
@@ -190,7 +190,7 @@ class Replica:
     def _look_up(self, now: int) -> None:
         """Something has changed outside: let the run end with the step that is under way, if it matters to it."""
         waiting = self.scheduler.waiting
-        if not waiting or self._ahead.blocked(waiting[0]):
+        if not waiting or self._ahead.is_blocked(waiting[0]):
             return
         self._steps = self._begun(now)
         self.end = self._begin + self._cost.decode(len(self.scheduler.running), self._ahead.context, self._steps)

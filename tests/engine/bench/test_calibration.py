@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paternoster_contract.cli.command import main
 from paternoster_engine.bench.calibration.step_cost import StepCostFit, fit_step_cost
-from paternoster_engine.bench.calibration.timing import JITTER, Calibration, Cell, design
+from paternoster_engine.bench.calibration.timing import JITTER, Calibration, Cell, design_cells
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
@@ -99,7 +99,7 @@ def test_the_design_fits_the_scheduler_and_never_preempts(config: SchedulerConfi
 
 
 def test_the_design_reaches_the_capacity_and_the_budget() -> None:
-    cells = design(CONFIG)
+    cells = design_cells(CONFIG)
     assert max(cell.decodes for cell in cells) == CONFIG.max_num_seqs
     assert max(cell.chunk for cell in cells) == CONFIG.max_batched_tokens
     assert any(cell.decodes and cell.chunk for cell in cells)
@@ -111,7 +111,7 @@ def test_the_design_reaches_the_capacity_and_the_budget() -> None:
 @given(configs)
 def test_the_design_fills_the_pool_or_the_context(config: SchedulerConfig) -> None:
     """With any number of sequences that it tries, one more block each would be too many."""
-    cells = design(config)
+    cells = design_cells(config)
     for decodes in {cell.decodes for cell in cells if not cell.chunk}:
         longest = max(cell.context for cell in cells if cell.decodes == decodes and not cell.chunk)
         assert not Cell(decodes=decodes, context=longest + config.block_size).fits(config)

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_contract.cli.command import main
-from paternoster_engine.bench.comparison import RATIOS, format_comparison, ratios, turns
+from paternoster_engine.bench.comparison import RATIOS, format_comparison, order_turns, ratios
 from paternoster_engine.bench.reports.spread import Spread
 
 
 @given(st.lists(st.text(min_size=1), min_size=2, max_size=5, unique=True), st.integers(1, 6))
 def test_each_turn_has_all_contenders_and_none_is_always_first(names: list[str], repeats: int) -> None:
-    order = turns(names, repeats)
+    order = order_turns(names, repeats)
     assert len(order) == repeats
     assert all(sorted(turn) == sorted(names) for turn in order)
     assert all(a == b[::-1] for a, b in itertools.pairwise(order))

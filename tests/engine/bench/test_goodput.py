@@ -27,16 +27,16 @@ def result(ttft: float = 0.125, itls: tuple[float, ...] = (0.0625, 0.1875), outc
     ],
 )
 def test_every_limit_is_to_be_met(limits, met) -> None:
-    assert Goodput.parse(limits).met(result()) is met
+    assert Goodput.parse(limits).is_met(result()) is met
 
 
 def test_an_answer_of_one_token_has_no_gaps_to_be_late_in() -> None:
-    assert Goodput.parse(["itl:1", "tpot:1"]).met(result(itls=()))
+    assert Goodput.parse(["itl:1", "tpot:1"]).is_met(result(itls=()))
 
 
 @given(st.sampled_from(Outcome))
 def test_only_completed_requests_are_good(outcome: Outcome) -> None:
-    assert Goodput.parse(["ttft:1e9"]).met(result(outcome=outcome)) is (outcome is Outcome.COMPLETED)
+    assert Goodput.parse(["ttft:1e9"]).is_met(result(outcome=outcome)) is (outcome is Outcome.COMPLETED)
 
 
 def test_the_report_has_requests_per_second_within_the_limits() -> None:

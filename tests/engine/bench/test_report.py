@@ -7,7 +7,7 @@ from syrupy.assertion import SnapshotAssertion
 from paternoster_engine.bench.client import Outcome, RequestResult
 from paternoster_engine.bench.reports.charts import load_page
 from paternoster_engine.bench.reports.html import Chart, ChartMark, Page, Panel, Series, Table, render, write_page
-from paternoster_engine.bench.reports.report import build_report, detail, format_report, tokens_by_second
+from paternoster_engine.bench.reports.report import build_report, format_report, list_details, tokens_by_second
 
 VLLM_KEYS = {
     "date", "backend", "model_id", "num_prompts", "request_rate", "burstiness", "max_concurrency", "duration",
@@ -71,8 +71,8 @@ def test_a_run_of_which_nothing_came():
 
 
 def test_detail_has_one_entry_for_each_request():
-    assert {len(values) for values in detail(RESULTS).values()} == {4}
-    assert detail(RESULTS)["itls"][0] == [0.5, 0.5]
+    assert {len(values) for values in list_details(RESULTS).values()} == {4}
+    assert list_details(RESULTS)["itls"][0] == [0.5, 0.5]
 
 
 def test_the_load_page_carries_its_series_and_its_own_script(report):

@@ -8,9 +8,9 @@ from paternoster_engine.bench.calibration.step_cost import (
     StepCostFit,
     StepSample,
     StepWork,
-    explained,
+    compute_residuals,
+    explained_share,
     fit_step_cost,
-    residuals,
 )
 from paternoster_engine.core.batch import Batch, ScheduledRequest
 from paternoster_engine.core.request import Request
@@ -87,16 +87,16 @@ def test_a_noisy_cell_is_fitted_by_its_mean() -> None:
     ]
     fit = fit_step_cost(samples)
     assert fit.fixed_seconds == pytest.approx(0.02, rel=1e-3)
-    assert all(abs(row.error) < 1e-3 for row in residuals(samples, fit))
-    assert {row.steps for row in residuals(samples, fit)} == {3}
+    assert all(abs(row.error) < 1e-3 for row in compute_residuals(samples, fit))
+    assert {row.steps for row in compute_residuals(samples, fit)} == {3}
 
 
 def test_explained_is_all_of_what_the_model_made_and_nothing_of_what_it_cannot_tell_apart() -> None:
     truth = StepCostFit(0.02, 0.001, 0.002, 0, 0)
     samples = [StepSample("cell", work, truth.seconds(work)) for work in DESIGN]
-    assert explained(samples, truth) == pytest.approx(1)
+    assert explained_share(samples, truth) == pytest.approx(1)
     mean = sum(sample.seconds for sample in samples) / len(samples)
-    assert explained(samples, StepCostFit(mean, 0, 0, 0, 0)) == pytest.approx(0)
+    assert explained_share(samples, StepCostFit(mean, 0, 0, 0, 0)) == pytest.approx(0)
 
 
 def test_too_few_steps_say_so() -> None:

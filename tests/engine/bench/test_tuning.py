@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_contract.cli.command import main
-from paternoster_engine.bench.tuning import chosen, default_admin_url, format_visits, next_cap, walk
+from paternoster_engine.bench.tuning import choose_report, default_admin_url, format_visits, next_cap, walk
 
 
 def rates(good_from: int):
@@ -34,7 +34,7 @@ def test_the_walk_stops_at_the_first_cap_that_is_low_enough(start: int, good: in
     assert caps == sorted(set(caps), reverse=True)
     assert all(cap > good for cap in caps[:-1])
     assert caps[-1] <= good or caps[-1] == 1
-    assert chosen(reports, 0.02) == (caps[-1] if caps[-1] <= good else None)
+    assert choose_report(reports, 0.02) == (caps[-1] if caps[-1] <= good else None)
 
 
 async def tune(server, *flags: str) -> int:

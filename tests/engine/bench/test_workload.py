@@ -56,24 +56,24 @@ def test_the_standard_workload_has_the_published_size():
     folder = Path(os.environ.get("PATERNOSTER_TRACES", Path(__file__).parents[4] / "shared/traces"))
     if not folder.is_dir():
         pytest.skip("no folder of traces: set PATERNOSTER_TRACES")
-    rows = workload.standard(read_trace(folder / "azure_llm_2023_conv.csv"))
+    rows = workload.standardize(read_trace(folder / "azure_llm_2023_conv.csv"))
     assert sum(row.prompt_tokens for row in rows) == 27_841
     assert sum(row.output_tokens for row in rows) == 9_971
 
 
 def test_endless_repeats_at_the_mean_gap():
-    times = [row.arrival_s for row in itertools.islice(workload.endless(ROWS), 12)]
+    times = [row.arrival_s for row in itertools.islice(workload.repeat_rows(ROWS), 12)]
     assert times == [float(i) for i in range(12)]
 
 
 def test_retime_keeps_the_lengths_and_sets_the_rate():
-    rows = workload.retime([ROWS[0]] * 4000, rate=20.0, burstiness=1.0, seed=0)
+    rows = workload.retime_rows([ROWS[0]] * 4000, rate=20.0, burstiness=1.0, seed=0)
     assert 4000 / rows[-1].arrival_s == pytest.approx(20, rel=0.1)
-    assert {row.arrival_s for row in workload.retime(ROWS, rate=np.inf, burstiness=1.0, seed=0)} == {0.0}
+    assert {row.arrival_s for row in workload.retime_rows(ROWS, rate=np.inf, burstiness=1.0, seed=0)} == {0.0}
     with pytest.raises(ValueError, match="request-rate is 0: must be above 0"):
-        workload.retime(ROWS, rate=0, burstiness=1.0, seed=0)
+        workload.retime_rows(ROWS, rate=0, burstiness=1.0, seed=0)
     with pytest.raises(ValueError, match="burstiness is -1: must be above 0"):
-        workload.retime(ROWS, rate=1, burstiness=-1, seed=0)
+        workload.retime_rows(ROWS, rate=1, burstiness=-1, seed=0)
 
 
 @given(index=st.integers(0, 1000), length=st.integers(1, 3000), size=st.integers(1, 700))

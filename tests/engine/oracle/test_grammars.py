@@ -162,7 +162,7 @@ def _requests(
                 eos_token_ids=tokenizer.eos_token_ids,
                 seed=i,
             ),
-            matcher=grammar.matcher(),
+            matcher=grammar.begin_output(),
         )
         for i, (grammar, prompt) in enumerate(zip(grammars, prompts, strict=True))
     ]

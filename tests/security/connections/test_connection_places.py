@@ -21,7 +21,7 @@ def wait(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 def enter(connections: Connections, host: str = "10.0.0.1") -> tuple[Place | None, list[str]]:
     closed: list[str] = []
-    return connections.enter(host, lambda: closed.append("closed")), closed
+    return connections.open_place(host, lambda: closed.append("closed")), closed
 
 
 def test_the_one_that_has_waited_longest_gives_way(wait: Callable[[float], None]) -> None:
@@ -30,10 +30,10 @@ def test_the_one_that_has_waited_longest_gives_way(wait: Callable[[float], None]
     assert first is not None
     assert second is not None
     wait(2)
-    first.waits()  # for another request, from now on
+    first.begin_waiting()  # for another request, from now on
     assert not connections.make_room()
     assert (first_closed, second_closed) == ([], ["closed"])
-    second.leave()
+    second.close_place()
     assert connections.make_room()
 
 
@@ -42,7 +42,7 @@ def test_nobody_gives_way_who_works_or_has_only_come(wait: Callable[[float], Non
     (working, closed), (new, new_closed) = enter(connections), enter(connections)
     assert working is not None
     assert new is not None
-    working.works()
+    working.begin_working()
     wait(0.5)
     assert not connections.make_room()
     wait(1)
@@ -56,9 +56,9 @@ def test_a_place_is_left_once() -> None:
     connections.on_room = lambda: totals.append(connections.total)
     place, _ = enter(connections)
     assert place is not None
-    place.leave()
-    place.leave()
-    place.waits()
+    place.close_place()
+    place.close_place()
+    place.begin_waiting()
     assert (connections.total, totals) == (0, [0])
 
 
@@ -95,7 +95,7 @@ def test_where_the_largest_addresses_work_another_gives_way(wait: Callable[[floa
         for _ in range(2):
             place, _ = enter(connections, f"10.0.0.{number}")
             assert place is not None
-            place.works()
+            place.begin_working()
     _, closed = enter(connections, "10.0.1.1")
     wait(2)
     assert not connections.make_room()

@@ -40,7 +40,7 @@ def test_what_is_released_is_free_again(total: int, claims: list[tuple[Party, in
         shares.remove(party, count)
     assert shares.held() == 0
     assert shares.admits(("new", "x"), total - 2 * shares.reserve)
-    assert list(shares.larger(("new", "x"))) == []
+    assert list(shares.find_larger(("new", "x"))) == []
     assert vars(shares) == vars(Shares(total)), "nothing is remembered of who holds nothing"
 
 
@@ -72,7 +72,7 @@ def test_exchanges_leave_nobody_with_less_than_the_one_that_gets_it(
     total: int, claims: list[tuple[Party, int]], party: Party, amount: int
 ) -> None:
     shares, held = filled(total, claims)
-    for holder in shares.larger(party):
+    for holder in shares.find_larger(party):
         assert holder != party
         assert held[holder] > 0
         level = 1 if holder[0] != party[0] else 2
@@ -90,7 +90,7 @@ def test_who_wants_more_comes_to_an_equal_share_from_those_that_give_way(fleets:
     for party in parties:
         while True:
             if not shares.admits(party, 1):
-                holder = next((each for each in shares.larger(party) if shares.gives_way(each, party, 1, 1)), None)
+                holder = next((each for each in shares.find_larger(party) if shares.gives_way(each, party, 1, 1)), None)
                 if holder is None:
                     break
                 shares.remove(holder, 1)
@@ -107,9 +107,9 @@ def test_a_holder_gives_way_first_in_the_largest_group() -> None:
     shares = Shares(100, reserve=0)
     for party, amount in {("a", "x"): 30, ("a", "y"): 10, ("b", "x"): 35, ("c", "x"): 5, ("c", "y"): 1}.items():
         shares.add(party, amount)
-    assert list(shares.larger(("c", "y"))) == [("a", "x"), ("a", "y"), ("b", "x"), ("c", "x")]
-    assert list(shares.larger(("a", "y"))) == [("a", "x")]
-    assert list(shares.larger(("a", "x"))) == []
+    assert list(shares.find_larger(("c", "y"))) == [("a", "x"), ("a", "y"), ("b", "x"), ("c", "x")]
+    assert list(shares.find_larger(("a", "y"))) == [("a", "x")]
+    assert list(shares.find_larger(("a", "x"))) == []
     assert shares.gives_way(("b", "x"), ("c", "y"), 29, 0)
     assert not shares.gives_way(("b", "x"), ("c", "y"), 30, 0), "5 are left to b, and c has 6"
     assert not shares.gives_way(("c", "y"), ("c", "y"), 0, 0)

@@ -197,7 +197,7 @@ def test_what_came_before_a_break_stays(layout: Layout, cache: Cache, packed: st
     address = fetching.parse(layout.address)
     source = ImageFiles(address)
     plan = fetching.make_plan(address, source.list())
-    partial = cache.prepare(plan) if cache.make_folder() is None else None
+    partial = cache.prepare_folder(plan) if cache.make_folder() is None else None
     assert partial is not None
     (partial / "model.safetensors").write_bytes(FILES["model.safetensors"][:100_000])
     (partial / "tokenizer.json").write_bytes(b"from a broken disk")

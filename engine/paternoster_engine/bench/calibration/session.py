@@ -16,9 +16,9 @@ from paternoster_engine.bench.calibration.hardware_profile import HardwareProfil
 from paternoster_engine.bench.calibration.step_cost import (
     StepCostFit,
     StepSample,
-    explained,
+    compute_residuals,
+    explained_share,
     fit_step_cost,
-    residuals,
 )
 from paternoster_engine.bench.calibration.timing import Calibration, Cell
 from paternoster_engine.bench.machine import cpu_name
@@ -111,11 +111,11 @@ class CalibrationSession:
 
 def report_lines(samples: list[StepSample], fit: StepCostFit) -> list[str]:
     """Fit and residuals as text; milliseconds of a step for each cell."""
-    rows = sorted(residuals(samples, fit), key=lambda row: row.measured)
+    rows = sorted(compute_residuals(samples, fit), key=lambda row: row.measured)
     errors = [abs(row.error) for row in rows]
     lines = [f"{name:<30} {value * 1e6:12.4f} us" for name, value in asdict(fit).items()]
     lines += [
-        f"{len(samples)} steps in {len(rows)} cells; R2 over steps {explained(samples, fit):.3f}; "
+        f"{len(samples)} steps in {len(rows)} cells; R2 over steps {explained_share(samples, fit):.3f}; "
         f"error of a cell's mean: {sum(errors) / len(errors):.1%} on average, {max(errors):.1%} at most",
         f"{'cell':<36} {'steps':>5} {'measured ms':>12} {'deviation':>10} {'fitted ms':>10} {'error':>7}",
     ]
@@ -132,6 +132,6 @@ def document(profile: HardwareProfile, samples: list[StepSample]) -> dict[str, A
     return {
         "profile": profile.document(),
         "steps": len(samples),
-        "r_squared": explained(samples, profile.step),
-        "cells": [{**asdict(row), "error": row.error} for row in residuals(samples, profile.step)],
+        "r_squared": explained_share(samples, profile.step),
+        "cells": [{**asdict(row), "error": row.error} for row in compute_residuals(samples, profile.step)],
     }

@@ -89,7 +89,7 @@ class CellResidual:
         return self.fitted / self.measured - 1
 
 
-def residuals(samples: Sequence[StepSample], fit: StepCostFit) -> list[CellResidual]:
+def compute_residuals(samples: Sequence[StepSample], fit: StepCostFit) -> list[CellResidual]:
     """By cell, in the order in which cells first appear."""
     cells: dict[str, list[StepSample]] = {}
     for sample in samples:
@@ -106,7 +106,7 @@ def residuals(samples: Sequence[StepSample], fit: StepCostFit) -> list[CellResid
     ]
 
 
-def explained(samples: Sequence[StepSample], fit: StepCostFit) -> float:
+def explained_share(samples: Sequence[StepSample], fit: StepCostFit) -> float:
     """Share of the variance of step times that the fit explains (R squared), at most 1."""
     measured = np.array([sample.seconds for sample in samples])
     fitted = np.array([fit.seconds(sample.work) for sample in samples])

@@ -73,7 +73,7 @@ class Cell:
         return replace(self, context=max(1, round(self.context * shrink)), chunk=round(self.chunk * shrink))
 
 
-def design(config: SchedulerConfig) -> list[Cell]:
+def design_cells(config: SchedulerConfig) -> list[Cell]:
     """The cells that this scheduler can hold, small ones first: up to a full batch and to a full pool.
 
     A loaded engine runs there, so a fit must not have to guess what lies beyond its cells.
@@ -119,7 +119,7 @@ class Calibration:
 
     def __init__(self, engine: Engine, *, seed: int = 0, clock: Callable[[], float] = time.perf_counter) -> None:
         self.config = engine.scheduler.config.replace(prefix_cache=False, order="fcfs", overlap=False)
-        self.cells = design(self.config)
+        self.cells = design_cells(self.config)
         self._gauge = Gauge(engine.runner)
         self._clock = clock
         self._rng = random.Random(seed)

@@ -14,7 +14,7 @@ def load_page(report: dict[str, Any], results: Sequence[RequestResult]) -> Page:
     return Page(
         title="Load report",
         subtitle=f"{report['model_id']} at {report['base_url']}, {report['date']}",
-        headline=headline(report),
+        headline=list_headline(report),
         charts=[
             Chart("Throughput", [throughput_panel(results), in_flight_panel(results, begin)]),
             Chart("Latency by time of sending", [latency_panel(results, begin), inter_token_panel(results, begin)]),
@@ -23,7 +23,7 @@ def load_page(report: dict[str, Any], results: Sequence[RequestResult]) -> Page:
     )
 
 
-def headline(report: dict[str, Any]) -> list[tuple[str, str]]:
+def list_headline(report: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("completed", f"{report['completed']:,}"),
         ("refused with a reason", f"{report['refused']:,}"),

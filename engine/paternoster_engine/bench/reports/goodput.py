@@ -31,7 +31,7 @@ class Goodput:
             limits[key] = limit
         return cls(limits)
 
-    def met(self, result: RequestResult) -> bool:
+    def is_met(self, result: RequestResult) -> bool:
         """Whether this request completed within every limit; a time that it does not have is within."""
         if result.outcome is not Outcome.COMPLETED:
             return False
@@ -44,4 +44,4 @@ class Goodput:
         return all((times[key] or 0.0) * 1000 <= limit for key, limit in self.limits.items())
 
     def count(self, results: Sequence[RequestResult]) -> int:
-        return sum(self.met(result) for result in results)
+        return sum(self.is_met(result) for result in results)

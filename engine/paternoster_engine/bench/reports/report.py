@@ -76,7 +76,7 @@ def told_percentiles(report: dict[str, Any]) -> list[str]:
     return [key.removesuffix("_ttft_ms") for key in report if key.endswith("_ttft_ms") and key[0] == "p"]
 
 
-def detail(results: Sequence[RequestResult]) -> dict[str, Any]:
+def list_details(results: Sequence[RequestResult]) -> dict[str, Any]:
     """Per-request arrays, as vLLM saves them with ``--save-detailed``; seconds and tokens."""
     return {
         "input_lens": [result.prompt_tokens for result in results],

@@ -56,12 +56,12 @@ class Traffic:
             output = max(context // 2, options.min_output_tokens)
         return workload.Limits(options.max_prompt_tokens, output, options.min_output_tokens, context)
 
-    def timed(self, rate: float | None, context: int | None = None) -> list[TraceRow]:
+    def list_timed(self, rate: float | None, context: int | None = None) -> list[TraceRow]:
         """Clipped rows that arrive at ``rate`` a second, or as recorded; raises :class:`ValueError`."""
         options, limits = self.options, self.limits(context)
         rows = [limits.clip(row) for row in self.rows]
         if rate is not None:
-            rows = workload.retime(rows, rate=rate, burstiness=options.burstiness, seed=options.seed)
+            rows = workload.retime_rows(rows, rate=rate, burstiness=options.burstiness, seed=options.seed)
         if options.duration and not rows[-1].arrival_s and not options.max_concurrency:
             raise ValueError("duration with requests that all arrive at once: needs max-concurrency to pace them")
         return rows
@@ -75,7 +75,7 @@ class Traffic:
 
     def warm_up(self, rows: list[TraceRow], prompts: Prompts, count: int) -> Iterator[BenchRequest]:
         """The first ``count`` rows all at once, with prompts that are used nowhere else."""
-        lap = workload.endless([replace(row, arrival_s=0.0) for row in rows])
+        lap = workload.repeat_rows([replace(row, arrival_s=0.0) for row in rows])
         return self.requests((row for row, _ in zip(lap, range(count), strict=False)), prompts, first=-count)
 
 

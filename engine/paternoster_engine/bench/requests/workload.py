@@ -56,14 +56,14 @@ def sample(rows: Sequence[TraceRow], count: int, *, seed: int) -> list[TraceRow]
     return [replace(rows[i], arrival_s=0.0) for i in chosen]
 
 
-def standard(rows: Sequence[TraceRow]) -> list[TraceRow]:
+def standardize(rows: Sequence[TraceRow]) -> list[TraceRow]:
     """The standard small workload of the benchmarks out of a trace's rows."""
     low, high = STANDARD_OUTPUT
     limits = Limits(max_prompt=STANDARD_PROMPT, min_output=low, max_output=high)
     return [limits.clip(row) for row in sample(rows, STANDARD_REQUESTS, seed=0)]
 
 
-def endless(rows: Sequence[TraceRow]) -> Iterator[TraceRow]:
+def repeat_rows(rows: Sequence[TraceRow]) -> Iterator[TraceRow]:
     """The rows over and over, each lap following the one before by the mean gap."""
     span = rows[-1].arrival_s
     lap = span + (span / (len(rows) - 1) if len(rows) > 1 else 0.0)
@@ -74,7 +74,7 @@ def endless(rows: Sequence[TraceRow]) -> Iterator[TraceRow]:
         turn += 1
 
 
-def retime(rows: Sequence[TraceRow], *, rate: float, burstiness: float, seed: int) -> list[TraceRow]:
+def retime_rows(rows: Sequence[TraceRow], *, rate: float, burstiness: float, seed: int) -> list[TraceRow]:
     """The same rows arriving at ``rate`` a second (gamma gaps; burstiness 1 is Poisson), or all at once if infinite."""
     if rate <= 0:
         raise ValueError(f"request-rate is {rate}: must be above 0, or inf")

@@ -85,7 +85,7 @@ class Preemption:
             sequence.num_computed = sequence.num_cached = 0
             sequence.status = RequestStatus.PREEMPTED
         if request.branches is not None:
-            request.branches.fold()
+            request.branches.fold_branches()
         self._slots.promised.discard(request)
         builder.preempted.append(request)
         self._counters.preemptions += 1

@@ -46,7 +46,7 @@ class BranchedRequest:
         """Tokens known of each sequence."""
         return self.leader.num_prompt + len(self._outputs[0])
 
-    def fold(self) -> None:
+    def fold_branches(self) -> None:
         """See :class:`Branches`."""
         first, common = self._outputs[0], 0
         while common < len(first) and len({output[common] for output in self._outputs}) == 1:

@@ -34,7 +34,7 @@ class GgufCheckpoint:
         self._path = path
         self._fields, self._tensors, self._homes = read_parts(path)
         self._used: set[str] = set()
-        self.architecture = Fields(self._fields, path.name).text("general.architecture")
+        self.architecture = Fields(self._fields, path.name).read_text("general.architecture")
 
     @cached_property
     def config(self) -> ModelConfig:

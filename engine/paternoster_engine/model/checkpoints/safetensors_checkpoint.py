@@ -33,7 +33,7 @@ class SafetensorsCheckpoint:
     def __init__(self, path: Path) -> None:
         self._folder = ModelFolder(path)
         self._config = self._folder.json("config.json")
-        self.architecture = Fields(self._config, "config.json").text("model_type")
+        self.architecture = Fields(self._config, "config.json").read_text("model_type")
         self._quantized = QuantizedMatrices(quantization_of(self._folder, self._config))
         self._generation = self._folder.optional_json("generation_config.json")
         self._files: dict[str, FileTensor] = {}
@@ -77,7 +77,7 @@ class SafetensorsCheckpoint:
 
     def tokenizer(self) -> Tokenizer:
         ends = self._generation.get("eos_token_id")
-        for config in (self._config, Fields(self._config, "config.json").mapping("text_config")):
+        for config in (self._config, Fields(self._config, "config.json").read_mapping("text_config")):
             ends = config.get("eos_token_id") if ends is None else ends
         files = tokenizer_files(self._folder, ends, self.config.vocab_size)
         tokenizer = Tokenizer.from_json(files, chat_template(self._folder, files), tool_use_template(self._folder))

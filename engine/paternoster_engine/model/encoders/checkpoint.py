@@ -36,7 +36,7 @@ class EncoderCheckpoint:
                 add_tensors(self._files, dict.fromkeys(file.keys(), file), name, homes)
             except (SafetensorError, OSError) as error:
                 raise ModelError(f"{weights} is not a readable safetensors file: {error}") from error
-        self._names = dict(self._find(name, shape) for name, shape in self.config.shapes())
+        self._names = dict(self._find(name, shape) for name, shape in self.config.tensor_shapes())
 
     def tensor(self, name: str) -> torch.Tensor:
         """By its name of :meth:`EncoderConfig.shapes`."""

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from paternoster_engine.model.config import LARGEST_HEAD, LARGEST_SIZE, LONGEST_CONTEXT
 from paternoster_engine.model.errors import UnsupportedModelError
-from paternoster_engine.model.fields import Fields, shown
+from paternoster_engine.model.fields import Fields, shorten_value
 from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 
@@ -81,7 +81,7 @@ class EncoderConfig:
         """Tokens that have a position."""
         return self.num_positions - self.first_position
 
-    def shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+    def tensor_shapes(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """The name and the shape of every tensor that is loaded, by the names of a file without a head."""
         hidden, inner = self.hidden_size, self.intermediate_size
         yield "embeddings.word_embeddings.weight", (self.vocab_size, hidden)
@@ -112,37 +112,41 @@ def encoder_config(values: Mapping[str, Any], name: str, pooling: Pooling | None
     Raises :class:`UnsupportedModelError` naming the field.
     """
     fields = Fields(values, "config.json")
-    architecture = fields.text("model_type")
+    architecture = fields.read_text("model_type")
     family = ENCODERS[architecture]
-    hidden = fields.whole("hidden_size", LARGEST_SIZE)
-    heads = fields.whole("num_attention_heads", hidden)
+    hidden = fields.read_integer("hidden_size", LARGEST_SIZE)
+    heads = fields.read_integer("num_attention_heads", hidden)
     if hidden % heads or hidden // heads > LARGEST_HEAD:
-        raise fields.refusal("num_attention_heads", heads, f"a divisor of {hidden} that leaves at most {LARGEST_HEAD}")
-    if (kind := fields.text("position_embedding_type", default="absolute")) != "absolute":
-        raise fields.refusal("position_embedding_type", kind, "'absolute'")
-    activation = fields.text("hidden_act", default="gelu")
+        raise fields.describe_refusal(
+            "num_attention_heads", heads, f"a divisor of {hidden} that leaves at most {LARGEST_HEAD}"
+        )
+    if (kind := fields.read_text("position_embedding_type", default="absolute")) != "absolute":
+        raise fields.describe_refusal("position_embedding_type", kind, "'absolute'")
+    activation = fields.read_text("hidden_act", default="gelu")
     if activation not in ACTIVATIONS:
-        raise fields.refusal("hidden_act", activation, f"one of {', '.join(ACTIVATIONS)}")
-    positions = fields.whole("max_position_embeddings", LONGEST_CONTEXT, default=512)
-    padding = fields.whole("pad_token_id", LARGEST_SIZE, least=0, default=1) if family.positions_from_padding else -1
+        raise fields.describe_refusal("hidden_act", activation, f"one of {', '.join(ACTIVATIONS)}")
+    positions = fields.read_integer("max_position_embeddings", LONGEST_CONTEXT, default=512)
+    padding = (
+        fields.read_integer("pad_token_id", LARGEST_SIZE, least=0, default=1) if family.positions_from_padding else -1
+    )
     if padding + 1 >= positions:
-        raise fields.refusal("pad_token_id", padding, f"below {positions - 1}, so that there is a position")
-    scores = any(item.endswith("ForSequenceClassification") for item in fields.texts("architectures", default=[]))
+        raise fields.describe_refusal("pad_token_id", padding, f"below {positions - 1}, so that there is a position")
+    scores = any(item.endswith("ForSequenceClassification") for item in fields.read_texts("architectures", default=[]))
     if scores:
         _check_one_label(fields)
         pooling = Pooling("cls", 1, normalized=False, scores=True)
     return EncoderConfig(
         architecture=architecture,
-        name=fields.text("_name_or_path", default="") or name,
-        vocab_size=fields.whole("vocab_size", LARGEST_SIZE),
+        name=fields.read_text("_name_or_path", default="") or name,
+        vocab_size=fields.read_integer("vocab_size", LARGEST_SIZE),
         hidden_size=hidden,
-        intermediate_size=fields.whole("intermediate_size", LARGEST_SIZE),
-        num_layers=fields.whole("num_hidden_layers", MOST_LAYERS),
+        intermediate_size=fields.read_integer("intermediate_size", LARGEST_SIZE),
+        num_layers=fields.read_integer("num_hidden_layers", MOST_LAYERS),
         num_heads=heads,
         num_positions=positions,
         first_position=padding + 1,
-        num_token_types=fields.whole("type_vocab_size", MOST_TOKEN_TYPES, default=2),
-        norm_eps=fields.positive("layer_norm_eps", default=1e-12),
+        num_token_types=fields.read_integer("type_vocab_size", MOST_TOKEN_TYPES, default=2),
+        norm_eps=fields.read_positive("layer_norm_eps", default=1e-12),
         activation=ACTIVATIONS[activation],
         head=family.head if scores else None,
         score="none" if _is_identity(fields) else "sigmoid",
@@ -152,18 +156,19 @@ def encoder_config(values: Mapping[str, Any], name: str, pooling: Pooling | None
 
 def _check_one_label(fields: Fields) -> None:
     """Raises :class:`UnsupportedModelError` for a head with several classes."""
-    labels = fields.mapping("id2label")
-    count = len(labels) if labels else fields.whole("num_labels", LARGEST_SIZE, default=2)
+    labels = fields.read_mapping("id2label")
+    count = len(labels) if labels else fields.read_integer("num_labels", LARGEST_SIZE, default=2)
     if count != 1:
         raise UnsupportedModelError(
-            f"config.json: a classifier with {count} labels ({shown(list(labels.values()))}): must have one, a score"
+            f"config.json: a classifier with {count} labels ({shorten_value(list(labels.values()))}): "
+            "must have one, a score"
         )
 
 
 def _is_identity(fields: Fields) -> bool:
     """Whether the score is the number itself, as cross-encoders' files say in one of two places."""
-    activation = fields.mapping("sentence_transformers").get("activation_fn")
-    activation = activation or fields.text("sbert_ce_default_activation_function", default="")
+    activation = fields.read_mapping("sentence_transformers").get("activation_fn")
+    activation = activation or fields.read_text("sbert_ce_default_activation_function", default="")
     if activation and str(activation).rpartition(".")[2] not in ("Identity", "Sigmoid"):
-        raise fields.refusal("activation_fn", activation, "torch's Identity or Sigmoid")
+        raise fields.describe_refusal("activation_fn", activation, "torch's Identity or Sigmoid")
     return str(activation).endswith("Identity")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from paternoster_engine.model.config import LARGEST_SIZE, ModelConfig, Rope
 from paternoster_engine.model.families.family import Family
-from paternoster_engine.model.families.layer_kinds import windowed, with_window
+from paternoster_engine.model.families.layer_kinds import build_windowed, with_window
 from paternoster_engine.model.fields import Fields
 
 LOCAL_THETA = 10_000.0
@@ -33,19 +33,19 @@ def _capped(config: ModelConfig, attention: float | None, logits: float | None) 
 
 
 def _gemma2(config: ModelConfig, fields: Fields) -> ModelConfig:
-    config = _gemma(config, fields.positive("query_pre_attn_scalar", default=256.0) ** -0.5, head_norm=False)
-    caps = (fields.positive(key, default=None) for key in ("attn_logit_softcapping", "final_logit_softcapping"))
-    return windowed(_capped(config, *caps), fields, lambda layer: layer % 2 == 0)
+    config = _gemma(config, fields.read_positive("query_pre_attn_scalar", default=256.0) ** -0.5, head_norm=False)
+    caps = (fields.read_positive(key, default=None) for key in ("attn_logit_softcapping", "final_logit_softcapping"))
+    return build_windowed(_capped(config, *caps), fields, lambda layer: layer % 2 == 0)
 
 
 def _gemma3(config: ModelConfig, fields: Fields) -> ModelConfig:
-    config = _gemma(config, fields.positive("query_pre_attn_scalar", default=256.0) ** -0.5, head_norm=True)
-    caps = (fields.positive(key, default=None) for key in ("attn_logit_softcapping", "final_logit_softcapping"))
-    pattern = fields.whole("sliding_window_pattern", LARGEST_SIZE, default=6)
-    parameters = Fields(fields.mapping("rope_parameters"), "config.json: rope_parameters")
-    own = Fields(parameters.mapping("sliding_attention"), "config.json: rope_parameters.sliding_attention")
-    theta = own.positive("rope_theta", default=fields.positive("rope_local_base_freq", default=LOCAL_THETA))
-    return windowed(_capped(config, *caps), fields, lambda layer: (layer + 1) % pattern != 0, local=Rope(theta))
+    config = _gemma(config, fields.read_positive("query_pre_attn_scalar", default=256.0) ** -0.5, head_norm=True)
+    caps = (fields.read_positive(key, default=None) for key in ("attn_logit_softcapping", "final_logit_softcapping"))
+    pattern = fields.read_integer("sliding_window_pattern", LARGEST_SIZE, default=6)
+    parameters = Fields(fields.read_mapping("rope_parameters"), "config.json: rope_parameters")
+    own = Fields(parameters.read_mapping("sliding_attention"), "config.json: rope_parameters.sliding_attention")
+    theta = own.read_positive("rope_theta", default=fields.read_positive("rope_local_base_freq", default=LOCAL_THETA))
+    return build_windowed(_capped(config, *caps), fields, lambda layer: (layer + 1) % pattern != 0, local=Rope(theta))
 
 
 def _gguf_scale(config: ModelConfig) -> float:
@@ -58,17 +58,17 @@ def _gguf_scale(config: ModelConfig) -> float:
 
 def _gemma2_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
     config = _gemma(config, _gguf_scale(config), head_norm=False)
-    attention = fields.positive("attn_logit_softcapping", default=50.0)
-    config = _capped(config, attention, fields.positive("final_logit_softcapping", default=30.0))
-    window = fields.whole("attention.sliding_window", LARGEST_SIZE, default=4096)
+    attention = fields.read_positive("attn_logit_softcapping", default=50.0)
+    config = _capped(config, attention, fields.read_positive("final_logit_softcapping", default=30.0))
+    window = fields.read_integer("attention.sliding_window", LARGEST_SIZE, default=4096)
     return with_window(config, window, [layer % 2 == 0 for layer in range(config.num_layers)])
 
 
 def _gemma3_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
     config = _gemma(config, _gguf_scale(config), head_norm=True)
-    window = fields.whole("attention.sliding_window", LARGEST_SIZE)
+    window = fields.read_integer("attention.sliding_window", LARGEST_SIZE)
     slides = [(layer + 1) % 6 != 0 for layer in range(config.num_layers)]
-    return with_window(config, window, slides, Rope(fields.positive("rope.freq_base_swa", default=LOCAL_THETA)))
+    return with_window(config, window, slides, Rope(fields.read_positive("rope.freq_base_swa", default=LOCAL_THETA)))
 
 
 _DEFAULTS = {"tie_word_embeddings": True, "head_dim": 256, "rms_norm_eps": 1e-6}

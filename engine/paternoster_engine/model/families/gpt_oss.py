@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from paternoster_engine.model.config import LARGEST_SIZE, Experts, ModelConfig
 from paternoster_engine.model.families.family import Family, Files
-from paternoster_engine.model.families.layer_kinds import MOST_EXPERTS, windowed, with_experts, with_window
+from paternoster_engine.model.families.layer_kinds import MOST_EXPERTS, build_windowed, with_experts, with_window
 from paternoster_engine.model.families.mxfp4 import Mxfp4
 from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.rope_scaling import Yarn
@@ -16,7 +16,10 @@ _EXPERT = re.compile(r"(model[.]layers[.]\d+[.]mlp[.]experts[.])(\d+)[.](gate|up
 
 def _gpt_oss(config: ModelConfig, fields: Fields, count: str, active: str, width: str) -> ModelConfig:
     experts = Experts(
-        fields.whole(count, MOST_EXPERTS), fields.whole(active, MOST_EXPERTS), fields.whole(width, LARGEST_SIZE), True
+        fields.read_integer(count, MOST_EXPERTS),
+        fields.read_integer(active, MOST_EXPERTS),
+        fields.read_integer(width, LARGEST_SIZE),
+        True,
     )
     # Biases are everywhere, and config.json names those of attention alone.
     block = replace(config.block, qkv_bias=True, out_bias=True, mlp_bias=True, router_bias=True, sinks=True)
@@ -25,7 +28,7 @@ def _gpt_oss(config: ModelConfig, fields: Fields, count: str, active: str, width
 
 
 def _from_hf(config: ModelConfig, fields: Fields) -> ModelConfig:
-    config = windowed(config, fields, lambda layer: layer % 2 == 0)
+    config = build_windowed(config, fields, lambda layer: layer % 2 == 0)
     return _gpt_oss(config, fields, "num_local_experts", "num_experts_per_tok", "intermediate_size")
 
 
@@ -33,7 +36,7 @@ def _from_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
     if isinstance(config.rope_scaling, Yarn):
         # GGUF files do not say that its bounds are not whole dimensions.
         config = replace(config, rope_scaling=replace(config.rope_scaling, whole=False))
-    window = fields.whole("attention.sliding_window", LARGEST_SIZE)
+    window = fields.read_integer("attention.sliding_window", LARGEST_SIZE)
     config = with_window(config, window, [layer % 2 == 0 for layer in range(config.num_layers)])
     return _gpt_oss(config, fields, "expert_count", "expert_used_count", "expert_feed_forward_length")
 

@@ -14,13 +14,13 @@ def _granite(config: ModelConfig, embedding: float, residual: float, attention: 
 
 def _from_hf(config: ModelConfig, fields: Fields) -> ModelConfig:
     keys = ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
-    return _granite(config, *(fields.positive(key, default=1.0) for key in keys))
+    return _granite(config, *(fields.read_positive(key, default=1.0) for key in keys))
 
 
 def _from_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
-    attention = fields.positive("attention.scale", default=config.head_dim**-0.5)
+    attention = fields.read_positive("attention.scale", default=config.head_dim**-0.5)
     embedding, residual, logits = (
-        fields.positive(key, default=1.0) for key in ("embedding_scale", "residual_scale", "logit_scale")
+        fields.read_positive(key, default=1.0) for key in ("embedding_scale", "residual_scale", "logit_scale")
     )
     return _granite(config, embedding, residual, attention, logits)
 

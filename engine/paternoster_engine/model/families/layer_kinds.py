@@ -11,17 +11,17 @@ MOST_EXPERTS = 2**12
 """Many times the most known."""
 
 
-def windowed(
+def build_windowed(
     config: ModelConfig, fields: Fields, slides: Callable[[int], bool], *, local: Rope | None = None
 ) -> ModelConfig:
     """With the window that ``sliding_window`` gives to layers of ``layer_types``, or to those that ``slides`` names.
 
     ``local``: the rotary embedding of layers with a window, where it is another.
     """
-    window = fields.whole("sliding_window", LARGEST_SIZE, default=None)
+    window = fields.read_integer("sliding_window", LARGEST_SIZE, default=None)
     if window is None:
         return config
-    kinds = fields.texts("layer_types", default=[])
+    kinds = fields.read_texts("layer_types", default=[])
     if not kinds:
         kinds = [SLIDING if slides(i) else FULL for i in range(config.num_layers)]
     return with_window(config, window, _slide(config, fields, kinds), local)
@@ -39,15 +39,19 @@ def with_window(config: ModelConfig, window: int, slides: list[bool], local: Rop
 def with_experts(config: ModelConfig, fields: Fields, experts: Experts, sparse: list[bool]) -> ModelConfig:
     """With ``experts`` in the layers that are ``sparse``."""
     if experts.active > experts.count:
-        raise fields.refusal("the number of active experts", experts.active, f"at most {experts.count}, all of them")
+        raise fields.describe_refusal(
+            "the number of active experts", experts.active, f"at most {experts.count}, all of them"
+        )
     kinds = (replace(layer, experts=experts if has else None) for layer, has in zip(config.layers, sparse, strict=True))
     return replace(config, layer_kinds=tuple(kinds))
 
 
 def _slide(config: ModelConfig, fields: Fields, kinds: list[str]) -> list[bool]:
     if len(kinds) != config.num_layers:
-        raise fields.refusal("the length of layer_types", len(kinds), f"{config.num_layers}, the number of layers")
+        raise fields.describe_refusal(
+            "the length of layer_types", len(kinds), f"{config.num_layers}, the number of layers"
+        )
     for kind in kinds:
         if kind not in (FULL, SLIDING):
-            raise fields.refusal("layer_types", kind, f"{FULL} or {SLIDING}")
+            raise fields.describe_refusal("layer_types", kind, f"{FULL} or {SLIDING}")
     return [kind == SLIDING for kind in kinds]

@@ -2,23 +2,25 @@
 
 from paternoster_engine.model.config import Experts, ModelConfig
 from paternoster_engine.model.families.family import Family
-from paternoster_engine.model.families.layer_kinds import MOST_EXPERTS, windowed, with_experts
+from paternoster_engine.model.families.layer_kinds import MOST_EXPERTS, build_windowed, with_experts
 from paternoster_engine.model.fields import Fields
 
 
 def _mistral(config: ModelConfig, fields: Fields) -> ModelConfig:
-    return windowed(config, fields, lambda layer: True)
+    return build_windowed(config, fields, lambda layer: True)
 
 
 def _mixtral(config: ModelConfig, fields: Fields) -> ModelConfig:
-    count, active = (fields.whole(key, MOST_EXPERTS) for key in ("num_local_experts", "num_experts_per_tok"))
+    count, active = (fields.read_integer(key, MOST_EXPERTS) for key in ("num_local_experts", "num_experts_per_tok"))
     return _experts(_mistral(config, fields), fields, count, active)
 
 
 def _llama_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
     """Mixtral's files say that they are a Llama with experts."""
-    count = fields.whole("expert_count", MOST_EXPERTS, least=0, default=0)
-    return config if not count else _experts(config, fields, count, fields.whole("expert_used_count", MOST_EXPERTS))
+    count = fields.read_integer("expert_count", MOST_EXPERTS, least=0, default=0)
+    return (
+        config if not count else _experts(config, fields, count, fields.read_integer("expert_used_count", MOST_EXPERTS))
+    )
 
 
 def _experts(config: ModelConfig, fields: Fields, count: int, active: int) -> ModelConfig:

@@ -2,16 +2,16 @@
 
 from paternoster_engine.model.config import LARGEST_SIZE, ModelConfig
 from paternoster_engine.model.families.family import Family
-from paternoster_engine.model.families.layer_kinds import windowed, with_window
+from paternoster_engine.model.families.layer_kinds import build_windowed, with_window
 from paternoster_engine.model.fields import Fields
 
 
 def _from_hf(config: ModelConfig, fields: Fields) -> ModelConfig:
-    return windowed(config, fields, lambda layer: True)
+    return build_windowed(config, fields, lambda layer: True)
 
 
 def _from_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
-    window = fields.whole("attention.sliding_window", LARGEST_SIZE, default=None)
+    window = fields.read_integer("attention.sliding_window", LARGEST_SIZE, default=None)
     return config if window is None else with_window(config, window, [True] * config.num_layers)
 
 

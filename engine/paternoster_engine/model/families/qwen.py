@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from paternoster_engine.model.config import LARGEST_SIZE, Experts, ModelConfig
 from paternoster_engine.model.families.family import Family
-from paternoster_engine.model.families.layer_kinds import MOST_EXPERTS, windowed, with_experts
+from paternoster_engine.model.families.layer_kinds import MOST_EXPERTS, build_windowed, with_experts
 from paternoster_engine.model.fields import Fields
 
 
@@ -23,32 +23,32 @@ def _normed(config: ModelConfig, fields: Fields) -> ModelConfig:
 
 def _windowed(config: ModelConfig, fields: Fields) -> ModelConfig:
     """Windows count where the file enables them."""
-    if not fields.flag("use_sliding_window"):
+    if not fields.read_flag("use_sliding_window"):
         return config
-    full = fields.whole("max_window_layers", LARGEST_SIZE, least=0, default=28)
-    return windowed(config, fields, lambda layer: layer >= full)
+    full = fields.read_integer("max_window_layers", LARGEST_SIZE, least=0, default=28)
+    return build_windowed(config, fields, lambda layer: layer >= full)
 
 
 def _qwen3_moe(config: ModelConfig, fields: Fields) -> ModelConfig:
     # transformers writes the one name, the hub's files have the other.
-    count = fields.whole("num_experts", MOST_EXPERTS, default=None)
+    count = fields.read_integer("num_experts", MOST_EXPERTS, default=None)
     experts = Experts(
-        count or fields.whole("num_local_experts", MOST_EXPERTS),
-        fields.whole("num_experts_per_tok", MOST_EXPERTS),
-        fields.whole("moe_intermediate_size", LARGEST_SIZE),
-        fields.flag("norm_topk_prob"),
+        count or fields.read_integer("num_local_experts", MOST_EXPERTS),
+        fields.read_integer("num_experts_per_tok", MOST_EXPERTS),
+        fields.read_integer("moe_intermediate_size", LARGEST_SIZE),
+        fields.read_flag("norm_topk_prob"),
     )
-    step = fields.whole("decoder_sparse_step", LARGEST_SIZE, default=1)
-    dense = set(fields.wholes("mlp_only_layers", LARGEST_SIZE, default=[]))
+    step = fields.read_integer("decoder_sparse_step", LARGEST_SIZE, default=1)
+    dense = set(fields.read_integers("mlp_only_layers", LARGEST_SIZE, default=[]))
     sparse = [(layer + 1) % step == 0 and layer not in dense for layer in range(config.num_layers)]
     return with_experts(_qwen3(config, fields), fields, experts, sparse)
 
 
 def _qwen3_moe_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
     experts = Experts(
-        fields.whole("expert_count", MOST_EXPERTS),
-        fields.whole("expert_used_count", MOST_EXPERTS),
-        fields.whole("expert_feed_forward_length", LARGEST_SIZE),
+        fields.read_integer("expert_count", MOST_EXPERTS),
+        fields.read_integer("expert_used_count", MOST_EXPERTS),
+        fields.read_integer("expert_feed_forward_length", LARGEST_SIZE),
         normalized=True,
     )
     return with_experts(_normed(config, fields), fields, experts, [True] * config.num_layers)

@@ -20,44 +20,46 @@ def config_from_hf(values: Mapping[str, Any], name: str) -> ModelConfig:
 
     Raises :class:`UnsupportedModelError` naming the field.
     """
-    architecture = Fields(values, "config.json").text("model_type")
+    architecture = Fields(values, "config.json").read_text("model_type")
     family = find_family(architecture)
-    inner = Fields(values, "config.json").mapping("text_config")
+    inner = Fields(values, "config.json").read_mapping("text_config")
     fields = Fields({**family.defaults, **(inner or values)}, "config.json")
-    hidden = fields.whole("hidden_size", LARGEST_SIZE)
-    heads = fields.whole("num_attention_heads", hidden)
+    hidden = fields.read_integer("hidden_size", LARGEST_SIZE)
+    heads = fields.read_integer("num_attention_heads", hidden)
     head_dim = _head_dim(fields, "head_dim", hidden // heads)
-    context = fields.whole("max_position_embeddings", LONGEST_CONTEXT)
+    context = fields.read_integer("max_position_embeddings", LONGEST_CONTEXT)
     rope = _rope_fields(fields)
     scaling = from_hf(rope, context)
     rotary_dim = _rotary_dim(rope, fields, head_dim)
     if isinstance(scaling, Divided) and len(scaling.divisors) != (rotary_dim or head_dim) // 2:
         half = (rotary_dim or head_dim) // 2
-        raise rope.refusal("the length of short_factor", len(scaling.divisors), f"{half}, half of what is rotated")
-    attention_bias = fields.flag("attention_bias")
-    activation = fields.text("hidden_activation", default=fields.text("hidden_act", default="silu"))
+        raise rope.describe_refusal(
+            "the length of short_factor", len(scaling.divisors), f"{half}, half of what is rotated"
+        )
+    attention_bias = fields.read_flag("attention_bias")
+    activation = fields.read_text("hidden_activation", default=fields.read_text("hidden_act", default="silu"))
     if activation not in ACTIVATIONS:
-        raise fields.refusal("hidden_act", activation, f"one of {', '.join(ACTIVATIONS)}")
+        raise fields.describe_refusal("hidden_act", activation, f"one of {', '.join(ACTIVATIONS)}")
     config = ModelConfig(
         architecture=architecture,
-        name=fields.text("_name_or_path", default="") or name,
-        vocab_size=fields.whole("vocab_size", LARGEST_SIZE),
+        name=fields.read_text("_name_or_path", default="") or name,
+        vocab_size=fields.read_integer("vocab_size", LARGEST_SIZE),
         hidden_size=hidden,
-        intermediate_size=fields.whole("intermediate_size", LARGEST_SIZE),
-        num_layers=fields.whole("num_hidden_layers", MOST_LAYERS),
+        intermediate_size=fields.read_integer("intermediate_size", LARGEST_SIZE),
+        num_layers=fields.read_integer("num_hidden_layers", MOST_LAYERS),
         num_heads=heads,
         num_kv_heads=_key_heads(fields, "num_key_value_heads", heads),
         head_dim=head_dim,
         context_length=_reach(scaling, context, rope),
-        rope_theta=rope.positive("rope_theta", default=fields.positive("rope_theta", default=10_000.0)),
-        rms_norm_eps=fields.positive("rms_norm_eps"),
-        tied_embeddings=fields.flag("tie_word_embeddings"),
+        rope_theta=rope.read_positive("rope_theta", default=fields.read_positive("rope_theta", default=10_000.0)),
+        rms_norm_eps=fields.read_positive("rms_norm_eps"),
+        tied_embeddings=fields.read_flag("tie_word_embeddings"),
         rope_scaling=scaling,
         rotary_dim=rotary_dim,
         block=Block(
             qkv_bias=attention_bias,
             out_bias=attention_bias,
-            mlp_bias=fields.flag("mlp_bias"),
+            mlp_bias=fields.read_flag("mlp_bias"),
             activation=ACTIVATIONS[activation],  # type: ignore[arg-type]
         ),
     )
@@ -68,36 +70,36 @@ def config_from_gguf(
     metadata: Mapping[str, Any], tensor_names: frozenset[str], name: str, rope_divisors: Sequence[float] = ()
 ) -> ModelConfig:
     """From GGUF key-value ``metadata``; keys as in the GGUF specification. ``rope_divisors``: ``rope_freqs``."""
-    architecture = Fields(metadata, "the GGUF file").text("general.architecture")
+    architecture = Fields(metadata, "the GGUF file").read_text("general.architecture")
     family = find_family(architecture)
     if family.from_gguf is None:
         raise UnsupportedModelError(f"model architecture {architecture!r}: is read from safetensors alone")
     fields = Fields(metadata, "the GGUF file", f"{architecture}.")
-    hidden = fields.whole("embedding_length", LARGEST_SIZE)
-    heads = fields.whole("attention.head_count", hidden)
-    vocabulary = fields.whole("vocab_size", LARGEST_SIZE, default=0)
+    hidden = fields.read_integer("embedding_length", LARGEST_SIZE)
+    heads = fields.read_integer("attention.head_count", hidden)
+    vocabulary = fields.read_integer("vocab_size", LARGEST_SIZE, default=0)
     head_dim = _head_dim(fields, "attention.key_length", hidden // heads)
-    context = fields.whole("context_length", LONGEST_CONTEXT)
+    context = fields.read_integer("context_length", LONGEST_CONTEXT)
     if rope_divisors and len(rope_divisors) != head_dim // 2:
         raise UnsupportedModelError(
             f"the size of rope_freqs.weight is {len(rope_divisors)}: must be {head_dim // 2}, half a head"
         )
-    turned = fields.whole("rope.dimension_count", head_dim, default=head_dim)
+    turned = fields.read_integer("rope.dimension_count", head_dim, default=head_dim)
     general = Fields(metadata, "the GGUF file")
     config = ModelConfig(
         architecture=architecture,
-        name=general.text("general.name", default="") or name,
-        vocab_size=vocabulary or len(general.texts("tokenizer.ggml.tokens")),
+        name=general.read_text("general.name", default="") or name,
+        vocab_size=vocabulary or len(general.read_texts("tokenizer.ggml.tokens")),
         hidden_size=hidden,
-        intermediate_size=fields.whole("feed_forward_length", LARGEST_SIZE),
+        intermediate_size=fields.read_integer("feed_forward_length", LARGEST_SIZE),
         # Every layer has tensors in the file.
-        num_layers=fields.whole("block_count", min(MOST_LAYERS, max(1, len(tensor_names)))),
+        num_layers=fields.read_integer("block_count", min(MOST_LAYERS, max(1, len(tensor_names)))),
         num_heads=heads,
         num_kv_heads=_key_heads(fields, "attention.head_count_kv", heads),
         head_dim=head_dim,
         context_length=context,
-        rope_theta=fields.positive("rope.freq_base", default=10_000.0),
-        rms_norm_eps=fields.positive("attention.layer_norm_rms_epsilon"),
+        rope_theta=fields.read_positive("rope.freq_base", default=10_000.0),
+        rms_norm_eps=fields.read_positive("attention.layer_norm_rms_epsilon"),
         tied_embeddings="output.weight" not in tensor_names,
         rope_scaling=from_gguf(fields, rope_divisors, context),
         rotary_dim=None if turned == head_dim else turned,
@@ -112,11 +114,11 @@ def config_from_gguf(
 
 def _rope_fields(fields: Fields) -> Fields:
     """Of the rotary embedding; that of full attention where layers of other kinds have one of their own."""
-    values = fields.mapping("rope_parameters") or fields.mapping("rope_scaling")
+    values = fields.read_mapping("rope_parameters") or fields.read_mapping("rope_scaling")
     if isinstance(full := values.get("full_attention"), Mapping):
         values = full
     # Phi has it beside, the others within.
-    original = fields.whole("original_max_position_embeddings", LONGEST_CONTEXT, default=None)
+    original = fields.read_integer("original_max_position_embeddings", LONGEST_CONTEXT, default=None)
     return Fields({"original_max_position_embeddings": original, **values}, "config.json")
 
 
@@ -124,27 +126,31 @@ def _reach(scaling: RopeScaling | None, context: int, rope: Fields) -> int:
     """Tokens that a scaled embedding is good for."""
     reach = context if scaling is None else scaling.reach(context)
     if reach > LONGEST_CONTEXT:
-        raise rope.refusal("factor", rope.positive("factor"), f"so that the context is at most {LONGEST_CONTEXT}")
+        raise rope.describe_refusal(
+            "factor", rope.read_positive("factor"), f"so that the context is at most {LONGEST_CONTEXT}"
+        )
     return reach
 
 
 def _rotary_dim(rope: Fields, fields: Fields, head_dim: int) -> int | None:
-    share = rope.positive("partial_rotary_factor", default=fields.positive("partial_rotary_factor", default=1.0))
+    share = rope.read_positive(
+        "partial_rotary_factor", default=fields.read_positive("partial_rotary_factor", default=1.0)
+    )
     turned = int(head_dim * share)
     if not 0 < turned <= head_dim or turned % 2:
-        raise rope.refusal("partial_rotary_factor", share, f"so that an even number of {head_dim} is rotated")
+        raise rope.describe_refusal("partial_rotary_factor", share, f"so that an even number of {head_dim} is rotated")
     return None if turned == head_dim else turned
 
 
 def _key_heads(fields: Fields, key: str, heads: int) -> int:
-    count = fields.whole(key, heads, default=heads)
+    count = fields.read_integer(key, heads, default=heads)
     if heads % count:
-        raise fields.refusal(key, count, f"a divisor of {heads}, the number of query heads")
+        raise fields.describe_refusal(key, count, f"a divisor of {heads}, the number of query heads")
     return count
 
 
 def _head_dim(fields: Fields, key: str, default: int) -> int:
-    size = fields.whole(key, LARGEST_HEAD, default=default)
+    size = fields.read_integer(key, LARGEST_HEAD, default=default)
     if size % 2 or not 0 < size <= LARGEST_HEAD:
-        raise fields.refusal(f"the size of a head ({key})", size, f"an even number up to {LARGEST_HEAD}")
+        raise fields.describe_refusal(f"the size of a head ({key})", size, f"an even number up to {LARGEST_HEAD}")
     return size

@@ -10,7 +10,7 @@ from paternoster_engine.model.families.olmo2 import OLMO2
 from paternoster_engine.model.families.phi3 import PHI3
 from paternoster_engine.model.families.qwen import QWEN2, QWEN3, QWEN3_MOE
 from paternoster_engine.model.families.smollm3 import SMOLLM3
-from paternoster_engine.model.fields import shown
+from paternoster_engine.model.fields import shorten_value
 
 FAMILIES: dict[str, Family] = {
     "gemma2": GEMMA2,
@@ -36,5 +36,5 @@ FAMILIES: dict[str, Family] = {
 def find_family(name: str) -> Family:
     """The family that runs ``name``; raises :class:`UnsupportedModelError`."""
     if name not in FAMILIES:
-        raise UnsupportedModelError(f"model architecture {shown(name)}: supported are {', '.join(FAMILIES)}")
+        raise UnsupportedModelError(f"model architecture {shorten_value(name)}: supported are {', '.join(FAMILIES)}")
     return FAMILIES[name]

@@ -8,14 +8,16 @@ from paternoster_engine.model.fields import Fields
 
 
 def _from_hf(config: ModelConfig, fields: Fields) -> ModelConfig:
-    interval = fields.whole("no_rope_layer_interval", LARGEST_SIZE, default=4)
-    kinds = fields.wholes("no_rope_layers", 1, default=None)
+    interval = fields.read_integer("no_rope_layer_interval", LARGEST_SIZE, default=4)
+    kinds = fields.read_integers("no_rope_layers", 1, default=None)
     if kinds is None:
         kinds = [int((layer + 1) % interval != 0) for layer in range(config.num_layers)]
     if len(kinds) != config.num_layers:
-        raise fields.refusal("the length of no_rope_layers", len(kinds), f"{config.num_layers}, the number of layers")
-    if fields.flag("use_sliding_window"):
-        raise fields.refusal("use_sliding_window", True, "false: no window of SmolLM3 is built in")
+        raise fields.describe_refusal(
+            "the length of no_rope_layers", len(kinds), f"{config.num_layers}, the number of layers"
+        )
+    if fields.read_flag("use_sliding_window"):
+        raise fields.describe_refusal("use_sliding_window", True, "false: no window of SmolLM3 is built in")
     # The list says which layers do have one.
     return replace(config, layer_kinds=tuple(Layer(config.rope if rotated else None) for rotated in kinds))
 

@@ -20,7 +20,7 @@ class MixtureOfExperts:
         self._ranks = parts.ranks
         self._experts = experts
         # Exact also where matrices are int8: a score decides which expert runs.
-        self._router = parts.exact(prefix + "gate", bias=parts.config.block.router_bias)
+        self._router = parts.exact_linear(prefix + "gate", bias=parts.config.block.router_bias)
         prefixes = [f"{prefix}experts.{number}." for number in range(experts.count)]
         grouped = parts.device.type == "cuda"
         self._products = Grouped(parts, prefixes) if grouped else OneByOne(parts, prefixes)

@@ -81,7 +81,7 @@ class Parts:
         strips = self._strips((name,))
         return self.weight(name) if strips is None else strips
 
-    def projection(self, table: torch.Tensor | Strips) -> Linear:
+    def project_table(self, table: torch.Tensor | Strips) -> Linear:
         """The table as a matrix; in blocks it is held once."""
         if isinstance(table, Strips):
             return StripLinear(table)
@@ -91,7 +91,7 @@ class Parts:
         """Of matrices below each other."""
         return self._load([name + ".bias" for name in names])
 
-    def exact(self, name: str, *, bias: bool = False) -> Linear:
+    def exact_linear(self, name: str, *, bias: bool = False) -> Linear:
         """A matrix that is never quantized."""
         return self._exact_linear(self.weight(name), bias=self.bias(name) if bias else None)
 

@@ -8,7 +8,7 @@ import tokenizers
 from tokenizers import AddedToken
 
 from paternoster_engine.model.errors import UnsupportedModelError
-from paternoster_engine.model.fields import Fields, shown
+from paternoster_engine.model.fields import Fields, shorten_value
 from paternoster_engine.model.vocabulary.bounds import check_added
 
 
@@ -45,7 +45,7 @@ def add_tokens_beside(
     """
     if "added_tokens_decoder" in config:
         field = "tokenizer_config.json: added_tokens_decoder"
-        listed = Fields(config, "tokenizer_config.json").mapping("added_tokens_decoder")
+        listed = Fields(config, "tokenizer_config.json").read_mapping("added_tokens_decoder")
         tokens = [(key, *_parsed(key, token, field)) for key, token in listed.items()]
     else:
         field = "added_tokens.json"
@@ -66,7 +66,8 @@ def add_tokens_beside(
         becomes = size if present is None else present
         if becomes != token_id:
             raise UnsupportedModelError(
-                f"{field} has {shown(key)}, the token {shown(token.content)} with the id {token_id}: must be in "
+                f"{field} has {shorten_value(key)}, the token {shorten_value(token.content)} with the id {token_id}: "
+                f"must be in "
                 f"tokenizer.json, or have the id {becomes}"
             )
         new[token.content] = token
@@ -76,7 +77,7 @@ def add_tokens_beside(
 
 
 def _describe(content: str, token_id: int) -> str:
-    return f"{shown(content)} ({token_id})"
+    return f"{shorten_value(content)} ({token_id})"
 
 
 def _id(token: Mapping[str, Any]) -> int:
@@ -86,17 +87,19 @@ def _id(token: Mapping[str, Any]) -> int:
 
 def _whole(key: Any, value: Any, field: str) -> int:
     if type(value) is not int or value < 0:
-        raise UnsupportedModelError(f"{field}: {shown(key)} is {shown(value)}: must be a token's id")
+        raise UnsupportedModelError(f"{field}: {shorten_value(key)} is {shorten_value(value)}: must be a token's id")
     return value
 
 
 def _parsed(key: str, token: Any, field: str) -> tuple[int, AddedToken]:
     if not key.isascii() or not key.isdigit() or len(key) > 10:
-        raise UnsupportedModelError(f"{field} has the name {shown(key)}: must be a token's id")
+        raise UnsupportedModelError(f"{field} has the name {shorten_value(key)}: must be a token's id")
     fields = Fields(token if isinstance(token, Mapping) else {}, f"{field}.{key}")
-    flags = {name: fields.flag(name) for name in ("lstrip", "rstrip", "single_word", "special")}
-    content = fields.text("content")
-    return int(key), AddedToken(content, normalized=fields.flag("normalized", default=not flags["special"]), **flags)
+    flags = {name: fields.read_flag(name) for name in ("lstrip", "rstrip", "single_word", "special")}
+    content = fields.read_text("content")
+    return int(key), AddedToken(
+        content, normalized=fields.read_flag("normalized", default=not flags["special"]), **flags
+    )
 
 
 def tokenizer_text(document: dict[str, Any]) -> str:

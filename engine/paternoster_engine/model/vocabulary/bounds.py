@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 from paternoster_engine.model.errors import UnsupportedModelError
-from paternoster_engine.model.fields import shown
+from paternoster_engine.model.fields import shorten_value
 from paternoster_engine.model.vocabulary.charsmap import CharsmapError, charsmap_growth
 from paternoster_engine.model.vocabulary.patterns import BOUNDED, PatternError, check_pattern
 
@@ -65,7 +65,7 @@ def check_vocabulary(tokens: Sequence[Any], field: str) -> None:
     longest = max((token for token in tokens if isinstance(token, str)), key=len, default="")
     if len(longest) > LONGEST_TOKEN:
         raise UnsupportedModelError(
-            f"{field} has {shown(longest)}, of {len(longest)} characters: must be of at most {LONGEST_TOKEN}"
+            f"{field} has {shorten_value(longest)}, of {len(longest)} characters: must be of at most {LONGEST_TOKEN}"
         )
 
 
@@ -129,7 +129,8 @@ def _least_width(path: str, regex: str) -> int:
         return check_pattern(regex)
     except PatternError as error:
         raise UnsupportedModelError(
-            f"{FILE}: {path}.pattern.Regex is {shown(regex)}: must be a pattern that takes a time in proportion to any "
+            f"{FILE}: {path}.pattern.Regex is {shorten_value(regex)}: "
+            "must be a pattern that takes a time in proportion to any "
             f"text: {error}"
         ) from error
 
@@ -200,7 +201,7 @@ def _bound_template(path: str, step: Mapping[str, Any]) -> None:
         parts = [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
         texts = [part["Sequence"].get("id") for part in parts if isinstance(part.get("Sequence"), Mapping)]
         if len(texts) != len(set(map(str, texts))):
-            raise UnsupportedModelError(f"{FILE}: {path}.{name} has {shown(texts)}: must have each text once")
+            raise UnsupportedModelError(f"{FILE}: {path}.{name} has {shorten_value(texts)}: must have each text once")
         ids = 0
         for part in parts:
             token = part.get("SpecialToken")
@@ -218,15 +219,20 @@ def _bound_model(model: Any) -> None:
     for name, text in plain.items():
         if isinstance(text, str) and len(text) > LONGEST_AFFIX:
             raise UnsupportedModelError(
-                f"{FILE}: model.{name} is {shown(text)}, of {len(text)} characters: must be of at most {LONGEST_AFFIX}"
+                f"{FILE}: model.{name} is {shorten_value(text)}, of {len(text)} characters: "
+                f"must be of at most {LONGEST_AFFIX}"
             )
     if model.get("type") == "WordPiece" or "max_input_chars_per_word" in model:
         most = model.get("max_input_chars_per_word")
         if most is not None and (type(most) is not int or not 0 <= most <= LONGEST_WORD):
             allowed = f"a whole number from 0 to {LONGEST_WORD}"
-            raise UnsupportedModelError(f"{FILE}: model.max_input_chars_per_word is {shown(most)}: must be {allowed}")
+            raise UnsupportedModelError(
+                f"{FILE}: model.max_input_chars_per_word is {shorten_value(most)}: must be {allowed}"
+            )
     if dropout := model.get("dropout"):
-        raise UnsupportedModelError(f"{FILE}: model.dropout is {shown(dropout)}: must be null, as it is for training")
+        raise UnsupportedModelError(
+            f"{FILE}: model.dropout is {shorten_value(dropout)}: must be null, as it is for training"
+        )
     vocabulary, merges = model.get("vocab"), model.get("merges")
     if isinstance(vocabulary, (Mapping, list)):
         texts = [item[0] if isinstance(item, list) and item else item for item in vocabulary]

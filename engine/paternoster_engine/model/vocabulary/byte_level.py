@@ -11,7 +11,7 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
 from paternoster_engine.model.errors import UnsupportedModelError
-from paternoster_engine.model.fields import Fields, shown
+from paternoster_engine.model.fields import Fields, shorten_value
 
 _ENDINGS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 """English contractions."""
@@ -74,17 +74,17 @@ CUTS = {
 
 def cut_of(fields: Fields) -> Cut:
     """Raises :class:`UnsupportedModelError` for a name that is not built in."""
-    pre = fields.text("tokenizer.ggml.pre", default=None)
+    pre = fields.read_text("tokenizer.ggml.pre", default=None)
     if pre not in CUTS:
-        raise UnsupportedModelError(f"tokenizer.ggml.pre is {shown(pre)}: built in are {', '.join(CUTS)}")
+        raise UnsupportedModelError(f"tokenizer.ggml.pre is {shorten_value(pre)}: built in are {', '.join(CUTS)}")
     return CUTS[pre]
 
 
 def byte_level(fields: Fields, tokens: Sequence[str], cut: Cut) -> tokenizers.Tokenizer:
     """The library's tokenizer, without added tokens; raises :class:`ModelError` and what the library does."""
-    texts = fields.texts("tokenizer.ggml.merges")
+    texts = fields.read_texts("tokenizer.ggml.merges")
     if odd := next((text for text in texts if text.count(" ") != 1), None):
-        raise fields.refusal("an element of tokenizer.ggml.merges", odd, "two tokens and a space between")
+        raise fields.describe_refusal("an element of tokenizer.ggml.merges", odd, "two tokens and a space between")
     merges = [(first, second) for first, _, second in (text.partition(" ") for text in texts)]
     vocabulary = {token: i for i, token in enumerate(tokens)}
     backend = tokenizers.Tokenizer(models.BPE(vocabulary, merges, ignore_merges=cut.whole_words))

@@ -6,7 +6,7 @@ from typing import Any
 from tokenizers import AddedToken, processors
 
 from paternoster_engine.model.errors import UnsupportedModelError
-from paternoster_engine.model.fields import Fields, shown
+from paternoster_engine.model.fields import Fields, shorten_value
 from paternoster_engine.model.vocabulary.bounds import check_added, check_vocabulary
 from paternoster_engine.model.vocabulary.byte_level import byte_level, cut_of
 from paternoster_engine.model.vocabulary.file_vocabulary import FileVocabulary
@@ -32,13 +32,16 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> FileVocabulary:
     kind = metadata.get("tokenizer.ggml.model")
     if kind not in KINDS:
         raise UnsupportedModelError(
-            f"tokenizer.ggml.model is {shown(kind)}: built in are 'gpt2' (byte-level BPE) and 'llama' (SentencePiece)"
+            f"tokenizer.ggml.model is {shorten_value(kind)}: "
+            "built in are 'gpt2' (byte-level BPE) and 'llama' (SentencePiece)"
         )
     cut = cut_of(fields) if kind == "gpt2" else None
-    tokens = fields.texts("tokenizer.ggml.tokens")
-    types = fields.numbers("tokenizer.ggml.token_type")
+    tokens = fields.read_texts("tokenizer.ggml.tokens")
+    types = fields.read_numbers("tokenizer.ggml.token_type")
     if len(types) != len(tokens):
-        raise fields.refusal("the length of tokenizer.ggml.token_type", len(types), f"{len(tokens)}, one a token")
+        raise fields.describe_refusal(
+            "the length of tokenizer.ggml.token_type", len(types), f"{len(tokens)}, one a token"
+        )
     check_vocabulary(tokens, "tokenizer.ggml.tokens")
     found = [token for token, kind in zip(tokens, types, strict=True) if kind in (UNKNOWN, CONTROL, USER_DEFINED)]
     check_added(found, "tokenizer.ggml.tokens of the types that are found in texts")
@@ -47,7 +50,7 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> FileVocabulary:
         if cut is not None:
             backend, spelling, adds_bos = byte_level(fields, tokens, cut), ByteLevel(), cut.adds_bos
         else:
-            space_prefix = fields.flag("tokenizer.ggml.add_space_prefix", default=True)
+            space_prefix = fields.read_flag("tokenizer.ggml.add_space_prefix", default=True)
             backend = sentencepiece(fields, tokens, types, space_prefix=space_prefix)
             spelling, adds_bos = Pieces(strips_space=space_prefix), True
         added = [
@@ -57,7 +60,7 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> FileVocabulary:
         ]
         backend.add_tokens(added)
     ids = {
-        name: fields.whole(f"tokenizer.ggml.{name}_token_id", len(tokens) - 1, least=0)
+        name: fields.read_integer(f"tokenizer.ggml.{name}_token_id", len(tokens) - 1, least=0)
         for name in _NAMES
         if f"tokenizer.ggml.{name}_token_id" in metadata
     }
@@ -73,8 +76,8 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> FileVocabulary:
         spelling,
         [*(ids[name] for name in ("eos", "eot", "eom") if name in ids), *ends],
         {f"{_NAMES[name]}_token": tokens[i] for name, i in ids.items() if name not in ("eot", "eom")},
-        fields.text("tokenizer.chat_template", default=None),
-        fields.text("tokenizer.chat_template.tool_use", default=None),
+        fields.read_text("tokenizer.chat_template", default=None),
+        fields.read_text("tokenizer.chat_template.tool_use", default=None),
     )
 
 
@@ -83,8 +86,8 @@ def _around(fields: Fields, ids: Mapping[str, int], *, adds_bos: bool) -> dict[s
     around = {}
     for name, default in (("bos", adds_bos and "bos" in ids), ("eos", False)):
         key = f"tokenizer.ggml.add_{name}_token"
-        if fields.flag(key, default=default):
+        if fields.read_flag(key, default=default):
             if name not in ids:
-                raise fields.refusal(key, True, f"false without tokenizer.ggml.{name}_token_id")
+                raise fields.describe_refusal(key, True, f"false without tokenizer.ggml.{name}_token_id")
             around[name] = ids[name]
     return around

@@ -7,7 +7,7 @@ from typing import Any
 import tokenizers
 
 from paternoster_engine.model.errors import UnsupportedModelError
-from paternoster_engine.model.fields import Fields, parse_object, shown
+from paternoster_engine.model.fields import Fields, parse_object, shorten_value
 from paternoster_engine.model.vocabulary.added_tokens import (
     add_tokens_beside,
     drop_tokens_without_row,
@@ -41,7 +41,7 @@ def read_json_vocabulary(files: TokenizerFiles) -> FileVocabulary:
     """Read the vocabulary from a folder's files. Raises :class:`ModelError`, which names file and field."""
     document = parse_object(files.tokenizer_json, "tokenizer.json")
     replaced = bound_tokenizer(document)
-    spelling = spelling_of(Fields(document, "tokenizer.json").mapping("decoder"))
+    spelling = spelling_of(Fields(document, "tokenizer.json").read_mapping("decoder"))
     beyond = [] if files.rows is None else drop_tokens_without_row(document, files.rows)
     with refused_by_library("tokenizer.json"):
         backend = tokenizers.Tokenizer.from_str(
@@ -71,7 +71,7 @@ def _special_names(files: TokenizerFiles) -> dict[str, str]:
             token = values.get(key)
             if token is not None:
                 inner = Fields(token, f"{key} of {file}") if isinstance(token, Mapping) else None
-                names[key] = Fields(values, file).text(key) if inner is None else inner.text("content")
+                names[key] = Fields(values, file).read_text(key) if inner is None else inner.read_text("content")
                 check_vocabulary([names[key]], f"{file}: {key}")
     return names
 
@@ -85,15 +85,19 @@ def _eos_token_ids(
     for i in ids:
         if type(i) is not int or i < 0:
             refused = Fields({}, "generation_config.json or config.json")
-            raise refused.refusal("eos_token_id", i, "a token's id, or a list of them")
+            raise refused.describe_refusal("eos_token_id", i, "a token's id, or a list of them")
     own = backend.token_to_id(names["eos_token"]) if "eos_token" in names else None
     every = list(dict.fromkeys([*ids, *([] if own is None else [own])]))
     with_rows = every if files.rows is None else [i for i in every if i < files.rows]
     if every and not with_rows:
-        raise UnsupportedModelError(f"eos_token_id is {shown(every)}: must have one below {files.rows}, the vocabulary")
+        raise UnsupportedModelError(
+            f"eos_token_id is {shorten_value(every)}: must have one below {files.rows}, the vocabulary"
+        )
     notes = []
     if unknown := [i for i in every if i not in with_rows]:
-        notes.append(f"eos_token_id has {shown(unknown)}, of a vocabulary of {files.rows}: no answer ends with these")
+        notes.append(
+            f"eos_token_id has {shorten_value(unknown)}, of a vocabulary of {files.rows}: no answer ends with these"
+        )
     if "eos_token" in names and own is None:
-        notes.append(f"eos_token is {shown(names['eos_token'])}, which tokenizer.json does not have")
+        notes.append(f"eos_token is {shorten_value(names['eos_token'])}, which tokenizer.json does not have")
     return with_rows, notes

@@ -30,9 +30,9 @@ def sentencepiece(
     ``space_prefix``: text gets a space in front, also behind each token that is looked for in it, as in llama.cpp.
     Raises :class:`UnsupportedModelError` and what the library does.
     """
-    scores = fields.numbers("tokenizer.ggml.scores")
+    scores = fields.read_numbers("tokenizer.ggml.scores")
     if len(scores) != len(tokens):
-        raise fields.refusal("the length of tokenizer.ggml.scores", len(scores), f"{len(tokens)}, one a token")
+        raise fields.describe_refusal("the length of tokenizer.ggml.scores", len(scores), f"{len(tokens)}, one a token")
     vocabulary = {token: i for i, token in enumerate(tokens)}
     # With all of them nothing is unknown.
     if absent := next((name for byte in range(256) if (name := f"<0x{byte:02X}>") not in vocabulary), None):

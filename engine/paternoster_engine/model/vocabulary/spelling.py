@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from paternoster_engine.model.errors import UnsupportedModelError
-from paternoster_engine.model.fields import shown
+from paternoster_engine.model.fields import shorten_value
 
 SPACE = "\u2581"
 """How SentencePiece writes a space."""
@@ -18,11 +18,11 @@ class Spelling(Protocol):
     strips_space: bool
     """Whether a text's first space is the one that encoding put there."""
 
-    def plain(self, token: str) -> bytes:
+    def decode_token(self, token: str) -> bytes:
         """The bytes of a token that merges make."""
         ...
 
-    def added(self, token: str) -> bytes:
+    def decode_added_token(self, token: str) -> bytes:
         """The bytes of a token that is looked for in the text."""
         ...
 
@@ -36,11 +36,11 @@ class ByteLevel:
 
     strips_space = False
 
-    def plain(self, token: str) -> bytes:
+    def decode_token(self, token: str) -> bytes:
         # A character that stands for no byte is in no vocabulary that was trained; it stands for itself.
         return b"".join(bytes((BYTE_OF[c],)) if c in BYTE_OF else c.encode(errors="replace") for c in token)
 
-    def added(self, token: str) -> bytes:
+    def decode_added_token(self, token: str) -> bytes:
         return token.encode(errors="replace")
 
     def most_bytes(self, token: str) -> int:
@@ -53,15 +53,15 @@ class Pieces:
     def __init__(self, *, strips_space: bool) -> None:
         self.strips_space = strips_space
 
-    def plain(self, token: str) -> bytes:
+    def decode_token(self, token: str) -> bytes:
         byte = _BYTE.fullmatch(token)
-        return bytes.fromhex(byte[1]) if byte else self.added(token)
+        return bytes.fromhex(byte[1]) if byte else self.decode_added_token(token)
 
-    def added(self, token: str) -> bytes:
+    def decode_added_token(self, token: str) -> bytes:
         return token.replace(SPACE, " ").encode(errors="replace")
 
     def most_bytes(self, token: str) -> int:
-        return len(self.added(token))
+        return len(self.decode_added_token(token))
 
 
 class WordPieces:
@@ -69,14 +69,14 @@ class WordPieces:
 
     strips_space = True
 
-    def plain(self, token: str) -> bytes:
+    def decode_token(self, token: str) -> bytes:
         return (token[2:] if token.startswith("##") else f" {token}").encode(errors="replace")
 
-    def added(self, token: str) -> bytes:
+    def decode_added_token(self, token: str) -> bytes:
         return f" {token}".encode(errors="replace")
 
     def most_bytes(self, token: str) -> int:
-        return len(self.added(token))
+        return len(self.decode_added_token(token))
 
 
 def spelling_of(decoder: Mapping[str, Any]) -> Spelling:
@@ -94,7 +94,7 @@ def spelling_of(decoder: Mapping[str, Any]) -> Spelling:
         return Pieces(strips_space=_STRIP in steps)
     kinds = [step.get("type") if isinstance(step, Mapping) else step for step in steps]
     raise UnsupportedModelError(
-        f"tokenizer.json has the decoder {shown(kinds)}: built in are 'ByteLevel', 'WordPiece' (with '##'), "
+        f"tokenizer.json has the decoder {shorten_value(kinds)}: built in are 'ByteLevel', 'WordPiece' (with '##'), "
         "'Metaspace' (of U+2581), and a 'Sequence' of 'Replace' (of U+2581 with a space), 'ByteFallback', 'Fuse' and, "
         "where text begins with a space of its own, 'Strip'"
     )

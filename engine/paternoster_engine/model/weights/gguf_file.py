@@ -15,7 +15,7 @@ import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from paternoster_engine.model.errors import ModelError
-from paternoster_engine.model.fields import shown
+from paternoster_engine.model.fields import shorten_value
 from paternoster_engine.model.weights.mapped_file import MappedFile
 
 LONGEST_HEAD = 64 * 2**20
@@ -89,14 +89,14 @@ def _read(path: Path) -> GgufFile:
     for _ in range(field_count):
         key = head.text("the key of a field")
         if key in fields:
-            raise ModelError(f"the field {shown(key)} is there twice")
-        fields[key] = head.value(head.number("<I", f"the type of {shown(key)}"), shown(key))
+            raise ModelError(f"the field {shorten_value(key)} is there twice")
+        fields[key] = head.value(head.number("<I", f"the type of {shorten_value(key)}"), shorten_value(key))
     infos = {}
     for _ in range(tensor_count):
         name = head.text("the name of a tensor")
         if name in infos:
-            raise ModelError(f"the tensor {shown(name)} is there twice")
-        infos[name] = head.tensor(shown(name))
+            raise ModelError(f"the tensor {shorten_value(name)} is there twice")
+        infos[name] = head.tensor(shorten_value(name))
     start = -(-head.at // (alignment := _alignment(fields))) * alignment
     tensors = {name: info(head.data, start) for name, info in infos.items()}
     _check_apart(tensors)
@@ -108,13 +108,15 @@ def _check_apart(tensors: Mapping[str, StoredTensor]) -> None:
     places = sorted((tensor.data.ctypes.data, tensor.data.nbytes, name) for name, tensor in tensors.items())
     for (begin, size, name), (following, _, other) in pairwise(places):
         if following < begin + size:
-            raise ModelError(f"the tensors {shown(name)} and {shown(other)} overlap: must have bytes of their own")
+            raise ModelError(
+                f"the tensors {shorten_value(name)} and {shorten_value(other)} overlap: must have bytes of their own"
+            )
 
 
 def _alignment(fields: Mapping[str, Any]) -> int:
     value = fields.get("general.alignment", DEFAULT_ALIGNMENT)
     if type(value) is not int or not 0 < value <= LARGEST_ALIGNMENT or value & (value - 1):
-        raise ModelError(f"general.alignment is {shown(value)}: must be a power of 2 up to {LARGEST_ALIGNMENT}")
+        raise ModelError(f"general.alignment is {shorten_value(value)}: must be a power of 2 up to {LARGEST_ALIGNMENT}")
     return value
 
 
@@ -151,7 +153,7 @@ class _Head:
         try:
             return data.decode()
         except UnicodeDecodeError as error:
-            raise ModelError(f"{what} is {shown(data)}: must be UTF-8") from error
+            raise ModelError(f"{what} is {shorten_value(data)}: must be UTF-8") from error
 
     def value(self, kind: int, what: str) -> Any:
         if kind == _STRING:
@@ -197,7 +199,8 @@ def _stored(
     size = math.prod(shape) // elements * block_bytes
     if not 0 < size <= len(data) - start:
         raise ModelError(
-            f"the tensor {name} has the shape {list(shape)}, {shown(size)} bytes from byte {start} on: must be there, "
+            f"the tensor {name} has the shape {list(shape)}, {shorten_value(size)} bytes from byte {start} on: "
+            f"must be there, "
             f"and the file ends at byte {len(data)}"
         )
     stored = data[start : start + size]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from paternoster_engine.model.errors import ModelError
-from paternoster_engine.model.fields import Fields, shown
+from paternoster_engine.model.fields import Fields, shorten_value
 from paternoster_engine.model.weights.gguf_file import GgufFile, StoredTensor, read_gguf
 from paternoster_engine.model.weights.mapped_file import MappedFile
 from paternoster_sources.names import MOST_PARTS, parts_of
@@ -30,10 +30,12 @@ def read_parts(path: Path) -> Parts:
         first = first or file
         for name, tensor in file.tensors.items():
             if name in tensors:
-                raise ModelError(f"{part} has the tensor {shown(name)}, which a part before has: must be in one part")
+                raise ModelError(
+                    f"{part} has the tensor {shorten_value(name)}, which a part before has: must be in one part"
+                )
             tensors[name], homes[name] = tensor, file.file
     assert first is not None
-    count = Fields(first.fields, path.name).whole("split.tensors.count", 2**31, least=0, default=len(tensors))
+    count = Fields(first.fields, path.name).read_integer("split.tensors.count", 2**31, least=0, default=len(tensors))
     if count != len(tensors):
         raise ModelError(f"{path}: split.tensors.count is {count}: its parts have {len(tensors)} tensors")
     return first.fields, tensors, homes
@@ -41,9 +43,11 @@ def read_parts(path: Path) -> Parts:
 
 def _check_part(file: GgufFile, path: Path, number: int, count: int) -> None:
     fields = Fields(file.fields, path.name)
-    stated = fields.whole("split.count", MOST_PARTS, least=0, default=0)
+    stated = fields.read_integer("split.count", MOST_PARTS, least=0, default=0)
     # A model that was merged again may have 0 or 1.
     if max(1, stated) != count:
-        raise fields.refusal("split.count", stated, f"{count}, as its name says; parts are named x-00001-of-00003.gguf")
-    if count > 1 and (no := fields.whole("split.no", MOST_PARTS, least=0, default=0)) != number:
-        raise fields.refusal("split.no", no, f"{number}, as its name says")
+        raise fields.describe_refusal(
+            "split.count", stated, f"{count}, as its name says; parts are named x-00001-of-00003.gguf"
+        )
+    if count > 1 and (no := fields.read_integer("split.no", MOST_PARTS, least=0, default=0)) != number:
+        raise fields.describe_refusal("split.no", no, f"{number}, as its name says")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from paternoster_engine.model.errors import ModelError
-from paternoster_engine.model.fields import Fields, parse_object, shown
+from paternoster_engine.model.fields import Fields, parse_object, shorten_value
 from paternoster_sources.names import INDEX, WHOLE, is_pickle, is_weights, missing_parts, usual_weights
 
 MOST_WEIGHT_FILES = 1024
@@ -53,7 +53,9 @@ class ModelFolder:
         else:
             chosen = listed
             if missing := [name for name in listed if name not in names]:
-                raise ModelError(f"{INDEX} names {some_of([*map(shown, missing)])}: must be a file in {self.path}")
+                raise ModelError(
+                    f"{INDEX} names {some_of([*map(shorten_value, missing)])}: must be a file in {self.path}"
+                )
         return {name: self.file(self.path / name) for name in chosen}
 
     def passes_over_index(self, chosen: Collection[str]) -> bool:
@@ -75,7 +77,7 @@ class ModelFolder:
         """Files that the index names; none without an index."""
         if not self.has(INDEX):
             return []
-        weight_map = Fields(self.json(INDEX), INDEX).mapping("weight_map")
+        weight_map = Fields(self.json(INDEX), INDEX).read_mapping("weight_map")
         return sorted({str(name) for name in weight_map.values()})
 
     def text(self, name: str) -> str:
@@ -113,6 +115,6 @@ def add_tensors(tensors: dict[str, T], found: Mapping[str, T], file: str, files:
     Raises :class:`ModelError` for a tensor in two files, since nothing says which of them is the model's.
     """
     if both := next((name for name in found if name in tensors), None):
-        raise ModelError(f"the tensor {shown(both)} is in {files[both]} and in {file}: must be in one of them")
+        raise ModelError(f"the tensor {shorten_value(both)} is in {files[both]} and in {file}: must be in one of them")
     tensors.update(found)
     files.update(dict.fromkeys(found, file))

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from paternoster_engine.model.fields import Fields, shown
+from paternoster_engine.model.fields import Fields, shorten_value
 from paternoster_engine.model.weights.model_folder import ModelFolder, some_of
 from paternoster_sources.names import INDEX
 
@@ -16,16 +16,16 @@ GENERATES = re.compile(r".*(ForCausalLM|ForConditionalGeneration|LMHeadModel|Cha
 def notes_of_folder(folder: ModelFolder, config: Mapping[str, Any], weights: Collection[str]) -> list[str]:
     """Return notes; raises :class:`UnsupportedModelError` if ``config``, a config.json, is not of a language model."""
     fields = Fields(config, "config.json")
-    for name in fields.texts("architectures", default=[]):
+    for name in fields.read_texts("architectures", default=[]):
         if not GENERATES.fullmatch(name) or name.endswith("RewardModel"):
-            raise fields.refusal("architectures", name, "of a language model, such as LlamaForCausalLM")
+            raise fields.describe_refusal("architectures", name, "of a language model, such as LlamaForCausalLM")
     notes = note_of_other_weights(folder, weights)
     if folder.passes_over_index(weights):
         notes.append(f"{INDEX} is not read: it names none of {some_of(weights)}")
     if folder.has("adapter_config.json"):
         notes.append("adapter_config.json is not read: the model is served without the adapter")
-    if own := fields.mapping("auto_map"):
-        notes.append(f"config.json: auto_map is not used: {shown(dict(own))} would be code of the repository")
+    if own := fields.read_mapping("auto_map"):
+        notes.append(f"config.json: auto_map is not used: {shorten_value(dict(own))} would be code of the repository")
     return notes
 
 
@@ -43,17 +43,17 @@ def quantization_of(folder: ModelFolder, config: Mapping[str, Any]) -> Mapping[s
     Raises :class:`UnsupportedModelError`.
     """
     fields = Fields(config, "config.json")
-    inner = Fields(fields.mapping("text_config"), "config.json: text_config")
+    inner = Fields(fields.read_mapping("text_config"), "config.json: text_config")
     # compression_config is the older name that compressed-tensors wrote.
     places = ((fields, "quantization_config"), (inner, "quantization_config"), (fields, "compression_config"))
-    config_found = next((found for place, key in places if (found := place.mapping(key))), {})
+    config_found = next((found for place, key in places if (found := place.read_mapping(key))), {})
     if config_found or not folder.has("hf_quant_config.json"):
         return config_found
-    of_modelopt = Fields(folder.json("hf_quant_config.json"), "hf_quant_config.json").mapping("quantization")
+    of_modelopt = Fields(folder.json("hf_quant_config.json"), "hf_quant_config.json").read_mapping("quantization")
     quantization = Fields(of_modelopt, "hf_quant_config.json: quantization")
-    algorithm = quantization.text("quant_algo", default=None)
+    algorithm = quantization.read_text("quant_algo", default=None)
     if algorithm not in (None, "FP8"):
-        raise quantization.refusal("quant_algo", algorithm, "FP8")
+        raise quantization.describe_refusal("quant_algo", algorithm, "FP8")
     return {} if algorithm is None else {"quant_method": "modelopt", "quant_algo": algorithm}
 
 
@@ -62,5 +62,5 @@ def note_of_unused(tensors: Iterable[str]) -> list[str]:
     counted = Counter(re.sub(r"\.\d+(?=\.|$)", ".*", name) for name in tensors)
     if not counted:
         return []
-    each = [shown(name)[1:-1] + (f" ({count})" if count > 1 else "") for name, count in counted.items()]
+    each = [shorten_value(name)[1:-1] + (f" ({count})" if count > 1 else "") for name, count in counted.items()]
     return [f"{counted.total()} tensors of its files are not used: {some_of(each)}"]

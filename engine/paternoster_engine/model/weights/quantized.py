@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from paternoster_engine.model.errors import ModelError
-from paternoster_engine.model.fields import shown
+from paternoster_engine.model.fields import shorten_value
 from paternoster_engine.model.weights.fp8 import Fp8Tensor
 from paternoster_engine.model.weights.int4 import Int4Files, Int4Tensor, by_input, by_output, in_pairs
 from paternoster_engine.model.weights.safetensors_file import FileTensor
@@ -47,7 +47,7 @@ class QuantizedMatrices:
                 for key in ("quant_method", "quant_algo", "format", "bits", "desc_act", "version")
                 if key in config
             }
-            raise ModelError(f"config.json: quantization_config is {shown(fields)}: must be of {SERVED}")
+            raise ModelError(f"config.json: quantization_config is {shorten_value(fields)}: must be of {SERVED}")
 
     def matrix(self, name: str, find: Find) -> InBlocks | None:
         """The matrix ``name``, without ``.weight``; None for one that is stored as numbers without scales."""
@@ -55,7 +55,7 @@ class QuantizedMatrices:
             if (packed := find(suffix)) is None:
                 continue
             if self._method not in methods:
-                problem = f"of quantization_config is {shown(self._method)}: must be {' or '.join(methods)}"
+                problem = f"of quantization_config is {shorten_value(self._method)}: must be {' or '.join(methods)}"
                 raise ModelError(f"{name} has a {suffix}, and config.json's quant_method {problem}")
             return (self._compressed if suffix == "weight_packed" else self._by_input)(name, packed, find)
         numbers = find("weight")
@@ -85,7 +85,8 @@ class QuantizedMatrices:
             if group.get("num_bits") != 4 or group.get("type", "int") != "int":
                 number_format = {key: group.get(key) for key in ("num_bits", "type")}
                 raise ModelError(
-                    f"config.json: weights of quantization_config are {shown(number_format)}: must be of 4 bits, int"
+                    f"config.json: weights of quantization_config are {shorten_value(number_format)}: "
+                    f"must be of 4 bits, int"
                 )
         files = Int4Files(name, _words(name, numbers), _there(name, find, "weight_scale"), find("weight_zero_point"))
         if files.zeros is None and groups and all(group.get("symmetric") is False for group in groups):
@@ -141,7 +142,7 @@ def _grouped(name: str, matrix: Int4Tensor, sizes: Sequence[Any]) -> Int4Tensor:
         return matrix
     if matrix.group in [size if size > 0 else matrix.shape[1] for size in group_sizes]:
         return matrix
-    problem = f"groups of {matrix.group} inputs, and config.json's group_size is {shown(group_sizes)}"
+    problem = f"groups of {matrix.group} inputs, and config.json's group_size is {shorten_value(group_sizes)}"
     raise ModelError(f"{name} has scales for {problem}: must be the same")
 
 

@@ -14,7 +14,7 @@ from paternoster_engine.runner.cuda.decode_slots import DecodeSlot
 from paternoster_engine.runner.cuda.decode_step import DecodeStep
 from paternoster_engine.runner.cuda.row_fields import RowFields
 from paternoster_engine.sampling.columns import to_signed64
-from paternoster_kernels.upload import upload
+from paternoster_kernels.upload import upload_tensor
 
 
 def decodes_alone(item: ScheduledRequest) -> bool:
@@ -75,4 +75,4 @@ def _upload_tables(tables: torch.Tensor, slots: Sequence[DecodeSlot]) -> None:
         table = np.array(slot.item.request.block_table.block_ids, dtype=np.int32).reshape(-1, groups)
         host.numpy()[:, number, : len(table)] = table.T
     rows = torch.tensor([slot.row for slot in slots])
-    tables[:, :, :width].index_copy_(1, upload(rows, tables.device), upload(host, tables.device))
+    tables[:, :, :width].index_copy_(1, upload_tensor(rows, tables.device), upload_tensor(host, tables.device))

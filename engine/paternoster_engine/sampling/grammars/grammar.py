@@ -75,7 +75,7 @@ class Grammar:
             # Of what is forced alone, which masks may do without.
             return
         for opening in ANSWER_OPENINGS:
-            tokens = self.spelled(opening)
+            tokens = self.spell_text(opening)
             if matcher.validate_tokens(tokens) == len(tokens):
                 matcher.consume_tokens(tokens)
                 matcher.compute_bitmask()
@@ -83,7 +83,7 @@ class Grammar:
         if matcher.is_error():
             raise GrammarError(shorten_reason(matcher.get_error()))
 
-    def matcher(self) -> "Matcher":
+    def begin_output(self) -> "Matcher":
         """At the beginning of an answer; some microseconds."""
         return Matcher(self, self.begin())
 
@@ -91,7 +91,7 @@ class Grammar:
         """Return a state before the first token."""
         return self.start.deep_copy()
 
-    def renew(self, full: LLMatcher) -> bool:
+    def renew_lexer(self, full: LLMatcher) -> bool:
         """Whether matchers that begin now get another lexer.
 
         All copies of a matcher share the states of one lexer, at most :func:`parser_limits`; ``full`` is the beginning
@@ -102,7 +102,7 @@ class Grammar:
         self.full = full is self.start
         return not self.full
 
-    def spelled(self, text: bytes) -> list[int]:
+    def spell_text(self, text: bytes) -> list[int]:
         """Tokens of ``text``, none of them a control token."""
         tokens: list[int] = self._tokenizer.tokenize_bytes(text)
         return tokens
@@ -199,14 +199,14 @@ class Matcher(OutputFollower):
             if self._matcher.try_consume_tokens(list(tokens)) == len(tokens):
                 self._since = [*tokens]
                 return True
-            if not self._is_full() or not self._grammar.renew(self._start):
+            if not self._is_full() or not self._grammar.renew_lexer(self._start):
                 break
         self._start, self._matcher, self._since = self._grammar.start, self._grammar.begin(), []
         return False
 
     def _renew(self) -> bool:
         """Whether it goes on with another lexer, where its own is full."""
-        return self._is_full() and self._grammar.renew(self._start) and self._begin(self._since)
+        return self._is_full() and self._grammar.renew_lexer(self._start) and self._begin(self._since)
 
     def _is_full(self) -> bool:
         return self._matcher.is_error() and LEXER_FULL in self._matcher.get_error()

@@ -186,5 +186,5 @@ class LazyMatcher(Matcher):
         )
         for piece in pieces:
             special = marks.get(piece.decode(errors="replace"))
-            tokens += self._grammar.spelled(piece) if special is None else [special]
+            tokens += self._grammar.spell_text(piece) if special is None else [special]
         return self._begin([*self._since, *tokens])

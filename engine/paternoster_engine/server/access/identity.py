@@ -96,7 +96,7 @@ def tenant_of(request: Request) -> str:
     return "" if identity is None else identity.tenant
 
 
-async def caller(request: Request) -> Caller:
+async def identify_caller(request: Request) -> Caller:
     """Raises :class:`InvalidValue` for an identity that no gateway sends."""
     return _identify_caller(request)
 
@@ -116,4 +116,4 @@ def _identify_caller(request: Request) -> Caller:
         raise InvalidValue(HEADER, f"{HEADER}: {error}") from error
 
 
-From = Annotated[Caller, Depends(caller)]
+From = Annotated[Caller, Depends(identify_caller)]

@@ -25,7 +25,7 @@ def as_vector(numbers: Sequence[float], dimensions: int | None = None) -> Vector
     return cut / length if length > 0 else cut
 
 
-def cosine(first: Sequence[float], second: Sequence[float]) -> float:
+def cosine_similarity(first: Sequence[float], second: Sequence[float]) -> float:
     """-1 to 1; 0 where a vector has no direction."""
     a, b = as_vector(first).astype(np.float64), as_vector(second).astype(np.float64)
     lengths = float(np.linalg.norm(a) * np.linalg.norm(b))

@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
 from paternoster_engine.server.errors import InvalidValue
-from paternoster_engine.server.openai.fields.body import Body, Text, only, text_or_list, texts_or_ids
+from paternoster_engine.server.openai.fields.body import Body, Text, allow_only, text_or_list, texts_or_ids
 
 MAX_TEXTS = 2048
 """Texts of one call; OpenAI's limit of ``input``."""
@@ -43,10 +43,10 @@ class VectorRequest(Body):
         description="cut longer texts to this many tokens, those around a text counted; -1 is the model's length. A "
         "text that is too long is refused without it",
     )
-    add_special_tokens: Annotated[Any, only(True)] = True
-    normalize: Annotated[Any, only()] = None
-    activation: Annotated[Any, only()] = None
-    use_activation: Annotated[Any, only()] = None
+    add_special_tokens: Annotated[Any, allow_only(True)] = True
+    normalize: Annotated[Any, allow_only()] = None
+    activation: Annotated[Any, allow_only()] = None
+    use_activation: Annotated[Any, allow_only()] = None
 
 
 class EmbeddingRequest(VectorRequest):
@@ -62,11 +62,11 @@ class EmbeddingRequest(VectorRequest):
     prompt_name: Text | None = Field(
         default=None, description="which of the prompts in the model's own files comes before each text"
     )
-    embed_dtype: Annotated[Any, only("float32")] = "float32"
-    endianness: Annotated[Any, only("native", "little")] = "native"
-    padding: Annotated[Any, only("do_not_pad")] = "do_not_pad"
-    truncation_side: Annotated[Any, only("right")] = "right"
-    messages: Annotated[Any, only([])] = Field(default_factory=list)
+    embed_dtype: Annotated[Any, allow_only("float32")] = "float32"
+    endianness: Annotated[Any, allow_only("native", "little")] = "native"
+    padding: Annotated[Any, allow_only("do_not_pad")] = "do_not_pad"
+    truncation_side: Annotated[Any, allow_only("right")] = "right"
+    messages: Annotated[Any, allow_only([])] = Field(default_factory=list)
 
     @model_validator(mode="after")
     def _check_prompt(self) -> Self:

@@ -11,7 +11,7 @@ from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.server.access.identity import Caller, From
 from paternoster_engine.server.bodies.body_route import new_router
 from paternoster_engine.server.dependencies import State
-from paternoster_engine.server.embeddings.answers import check_dimensions, cosine, embedding_objects
+from paternoster_engine.server.embeddings.answers import check_dimensions, cosine_similarity, embedding_objects
 from paternoster_engine.server.embeddings.objects import (
     EmbeddingList,
     RankedDocument,
@@ -92,7 +92,7 @@ async def score(request: Request, body: ScoreRequest, state: State, sender: From
 
 
 def _embedding(state: ServerState, body: VectorRequest) -> tuple[ServedModel, Pooling]:
-    served = state.accepting(body.model, embeds=True)
+    served = state.find_target(body.model, embeds=True)
     assert served.pooling is not None
     return served, served.pooling
 
@@ -142,7 +142,7 @@ async def _scores(
     if served.pooling.scores:
         return [vector[0] for vector in vectors], usage
     ahead = len(first)
-    scores = [cosine(vectors[i if ahead > 1 else 0], vectors[ahead + i]) for i in range(len(second))]
+    scores = [cosine_similarity(vectors[i if ahead > 1 else 0], vectors[ahead + i]) for i in range(len(second))]
     return scores, usage
 
 

@@ -12,7 +12,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from paternoster_contract.stream_journal import JOURNAL
-from paternoster_engine.server.error_responses import TABLE, describe
+from paternoster_engine.server.error_responses import TABLE, describe_error
 from paternoster_engine.server.errors import ClientGone
 from paternoster_engine.server.generation.generation import Generation
 from paternoster_engine.server.pieces import json_in_pieces
@@ -66,7 +66,7 @@ async def _data_events(frames: AsyncIterator[str]) -> AsyncIterator[str]:
     except Exception as error:
         if type(error) not in TABLE:
             log.exception("a stream failed")
-        yield f"data: {json.dumps(describe(error)[1])}\n\n"
+        yield f"data: {json.dumps(describe_error(error)[1])}\n\n"
     yield DONE
 
 

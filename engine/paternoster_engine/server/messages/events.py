@@ -86,7 +86,7 @@ class MessageAnswer:
         """After a failure in mid-stream."""
         yield ErrorEvent.model_validate(error_body(status, message))
 
-    def whole(self) -> MessageObject:
+    def build_answer(self) -> MessageObject:
         """After :meth:`end`."""
         return self._message
 

@@ -10,7 +10,15 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from paternoster_engine.server.messages.client_tools import CLIENT_TOOLS
-from paternoster_engine.server.openai.fields.body import MAX_MESSAGES, Body, StopStrings, Text, hint, only, text_or_list
+from paternoster_engine.server.openai.fields.body import (
+    MAX_MESSAGES,
+    Body,
+    StopStrings,
+    Text,
+    allow_only,
+    hint,
+    text_or_list,
+)
 from paternoster_engine.server.openai.fields.template import MAX_TOOLS, JsonObject
 from paternoster_engine.server.translation.fields import PassedFields, TypedBody
 
@@ -322,8 +330,8 @@ class CountTokensRequest(PassedFields, CacheMarked):
     mcp_servers: Annotated[list[JsonObject], hint([])] = Field(
         default_factory=list, max_length=MAX_TOOLS, description="no server is called: ignored"
     )
-    compaction: Annotated[Any, only()] = Field(default=None, description="a summary in place of an answer")
-    thread: Annotated[Any, only()] = Field(default=None, description="a conversation that is kept elsewhere")
+    compaction: Annotated[Any, allow_only()] = Field(default=None, description="a summary in place of an answer")
+    thread: Annotated[Any, allow_only()] = Field(default=None, description="a conversation that is kept elsewhere")
     context_management: ContextManagement = Field(default_factory=ContextManagement)
 
 

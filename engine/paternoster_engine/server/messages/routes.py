@@ -16,7 +16,7 @@ from paternoster_engine.server.messages.objects import ErrorEvent, MessageObject
 from paternoster_engine.server.messages.requests import CountTokensRequest, MessagesRequest
 from paternoster_engine.server.messages.translate import NAMES, chat_of, prompt_of
 from paternoster_engine.server.openai.chat_prompts import encode_chat
-from paternoster_engine.server.translation.names import named
+from paternoster_engine.server.translation.names import use_client_names
 from paternoster_engine.server.translation.respond import respond
 
 router = new_router()
@@ -29,7 +29,7 @@ REFUSED: dict[int | str, dict[str, Any]] = {
 
 @router.post("/v1/messages", response_model=None, responses={200: {"model": MessageObject, **STREAMED}, **REFUSED})
 async def messages(request: Request, body: MessagesRequest, state: State, sender: From) -> Response:
-    served = state.accepting(body.model)
+    served = state.find_target(body.model)
     with reading():
         chat, names = chat_of(body).request(NAMES)
     thinking = body.thinking is None or body.thinking.display != "omitted"
@@ -44,6 +44,6 @@ async def count_tokens(request: Request, body: CountTokensRequest, state: State,
     served = state.named(body.model)
     with reading():
         chat, names = prompt_of(body).request(NAMES)
-    with named(names):
+    with use_client_names(names):
         encoding, _ = await unless_gone(request, encode_chat(served, sender.tenant, chat.messages, chat))
     return TokenCount(input_tokens=len(encoding))

@@ -53,11 +53,11 @@ class Histograms:
         family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
         return family
 
-    def stepped(self, num_tokens: int, seconds: float) -> None:
+    def record_step(self, num_tokens: int, seconds: float) -> None:
         self._histograms["step_tokens"].observe(num_tokens)
         self._histograms["step_seconds"].observe(seconds)
 
-    def sampled(self, outputs: Sequence[StepOutput], now: float) -> None:
+    def record_samples(self, outputs: Sequence[StepOutput], now: float) -> None:
         for output in outputs:
             request = output.request
             # What comes to a request for no tokens comes with its end.
@@ -77,7 +77,7 @@ class Histograms:
         """A grammar was compiled, or was not because it cannot be."""
         self._histograms["grammar_compile_seconds"].observe(seconds)
 
-    def ended(self, request: Request) -> None:
+    def record_end(self, request: Request) -> None:
         """Sizes and latencies are observed for whole answers only: those cut short would make the engine look quick."""
         self._last_token.pop(request.request_id, None)
         self._histograms["request_preemptions"].observe(request.num_preemptions)

@@ -34,17 +34,17 @@ class ApiResponse(Protocol):
 
     id: str
 
-    async def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> BaseModel: ...
+    async def build_answer(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> BaseModel: ...
 
-    def opening(self, usage: Usage | None, prompts: Sequence[Prompt]) -> list[BaseModel]:
+    def build_opening(self, usage: Usage | None, prompts: Sequence[Prompt]) -> list[BaseModel]:
         """Chunks that come before any text; ``usage``: before it, if each chunk has it."""
         ...
 
-    async def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> BaseModel | None:
+    async def build_chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> BaseModel | None:
         """None where there is nothing to send yet; ``usage``: so far, if each chunk has it."""
         ...
 
-    def closing(self, usage: Usage) -> BaseModel:
+    def build_closing(self, usage: Usage) -> BaseModel:
         """The chunk without choices that has the usage."""
         ...
 
@@ -71,7 +71,7 @@ class ChatResponse:
         self._writer = LogprobsWriter(served.tokenizer, as_ids=body.return_tokens_as_token_ids)
         self._created = created_time()
 
-    async def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> ChatCompletion:
+    async def build_answer(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> ChatCompletion:
         answer = ChatCompletion(
             id=self.id,
             object="chat.completion",
@@ -96,7 +96,7 @@ class ChatResponse:
             answer.prompt_token_ids = prompts[0].token_ids
         return answer
 
-    def opening(self, usage: Usage | None, prompts: Sequence[Prompt]) -> list[BaseModel]:
+    def build_opening(self, usage: Usage | None, prompts: Sequence[Prompt]) -> list[BaseModel]:
         delta = Delta(role="assistant", content=self._body.echoed_text)
         usage_field = {} if usage is None else {"usage": self._usage_object(usage)}
         chunks = [
@@ -107,7 +107,7 @@ class ChatResponse:
             chunks[0].prompt_token_ids = prompts[0].token_ids
         return [*chunks]
 
-    async def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> ChatCompletionChunk | None:
+    async def build_chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> ChatCompletionChunk | None:
         content = self._choices[index].delta(delta.events)
         reason = self._finish_reason(index, delta.finish_reason)
         logprobs = await self._chat_logprobs(delta)
@@ -120,7 +120,7 @@ class ChatResponse:
         )
         return self._chat_chunk([choice], {} if usage is None else {"usage": self._usage_object(usage)})
 
-    def closing(self, usage: Usage) -> ChatCompletionChunk:
+    def build_closing(self, usage: Usage) -> ChatCompletionChunk:
         return self._chat_chunk([], {"usage": self._usage_object(usage)})
 
     def _usage_object(self, usage: Usage) -> UsageObject:
@@ -162,7 +162,7 @@ class TextResponse:
         self._pending_prompt_ids: dict[int, Sequence[int]] = {}
         """Prompts of choices that have not begun, if the call requests ids."""
 
-    async def whole(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> TextCompletion:
+    async def build_answer(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> TextCompletion:
         self._store_prompt_ids(prompts)
         choices = [await self._text_choice(index, delta) for index, delta in enumerate(texts)]
         if self._body.prompt_logprobs is not None:
@@ -171,14 +171,14 @@ class TextResponse:
                 choice.prompt_logprobs = logprobs[choice.index // self._body.n]
         return self._text_completion(choices, usage=_usage_object(usage))
 
-    def opening(self, usage: Usage | None, prompts: Sequence[Prompt]) -> list[BaseModel]:
+    def build_opening(self, usage: Usage | None, prompts: Sequence[Prompt]) -> list[BaseModel]:
         self._store_prompt_ids(prompts)
         return []
 
-    async def chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> TextCompletion:
+    async def build_chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> TextCompletion:
         return self._text_completion([await self._text_choice(index, delta)], **_usage_field(usage))
 
-    def closing(self, usage: Usage) -> TextCompletion:
+    def build_closing(self, usage: Usage) -> TextCompletion:
         return self._text_completion([], usage=_usage_object(usage))
 
     async def _text_choice(self, index: int, delta: TextDelta) -> TextChoice:
@@ -222,10 +222,10 @@ async def response_chunks(
     """The chunks of a stream whose first delta is known."""
 
     async def make_chunk(index: int, delta: TextDelta) -> BaseModel | None:
-        return await response.chunk(index, delta, generation.usage if body.continuous_usage else None)
+        return await response.build_chunk(index, delta, generation.usage if body.continuous_usage else None)
 
     before = replace(generation.usage, completion_tokens=0, reasoning_tokens=0) if body.continuous_usage else None
-    for opening in response.opening(before, generation.prompts):
+    for opening in response.build_opening(before, generation.prompts):
         yield opening
     if (chunk := await make_chunk(*first)) is not None:
         yield chunk
@@ -233,7 +233,7 @@ async def response_chunks(
         if (chunk := await make_chunk(index, delta)) is not None:
             yield chunk
     if body.include_usage:
-        yield response.closing(generation.usage)
+        yield response.build_closing(generation.usage)
 
 
 def _finish_reason_name(reason: FinishReason | None) -> FinishReasonName | None:

@@ -11,7 +11,7 @@ from paternoster_engine.sampling.grammars.schemas.rewriting import Unenforced
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai.fields.body import MAX_NAME, report_ignored
 from paternoster_engine.server.openai.requests import ChatCompletionRequest
-from paternoster_engine.server.parsers.arguments.enforced import enforced
+from paternoster_engine.server.parsers.arguments.enforced import enforce_arguments
 from paternoster_engine.server.parsers.arguments.json_object import Arguments
 from paternoster_engine.server.parsers.call_form import ARGUMENTS, ArgumentsError, Outline, RequiredCalls
 
@@ -49,7 +49,7 @@ def enforce_calls(
     tools, rest, size = [], [], 0
     for name, schema in calls.tools:
         try:
-            made = enforced(arguments, schema)
+            made = enforce_arguments(arguments, schema)
         except GrammarError as error:
             raise ArgumentsError(name, str(error)) from error
         size += len(json.dumps(made.schema))

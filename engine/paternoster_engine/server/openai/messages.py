@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from paternoster_engine.server.openai.fields.body import MAX_MESSAGES, Body, Text, only, text_or_list
+from paternoster_engine.server.openai.fields.body import MAX_MESSAGES, Body, Text, allow_only, text_or_list
 from paternoster_engine.server.openai.fields.counts import count_free_values
 from paternoster_engine.server.openai.fields.template import (
     FunctionName,
@@ -128,8 +128,8 @@ class ChatMessage(Body):
     reasoning_content: Text | None = Field(default=None, description="of the assistant's: what it thought before")
     reasoning: Text | None = Field(default=None, description="other name of reasoning_content")
     parsed: Json = Field(default=None, description="of OpenAI's client; not used")
-    audio: Annotated[Any, only()] = None
-    function_call: Annotated[Any, only()] = None
+    audio: Annotated[Any, allow_only()] = None
+    function_call: Annotated[Any, allow_only()] = None
 
     @field_validator("content")
     @classmethod

@@ -23,8 +23,8 @@ from paternoster_engine.server.openai.fields.body import (
     StopStrings,
     Text,
     TokenIds,
+    allow_only,
     hint,
-    only,
     report_ignored,
 )
 from paternoster_engine.server.openai.fields.reasoning import ReasoningFields
@@ -231,13 +231,13 @@ class ChatCompletionRequest(GenerationRequest, ReasoningFields, ToolFields, Unse
     safety_identifier: Text | None = Field(default=None, description="taken and not used")
     logprobs: bool = False
     top_logprobs: int = Field(default=0, ge=0, le=MAX_LOGPROBS)
-    functions: Annotated[Any, only([])] = Field(default_factory=list)
-    function_call: Annotated[Any, only("none", "auto")] = "none"
-    modalities: Annotated[Any, only(["text"])] = Field(default_factory=lambda: ["text"])
+    functions: Annotated[Any, allow_only([])] = Field(default_factory=list)
+    function_call: Annotated[Any, allow_only("none", "auto")] = "none"
+    modalities: Annotated[Any, allow_only(["text"])] = Field(default_factory=lambda: ["text"])
     service_tier: Annotated[Text, hint("auto", "default")] = Field(default="auto", description="others are ignored")
     store: Annotated[bool, hint(False)] = Field(default=False, description="nothing is stored: true is ignored")
     metadata: Metadata = Field(default_factory=dict, description="taken and not used: nothing is stored")
-    audio: Annotated[Any, only()] = None
+    audio: Annotated[Any, allow_only()] = None
     prediction: Annotated[dict[str, Any] | None, hint(None)] = Field(
         default=None, description="only saves time: ignored"
     )
@@ -297,7 +297,7 @@ class CompletionRequest(GenerationRequest):
     echo: bool = Field(default=False, description="begin each choice with its prompt")
     max_tokens: int = Field(default=16, ge=0, description="0, only with echo: nothing but the prompt")
     logprobs: int | None = Field(default=None, ge=0, le=MAX_LOGPROBS)
-    suffix: Annotated[Any, only("")] = ""
+    suffix: Annotated[Any, allow_only("")] = ""
 
     @field_validator("max_tokens")
     @classmethod

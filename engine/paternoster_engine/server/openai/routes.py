@@ -56,12 +56,12 @@ def _model_card(state: ServerState, name: str) -> ModelCard:
 
 @router.post("/v1/chat/completions", response_model=None, responses={200: {"model": ChatCompletion, **STREAMED}})
 async def chat_completions(request: Request, body: ChatCompletionRequest, state: State, sender: From) -> Response:
-    served = state.accepting(body.model)
+    served = state.find_target(body.model)
     name = f"chatcmpl-{new_hex()}"
     sequences, ending = await unless_gone(request, chat_requests(served, body, name, sender))
 
     def new_parser() -> AnswerParser:
-        return served.answer_format.parser(body.callable_tools, ending, body.required_calls)
+        return served.answer_format.build_parser(body.callable_tools, ending, body.required_calls)
 
     return await _respond_to_call(
         request, served, body, sequences, lambda: ChatResponse(name, served, body), new_parser
@@ -70,7 +70,7 @@ async def chat_completions(request: Request, body: ChatCompletionRequest, state:
 
 @router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion, **STREAMED}})
 async def completions(request: Request, body: CompletionRequest, state: State, sender: From) -> Response:
-    served = state.accepting(body.model)
+    served = state.find_target(body.model)
     name = f"cmpl-{new_hex()}"
     sequences = await unless_gone(request, completion_requests(served, body, name, sender))
     return await _respond_to_call(request, served, body, sequences, lambda: TextResponse(name, served, body))
@@ -100,7 +100,7 @@ async def _respond_to_call(
     except BaseException:
         generation.close()
         raise
-    whole = await response.whole(texts, generation.usage, generation.prompts)
+    whole = await response.build_answer(texts, generation.usage, generation.prompts)
     return Response(await json_in_pieces(whole, exclude_unset=True), media_type="application/json")
 
 

@@ -45,7 +45,7 @@ async def matchers_of_text(
     """
     structured, field = body.structured(), "thinking_token_budget"
     matcher = await _compile_structured(served, body, structured, _Made(), tenant)
-    thought = served.answer_format.thought("")
+    thought = served.answer_format.find_thought("")
     if body.thinking_token_budget in (None, NO_LIMIT) or thought is None:
         return [matcher] * len(prompts)
     if structured is not None:
@@ -79,7 +79,7 @@ async def matcher_of_chat(
     must, nothing is left to be JSON. A model that does not think keeps within every thinking budget.
     """
     matcher = await _structure_of_chat(served, body, ending, tenant)
-    thought = served.answer_format.thought(ending)
+    thought = served.answer_format.find_thought(ending)
     if body.thinking_token_budget in (None, NO_LIMIT) or thought is None:
         return matcher
     return _with_thinking_budget(served, body, thought, 0, matcher)
@@ -95,7 +95,7 @@ async def _structure_of_chat(
         if structured is not None and structured.source.kind != "json":
             other = structured.field
             raise InvalidValue("tool_choice", f"tool_choice: not allowed together with {other}", other=other)
-        made = await _make_outline(served, body, "tool_choice", form.required, required, ending)
+        made = await _make_outline(served, body, "tool_choice", form.outline_required_calls, required, ending)
         return await _matcher_of_calls(served, body, "tool_choice", made, tenant)
     if structured is not None:
         either = possible if structured.source.kind == "json" else None
@@ -104,7 +104,7 @@ async def _structure_of_chat(
             structured = structured._replace(source=structured.source._replace(outline=made.outline.lark))
         return await _compile_structured(served, body, structured, made, tenant)
     if possible is not None and body.strict:
-        made = await _make_outline(served, body, "tools", form.auto, possible, ending)
+        made = await _make_outline(served, body, "tools", form.outline_optional_calls, possible, ending)
         return None if made.outline is None else await _matcher_of_calls(served, body, "tools", made, tenant)
     return None
 
@@ -192,7 +192,7 @@ async def _compile_structured(
     report_unenforced(unenforced)
     free = FreeText() if outline is None else outline.free
     if free.thought is None and free.call is None:
-        return grammar.matcher
+        return grammar.begin_output
     seen = served.seen_tokens
     if free.thought is not None:
         # Not in the engine's thread, and not in this one.

@@ -9,7 +9,7 @@ from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.free_text import FreeText
 from paternoster_engine.sampling.grammars.limits import MAX_BYTES
 from paternoster_engine.server.parsers.arguments.json_object import Arguments, json_object
-from paternoster_engine.server.parsers.arguments.terms import SPACE, terms
+from paternoster_engine.server.parsers.arguments.terms import SPACE, write_terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Outline(NamedTuple):
         return GrammarError(placed[2]) if rule is None else ArgumentsError(self.tools[int(rule[1])], placed[2])
 
 
-def lark(
+def write_lark(
     form: CallForm | None,
     calls: RequiredCalls | None,
     thought: Marked | None,
@@ -114,7 +114,11 @@ def lark(
 
     ``special``: marks that are control tokens -> their ids. Raises :class:`ArgumentsError` where rules of arguments do.
     """
-    begin = [] if thought is None else [*terms(thought.begin, special), *terms(thought.rest, special, loose=True)]
+    begin = (
+        []
+        if thought is None
+        else [*write_terms(thought.begin, special), *write_terms(thought.rest, special, loose=True)]
+    )
     head = f"({' '.join(begin)})? " if thought is not None and thought.begin else "".join(f"{term} " for term in begin)
     options: list[str] = []
     rules: list[str] = []
@@ -124,13 +128,13 @@ def lark(
         rules = [f"{CALLS}: {_calls_rule(form, calls, special)}", *rules_of_calls]
     if answer is not None:
         options.append("answer")
-        rules.append("answer: " + " ".join([*terms(answer, special), "@answer"]))
+        rules.append("answer: " + " ".join([*write_terms(answer, special), "@answer"]))
     return "\n".join([f"start: {head}({' | '.join(options)})", *rules]) + "\n"
 
 
 def lark_of_begun(begun: Begun, arguments: Arguments, calls: RequiredCalls, special: Mapping[str, int]) -> str:
     """Of a call that has begun; see :func:`lark`."""
-    end = list(terms(begun.end, special))
+    end = list(write_terms(begun.end, special))
     if begun.listed:
         start = " ".join([SPACE, f'(call | "[" {SPACE} call ({SPACE} "," {SPACE} call)* {SPACE} "]")', SPACE, *end])
     else:
@@ -140,10 +144,10 @@ def lark_of_begun(begun: Begun, arguments: Arguments, calls: RequiredCalls, spec
 
 
 def _calls_rule(form: CallForm, calls: RequiredCalls, special: Mapping[str, int]) -> str:
-    begin = [*terms(form.opening, special), "call"]
+    begin = [*write_terms(form.opening, special), "call"]
     if calls.several and form.between is not None:
-        begin.append(f"({' '.join([*terms(form.between, special), 'call'])})*")
-    return " ".join([*begin, *terms(form.closing, special)])
+        begin.append(f"({' '.join([*write_terms(form.between, special), 'call'])})*")
+    return " ".join([*begin, *write_terms(form.closing, special)])
 
 
 def _grammar_rules(
@@ -158,9 +162,9 @@ def _grammar_rules(
     yield "call: " + " | ".join(f"call_{i}" for i in range(len(calls.tools)))
     size = 0
     for i, (name, schema) in enumerate(calls.tools):
-        begins = [" ".join(terms(before % name, special, loose=loose)) for before in befores]
+        begins = [" ".join(write_terms(before % name, special, loose=loose)) for before in befores]
         begin = begins[0] if len(begins) == 1 else f"({' | '.join(begins)})"
-        yield " ".join([f"call_{i}:", begin, f"{ARGUMENTS}_{i}", *terms(after, special, loose=loose)])
+        yield " ".join([f"call_{i}:", begin, f"{ARGUMENTS}_{i}", *write_terms(after, special, loose=loose)])
         try:
             for line in arguments(f"{ARGUMENTS}_{i}", schema, special):
                 size += len(line)

@@ -8,7 +8,14 @@ from typing import Any
 from paternoster_engine.sampling.grammars.free_text import FreeText, Thought
 from paternoster_engine.server.parsers import think
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
-from paternoster_engine.server.parsers.call_form import CallForm, Marked, Outline, RequiredCalls, lark, lark_of_begun
+from paternoster_engine.server.parsers.call_form import (
+    CallForm,
+    Marked,
+    Outline,
+    RequiredCalls,
+    lark_of_begun,
+    write_lark,
+)
 from paternoster_engine.server.parsers.calls import glm45, harmony, hermes, llama3_json, mistral, pythonic, qwen3_coder
 from paternoster_engine.server.parsers.events import Content, Read
 from paternoster_engine.server.parsers.reader import Reader
@@ -77,7 +84,7 @@ class AnswerFormat:
     """How calls are written; None where no grammar says it."""
 
     @classmethod
-    def of(
+    def find_format(
         cls,
         template: str | None,
         special_token_id: Callable[[str], int | None],
@@ -107,7 +114,7 @@ class AnswerFormat:
         """The id of a call as the model's template takes it."""
         return call_id if self.tools is None else self.tools.id_for_template(call_id)
 
-    def parser(
+    def build_parser(
         self, tools: Tools | None = None, prompt: str = "", required: RequiredCalls | None = None
     ) -> AnswerParser:
         """Make a parser of one answer.
@@ -125,7 +132,7 @@ class AnswerFormat:
 
         def read(reader: Reader) -> Read[None]:
             if self.reasoning is not None:
-                yield from think.read(reader, self.reasoning, self.reasoning.begun(prompt))
+                yield from think.read(reader, self.reasoning, self.reasoning.has_begun(prompt))
             events = answer(reader)
             if tools and self.tools is not None:
                 events = spaced(events)
@@ -135,7 +142,7 @@ class AnswerFormat:
 
         return AnswerParser(read, frozenset(self.special.values()))
 
-    def required(self, calls: RequiredCalls, prompt: str) -> Outline | None:
+    def outline_required_calls(self, calls: RequiredCalls, prompt: str) -> Outline | None:
         """Of answers that have calls; None where no grammar says how they are written. ``prompt`` as above."""
         return None if self.form is None else self._answer_outline(prompt, calls)
 
@@ -146,11 +153,11 @@ class AnswerFormat:
         """
         if self.form is None or self.form.begins_as_json(self.special):
             calls = None
-        if calls is None and self.thought(prompt) is None:
+        if calls is None and self.find_thought(prompt) is None:
             return None
         return self._answer_outline(prompt, calls, harmony.ANSWER if self.channels else "")
 
-    def auto(self, calls: RequiredCalls, prompt: str) -> Outline | None:
+    def outline_optional_calls(self, calls: RequiredCalls, prompt: str) -> Outline | None:
         """Of answers that may have calls anywhere; None where no grammar says how they are written."""
         if self.form is None or self.form.begun is None:
             return None
@@ -158,7 +165,7 @@ class AnswerFormat:
         names = [name for name, _ in calls.tools]
         free = FreeText(
             # In channels a call is known by its header alone.
-            None if self.channels else self.thought(prompt),
+            None if self.channels else self.find_thought(prompt),
             begun.by.replace("%s", "|".join(map(re.escape, names))),
             begun.several,
             self.special,
@@ -166,23 +173,23 @@ class AnswerFormat:
         return Outline(lark_of_begun(begun, self.form.arguments, calls, self.special), free, names)
 
     def _answer_outline(self, prompt: str, calls: RequiredCalls | None, answer: str | None = None) -> Outline:
-        thought = self.thought(prompt)
+        thought = self.find_thought(prompt)
         marked = None
         if self.channels:
             marked = harmony.THOUGHT
         elif thought is not None:
             marked = Marked("" if thought.begun else thought.begin, " ")
-        grammar = lark(self.form, calls, marked, self.special, answer)
+        grammar = write_lark(self.form, calls, marked, self.special, answer)
         names = [] if calls is None else [name for name, _ in calls.tools]
         return Outline(grammar, FreeText(thought, special=self.special), names)
 
-    def thought(self, prompt: str) -> Thought | None:
+    def find_thought(self, prompt: str) -> Thought | None:
         """The thought with which an answer to ``prompt``, or to a prompt with that end, may begin; None for none."""
         if self.channels:
             return Thought(harmony.THOUGHT.begin, harmony.THOUGHT_END, begun=False)
-        if self.reasoning is None or self.reasoning.over(prompt):
+        if self.reasoning is None or self.reasoning.has_ended(prompt):
             return None
-        return Thought(*self.reasoning, begun=self.reasoning.begun(prompt))
+        return Thought(*self.reasoning, begun=self.reasoning.has_begun(prompt))
 
 
 def _tool_format(template: str) -> str:

@@ -43,7 +43,7 @@ class Reader:
         self.reject(len(self.held))
         self.cut_call = True
 
-    def more(self) -> Read[bool]:
+    def wait_for_text(self) -> Read[bool]:
         """Wait; False if there is no more."""
         if self.ended:
             self.starved = True
@@ -54,7 +54,7 @@ class Reader:
     def peek(self) -> Read[str]:
         """The next character, which is not consumed; empty at the end."""
         while self.place == len(self.held):
-            if not (yield from self.more()):
+            if not (yield from self.wait_for_text()):
                 return ""
         return self.held[self.place]
 
@@ -71,7 +71,7 @@ class Reader:
                     self.place += len(option)
                     return option
             rest = self.held[self.place :]
-            if not any(option.startswith(rest) for option in options) or not (yield from self.more()):
+            if not any(option.startswith(rest) for option in options) or not (yield from self.wait_for_text()):
                 return ""
 
     def ends_in(self, options: tuple[str, ...]) -> bool:
@@ -91,10 +91,10 @@ class Reader:
                 return found[0]
             if most is not None and len(self.held) - self.place > most:
                 return None
-            if not (yield from self.more()):
+            if not (yield from self.wait_for_text()):
                 return None
 
-    def until(self, markers: tuple[str, ...], most: int | None = None) -> Read[str | None]:
+    def read_until(self, markers: tuple[str, ...], most: int | None = None) -> Read[str | None]:
         """Consume the text up to the first marker; None where there is none, or none within ``most`` characters."""
         start, looked, longest = self.place, self.place, max(map(len, markers))
         while True:
@@ -103,7 +103,7 @@ class Reader:
                 self.place = min(found)
                 return self.held[start : self.place]
             looked = max(start, len(self.held) - longest + 1)
-            if (most is not None and looked - start > most) or not (yield from self.more()):
+            if (most is not None and looked - start > most) or not (yield from self.wait_for_text()):
                 return None
 
     def pass_until(self, markers: tuple[str, ...], make: Callable[[str], Event], *, strips: bool = False) -> Read[str]:
@@ -120,7 +120,7 @@ class Reader:
             if marker:
                 self.place = end - shown
                 return marker
-            if not (yield from self.more()):
+            if not (yield from self.wait_for_text()):
                 yield make(self.reject(len(self.held)))
                 return ""
 
@@ -134,7 +134,7 @@ class Reader:
             yield make(self.reject(start))
             if marker:
                 return True
-            if not (yield from self.more()):
+            if not (yield from self.wait_for_text()):
                 self.reject(len(self.held))
                 return False
 
@@ -159,14 +159,14 @@ class Reader:
             found = pattern.match(self.held, self.place)
             assert found is not None
             self.place = found.end()
-            if self.place < len(self.held) or not (yield from self.more()):
+            if self.place < len(self.held) or not (yield from self.wait_for_text()):
                 return
 
     def pass_rest(self, make: Callable[[str], Event]) -> Read[None]:
         """Emit all that is left."""
         while True:
             yield make(self.reject(len(self.held)))
-            if not (yield from self.more()):
+            if not (yield from self.wait_for_text()):
                 return
 
     def _first_marker(self, markers: tuple[str, ...]) -> tuple[int, str]:

@@ -10,11 +10,11 @@ class Marks(NamedTuple):
     begin: str
     end: str
 
-    def begun(self, prompt: str) -> bool:
+    def has_begun(self, prompt: str) -> bool:
         """Whether a prompt that ends so has begun the reasoning, as DeepSeek-R1's template does."""
         return prompt.rstrip().endswith(self.begin)
 
-    def over(self, prompt: str) -> bool:
+    def has_ended(self, prompt: str) -> bool:
         """Whether a prompt that ends so has ended it, too, as Qwen3's does where thinking is switched off."""
         return prompt.rstrip().endswith(self.end)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from paternoster_engine.server.openai.messages import join_texts
 from paternoster_engine.server.responses.items import InputItem, InputPart
-from paternoster_engine.server.responses.offered import INPUT, chat_name, offered
+from paternoster_engine.server.responses.offered import INPUT, chat_name, list_offered_tools
 from paternoster_engine.server.responses.requests import ResponsesRequest
 from paternoster_engine.server.responses.tools import ResponseToolOrNamespace
 from paternoster_engine.server.translation.tools import Offer, OfferedTool, definitions_text
@@ -27,7 +27,7 @@ class Conversation:
         self.offer = Offer()
         # The server's search does not run here and would find no tool: all are offered then.
         self._searched = any(tool.searched_by_server for tool in body.tools)
-        for tool, waits in offered(body.tools, "tools"):
+        for tool, waits in list_offered_tools(body.tools, "tools"):
             if self._searched or not waits:
                 self.offer.add(tool)
 
@@ -83,7 +83,7 @@ class Conversation:
     def _offer_tools(self, tools: list[ResponseToolOrNamespace], place: str, *, later: bool) -> list[OfferedTool]:
         """Those that the conversation has to show."""
         # What was found by a search is not deferred any more.
-        found = [tool for tool, _ in offered(tools, f"{place}.tools")]
+        found = [tool for tool, _ in list_offered_tools(tools, f"{place}.tools")]
         for tool in found:
             self.offer.add(tool, later=later)
         return found if later else []

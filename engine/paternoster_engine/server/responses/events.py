@@ -108,7 +108,7 @@ class ResponseAnswer:
         self._response.status, self._response.error = "failed", ResponseError(code=_error_code(status), message=message)
         yield self._next_event("response.failed", response=self._response)
 
-    def whole(self) -> ResponseObject:
+    def build_answer(self) -> ResponseObject:
         """After :meth:`end`."""
         return self._response
 
@@ -156,7 +156,7 @@ class ResponseAnswer:
         item = self._item
         if item is None:
             return
-        if isinstance(item, CustomToolCallItem) and (rest := self._input.rest()):
+        if isinstance(item, CustomToolCallItem) and (rest := self._input.read_rest()):
             yield self._delta_event("custom_tool_call_input", rest)
         text = "".join(self._text)
         match item:

@@ -25,7 +25,7 @@ def chat_name(name: str, namespace: str | None) -> str:
     return namespace + ("" if namespace.endswith(_SEPARATOR) else _SEPARATOR) + name
 
 
-def offered(tools: Sequence[ResponseToolOrNamespace], place: str) -> Iterator[tuple[OfferedTool, bool]]:
+def list_offered_tools(tools: Sequence[ResponseToolOrNamespace], place: str) -> Iterator[tuple[OfferedTool, bool]]:
     """The tools that can be served, and whether each waits for a search; ``place``: where the body has the list."""
     for index, tool in enumerate(tools):
         here = f"{place}.{index}"

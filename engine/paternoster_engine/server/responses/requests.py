@@ -16,9 +16,9 @@ from paternoster_engine.server.openai.fields.body import (
     Metadata,
     StopStrings,
     Text,
+    allow_only,
     hint,
     ignored_value,
-    only,
     text_or_list,
 )
 from paternoster_engine.server.openai.fields.template import JsonObject
@@ -102,10 +102,10 @@ class ResponsesRequest(PassedFields):
     max_tool_calls: int | None = Field(default=None, ge=1, description="of tools that a server runs, of which are none")
 
     store: Annotated[bool, hint(False)] = Field(default=False, description="nothing is stored: true is ignored")
-    previous_response_id: Annotated[Any, only()] = None
-    conversation: Annotated[Any, only()] = None
-    background: Annotated[Any, only(False)] = False
-    prompt: Annotated[Any, only()] = Field(default=None, description="a template that is kept elsewhere")
+    previous_response_id: Annotated[Any, allow_only()] = None
+    conversation: Annotated[Any, allow_only()] = None
+    background: Annotated[Any, allow_only(False)] = False
+    prompt: Annotated[Any, allow_only()] = Field(default=None, description="a template that is kept elsewhere")
     truncation: Annotated[Literal["disabled", "auto"], hint("disabled")] = Field(
         default="disabled", description="what does not fit is refused: auto is ignored"
     )
@@ -113,7 +113,7 @@ class ResponsesRequest(PassedFields):
     context_management: Annotated[list[JsonObject], hint([])] = Field(
         default_factory=list, max_length=MAX_EDITS, description="nothing is compacted: ignored"
     )
-    moderation: Annotated[Any, only()] = None
+    moderation: Annotated[Any, allow_only()] = None
 
     @property
     def logprobs(self) -> bool:

@@ -21,7 +21,7 @@ router = new_router()
 
 @router.post("/v1/responses", response_model=None, responses={200: {"model": ResponseObject, **STREAMED}})
 async def responses(request: Request, body: ResponsesRequest, state: State, sender: From) -> Response:
-    served = state.accepting(body.model)
+    served = state.find_target(body.model)
     # The answer repeats them.
     body = with_defaults(body, served.sampling_defaults.values())
     with reading():

@@ -48,6 +48,6 @@ class Answer(Protocol):
         """In place of :meth:`end`; ``status``: that of the whole answer of the same failure."""
         ...
 
-    def whole(self) -> BaseModel:
+    def build_answer(self) -> BaseModel:
         """After :meth:`end`: the plain answer."""
         ...

@@ -32,7 +32,7 @@ class ArgumentText:
             self._begun, self._unread = True, self._unread[found.end() :]
         return self._read()
 
-    def rest(self) -> str:
+    def read_rest(self) -> str:
         """Return what is left at the end: everything where the JSON has another form."""
         if self._begun:
             return ""

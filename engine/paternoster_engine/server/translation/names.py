@@ -28,11 +28,11 @@ class Names:
     def with_tools(self, tools: Iterable[OfferedTool]) -> "Names":
         return replace(self, tools=tuple(tools))
 
-    def of(self, field: str) -> str:
+    def translate_field(self, field: str) -> str:
         """Return the client's name of the chat's ``field``, a path with dots."""
-        return ".".join(self.path(field.split(".")))
+        return ".".join(self.translate_path(field.split(".")))
 
-    def path(self, path: Iterable[int | str]) -> list[str]:
+    def translate_path(self, path: Iterable[int | str]) -> list[str]:
         """Translate a path; of one in the conversation only the field, since the client's messages are others."""
         parts = [str(part) for part in path]
         if parts[:1] == ["messages"]:
@@ -59,24 +59,24 @@ def chat_request(body: Mapping[str, Any], names: Names) -> ChatCompletionRequest
 
 
 @contextmanager
-def named(names: Names) -> Iterator[None]:
+def use_client_names(names: Names) -> Iterator[None]:
     """Translate the field names of errors and ignored fields that occur within into the client's."""
     try:
         with collect_ignored() as ignored:
             yield
     except InvalidValue as error:
-        translated = {field: names.of(field) for field in (error.field, error.other) if field}
+        translated = {field: names.translate_field(field) for field in (error.field, error.other) if field}
         # Longer ones first, as one may begin with the other, and no more than these: values may look like fields.
         either = "|".join(re.escape(field) for field in sorted(translated, key=len, reverse=True))
         message = re.sub(either, lambda found: translated[found[0]], str(error), count=len(translated))
         raise InvalidValue(translated[error.field], message) from error
     except ChatTemplateError as error:
-        raise InvalidValue(names.of("messages"), str(error)) from error
-    report_ignored(*map(names.of, ignored))
+        raise InvalidValue(names.translate_field("messages"), str(error)) from error
+    report_ignored(*map(names.translate_field, ignored))
 
 
 def _translate_error(names: Names, error: Mapping[str, Any]) -> dict[str, Any]:
-    translated = {**error, "loc": ("body", *names.path(error["loc"]))}
+    translated = {**error, "loc": ("body", *names.translate_path(error["loc"]))}
     if isinstance(error["input"], list | dict):
         # It may be what the translation made.
         del translated["input"]

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from paternoster_engine.server.access.identity import Caller
 from paternoster_engine.server.continuation.journal import StreamJournal
-from paternoster_engine.server.error_responses import TABLE, describe
+from paternoster_engine.server.error_responses import TABLE, describe_error
 from paternoster_engine.server.generation.generation import Generation
 from paternoster_engine.server.generation.output_text import TextDelta
 from paternoster_engine.server.generation.streaming import EventStream, unless_gone
@@ -20,7 +20,7 @@ from paternoster_engine.server.parsers.events import Calls
 from paternoster_engine.server.pieces import json_in_pieces
 from paternoster_engine.server.state import ServedModel
 from paternoster_engine.server.translation.answer import Answer, End, Frame
-from paternoster_engine.server.translation.names import Names, named
+from paternoster_engine.server.translation.names import Names, use_client_names
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ async def respond(
     stream: bool,
 ) -> Response:
     """The response to one call. A stream begins with its first text: what fails before that still gets a status."""
-    with named(names):
+    with use_client_names(names):
         made = chat_requests(served, chat, answer.id, sender)
         sequences, ending = await unless_gone(request, made)
     form = served.answer_format
@@ -45,7 +45,7 @@ async def respond(
         served.tokenizer,
         sequences,
         chat.skip_special_tokens,
-        new_parser=lambda: form.parser(chat.callable_tools, ending, chat.required_calls),
+        new_parser=lambda: form.build_parser(chat.callable_tools, ending, chat.required_calls),
         journal=StreamJournal.of_call(served.fingerprint, served.vocab_size, served.ending) if stream else None,
     )
     calls = Calls(parallel=chat.parallel_tool_calls)
@@ -61,7 +61,7 @@ async def respond(
     except BaseException:
         generation.close()
         raise
-    whole = answer.whole()
+    whole = answer.build_answer()
     data = await json_in_pieces(whole) if chat.logprobs else whole.model_dump_json()
     return Response(data, media_type="application/json")
 
@@ -99,7 +99,7 @@ async def _event_texts(
     except Exception as error:
         if type(error) not in TABLE:
             log.exception("a stream failed")
-        response, body = describe(error)
+        response, body = describe_error(error)
         for frame in fail(response.status, body["error"]["message"]):
             yield await _event_text(frame, in_pieces)
 

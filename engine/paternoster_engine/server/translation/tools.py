@@ -30,7 +30,7 @@ class OfferedTool:
     def client_name(self) -> str:
         return self.chat_name if self.name is None else self.name
 
-    def definition(self) -> dict[str, Any]:
+    def build_definition(self) -> dict[str, Any]:
         return {"type": "function", "function": self.function}
 
 
@@ -59,7 +59,7 @@ class Offer:
     @property
     def definitions(self) -> list[dict[str, Any]]:
         """The tools as the chat's body has them."""
-        return [tool.definition() for tool in self.tools.values()]
+        return [tool.build_definition() for tool in self.tools.values()]
 
     @property
     def shown_later(self) -> frozenset[str]:
@@ -69,5 +69,5 @@ class Offer:
 
 def definitions_text(tools: Iterable[OfferedTool]) -> str:
     """Return the text with which a message offers ``tools`` from there on."""
-    lines = [json.dumps(tool.definition(), ensure_ascii=False) for tool in tools]
+    lines = [json.dumps(tool.build_definition(), ensure_ascii=False) for tool in tools]
     return "\n".join(["Functions that can be called from here on:", *lines])

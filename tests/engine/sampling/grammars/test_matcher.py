@@ -53,7 +53,7 @@ def grammar(tokenizer: Tokenizer, vocabulary: Vocabulary) -> Compile:
 
 def _request(tokenizer: Tokenizer, grammar: Grammar, **params: Any) -> Request:
     chosen = SamplingParams(**{"max_tokens": 9, "temperature": 0.0, **params})
-    return Request(RequestSpec("r", [1], chosen, eos_token_ids=tokenizer.eos_token_ids), matcher=grammar.matcher())
+    return Request(RequestSpec("r", [1], chosen, eos_token_ids=tokenizer.eos_token_ids), matcher=grammar.begin_output())
 
 
 def _allowed(request: Request, vocab: int) -> set[int]:

@@ -69,6 +69,6 @@ def test_it_admits_unless_the_last_word_was_to_drain_or_it_ends(tokenizer: Any, 
             getattr(state, order)()
     if "end" in orders or orders[-1:] == ["drain"]:
         with pytest.raises(Draining):
-            state.accepting(None)
+            state.find_target(None)
     else:
-        assert state.accepting(None).name == "m"
+        assert state.find_target(None).name == "m"

@@ -80,7 +80,7 @@ def _read(data: bytes, model: Any) -> tuple[int, counts.Counts, bool]:
         too_large = True
     except ValueError:
         assert b"seed" in data or b'"f":' in data
-    counted = counts.counts()
+    counted = counts.find_counts()
     assert counted is not None
     return errors, counted, too_large
 
@@ -171,7 +171,7 @@ def test_little_is_made_of_a_value_that_is_shown(value: Any) -> None:
 
 
 def test_what_the_model_writes_does_not_count_as_the_clients() -> None:
-    with counts.counting():
+    with counts.collect_counts():
         counts.count_free_values(MAX_FREE_VALUES)
     assert arguments_object('{"a": [1, 2]}') == {"a": [1, 2]}
     with pytest.raises(JsonTooLarge):

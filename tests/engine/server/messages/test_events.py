@@ -64,8 +64,8 @@ def test_a_stream_tells_the_whole_message(events: list[Event], reason: FinishRea
     streamed = stream(made, events, reason)
     for event, parsed in zip(streamed, EVENTS.validate_python(streamed), strict=True):
         assert parsed.type == event["type"]
-    whole = Message.model_validate_json(made.whole().model_dump_json())
-    assert joined(streamed) == json.loads(made.whole().model_dump_json())["content"]
+    whole = Message.model_validate_json(made.build_answer().model_dump_json())
+    assert joined(streamed) == json.loads(made.build_answer().model_dump_json())["content"]
     assert streamed[0]["type"] == "message_start"
     assert [event["type"] for event in streamed[-2:]] == ["message_delta", "message_stop"]
     assert streamed[0]["message"]["content"] == []
@@ -81,7 +81,7 @@ def test_a_stream_tells_the_whole_message(events: list[Event], reason: FinishRea
 def test_a_message_that_is_sent_back_is_the_same_turn(events: list[Event]) -> None:
     made = answer()
     stream(made, events)
-    whole = json.loads(made.whole().model_dump_json())
+    whole = json.loads(made.build_answer().model_dump_json())
     results = [{"type": "tool_result", "tool_use_id": b["id"]} for b in whole["content"] if b["type"] == "tool_use"]
     question = {"role": "user", "content": "Hi"}
     after = {"role": "user", "content": [*results, {"type": "text", "text": "And?"}]}
@@ -120,21 +120,21 @@ def test_the_stop_string_is_told() -> None:
     made = answer()
     streamed = stream(made, [Content("a")], stop="END")
     assert streamed[-2]["delta"] == {"stop_reason": "stop_sequence", "stop_sequence": "END"}
-    assert made.whole().stop_sequence == "END"
+    assert made.build_answer().stop_sequence == "END"
 
 
 def test_thinking_that_is_not_to_be_told() -> None:
     made = answer(thinking=False)
     streamed = stream(made, [Reasoning("secret"), Content("c")])
-    assert "secret" not in json.dumps(streamed) + made.whole().model_dump_json()
-    assert [block.type for block in made.whole().content] == ["thinking", "text"]
+    assert "secret" not in json.dumps(streamed) + made.build_answer().model_dump_json()
+    assert [block.type for block in made.build_answer().content] == ["thinking", "text"]
 
 
 @pytest.mark.parametrize("text", ['{"a": 1', "[1]", '{"a": NaN}', '{"a": "\\ud800"}', "x", "[" * 100_000])
 def test_arguments_that_are_no_object_are_told_as_text(text: str) -> None:
     made = answer()
     stream(made, [Call("f"), Arguments(text)], FinishReason.LENGTH)
-    (block,) = json.loads(made.whole().model_dump_json())["content"]
+    (block,) = json.loads(made.build_answer().model_dump_json())["content"]
     assert block["input"] == {"INVALID_JSON": text}
 
 

@@ -40,7 +40,7 @@ def _parse(name: str, text: str, required: Sequence[str] = (), form: AnswerForma
     calls = RequiredCalls([(tool, SCHEMA) for tool in required], several=True) if required else None
     results = []
     for pieces in ([text], list(text)):
-        parser = (form or _format(name)).parser(TOOLS, required=calls)
+        parser = (form or _format(name)).build_parser(TOOLS, required=calls)
         results.append(joined([*(event for piece in pieces for event in parser.push(piece)), *parser.finish()]))
     assert results[0] == results[1]
     return results[0]

@@ -22,7 +22,7 @@ FORMATS = {name: AnswerFormat(tools=tools, channels=name == "harmony") for name,
 
 
 def parse(form: AnswerFormat, pieces: Iterable[str], prompt: str = "", tools: Tools = ANY) -> list[Event]:
-    parser = form.parser(tools, prompt)
+    parser = form.build_parser(tools, prompt)
     events = [event for piece in pieces for event in parser.push(piece)]
     return joined([*events, *parser.finish()])
 
@@ -308,7 +308,7 @@ def test_reasoning_comes_before_calls(text: str, prompt: str, events: list[Event
 
 
 def test_arguments_are_told_while_they_are_written() -> None:
-    parser = FORMATS["hermes"].parser(ANY)
+    parser = FORMATS["hermes"].build_parser(ANY)
     assert parser.push('<tool_call>{"name": "f", "arguments": {"te') == [Call("f"), Arguments('{"te')]
     assert parser.push('xt": "one') == [Arguments('xt": "one')]
     assert parser.push(' two"}}</tool_') == [Arguments(' two"}')]
@@ -321,7 +321,7 @@ def test_without_tools_nothing_is_a_call() -> None:
 
 
 def test_text_is_told_at_once() -> None:
-    parser = FORMATS["hermes"].parser(ANY)
+    parser = FORMATS["hermes"].build_parser(ANY)
     assert [parser.push(piece) for piece in ("one", " two", " <", "b", "\n")] == [
         [Content("one")], [Content(" two")], [], [Content(" <b")], [],
     ]  # fmt: skip

@@ -61,7 +61,7 @@ def test_every_format_is_here() -> None:
 )
 def test_a_long_text_comes_in_many_pieces(name: str, schema: dict[str, Any]) -> None:
     form = AnswerFormat(TOOL_FORMATS[name.partition(",")[0]], channels=name == "harmony")
-    parser = form.parser({"f": {"properties": {"a": schema}}})
+    parser = form.build_parser({"f": {"properties": {"a": schema}}})
     text = _filled(WRITTEN[name])
     pieces = [parser.push(text[start : start + 4]) for start in range(0, len(text), 4)]
     pieces_of_arguments = [
@@ -98,7 +98,7 @@ PYTHON: dict[str, Any] = {"a": TEXT, "b": {"type": "integer"}}
 )  # fmt: skip
 def test_python(text: str, arguments: str) -> None:
     for pieces in ([text], list(text)):
-        parser = AnswerFormat(TOOL_FORMATS["pythonic"]).parser({"f": {"properties": PYTHON}})
+        parser = AnswerFormat(TOOL_FORMATS["pythonic"]).build_parser({"f": {"properties": PYTHON}})
         events = [*(event for piece in pieces for event in parser.push(piece)), *parser.finish()]
         assert events[0] == Call("f")
         assert "".join(event.text for event in events[1:] if isinstance(event, Arguments)) == arguments
@@ -155,7 +155,7 @@ def test_values_are_of_their_types_wherever_they_are_told(kinds: set[str], value
     schema = {"properties": {"a": {"type": sorted(kinds)}}}
     expected = json.loads(json_of(value, ArgumentTypes(schema).of_argument("a")))
     for pieces in ([text], list(text)):
-        parser = AnswerFormat(TOOL_FORMATS[name]).parser({"f": schema})
+        parser = AnswerFormat(TOOL_FORMATS[name]).build_parser({"f": schema})
         events = [*(event for piece in pieces for event in parser.push(piece)), *parser.finish()]
         parsed_value = json.loads("".join(event.text for event in events if isinstance(event, Arguments)))["a"]
         assert (parsed_value, type(parsed_value)) == (expected, type(expected))
@@ -175,5 +175,5 @@ def test_python_of_a_value_that_is_too_long() -> None:
         (f"[f(a='x', b={long})]", [Call("f"), Arguments('{"a": "x"')]),
         (f"[f(b={long})]", [Content(f"[f(b={long})]")]),
     ):
-        parser = AnswerFormat(TOOL_FORMATS["pythonic"]).parser({"f": {"properties": PYTHON}})
+        parser = AnswerFormat(TOOL_FORMATS["pythonic"]).build_parser({"f": {"properties": PYTHON}})
         assert joined([*parser.push(text), *parser.finish()])[:2] == events

@@ -22,7 +22,7 @@ def _parse(name: str, text: str) -> list[Event]:
     form = AnswerFormat(TOOL_FORMATS[name], channels=name == "harmony")
     results = []
     for pieces in ([text], list(text)):
-        parser = form.parser(TOOLS)
+        parser = form.build_parser(TOOLS)
         results.append(joined([*(event for piece in pieces for event in parser.push(piece)), *parser.finish()]))
     assert results[0] == results[1]
     return results[0]

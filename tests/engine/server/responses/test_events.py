@@ -50,8 +50,8 @@ def test_a_stream_tells_the_whole_response(events: list[Event], reason: FinishRe
     assert [event["sequence_number"] for event in streamed] == list(range(len(streamed)))
     assert [event["type"] for event in streamed[:2]] == ["response.created", "response.in_progress"]
     assert streamed[-1]["type"] == f"response.{ENDS[reason]}"
-    whole = Response.model_validate_json(made.whole().model_dump_json())
-    assert streamed[-1]["response"] == json.loads(made.whole().model_dump_json())
+    whole = Response.model_validate_json(made.build_answer().model_dump_json())
+    assert streamed[-1]["response"] == json.loads(made.build_answer().model_dump_json())
     assert whole.status == ENDS[reason]
     assert (whole.incomplete_details is not None) == (reason is FinishReason.LENGTH)
     assert whole.output_text == content(events)
@@ -63,7 +63,7 @@ def test_a_stream_tells_the_whole_response(events: list[Event], reason: FinishRe
     ]["output"]
     for index, item in enumerate(whole.output):
         deltas = [e["delta"] for e in streamed if e.get("output_index") == index and e["type"].endswith(".delta")]
-        item_text = item.arguments if item.type == "function_call" else item.content[0].text
+        item_text = item.arguments if item.type == "function_call" else item.content[0].read_text
         assert "".join(deltas) == item_text
         assert item.status == (
             "incomplete" if reason is FinishReason.LENGTH and item == whole.output[-1] else "completed"
@@ -75,7 +75,7 @@ def test_a_stream_tells_the_whole_response(events: list[Event], reason: FinishRe
 def test_an_answer_that_is_sent_back_is_the_same_turn(events: list[Event]) -> None:
     made = answer()
     stream(made, [events], FinishReason.STOP)
-    output = json.loads(made.whole().model_dump_json())["output"]
+    output = json.loads(made.build_answer().model_dump_json())["output"]
     question = {"role": "user", "content": "Hi"}
     body = chat_of(ResponsesRequest.model_validate({"input": [question, *output]})).body
     first, turn = body["messages"]
@@ -95,7 +95,7 @@ def test_pieces_that_come_together_are_the_same(events: list[Event], cut: int) -
     stream(together, [events[:cut], events[cut:]], FinishReason.STOP)
 
     def events_without_ids(made: ResponseAnswer) -> list[Any]:
-        return [item.model_dump(exclude={"id"}) for item in made.whole().output]
+        return [item.model_dump(exclude={"id"}) for item in made.build_answer().output]
 
     assert events_without_ids(apart) == events_without_ids(together)
 
@@ -131,7 +131,7 @@ def test_what_was_asked_for_is_told() -> None:
         metadata={"a": "b"}, temperature=0.5, max_output_tokens=9, reasoning={"effort": "low"}, user="me",
     )  # fmt: skip
     stream(made, [], FinishReason.STOP)
-    whole = Response.model_validate_json(made.whole().model_dump_json())
+    whole = Response.model_validate_json(made.build_answer().model_dump_json())
     assert whole.tools[0].model_dump(exclude_unset=True) == tool
     assert whole.tool_choice.model_dump() == {"type": "function", "name": "f"}  # type: ignore[union-attr]
     assert whole.text is not None
@@ -160,7 +160,7 @@ def test_a_slow_reader_gets_log_probabilities_with_the_message_of_their_tokens()
     ]  # fmt: skip
     delta = put_together([TextDelta("", events=(event,)) for event in written])
     streamed = stream(made, [list(delta.events)], FinishReason.STOP)
-    first, _, second = made.whole().output
+    first, _, second = made.build_answer().output
     assert [part["token"] for part in first.content[0].logprobs] == ["On", "e"]
     assert [part["token"] for part in second.content[0].logprobs] == ["Tw", "o"]
     deltas = [event for event in streamed if event["type"] == "response.output_text.delta"]

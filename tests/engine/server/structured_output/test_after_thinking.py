@@ -38,7 +38,7 @@ HARMONY = FAMILIES["harmony"]
 
 @pytest.mark.parametrize("text", SOURCES)
 def test_each_kind_of_grammar_follows_the_thought(tokenizer: Tokenizer, text: str) -> None:
-    form = AnswerFormat.of(QWEN3, tokenizer.special_token_id)
+    form = AnswerFormat.find_format(QWEN3, tokenizer.special_token_id)
     outline = form.of_answer(None, "<|im_start|>assistant\n")
     assert outline is not None
     follow = follower(tokenizer, form, outline, SOURCES[text])
@@ -52,7 +52,7 @@ def test_each_kind_of_grammar_follows_the_thought(tokenizer: Tokenizer, text: st
 
 
 def test_no_token_ends_the_thought_and_begins_what_is_not_asked_for(tokenizer: Tokenizer) -> None:
-    form = AnswerFormat.of(QWEN3, tokenizer.special_token_id)
+    form = AnswerFormat.find_format(QWEN3, tokenizer.special_token_id)
     outline = form.of_answer(None, "")
     assert outline is not None
     source = FORMAT._replace(outline=outline.lark)
@@ -77,7 +77,7 @@ def test_no_token_ends_the_thought_and_begins_what_is_not_asked_for(tokenizer: T
 
 
 def test_proposals_go_through_a_thought_and_out_of_it(tokenizer: Tokenizer) -> None:
-    form = AnswerFormat.of(QWEN3, tokenizer.special_token_id)
+    form = AnswerFormat.find_format(QWEN3, tokenizer.special_token_id)
     outline = form.of_answer(None, "<|im_start|>assistant\n")
     assert outline is not None
     source = FORMAT._replace(outline=outline.lark)
@@ -97,7 +97,7 @@ def test_proposals_go_through_a_thought_and_out_of_it(tokenizer: Tokenizer) -> N
 
 
 def test_thinking_that_the_prompt_has_begun_or_ended(tokenizer: Tokenizer) -> None:
-    form = AnswerFormat.of(DEEPSEEK_R1, tokenizer.special_token_id)
+    form = AnswerFormat.find_format(DEEPSEEK_R1, tokenizer.special_token_id)
     outline = form.of_answer(None, "<think>\n")
     assert outline is not None
     follow = follower(tokenizer, form, outline, FORMAT)
@@ -108,7 +108,7 @@ def test_thinking_that_the_prompt_has_begun_or_ended(tokenizer: Tokenizer) -> No
 
 def test_marks_that_are_control_tokens(tokenizer: Tokenizer) -> None:
     made = with_special(tokenizer, *MARKS, template="[THINK][/THINK]")
-    form = AnswerFormat.of("[THINK][/THINK]", made.special_token_id)
+    form = AnswerFormat.find_format("[THINK][/THINK]", made.special_token_id)
     outline = form.of_answer(None, "")
     assert outline is not None
     follow = follower(made, form, outline, FORMAT)
@@ -119,7 +119,7 @@ def test_marks_that_are_control_tokens(tokenizer: Tokenizer) -> None:
 
 def test_channels(tokenizer: Tokenizer) -> None:
     made = with_special(tokenizer, *HARMONY[1], template=HARMONY[0])
-    form = AnswerFormat.of(HARMONY[0], made.special_token_id)
+    form = AnswerFormat.find_format(HARMONY[0], made.special_token_id)
     outline = form.of_answer(CALLS, "<|start|>assistant")
     assert outline is not None
     follow = follower(made, form, outline, FORMAT)
@@ -136,7 +136,7 @@ def test_channels(tokenizer: Tokenizer) -> None:
 def test_calls_may_come_in_place_of_the_answer(tokenizer: Tokenizer, family: str) -> None:
     template, special = FAMILIES[family]
     made = with_special(tokenizer, *special, template=template)
-    form = AnswerFormat.of(template, made.special_token_id)
+    form = AnswerFormat.find_format(template, made.special_token_id)
     assert form.form is not None
     outline = form.of_answer(CALLS, "")
     assert outline is not None
@@ -148,9 +148,9 @@ def test_calls_may_come_in_place_of_the_answer(tokenizer: Tokenizer, family: str
 
 
 def test_calls_that_begin_as_json_may_not(tokenizer: Tokenizer) -> None:
-    form = AnswerFormat.of(FAMILIES["llama3_json"][0], tokenizer.special_token_id)
+    form = AnswerFormat.find_format(FAMILIES["llama3_json"][0], tokenizer.special_token_id)
     assert form.of_answer(CALLS, "") is None
-    assert AnswerFormat.of("[TOOL_CALLS]", tokenizer.special_token_id).of_answer(CALLS, "") is None
+    assert AnswerFormat.find_format("[TOOL_CALLS]", tokenizer.special_token_id).of_answer(CALLS, "") is None
 
 
 def test_a_real_model_answers_after_the_thinking(run_engine: Any, exact: Sequence[str]) -> None:

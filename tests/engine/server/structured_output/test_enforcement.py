@@ -13,7 +13,7 @@ from paternoster_engine.sampling.grammars.grammar import Grammar
 from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
 from paternoster_engine.server.openai.fields.body import MAX_IGNORED
 from paternoster_engine.server.openai.fields.structured import StructuredOutputs
-from paternoster_engine.server.parsers.arguments.enforced import enforced
+from paternoster_engine.server.parsers.arguments.enforced import enforce_arguments
 from paternoster_engine.server.parsers.calls import glm45, hermes, pythonic, qwen3_coder
 
 ROOM = {"max_model_len": 2048, "max_batched_tokens": 2048, "num_blocks": 512}
@@ -120,14 +120,14 @@ OF_ALL: list[tuple[dict[str, Any], list[str]]] = [
 )
 @pytest.mark.parametrize(("schema", "paths"), OF_ALL)
 def test_arguments_that_are_written_one_by_one(form: Any, schema: dict[str, Any], paths: list[str]) -> None:
-    made = enforced(form.arguments, schema)
+    made = enforce_arguments(form.arguments, schema)
     assert [".".join((*each.path, each.keyword)) for each in made.unenforced] == paths
     lines = [*form.arguments("a", made.schema, {})]
     assert any('"a' in line or ">a" in line or "=a" in line for line in lines), "the argument is among them"
 
 
 def test_arguments_that_are_json_are_held_to_more() -> None:
-    assert enforced(hermes.FORM.arguments, OF_ALL[0][0]).unenforced == ()
+    assert enforce_arguments(hermes.FORM.arguments, OF_ALL[0][0]).unenforced == ()
 
 
 def test_white_space_is_bounded_and_may_be_none() -> None:
@@ -157,6 +157,6 @@ def test_white_space_is_bounded_and_may_be_none() -> None:
 @pytest.mark.parametrize("compact", [False, True])
 def test_the_switch_of_white_space(fields: dict[str, Any], compact: bool) -> None:
     body = StructuredOutputs.model_validate(fields | {"disable_any_whitespace": compact})
-    assert [source.compact for _, source in body.given()] == [compact]
+    assert [source.compact for _, source in body.list_sources()] == [compact]
     default = StructuredOutputs.model_validate(fields)
-    assert [source.compact for _, source in default.given()] == [False]
+    assert [source.compact for _, source in default.list_sources()] == [False]

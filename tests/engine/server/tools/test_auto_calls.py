@@ -102,11 +102,11 @@ FREE: dict[str, Sequence[str]] = {
 def _form_of(tokenizer: Tokenizer, name: str) -> tuple[Tokenizer, AnswerFormat]:
     template, special = FORMS[name]
     made = with_special(tokenizer, *special, template=template)
-    return made, AnswerFormat.of(template, made.special_token_id)
+    return made, AnswerFormat.find_format(template, made.special_token_id)
 
 
 def _parsed(form: AnswerFormat, text: str) -> list[Event]:
-    parser = form.parser(TOOLS, "")
+    parser = form.build_parser(TOOLS, "")
     return joined([*parser.push(text), *parser.finish()])
 
 
@@ -123,7 +123,7 @@ def _calls(events: Sequence[Event]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("name", FORMS)
 def test_calls_as_models_write_them_and_text(tokenizer: Tokenizer, name: str) -> None:
     made, form = _form_of(tokenizer, name)
-    outline = form.auto(CALLS, "")
+    outline = form.outline_optional_calls(CALLS, "")
     assert outline is not None
     follow = follower(made, form, outline)
     for written in WRITTEN[name]:
@@ -143,7 +143,7 @@ def test_calls_as_models_write_them_and_text(tokenizer: Tokenizer, name: str) ->
 def test_whatever_is_sampled_every_call_is_of_its_schema(tokenizer: Tokenizer, name: str) -> None:
     """Any token is as likely as any other, but that calls are begun and that answers end."""
     made, form = _form_of(tokenizer, name)
-    outline = form.auto(CALLS, "")
+    outline = form.outline_optional_calls(CALLS, "")
     assert outline is not None
     grammar = Grammar(
         Vocabulary.of(made).tokenizer(made.encode), to_grammar(GrammarSource("lark", outline.lark), frozenset())
@@ -195,13 +195,13 @@ def test_whatever_is_sampled_every_call_is_of_its_schema(tokenizer: Tokenizer, n
 def test_a_beginning_that_is_no_call_is_text(tokenizer: Tokenizer) -> None:
     """Its last token goes on with what no call has; then there may be others."""
     made, form = _form_of(tokenizer, "mistral")
-    outline = form.auto(CALLS, "")
+    outline = form.outline_optional_calls(CALLS, "")
     assert outline is not None
     follow = follower(made, form, outline)
     hermes, hermes_form = _form_of(tokenizer, "hermes_text")
     token = next(t for t in range(hermes.vocab_size) if hermes.token_bytes(t) == b"></")
     assert follow("[TOOL") == ""
-    auto = hermes_form.auto(CALLS, "")
+    auto = hermes_form.outline_optional_calls(CALLS, "")
     assert auto is not None
     grammar = Grammar(
         Vocabulary.of(hermes).tokenizer(hermes.encode), to_grammar(GrammarSource("lark", auto.lark), frozenset())
@@ -218,7 +218,7 @@ def test_a_beginning_that_is_no_call_is_text(tokenizer: Tokenizer) -> None:
 
 def test_a_minimum_of_tokens_holds_in_free_text(tokenizer: Tokenizer) -> None:
     made, form = _form_of(tokenizer, "hermes")
-    outline = form.auto(CALLS, "")
+    outline = form.outline_optional_calls(CALLS, "")
     assert outline is not None
     grammar = Grammar(
         Vocabulary.of(made).tokenizer(made.encode), to_grammar(GrammarSource("lark", outline.lark), frozenset())
@@ -269,7 +269,7 @@ async def test_only_strict_tools_are_held_to_their_schemas(tokenizer: Tokenizer)
 def test_proposals_go_into_a_call_and_out_of_it(tokenizer: Tokenizer, name: str) -> None:
     """Those that a grammar takes, and all within free text; rows of proposals allow what the request would there."""
     made, form = _form_of(tokenizer, name)
-    outline = form.auto(CALLS, "")
+    outline = form.outline_optional_calls(CALLS, "")
     assert outline is not None
     grammar = Grammar(
         Vocabulary.of(made).tokenizer(made.encode), to_grammar(GrammarSource("lark", outline.lark), frozenset())
@@ -290,6 +290,6 @@ def test_proposals_go_into_a_call_and_out_of_it(tokenizer: Tokenizer, name: str)
 
 
 def test_what_comes_out_of_free_text(tokenizer: Tokenizer) -> None:
-    form = AnswerFormat.of(QWEN3, tokenizer.special_token_id)
+    form = AnswerFormat.find_format(QWEN3, tokenizer.special_token_id)
     events = _parsed(form, "<think>\nHm.\n</think>\n\nYes.")
     assert events == [Reasoning("Hm."), Content("Yes.")]

@@ -77,7 +77,7 @@ WRITTEN["glm45_special"] = WRITTEN["glm45"]
 def _form_of(tokenizer: Tokenizer, family: str) -> tuple[Tokenizer, AnswerFormat]:
     template, special = FAMILIES[family]
     made = with_special(tokenizer, *special, template=template)
-    form = AnswerFormat.of(template, made.special_token_id)
+    form = AnswerFormat.find_format(template, made.special_token_id)
     assert form.tools is TOOL_FORMATS[family.removesuffix("_special")]
     return made, form
 
@@ -88,7 +88,7 @@ def _finite(text: str) -> float:
 
 
 def _calls(form: AnswerFormat, tools: dict[str, Any], text: str) -> list[tuple[str, Any]]:
-    parser = form.parser(tools, "")
+    parser = form.build_parser(tools, "")
     found: list[tuple[str, Any]] = []
     for event in joined([*parser.push(text), *parser.finish()]):
         if isinstance(event, Call):
@@ -149,7 +149,7 @@ def test_whatever_is_sampled_is_read_and_valid(tokenizer: Tokenizer, family: str
         pick = random.Random(seed)
         tools = {"f": _schema(pick), "g.h": {"type": "object", "properties": {}}}
         try:
-            outline = form.required(RequiredCalls(list(tools.items()), several=pick.random() < 0.5), "")
+            outline = form.outline_required_calls(RequiredCalls(list(tools.items()), several=pick.random() < 0.5), "")
             assert outline is not None
             grammar = Grammar(vocabulary, to_grammar(GrammarSource("lark", outline.lark), frozenset()))
             grammar.check()
@@ -174,7 +174,7 @@ def test_whatever_is_sampled_is_read_and_valid(tokenizer: Tokenizer, family: str
 @pytest.mark.parametrize("family", FAMILIES)
 def test_required_calls_and_nothing_else(tokenizer: Tokenizer, family: str) -> None:
     made, form = _form_of(tokenizer, family)
-    outline = form.required(CALLS, "")
+    outline = form.outline_required_calls(CALLS, "")
     assert outline is not None
     follow = follower(made, form, outline)
     text = WRITTEN[family].format("Rome", "°F")
@@ -187,7 +187,7 @@ def test_required_calls_and_nothing_else(tokenizer: Tokenizer, family: str) -> N
 @pytest.mark.parametrize("family", FAMILIES)
 def test_calls_that_a_model_begins(tokenizer: Tokenizer, family: str) -> None:
     made, form = _form_of(tokenizer, family)
-    outline = form.auto(CALLS, "")
+    outline = form.outline_optional_calls(CALLS, "")
     assert outline is not None
     follow = follower(made, form, outline)
     call = WRITTEN[family]
@@ -207,7 +207,9 @@ def test_a_long_text_of_limited_length(tokenizer: Tokenizer, family: str) -> Non
     made, form = _form_of(tokenizer, family)
     city = {"type": "string", "maxLength": 1000}
     schema = {"properties": {"city": city, "unit": city}, "required": ["city", "unit"]}
-    outline = form.required(RequiredCalls([("weather", schema), *((f"f{i}", schema) for i in range(20))], True), "")
+    outline = form.outline_required_calls(
+        RequiredCalls([("weather", schema), *((f"f{i}", schema) for i in range(20))], True), ""
+    )
     assert outline is not None
     follow = follower(made, form, outline)
     assert follow(WRITTEN[family].format("a<b " * 250, "x")) == ""
@@ -216,8 +218,8 @@ def test_a_long_text_of_limited_length(tokenizer: Tokenizer, family: str) -> Non
 
 @pytest.mark.parametrize("family", ["qwen3_coder", "glm45", "pythonic"])
 def test_calls_after_thinking(tokenizer: Tokenizer, family: str) -> None:
-    form = AnswerFormat.of(QWEN3, tokenizer.special_token_id, tool_parser=family)
-    outlines = form.required(CALLS, ""), form.auto(CALLS, "")
+    form = AnswerFormat.find_format(QWEN3, tokenizer.special_token_id, tool_parser=family)
+    outlines = form.outline_required_calls(CALLS, ""), form.outline_optional_calls(CALLS, "")
     good, wrong = (WRITTEN[family].format("Rome", unit) for unit in ("C", "K"))
     for outline in outlines:
         assert outline is not None

@@ -45,7 +45,7 @@ FAMILIES: dict[str, tuple[str, list[str]]] = {
 def _form_of(tokenizer: Tokenizer, family: str) -> tuple[Tokenizer, AnswerFormat]:
     template, special = FAMILIES[family]
     made = with_special(tokenizer, *special, template=template)
-    form = AnswerFormat.of(template, made.special_token_id)
+    form = AnswerFormat.find_format(template, made.special_token_id)
     assert form.tools is TOOL_FORMATS[family]
     return made, form
 
@@ -58,7 +58,7 @@ def _written(form: AnswerFormat, made_calls: list[tuple[str, str]]) -> str:
 
 
 def _parsed(form: AnswerFormat, text: str, prompt: str = "") -> list[Event]:
-    parser = form.parser({"weather": CITY, "now": NOTHING}, prompt)
+    parser = form.build_parser({"weather": CITY, "now": NOTHING}, prompt)
     return joined([*parser.push(text), *parser.finish()])
 
 
@@ -79,7 +79,7 @@ def test_what_is_required_is_what_the_parser_reads(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_grammar_takes_calls_and_nothing_else(tokenizer: Tokenizer, family: str) -> None:
     made, form = _form_of(tokenizer, family)
-    outline = form.required(CALLS, "")
+    outline = form.outline_required_calls(CALLS, "")
     assert outline is not None
     follow = follower(made, form, outline)
     rome, now = ("weather", '{"city": "Rome"}'), ("now", "{}")
@@ -101,8 +101,8 @@ def test_the_grammar_takes_calls_and_nothing_else(tokenizer: Tokenizer, family: 
 
 
 def test_reasoning_that_the_prompt_begins_must_end_before_the_calls(tokenizer: Tokenizer) -> None:
-    form = AnswerFormat.of(DEEPSEEK_R1 + "<tool_call>", tokenizer.special_token_id)
-    outline = form.required(CALLS, "<think>\n")
+    form = AnswerFormat.find_format(DEEPSEEK_R1 + "<tool_call>", tokenizer.special_token_id)
+    outline = form.outline_required_calls(CALLS, "<think>\n")
     assert outline is not None
     text = "Hm.\n</think>\n\n" + _written(form, [("now", "{}")])
     follow = follower(tokenizer, form, outline)
@@ -169,7 +169,7 @@ def test_arguments_have_the_names_of_the_schema_alone_unless_it_says_otherwise(t
         ({"required": ["limits"]}, True),
         ({"patternProperties": {"^l": {"type": "integer"}}}, True),
     ):
-        outline = form.required(RequiredCalls([("f", schema | changes)], several=False), "")
+        outline = form.outline_required_calls(RequiredCalls([("f", schema | changes)], several=False), "")
         assert outline is not None
         follow = follower(made, form, outline)
         assert (follow(_written(form, [("f", beside)])) == "") == allowed, changes
@@ -180,7 +180,9 @@ def test_arguments_have_the_names_of_the_schema_alone_unless_it_says_otherwise(t
 
 def test_any_character_may_be_escaped(tokenizer: Tokenizer) -> None:
     made, form = _form_of(tokenizer, "hermes")
-    outline = form.required(RequiredCalls([("f", {"properties": {"a": {"minLength": 1}}})], several=False), "")
+    outline = form.outline_required_calls(
+        RequiredCalls([("f", {"properties": {"a": {"minLength": 1}}})], several=False), ""
+    )
     assert outline is not None
     follow = follower(made, form, outline)
     for text in ("caf\\u00e9", "\\u4f60", "\\ud83d\\ude00", "\\n", "\\u001f"):
@@ -188,7 +190,7 @@ def test_any_character_may_be_escaped(tokenizer: Tokenizer) -> None:
 
 
 def test_schemas_that_are_too_long_together_are_not_all_looked_at(tokenizer: Tokenizer) -> None:
-    form = AnswerFormat.of(QWEN3, tokenizer.special_token_id)
+    form = AnswerFormat.find_format(QWEN3, tokenizer.special_token_id)
     calls = RequiredCalls([(name, {"enum": ["a" * 60_000]}) for name in "abcde"], several=True)
     for make in (form.required, form.auto):
         with pytest.raises(GrammarError, match="the grammar of all tools has more than 262144 bytes"):

@@ -58,7 +58,7 @@ class Disjointness:
         return isinstance(parts, list) and any(self.of(part, other, depth - 1) for part in parts)
 
     def _resolved(self, schema: Any) -> Any:
-        return self._references.followed(schema)
+        return self._references.follow_reference(schema)
 
     def tag_of(self, options: list[Any], discriminator: Any) -> str | None:
         """Return a property whose values distinguish all ``options``: OpenAPI's discriminator, or one that all have."""

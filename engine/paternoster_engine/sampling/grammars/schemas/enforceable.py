@@ -38,7 +38,7 @@ def make_enforceable(root: Any, failure: CompileFailure | None = None) -> Enforc
     definitions: dict[str, Any] = {}
     while rewriting.waiting:
         name, reference, tag = rewriting.waiting.pop()
-        target = rewriting.references.target(reference)
+        target = rewriting.references.find_target(reference)
         path = tuple(reference.lstrip("#/").split("/"))
         definitions[name] = applied.with_required(rewriting.rewrite(target, path), tag)
     if definitions and isinstance(made, Mapping):

@@ -19,7 +19,7 @@ MAX_DEPTH = 16
 
 def rewrite_property_names(part: Part, value: Any) -> None:
     """Rewrite ``propertyNames`` as ``properties`` or ``patternProperties``."""
-    names_schema = part.rewriting.references.followed(value)
+    names_schema = part.rewriting.references.follow_reference(value)
     if names_schema is False:
         part.conjuncts.append({"maxProperties": 0})
         return
@@ -161,7 +161,7 @@ class _Evaluated:
         inner = schema.get("unevaluatedProperties") if depth != MAX_DEPTH else None
         self.all |= "additionalProperties" in schema or (inner is not None and inner is not False)
         for key, inner_schema, applies in _applied(schema):
-            target = self._rewriting.references.target(inner_schema) if key == "$ref" else inner_schema
+            target = self._rewriting.references.find_target(inner_schema) if key == "$ref" else inner_schema
             self.add(target, depth - 1, certain=certain and applies)
 
 

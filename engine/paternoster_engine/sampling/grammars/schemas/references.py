@@ -18,7 +18,7 @@ class References:
         self._root = root
         self._named: dict[str, Any] | None = None
 
-    def target(self, reference: Any) -> Any:
+    def find_target(self, reference: Any) -> Any:
         """Return the schema that ``reference`` names; None where there is none."""
         if not isinstance(reference, str) or len(reference) > MAX_REFERENCE:
             return None
@@ -28,12 +28,12 @@ class References:
             self._named = _named(self._root)
         return self._named.get(reference)
 
-    def followed(self, schema: Any) -> Any:
+    def follow_reference(self, schema: Any) -> Any:
         """Return the target of ``schema`` where it is a reference and asserts nothing else, or ``schema`` itself."""
         for _ in range(MAX_FOLLOWED):
             if not isinstance(schema, Mapping) or "$ref" not in schema or (len(schema) > 1 and not _is_plain(schema)):
                 break
-            schema = self.target(schema["$ref"])
+            schema = self.find_target(schema["$ref"])
         return schema
 
 

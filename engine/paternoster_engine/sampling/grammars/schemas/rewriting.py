@@ -92,12 +92,12 @@ class Rewriting:
         """Whether some condition became alternatives."""
         return self._splits > 0
 
-    def reference(self, reference: Any, tag: str | None = None) -> str:
+    def write_reference(self, reference: Any, tag: str | None = None) -> str:
         """Return a ``$ref`` to the rewritten target of ``reference``, in which the property ``tag`` is required.
 
         Raises :class:`GrammarError` for a reference without a target.
         """
-        if not isinstance(reference, str) or self.references.target(reference) is None:
+        if not isinstance(reference, str) or self.references.find_target(reference) is None:
             raise GrammarError(f"$ref {reference!r:.60} leads to nothing: it must be within the schema")
         if reference == "#" and tag is None:
             return "#"

@@ -27,7 +27,7 @@ from pydantic_core import CoreSchema, PydanticKnownError
 from pydantic_core.core_schema import no_info_after_validator_function
 
 from paternoster_engine.server.bodies.reading_shares import reading
-from paternoster_engine.server.openai.fields.counts import count_object, counting, within_body
+from paternoster_engine.server.openai.fields.counts import collect_counts, count_object, within_body
 
 MAX_PROMPTS = 128
 MAX_MESSAGES = 2048
@@ -70,7 +70,7 @@ class Only:
         return {"enum": [*self.allowed, None], UNSERVED: True}
 
 
-def only(*allowed: Any) -> Only:
+def allow_only(*allowed: Any) -> Only:
     return Only(allowed)
 
 
@@ -260,7 +260,7 @@ class Body(BaseModel):
         given = {name: value for name, value in data.items() if value is not None} if None in data.values() else data
         outermost = not within_body()
         if outermost:
-            with counting(), reading():
+            with collect_counts(), reading():
                 body = handler(cls._read(given))
         else:
             count_object()

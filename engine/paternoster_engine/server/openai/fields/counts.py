@@ -23,7 +23,7 @@ class Counts:
 _counts: ContextVar[Counts | None] = ContextVar("_counts", default=None)
 
 
-def counts() -> Counts | None:
+def find_counts() -> Counts | None:
     """Those of the body that this call has validated last, or validates."""
     return _counts.get()
 
@@ -35,7 +35,7 @@ def within_body() -> bool:
 
 
 @contextmanager
-def counting() -> Iterator[None]:
+def collect_counts() -> Iterator[None]:
     """Validate a body in this block. Its counts are kept: texts in it may be JSON that is read later."""
     current = Counts()
     _counts.set(current)

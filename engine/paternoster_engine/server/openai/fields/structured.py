@@ -13,7 +13,7 @@ from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai.fields.body import (
     Body,
     Text,
-    only,
+    allow_only,
     own_names,
     whole_characters,
 )
@@ -129,13 +129,13 @@ class StructuredOutputs(Whole):
     disable_any_whitespace: bool = Field(
         default=False, description="no white space between the tokens of JSON, in place of blanks and indented lines"
     )
-    disable_additional_properties: Annotated[Any, only(False)] = False
-    disable_fallback: Annotated[Any, only(False)] = False
-    whitespace_pattern: Annotated[Any, only()] = None
+    disable_additional_properties: Annotated[Any, allow_only(False)] = False
+    disable_fallback: Annotated[Any, allow_only(False)] = False
+    whitespace_pattern: Annotated[Any, allow_only()] = None
 
     @model_validator(mode="after")
     def _check_one_given(self) -> Self:
-        given = [name for name, _ in self.given()]
+        given = [name for name, _ in self.list_sources()]
         if len(given) != 1:
             raise ValueError(
                 "give exactly one of json, regex, choice, grammar, json_object=true and structural_tag, not "
@@ -143,7 +143,7 @@ class StructuredOutputs(Whole):
             )
         return self
 
-    def given(self) -> Iterator[tuple[str, GrammarSource]]:
+    def list_sources(self) -> Iterator[tuple[str, GrammarSource]]:
         for name, source in self._given_sources():
             yield name, source._replace(compact=self.disable_any_whitespace)
 
@@ -174,7 +174,7 @@ class StructuredFields(Body):
     guided_regex: NonEmptyText | None = None
     guided_choice: Choice | None = None
     guided_grammar: NonEmptyText | None = None
-    guided_whitespace_pattern: Annotated[Any, only()] = None
+    guided_whitespace_pattern: Annotated[Any, allow_only()] = None
 
     def structured(self) -> Structured | None:
         """What the answer must be; raises :class:`InvalidValue` where the body says so twice."""
@@ -194,7 +194,7 @@ class StructuredFields(Body):
             case StructuralTag() as tag:
                 yield Structured("response_format", _of_tag(tag))
         if self.structured_outputs is not None:
-            for name, source in self.structured_outputs.given():
+            for name, source in self.structured_outputs.list_sources():
                 yield Structured(f"structured_outputs.{name}", source)
         guided: dict[Kind, str | Sequence[str] | Mapping[str, Any] | None] = {
             "json": self.guided_json,

@@ -4,23 +4,23 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from paternoster_engine.server.openai.fields.body import Body, only
+from paternoster_engine.server.openai.fields.body import Body, allow_only
 
 
 class UnservedFields(Body):
     """Of chat and text completions alike; names and meanings are vLLM's."""
 
-    logits_processors: Annotated[Any, only([])] = Field(default_factory=list)
-    prompt_embeds: Annotated[Any, only()] = None
-    kv_transfer_params: Annotated[Any, only()] = None
-    logprob_token_ids: Annotated[Any, only([])] = Field(default_factory=list)
-    repetition_detection: Annotated[Any, only()] = None
+    logits_processors: Annotated[Any, allow_only([])] = Field(default_factory=list)
+    prompt_embeds: Annotated[Any, allow_only()] = None
+    kv_transfer_params: Annotated[Any, allow_only()] = None
+    logprob_token_ids: Annotated[Any, allow_only([])] = Field(default_factory=list)
+    repetition_detection: Annotated[Any, allow_only()] = None
 
 
 class UnservedChatFields(UnservedFields):
     """Of chat completions besides."""
 
-    chat_template: Annotated[Any, only()] = Field(default=None, description="templates are the operator's to set")
-    best_of: Annotated[Any, only(1)] = 1
-    mm_processor_kwargs: Annotated[Any, only({})] = Field(default_factory=dict)
-    moderation: Annotated[Any, only()] = None
+    chat_template: Annotated[Any, allow_only()] = Field(default=None, description="templates are the operator's to set")
+    best_of: Annotated[Any, allow_only(1)] = 1
+    mm_processor_kwargs: Annotated[Any, allow_only({})] = Field(default_factory=dict)
+    moderation: Annotated[Any, allow_only()] = None

@@ -15,7 +15,7 @@ MAX_PARTS = 64
 """Most schemas of the whole object, through ``allOf`` and ``$ref``, that are merged into one."""
 
 
-def enforced(arguments: Arguments, schema: Mapping[str, Any]) -> Enforceable:
+def enforce_arguments(arguments: Arguments, schema: Mapping[str, Any]) -> Enforceable:
     """Rewrite ``schema`` for grammars of ``arguments``. Raises :class:`GrammarError` where no arguments satisfy it."""
     named = isinstance(arguments, NamedArguments)
     made = make_enforceable(schema, CompileFailure(_is_plain) if named else None)

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.limits import MAX_BYTES
 from paternoster_engine.server.parsers.arguments.json_object import OF_OBJECTS, json_of
-from paternoster_engine.server.parsers.arguments.plain_text import ANY, PlainTexts, regex, without
-from paternoster_engine.server.parsers.arguments.terms import SPACE, terms
+from paternoster_engine.server.parsers.arguments.plain_text import ANY, PlainTexts, exclude_marks, regex
+from paternoster_engine.server.parsers.arguments.terms import SPACE, write_terms
 from paternoster_engine.server.parsers.schemas import MOST_PARTS, ArgumentTypes, standing_alone
 
 NAME = r"[^<>\s\x00-\x1f](?:[^<>\n]*[^<>\s\x00-\x1f])?"
@@ -63,7 +63,7 @@ class NamedArguments:
             if not re.fullmatch(self.name, name):
                 raise GrammarError(f"the argument {name!r} has a name that this model's calls cannot have")
             members.append(_Member(f"{rule}_{i}", name in required))
-            begin = " ".join(terms(self.before % name, special))
+            begin = " ".join(write_terms(self.before % name, special))
             for line in self._value_rules(members[-1].rule, begin, value_schema, schema, kinds, special):
                 size += len(line)
                 if size > MAX_BYTES:
@@ -90,7 +90,7 @@ class NamedArguments:
         types = kinds.types.of(value_schema)
         if kinds.types.over:
             raise GrammarError(f"its arguments have more than {MOST_PARTS} options")
-        after = list(terms(self.after, special))
+        after = list(write_terms(self.after, special))
         if not self.marks or "string" not in types:
             yield " ".join([f"{rule}: {begin}", json_of(standing_alone(value_schema, root)), *after])
             return
@@ -114,7 +114,7 @@ class NamedArguments:
             # The reader takes a text that begins so for one of the others.
             begins = "|".join(dict.fromkeys(_BEGINNINGS[name] for name in sorted(others)))
             distinct = ["~" + regex(rf"[\s\x1c-\x1f]*(?:{begins})(?s:.*)")] if others else []
-            expression = " & ".join([f"({text})", without(self.marks, text), *distinct])
+            expression = " & ".join([f"({text})", exclude_marks(self.marks, text), *distinct])
             yield " ".join([f"{terminal}: ({expression})", *joined])
         yield f"{rule}: {begin} ({' | '.join(options)})"
 
@@ -125,7 +125,7 @@ class NamedArguments:
 
         A name and the text around it are one lexeme, as those of ``properties`` are.
         """
-        before, after = (list(terms(part, special)) for part in self.before.split("%s"))
+        before, after = (list(write_terms(part, special)) for part in self.before.split("%s"))
         start, end = before[-1:] if before and before[-1][0] == '"' else [], after[:1] if after[0][0] == '"' else []
         terminal = f"{rule.upper()}_NAME"
         excluded = [f"~({' | '.join(map(json.dumps, properties))})"] if properties else []

@@ -110,7 +110,7 @@ def _alternation(options: Iterable[str | None]) -> str | None:
     return None if not some else ANY if ANY in some else f"({' | '.join(f'({option})' for option in some)})"
 
 
-def without(marks: Iterable[str], text: str) -> str:
+def exclude_marks(marks: Iterable[str], text: str) -> str:
     """Texts that have none of ``marks`` within, which begin with ``<``.
 
     ``text``: what their schema demands besides. Where that is a length they have not the marks' first two characters

@@ -42,7 +42,7 @@ def read(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[None]:
             continue
         opened = reader.place
         reader.starved = False
-        name = yield from reader.until((KEY, END), MAX_NAME)
+        name = yield from reader.read_until((KEY, END), MAX_NAME)
         if name is not None and (name := name.strip()) in tools:
             reader.commit()
             yield Call(name)
@@ -74,7 +74,7 @@ def _read_arguments(reader: Reader, types: ArgumentTypes) -> Read[None]:
     yield Arguments("{")
     seen: set[str] = set()
     while (yield from reader.peek_solid()) and (yield from reader.match_option(KEY)):
-        key = yield from reader.until((KEY_END,))
+        key = yield from reader.read_until((KEY_END,))
         yield from reader.match_option(KEY_END)
         yield from reader.peek_solid()
         cut = key is None or (not (yield from reader.match_option(VALUE)) and reader.ends_in((VALUE,)))

@@ -111,7 +111,7 @@ def _read_header(reader: Reader, names: Collection[str]) -> Read[str]:
         could = found is not None or len(reader.held) < len(CHANNEL)
         if not could or len(reader.held) > MAX_HEADER + len(MESSAGE):
             return ""
-        if not (yield from reader.more()):
+        if not (yield from reader.wait_for_text()):
             if reader.held.startswith((START, CHANNEL)):
                 recipient = _WHOLE_RECIPIENT.search(reader.held)
                 if recipient is not None and recipient[1] in names:

@@ -159,7 +159,7 @@ def pass_object(reader: Reader, end: str = "") -> Read[bool]:
             reader.place += 1
         reader.place = len(reader.held)
         yield Arguments(reader.commit())
-        if not (yield from reader.more()):
+        if not (yield from reader.wait_for_text()):
             return False
 
 
@@ -203,7 +203,7 @@ def _end_of(reader: Reader, pattern: re.Pattern[str], place: int) -> Read[int]:
         found = pattern.match(reader.held, place)
         assert found is not None
         place = found.end()
-        if reader.held[place : place + 1] not in ("", "\\") or not (yield from reader.more()):
+        if reader.held[place : place + 1] not in ("", "\\") or not (yield from reader.wait_for_text()):
             return place
 
 

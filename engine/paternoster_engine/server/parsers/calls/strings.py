@@ -49,7 +49,7 @@ def pass_string(reader: Reader, make: Callable[[str], Event], quote: str) -> Rea
         yield make("".join(decoded))
         if closed:
             return True
-        if not (yield from reader.more()):
+        if not (yield from reader.wait_for_text()):
             reader.reject(len(reader.held))
             return False
 

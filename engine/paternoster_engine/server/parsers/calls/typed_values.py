@@ -81,7 +81,7 @@ def _is_text(reader: Reader, others: frozenset[str]) -> Read[bool]:
             other = True
         elif not any(beginning.startswith(reader.held[solid:]) for beginning in begins):
             other = False
-        elif not (yield from reader.more()):
+        elif not (yield from reader.wait_for_text()):
             other = True
     reader.place = start
     return not other
@@ -94,14 +94,14 @@ def _escape_text(text: str) -> Arguments:
 def read_value(reader: Reader, markers: tuple[str, ...], types: frozenset[str]) -> Read[str | None]:
     """The text of an argument up to the first marker that is in no string of its JSON; None without one."""
     start = reader.place
-    text = yield from reader.until(markers)
+    text = yield from reader.read_until(markers)
     begins = {"[": "array", "{": "object"}.get("" if text is None else text.lstrip()[:1])
     if text is None or begins not in types:
         return text
     first, found = reader.place, text
     while reader.place - start < MAX_VALUE and any(not string[1] for string in _STRING.finditer(found)):
         reader.place += 1
-        if (yield from reader.until(markers)) is None:
+        if (yield from reader.read_until(markers)) is None:
             break
         found = reader.held[start : reader.place]
     if not is_json(found):
