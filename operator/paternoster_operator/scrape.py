@@ -5,7 +5,7 @@ import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -100,14 +100,18 @@ class Scraper:
         call = adapter.limits_call(limits)
         if call is not None:
             what = " and ".join(f"{name} {value}" for name, value in call.body.items())
-            await self._admin(call.method, url + call.path, keys, f"take {what}", json=call.body)
+            await self._admin(call.method, url + call.path, keys, f"take {what}", call.check, json=call.body)
 
     async def set_drained(self, url: str, drained: bool, keys: Sequence[str]) -> None:
         """Let the engine admit nothing more, or let it admit again."""
         what = "drain" if drained else "admit again"
-        await self._admin("POST" if drained else "DELETE", url + paths.ADMIN_DRAIN, keys, what)
+        await self._admin(
+            "POST" if drained else "DELETE", url + paths.ADMIN_DRAIN, keys, what, LiveConfig.model_validate_json
+        )
 
-    async def _admin(self, method: str, url: str, keys: Sequence[str], what: str, **body: Any) -> None:
+    async def _admin(
+        self, method: str, url: str, keys: Sequence[str], what: str, check: Callable[[bytes], object], **body: Any
+    ) -> None:
         """One call of an admin API; a failure is logged, and the next reconcile tries again."""
         for key in keys or ("",):
             headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -115,7 +119,7 @@ class Scraper:
                 call = self._open().request(method, url, headers=headers, allow_redirects=False, **body)
                 async with call as response:
                     if response.status == 200:
-                        LiveConfig.model_validate_json(await _body(response, LONGEST_ANSWER))
+                        check(await _body(response, LONGEST_ANSWER))
                         return
                     text = (await _body(response, LONGEST_ANSWER)).decode(errors="replace")
                     log.warning("%s did not %s: HTTP %d: %s", url, what, response.status, text[:200])

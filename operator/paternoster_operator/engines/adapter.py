@@ -1,11 +1,11 @@
 """What the operator needs of an engine, whichever it is: what it is started with, and how it is read and steered."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from paternoster_contract.admin import LiveConfigPatch
+from paternoster_contract.admin import LiveConfig, LiveConfigPatch
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import EngineStats
 
@@ -15,6 +15,7 @@ class RuntimeType(StrEnum):
 
     PATERNOSTER = "Paternoster"
     VLLM = "VLLM"
+    SGLANG = "SGLang"
     OPENAI = "OpenAI"
 
 
@@ -23,6 +24,7 @@ class Actuator(StrEnum):
 
     ADMIN_API = "AdminAPI"
     PLUGIN = "Plugin"
+    INTERNAL_STATE = "InternalState"
     GATEWAY = "Gateway"
     """Gateways send a replica no more requests at a time than its live cap."""
     NONE = "None"
@@ -50,6 +52,8 @@ class LimitsCall:
     method: str
     path: str
     body: dict[str, Any]
+    check: Callable[[bytes], object] = LiveConfig.model_validate_json
+    """Raises ``ValueError`` for an answer that is 200 and says that they are as before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from paternoster_operator.engines.adapter import EngineAdapter, RuntimeType
 from paternoster_operator.engines.openai_server import OpenAiAdapter
 from paternoster_operator.engines.paternoster import PaternosterAdapter
+from paternoster_operator.engines.sglang import SglangAdapter
 from paternoster_operator.engines.vllm import VllmAdapter
 
 ADAPTERS: Mapping[RuntimeType, EngineAdapter] = {
-    adapter.kind.type: adapter for adapter in (PaternosterAdapter(), VllmAdapter(), OpenAiAdapter())
+    adapter.kind.type: adapter for adapter in (PaternosterAdapter(), VllmAdapter(), SglangAdapter(), OpenAiAdapter())
 }
 PATERNOSTER = ADAPTERS[RuntimeType.PATERNOSTER]

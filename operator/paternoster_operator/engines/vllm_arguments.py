@@ -1,6 +1,7 @@
 """The settings of an engine as vLLM's flags, and the fields that vLLM cannot honour."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,30 +16,30 @@ API_KEYS_ENV = "PATERNOSTER_VLLM_API_KEYS"
 _FILE = "file://"
 
 
-def _value(flag: str) -> Callable[[Any], list[str]]:
+def value_of(flag: str) -> Callable[[Any], list[str]]:
     return lambda value: [] if value is None else [f"--{flag}", str(value)]
 
 
-def _other_than(default: object, flag: str) -> Callable[[Any], list[str]]:
-    """Where the field has its default, vLLM's own default holds, which depends on the device."""
+def other_than(default: object, flag: str) -> Callable[[Any], list[str]]:
+    """Where the field has its default, the engine's own default holds, which depends on the device."""
     return lambda value: [] if value == default else [f"--{flag}", str(value)]
 
 
 FLAGS: Mapping[str, Callable[[Any], list[str]]] = {
     "served_model_name": lambda names: ["--served-model-name", *names] if names else [],
-    "host": _value("host"),
-    "port": _value("port"),
-    "chat_template": _value("chat-template"),
+    "host": value_of("host"),
+    "port": value_of("port"),
+    "chat_template": value_of("chat-template"),
     "generation_config": lambda value: ["--generation-config", "vllm"] if value == "none" else [],
-    "dtype": _other_than("auto", "dtype"),
-    "tensor_parallel_size": _other_than(1, "tensor-parallel-size"),
-    "max_num_seqs": _value("max-num-seqs"),
-    "max_model_len": _value("max-model-len"),
-    "max_batched_tokens": _value("max-num-batched-tokens"),
+    "dtype": other_than("auto", "dtype"),
+    "tensor_parallel_size": other_than(1, "tensor-parallel-size"),
+    "max_num_seqs": value_of("max-num-seqs"),
+    "max_model_len": value_of("max-model-len"),
+    "max_batched_tokens": value_of("max-num-batched-tokens"),
     "kv_cache_memory": lambda size: ["--kv-cache-memory-bytes", str(size)] if size else [],
     "watermark_percent": lambda percent: ["--watermark", f"{percent / 100:g}"],
-    "block_size": _other_than(32, "block-size"),
-    "kv_cache_dtype": _other_than("auto", "kv-cache-dtype"),
+    "block_size": other_than(32, "block-size"),
+    "kv_cache_dtype": other_than("auto", "kv-cache-dtype"),
     "prefix_cache": lambda on: [] if on else ["--no-enable-prefix-caching"],
     "order": lambda value: ["--scheduling-policy", "priority"] if value == "priority" else [],
     "drain_timeout": lambda seconds: ["--shutdown-timeout", f"{seconds:g}"],
@@ -184,22 +185,35 @@ def model_folder(model: str) -> str:
     return unquote(model.removeprefix(_FILE))
 
 
+def find_owned(
+    args: Sequence[str],
+    owned: Mapping[str, str],
+    operators: Mapping[str, str],
+    short: Mapping[str, str] = MappingProxyType({}),
+) -> list[str]:
+    """A line for each of ``args`` that sets what a field of the resource, or the operator, sets.
+
+    ``owned`` and ``operators`` are such flags, with the field or the reason; ``short``: other names of flags.
+    """
+
+    def describe(word: str) -> str | None:
+        if not word.startswith("-"):
+            return None
+        name = word.partition("=")[0].lstrip("-").replace("_", "-").partition(".")[0]
+        flag = short.get(name, name)
+        # The engine's parser completes a flag that is cut short.
+        found = next((each for each in (*owned, *operators) if each.startswith(flag)), None)
+        if found is None:
+            return None
+        why = f"use {owned[found]}" if found in owned else operators[found]
+        return f"{word.partition('=')[0][:60]} must not be here: {why}"
+
+    return [line for word in args if (line := describe(word)) is not None]
+
+
 def find_owned_flags(args: Sequence[str]) -> list[str]:
-    """A line for each of ``args`` that sets what a field of the resource, or the operator, sets."""
-    return [line for word in args if (line := _describe_owned(word)) is not None]
-
-
-def _describe_owned(word: str) -> str | None:
-    if not word.startswith("-"):
-        return None
-    name = word.partition("=")[0].lstrip("-").replace("_", "-").partition(".")[0]
-    flag = _SHORT.get(name, name)
-    # vLLM's parser completes a flag that is cut short.
-    owned = next((each for each in (*OWNED, *OPERATORS) if each.startswith(flag)), None)
-    if owned is None:
-        return None
-    why = f"use {OWNED[owned]}" if owned in OWNED else OPERATORS[owned]
-    return f"{word.partition('=')[0][:60]} must not be here: {why}"
+    """The same of vLLM's flags."""
+    return find_owned(args, OWNED, OPERATORS, _SHORT)
 
 
 class VllmKind:

@@ -71,7 +71,7 @@ def find_immovable(kind: EngineKind, faults: Mapping[str, str], reporting: bool,
     """
     if kind.actuator is Actuator.GATEWAY:
         return f"engines of type {kind.type} have no live limits"
-    if kind.actuator is not Actuator.PLUGIN:
+    if kind.actuator is Actuator.ADMIN_API:
         return None
     if faults:
         pod = min(faults)

@@ -100,14 +100,29 @@ OTHER_OF_OPENAI: dict[str, Any] = {
 """A value of each field that a server of the OpenAI API cannot honour."""
 
 
+SGLANG = {"type": "SGLang", "image": "sglang:1"}
+FLAGS_OF_SGLANG = (
+    "model.generationConfig", "engine.dtype", "engine.blockSize", "engine.maxBatchedTokens", "engine.maxQueuedRequests",
+)  # fmt: skip
+"""What it honours and such a server does not."""
+OTHER_OF_SGLANG = {field: value for field, value in OTHER_OF_OPENAI.items() if field not in FLAGS_OF_SGLANG}
+
+
 def spec_of_openai(spec: dict[str, Any]) -> dict[str, Any]:
     """The spec with such a server."""
     return {**spec, "engine": {**spec.get("engine", {}), "runtime": OPENAI}}
+
+
+def spec_of_sglang(spec: dict[str, Any]) -> dict[str, Any]:
+    """The spec with SGLang."""
+    return {**spec, "engine": {**spec.get("engine", {}), "runtime": SGLANG}}
 
 
 CASES = {
     **SPECS,
     **{field: spec_with(field, value) for field, value in OTHER.items()},
     **{f"OpenAI: {field}": spec_of_openai(spec_with(field, value)) for field, value in OTHER_OF_OPENAI.items()},
+    **{f"SGLang: {field}": spec_of_sglang(spec_with(field, value)) for field, value in OTHER_OF_SGLANG.items()},
+    "SGLang: flags of fields": {"engine": {"runtime": {**SGLANG, "args": ["--tp=2", "--dp-size", "2"]}}},
 }
 """All of them, by name."""

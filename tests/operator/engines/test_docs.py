@@ -8,7 +8,7 @@ import pytest
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_operator.api.extra_args import fields_of_settings
 from paternoster_operator.api.types.engine import Engine
-from paternoster_operator.engines import openai_arguments, vllm_arguments
+from paternoster_operator.engines import openai_arguments, sglang_arguments, vllm_arguments
 from paternoster_operator.engines.adapter import Refusal
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/engines.md"
@@ -46,6 +46,9 @@ def render_rows(
 
 TABLES = {
     "vLLM": render_rows(vllm_arguments.REFUSALS, vllm_arguments.OWNED, vllm_arguments.FLAGS, vllm_arguments.ELSEWHERE),
+    "SGLang": render_rows(
+        sglang_arguments.REFUSALS, sglang_arguments.OWNED, sglang_arguments.FLAGS, sglang_arguments.ELSEWHERE
+    ),
     "a server of the OpenAI API": render_rows(openai_arguments.REFUSALS, {}, (), openai_arguments.HONOURED),
 }
 

@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 from syrupy.assertion import SnapshotAssertion
-from tests.operator.engines.refused_specs import CASES, OTHER, OTHER_OF_OPENAI, manifest, spec_of_openai, spec_with
+from tests.operator.engines.refused_specs import (
+    CASES,
+    OTHER,
+    OTHER_OF_OPENAI,
+    OTHER_OF_SGLANG,
+    manifest,
+    spec_of_openai,
+    spec_of_sglang,
+    spec_with,
+)
 
 from paternoster_operator.api.manifest import InvalidManifest, parse
 from paternoster_operator.api.runtime_rules import RUNTIME_RULES
@@ -27,12 +36,15 @@ def test_the_lines_are_those_of_the_golden_file(snapshot: SnapshotAssertion) -> 
     assert "\n".join(lines) == snapshot
 
 
-WITH = {RuntimeType.VLLM: dict, RuntimeType.OPENAI: spec_of_openai}
+WITH = {RuntimeType.VLLM: dict, RuntimeType.SGLANG: spec_of_sglang, RuntimeType.OPENAI: spec_of_openai}
 """By engine: a spec that names it."""
 REFUSALS = [(type_, refusal) for type_ in WITH for refusal in KINDS[type_].refusals]
 
 
-@pytest.mark.parametrize(("type_", "other"), [(RuntimeType.VLLM, OTHER), (RuntimeType.OPENAI, OTHER_OF_OPENAI)])
+@pytest.mark.parametrize(
+    ("type_", "other"),
+    [(RuntimeType.VLLM, OTHER), (RuntimeType.SGLANG, OTHER_OF_SGLANG), (RuntimeType.OPENAI, OTHER_OF_OPENAI)],
+)
 def test_every_refusal_has_a_case_and_names_its_field(type_: RuntimeType, other: dict[str, Any]) -> None:
     assert {refusal.field for refusal in KINDS[type_].refusals} == other.keys()
     for field, value in other.items():

@@ -22,17 +22,17 @@ class EnvVar(Document):
 
 
 class Runtime(Document):
-    """The engine: this project's own, vLLM with the operator's plugin, or another server of the OpenAI API."""
+    """The engine: this project's own, vLLM with the operator's plugin, SGLang, or a server of the OpenAI API."""
 
     type: RuntimeType = RuntimeType.PATERNOSTER
-    """Paternoster, VLLM or OpenAI; the others refuse fields that their engine cannot honour."""
+    """Paternoster, VLLM, SGLang or OpenAI; the others refuse fields that their engine cannot honour."""
     image: Annotated[str | None, Field(min_length=1, max_length=512)] = None
     """Container image with the engine, for another type than Paternoster; paternoster up needs command alone."""
     command: list[Argument] = Field(default=[], max_length=8)
-    """Program with its first arguments; when empty, vllm serve for type VLLM and the image's own for OpenAI."""
+    """Program with its first arguments; when empty, the engine's own, for type OpenAI the image's."""
     args: list[Argument] = Field(default=[], max_length=64)
-    """Flags of the engine, as they are. For type VLLM the operator refuses those that a field sets; for type OpenAI
-    they name the operator's settings, such as $(PATERNOSTER_PORT)."""
+    """Flags of the engine, as they are. The operator refuses those that a field sets; for type OpenAI they name the
+    operator's settings, such as $(PATERNOSTER_PORT)."""
     env: list[EnvVar] = Field(default=[], max_length=64)
     """Further environment of the engine."""
 
