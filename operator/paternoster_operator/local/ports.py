@@ -41,9 +41,14 @@ class ReservedPort:
             self.stop_listening()
 
     def stop_listening(self) -> None:
-        """Refuse clients, also where a program still has the socket."""
-        with suppress(OSError):  # it does not listen
-            self._socket.shutdown(socket.SHUT_RDWR)
+        """Refuse clients, also where a program still has the socket.
+
+        A socket that does not listen is left alone: once shut down in that state, it resets every connection that it
+        accepts when it listens again (Linux sets ``sk_shutdown``, which accepted sockets inherit).
+        """
+        if self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            with suppress(OSError):  # it has just ended
+                self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._socket.close()

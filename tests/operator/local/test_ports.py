@@ -96,6 +96,25 @@ def test_a_port_of_an_engine_that_is_gone_serves_only_this_sessions_engines() ->
     second.close()
 
 
+def test_a_released_port_answers_for_the_next_engine() -> None:
+    """Its program's end and its pod's both refuse clients: the second finds a socket that does not listen."""
+    pool = PortPool()
+    port = pool.acquire()
+    with socket.socket(fileno=os.dup(port.fileno())) as program:
+        program.listen()
+    port.refuse()
+    pool.release(port)
+    assert pool.acquire() is port
+    with socket.socket(fileno=os.dup(port.fileno())) as program:
+        program.listen()
+        with socket.create_connection((HOST, port.number), timeout=10) as client:
+            accepted, _ = program.accept()
+            with accepted:
+                client.sendall(b"hello")
+                assert accepted.recv(5) == b"hello"
+    port.close()
+
+
 def test_clients_of_the_endpoint_wait_while_its_program_starts_again() -> None:
     port = listen_on(0)
     assert accepts(port.number)
