@@ -99,7 +99,12 @@ async def test_many_fleets_scaled_to_zero_leave_room_for_another_fleet(
     await until(lambda: stats(clients[1], small), lambda models: "awake" in models)
     for model in sleeping:
         noisy.send(8, model)
-    await asyncio.sleep(1)
+
+    def all_are_held_or_refused(models: dict[str, dict[str, int]]) -> bool:
+        held = sum(models[model]["held"] for model in sleeping)
+        return held + sum(task.done() for task in noisy.tasks) == len(noisy.tasks)
+
+    await until(lambda: stats(clients[1], small), all_are_held_or_refused)
     assert await served(quiet, "awake", 0) == [200] * 9
     await noisy.end()
 
