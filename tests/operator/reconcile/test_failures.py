@@ -29,7 +29,7 @@ async def test_a_refused_child_stalls_the_fleet_and_heals(
     world.cluster.resource = document()
     world.cluster.refusals["Service"] = refusal
     for _ in range(2):
-        assert await world.look() == Settings().look_seconds
+        assert await world.reconcile() == Settings().look_seconds
     stalled = world.cluster.condition("Stalled")
     assert (stalled["reason"], stalled["message"]) == (reason, str(refusal))
     assert world.cluster.condition("Ready")["status"] == "False"
@@ -37,7 +37,7 @@ async def test_a_refused_child_stalls_the_fleet_and_heals(
     assert failures(world, reason) == 2
     assert "Deployment" not in world.cluster.applies
     world.cluster.refusals.clear()
-    await world.look()
+    await world.reconcile()
     assert world.cluster.condition("Stalled") == {}
     assert "Deployment" in world.cluster.applies
 
@@ -48,7 +48,7 @@ async def test_objects_of_another_owner_are_named_at_once(world: World, document
     for kind in ("Secret", "Service", "Deployment"):
         found = f"{kind} lifts/ride, controlled by nothing,"
         world.cluster.refusals[kind] = ForeignObject([found], "LLMDeployment ride")
-    await world.look()
+    await world.reconcile()
     assert world.cluster.condition("Stalled")["message"] == (
         "Secret lifts/ride, controlled by nothing, and Service lifts/ride, controlled by nothing, and Deployment "
         "lifts/ride, controlled by nothing, are there already: delete or rename them, or rename LLMDeployment ride"
@@ -59,10 +59,10 @@ async def test_objects_of_another_owner_are_named_at_once(world: World, document
 async def test_a_fleet_that_serves_goes_on_while_a_child_is_refused(world: World, document: Any) -> None:
     world.cluster.resource = document()
     world.cluster.shown_pods = [world.engine.pod("a")]
-    await world.look()
+    await world.reconcile()
     world.cluster.resource = {**document(replicas=2), "status": world.cluster.statuses[-1]}
     world.cluster.refusals["Deployment"] = ClusterError("HTTP 403: quota", retriable=False)
-    await world.look()
+    await world.reconcile()
     assert world.cluster.condition("Stalled")["reason"] == "ClusterRefused"
     assert world.cluster.condition("Ready")["status"] == "True"
     assert world.cluster.statuses[-1]["readyReplicas"] == 1
@@ -73,14 +73,14 @@ async def test_a_cluster_that_does_not_answer_is_met_again_and_told(world: World
     world.cluster.refusals["Service"] = ClusterError("PATCH /x: HTTP 503: away")
     for _ in range(2):
         with pytest.raises(ClusterError):
-            await world.look()
+            await world.reconcile()
     assert world.cluster.condition("Stalled") == {}
     moving = world.cluster.condition("Reconciling")
     assert (moving["reason"], moving["message"]) == ("ClusterUnavailable", "PATCH /x: HTTP 503: away")
     assert [event.reason for event in world.cluster.events] == ["ClusterUnavailable"]
     assert len(world.cluster.statuses) == 1, "the same words are not written twice"
     world.cluster.refusals.clear()
-    await world.look()
+    await world.reconcile()
     assert world.cluster.condition("Reconciling")["reason"] != "ClusterUnavailable"
 
 
@@ -94,7 +94,7 @@ async def test_a_fault_of_the_operator_is_told_too(
 
     monkeypatch.setattr("paternoster_operator.autoscaling.autoscaler.Autoscaler.decide", broken)
     with pytest.raises(ZeroDivisionError):
-        await world.look()
+        await world.reconcile()
     stalled = world.cluster.condition("Stalled")
     assert (stalled["reason"], stalled["message"]) == ("ReconcileFailed", "ZeroDivisionError: no such number")
     assert world.cluster.condition("Ready")["status"] == "Unknown"
@@ -104,7 +104,7 @@ async def test_a_fault_of_the_operator_is_told_too(
 
 async def test_a_missing_key_is_told_while_everything_else_is_done(world: World, document: Any) -> None:
     world.cluster.resource = document(security={"apiKeySecretRef": {"name": "clients"}})
-    await world.look()
+    await world.reconcile()
     assert world.cluster.condition("Stalled")["reason"] == "ConfigurationMissing"
     assert world.cluster.replicas == 1
 
@@ -116,7 +116,7 @@ async def test_a_taken_name_stalls_the_newcomer_which_starts_nothing(
     names_and_conflict = ((), ("ServedNameTaken", "the served name ride belongs to LLMDeployment a/b"))
     directory = world.reconciler._directory
     monkeypatch.setattr(directory, "served_names", lambda _: names_and_conflict)
-    await world.look()
+    await world.reconcile()
     assert world.cluster.applies == []
     assert world.cluster.condition("Stalled")["reason"] == "ServedNameTaken"
     assert world.cluster.condition("Ready")["status"] == "False"
@@ -126,23 +126,23 @@ async def test_a_taken_name_stalls_the_newcomer_which_starts_nothing(
 async def test_children_that_vanish_or_are_edited_are_sent_again(world: World, document: Any) -> None:
     world.cluster.resource = document()
     for _ in range(2):
-        await world.look()
+        await world.reconcile()
     before = len(world.cluster.applies)
     del world.cluster.children["PodDisruptionBudget"]
-    await world.look()
+    await world.reconcile()
     assert world.cluster.applies[before:] == ["PodDisruptionBudget"]
     world.cluster.children["Service"]["metadata"]["generation"] += 1
-    await world.look()
+    await world.reconcile()
     assert world.cluster.applies[before:] == ["PodDisruptionBudget", "Service"]
 
 
 async def test_a_pod_that_cannot_start_gets_its_secret_again(world: World, document: Any) -> None:
     """No watch reports Secrets."""
     world.cluster.resource = document()
-    await world.look()
+    await world.reconcile()
     world.cluster.shown_pods = [{"metadata": {"name": "a"}, "status": {"phase": "Pending"}}]
     before = len(world.cluster.applies)
-    await world.look()
+    await world.reconcile()
     assert world.cluster.applies[before:] == ["Secret"]
 
 
@@ -150,16 +150,16 @@ async def test_an_engine_that_nobody_wants_drained_admits_again(world: World, do
     world.cluster.resource = document()
     world.engine.numbers["state"] = EngineState.DRAINING
     world.cluster.shown_pods = [world.engine.pod("a", ready=False)]
-    await world.look()
+    await world.reconcile()
     assert world.engine.numbers["state"] == EngineState.READY
     world.cluster.shown_pods = [world.engine.pod("a", annotations={DRAIN: "true"})]
-    await world.look()
+    await world.reconcile()
     assert world.engine.numbers["state"] == EngineState.DRAINING
     calls = len(world.engine.keys)
-    await world.look()
+    await world.reconcile()
     assert len(world.engine.keys) == calls, "what it has need not be told again"
     world.cluster.shown_pods = [world.engine.pod("a", deletionTimestamp="now")]
-    await world.look()
+    await world.reconcile()
     assert len(world.engine.keys) == calls, "one that ends is let end"
 
 
@@ -181,13 +181,13 @@ async def test_a_fleet_is_ready_once_every_gateway_knows_it(
     world.cluster.resource = document(autoscaling=to_zero)
     for fleet in ("", "another"):
         uids.append(fleet)
-        assert await world.look() == 1.0, "it looks again soon"
+        assert await world.reconcile() == 1.0, "it looks again soon"
         ready, routed = world.cluster.condition("Ready"), world.cluster.condition("Routed")
         assert (ready["status"], ready["reason"]) == ("Unknown", "WaitingForGateways")
         assert (routed["status"], routed["message"]) == ("False", "1 of 2 gateways know ride")
         assert world.cluster.condition("Reconciling")["status"] == "True"
     uids.append("uid-1")
-    assert await world.look() == Settings().look_seconds
+    assert await world.reconcile() == Settings().look_seconds
     assert world.cluster.condition("Ready")["reason"] == "ScaledToZero"
     assert world.cluster.condition("Routed")["status"] == "True"
 
@@ -195,7 +195,7 @@ async def test_a_fleet_is_ready_once_every_gateway_knows_it(
 async def test_a_stored_value_that_was_removed_since_is_served_with_its_successor(world: World, document: Any) -> None:
     world.cluster.resource = document(engine={"order": "deadline"})
     world.cluster.shown_pods = [world.engine.pod("a")]
-    await world.look()
+    await world.reconcile()
     args = world.cluster.children["Deployment"]["spec"]["template"]["spec"]["containers"][0]["args"]
     assert args[args.index("--order") + 1] == "fcfs"
     assert world.cluster.condition("Ready")["status"] == "True"

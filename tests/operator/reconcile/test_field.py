@@ -58,31 +58,31 @@ def started(engine: FakeEngine, name: str) -> dict[str, Any]:
 async def test_a_schedule_begins_and_ends_by_the_clock_on_the_wall(world: TimedWorld, document: Document) -> None:
     lunch = {"name": "lunch", "start": "12:00", "end": "13:00", "minReplicas": 3}
     world.cluster.resource = document(autoscaling={"maxReplicas": 4, "schedules": [lunch]})
-    await world.look()
+    await world.reconcile()
     assert world.cluster.replicas == 3
     assert world.status["bounds"] == {"minReplicas": 3, "maxReplicas": 4, "schedules": ["lunch"]}
     world.wall = world.wall.replace(hour=13)
-    await world.look()
+    await world.reconcile()
     assert world.cluster.replicas == 3, "its end is a lower bound, not a reason to go"
     assert world.status["bounds"] == {"minReplicas": 1, "maxReplicas": 4, "schedules": []}
 
 
 async def test_starts_are_learnt_told_and_remembered(world: TimedWorld, document: Document) -> None:
     world.cluster.resource = document()
-    await world.look()
+    await world.reconcile()
     assert "startup" not in world.status
     world.cluster.shown_pods = [world.engine.pod("a", ready=False, creationTimestamp=CREATED)]
-    await world.look()
+    await world.reconcile()
     world.cluster.shown_pods = [started(world.engine, "a")]
     world.engine.numbers["start_seconds"] = {"imports": 8, "download": 0, "load": 20.4, "warm_up": 3}
-    await world.look()
+    await world.reconcile()
     parts = {"download": 0, "imports": 8, "load": 20, "warmUp": 3}
     seen = {"lastSeconds": 40, "averageSeconds": 40, "observedStarts": 1, "lastParts": parts}
     assert world.status["startup"] == seen
     assert world.reconciler.fleets[KEY].autoscaler.signals.startup_seconds == 40
     assert world.sample("startup_seconds") == 40
     world.restart_operator()
-    await world.look()
+    await world.reconcile()
     assert world.reconciler.fleets[KEY].autoscaler.signals.startup_seconds == 40
     assert world.status["startup"]["observedStarts"] == 1
 
@@ -90,7 +90,7 @@ async def test_starts_are_learnt_told_and_remembered(world: TimedWorld, document
 async def test_what_pods_hold_is_priced(world: TimedWorld, document: Document) -> None:
     world.cluster.resource = document(resources={"gpu": {"count": 2}}, cost={"gpuHour": "1.5"})
     world.cluster.shown_pods = [world.engine.pod("a"), world.engine.pod("b", ready=False)]
-    await world.look()
+    await world.reconcile()
     assert world.status["economics"] == {
         "basis": "Allocation",
         "currency": "USD",
@@ -103,11 +103,11 @@ async def test_advice_is_told_and_counted_once(world: TimedWorld, document: Docu
     world.cluster.resource = document(
         autoscaling={"minReplicas": 2, "maxReplicas": 4, "mode": "Advisory"}, paused=False
     )
-    await world.look()
+    await world.reconcile()
     world.cluster.children["Deployment"]["spec"]["replicas"] = 1
     world.restart_operator()
     for _ in range(4):
-        await world.look(after=20)
+        await world.reconcile(after=20)
     assert [event.reason for event in world.cluster.events] == ["ScaledUp"]
     assert world.cluster.events[0].message.startswith("advisory, not applied: ")
     advised = [record for record in world.status["decisions"] if record["action"] == "Up"]
@@ -119,12 +119,12 @@ async def test_advice_is_told_and_counted_once(world: TimedWorld, document: Docu
 async def test_holding_is_counted_when_it_begins(world: TimedWorld, document: Document) -> None:
     world.cluster.resource = document(autoscaling={"maxReplicas": 4}, concurrency={"mode": "Fixed"})
     for _ in range(4):
-        await world.look(after=20)
+        await world.reconcile(after=20)
     counted = world.sample("decisions_total", loop="Replicas", action="Hold", reason="InsufficientData")
     assert counted == 1
     assert len(world.status["decisions"]) == 1
     world.restart_operator()
-    await world.look(after=20)
+    await world.reconcile(after=20)
     assert len(world.status["decisions"]) == 1, "what the status says already is no news after a restart"
 
 
@@ -140,17 +140,17 @@ async def test_a_request_wakes_a_sleeping_fleet_at_the_next_look(
     monkeypatch.setattr(world.scraper, "gateways", gateways)
     to_zero = {"minReplicas": 0, "maxReplicas": 2, "scaleToZero": {"enabled": True, "idleSeconds": 60}}
     world.cluster.resource = document(autoscaling=to_zero)
-    await world.look()
+    await world.reconcile()
     assert world.cluster.replicas == 0
     assert world.cluster.condition("Ready")["reason"] == "ScaledToZero"
     waiting = 1
-    await world.look(after=1)
+    await world.reconcile(after=1)
     assert world.cluster.replicas == 1
     assert world.cluster.condition("Reconciling")["reason"] == "Activating"
     assert [event.reason for event in world.cluster.events] == ["Activated"]
     waiting = 0
     world.cluster.shown_pods = [started(world.engine, "a")]
     for _ in range(8):
-        await world.look(after=15)
+        await world.reconcile(after=15)
     assert world.cluster.replicas == 0
     assert [event.reason for event in world.cluster.events] == ["Activated", "ScaledToZero"]

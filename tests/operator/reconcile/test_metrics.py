@@ -27,12 +27,12 @@ def about(metrics: OperatorMetrics) -> set[str]:
 async def test_stalled_is_a_series_while_it_is_so(world: TimedWorld, document: Document) -> None:
     world.cluster.resource = document()
     world.cluster.shown_pods = [{"metadata": {"name": "a"}, "status": {"containerStatuses": [STUCK]}}]
-    await world.look()
+    await world.reconcile()
     stalled = {"type": "Stalled", "status": "True"}
     assert world.sample("condition", reason="ImagePullFailed", **stalled) == 1
     assert world.sample("condition", reason="ImagePullFailed", type="Ready", status="False") == 1
     world.cluster.shown_pods = [world.engine.pod("a")]
-    await world.look()
+    await world.reconcile()
     assert world.sample("condition", reason="ImagePullFailed", **stalled) is None
     assert world.sample("condition", reason="MinimumReplicasAvailable", type="Ready", status="True") == 1
 
@@ -40,11 +40,11 @@ async def test_stalled_is_a_series_while_it_is_so(world: TimedWorld, document: D
 async def test_a_refused_spec_is_a_series_after_a_restart_too(world: TimedWorld, document: Document) -> None:
     refused = {"type": "Stalled", "status": "True", "reason": "InvalidSpec"}
     world.cluster.resource = document(replicas=-1)
-    await world.look()
+    await world.reconcile()
     assert world.sample("condition", **refused) == 1
     world.cluster.resource = {**document(replicas=-1), "status": world.cluster.statuses[-1]}
     world.restart_operator()
-    await world.look()
+    await world.reconcile()
     assert len(world.cluster.statuses) == 1, "nothing new is written"
     assert world.sample("condition", **refused) == 1
 
@@ -52,10 +52,10 @@ async def test_a_refused_spec_is_a_series_after_a_restart_too(world: TimedWorld,
 @pytest.mark.parametrize("replicas", [1, -1])
 async def test_a_deleted_object_leaves_no_series(world: TimedWorld, document: Document, replicas: int) -> None:
     world.cluster.resource = document(replicas=replicas, slo={"ttftP95Milliseconds": 500})
-    await world.look()
+    await world.reconcile()
     assert "paternoster_operator_condition" in about(world.metrics)
     world.cluster.resource = None
-    await world.look()
+    await world.reconcile()
     assert about(world.metrics) == set()
 
 
@@ -78,17 +78,17 @@ async def test_a_limit_names_the_first_bucket_that_reaches_it(
     world: TimedWorld, document: Document, milliseconds: int, bucket: str
 ) -> None:
     world.cluster.resource = document(slo={"ttftP95Milliseconds": milliseconds})
-    await world.look()
+    await world.reconcile()
     assert world.sample("slo_seconds", objective="ttft", bucket=bucket) == milliseconds / 1000
     assert world.sample("slo_seconds", objective="itl", bucket=bucket) is None
 
 
 async def test_a_limit_that_moves_leaves_none_behind(world: TimedWorld, document: Document) -> None:
     world.cluster.resource = document(slo={"ttftP95Milliseconds": 500, "itlP95Milliseconds": 40})
-    await world.look()
+    await world.reconcile()
     assert world.sample("slo_seconds", objective="itl", bucket="0.05") == 0.04
     world.cluster.resource = document(slo={"ttftP95Milliseconds": 750})
-    await world.look()
+    await world.reconcile()
     assert world.sample("slo_seconds", objective="ttft", bucket="0.75") == 0.75
     assert world.sample("slo_seconds", objective="ttft", bucket="0.5") is None
     assert world.sample("slo_seconds", objective="itl", bucket="0.05") is None
@@ -115,7 +115,7 @@ async def test_engines_export_vllms_names_where_they_are_wanted(
     world.settings = Settings(vllm_metrics=wanted)
     world.restart_operator()
     world.cluster.resource = document()
-    await world.look()
+    await world.reconcile()
     (container,) = world.cluster.children["Deployment"]["spec"]["template"]["spec"]["containers"]
     assert ("--vllm-metrics" in container["args"]) is wanted
 

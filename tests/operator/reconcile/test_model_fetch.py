@@ -31,7 +31,7 @@ async def test_how_far_it_is_is_asked_of_the_pod(world: World, document: Callabl
     world.cluster.resource = document(replicas=1, model=MODEL)
     world.cluster.shown_pods = [pod(world, state=RUNNING)]
     world.engine.numbers |= {"state": "downloading", "done": 4300, "total": 10_000, "rate": 2.1e8}
-    await world.look()
+    await world.reconcile()
     ready = world.cluster.condition("Ready")
     assert (ready["status"], ready["reason"]) == ("Unknown", "ModelDownloading")
     assert ready["message"].endswith(
@@ -40,14 +40,14 @@ async def test_how_far_it_is_is_asked_of_the_pod(world: World, document: Callabl
     written = len(world.cluster.statuses)
     for done, rate in ((4310, 1.9e8), (4390, 2.3e8)):
         world.engine.numbers |= {"done": done, "rate": rate}
-        await world.look()
+        await world.reconcile()
     assert len(world.cluster.statuses) == written, "a rate alone is not written"
     for done, rate, share in ((4390, 0.0, "(43 % of 0.0 GB)"), (4400, 5e6, "(44 % of 0.0 GB, 5.0 MB/s)")):
         world.engine.numbers |= {"done": done, "rate": rate}
-        await world.look()
+        await world.reconcile()
         assert world.cluster.condition("Ready")["message"].endswith(share)
     world.engine.numbers |= {"state": "no state"}
-    await world.look()
+    await world.reconcile()
     assert world.cluster.condition("Ready")["message"].endswith("a since 2026-01-01T00:00:00Z")
 
 
@@ -60,13 +60,13 @@ async def test_a_failure_is_told_once_and_heals(world: World, document: Callable
         pod(world, state={"terminated": {"exitCode": 3, "message": f"{fetch_status.line()}\n"}})
     ]
     for _ in range(3):
-        await world.look()
+        await world.reconcile()
     for kind, status in (("Stalled", "True"), ("Ready", "False")):
         condition = world.cluster.condition(kind)
         assert (condition["status"], condition["reason"]) == (status, "RevisionNotFound")
         assert condition["message"] == "a: container model: model 'hf://org/name@v9': has no revision v9"
     assert [(event.type, event.reason) for event in world.cluster.events].count(("Warning", "RevisionNotFound")) == 1
     world.cluster.shown_pods = [world.engine.pod("b")]
-    await world.look()
+    await world.reconcile()
     assert world.cluster.condition("Ready")["status"] == "True"
     assert world.cluster.condition("Stalled") == {}

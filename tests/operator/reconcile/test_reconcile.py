@@ -15,20 +15,20 @@ Document = Callable[..., dict[str, Any]]
 
 async def test_children_are_applied_once_and_status_is_written_on_change_only(world: World, document: Document) -> None:
     world.cluster.resource = document(replicas=2)
-    assert await world.look() == Settings().look_seconds
+    assert await world.reconcile() == Settings().look_seconds
     assert world.cluster.applies == ["Secret", "Service", "PodDisruptionBudget", "Deployment"]
     assert world.cluster.replicas == 2
     assert world.cluster.condition("Ready")["status"] == "Unknown"
     assert world.cluster.condition("Reconciling")["status"] == "True"
     for _ in range(3):
-        await world.look()
+        await world.reconcile()
     assert len(world.cluster.applies) == 4
     assert len(world.cluster.statuses) == 1
     world.cluster.children["Deployment"].update(
         status={"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1}
     )
     world.cluster.shown_pods = [world.engine.pod("a")]
-    await world.look()
+    await world.reconcile()
     assert world.cluster.condition("Ready")["status"] == "True"
 
 
@@ -39,14 +39,14 @@ async def test_demand_brings_replicas_and_preemptions_cut_the_cap(world: World, 
         engine={"maxNumSeqs": 64},
     )
     world.cluster.shown_pods = [world.engine.pod("a")]
-    await world.look()
+    await world.reconcile()
     world.engine.numbers |= {
         "running": 50,
         "waiting": 90,
         "requests_finished_total": 40,
         "requests_preempted_total": 10,
     }
-    await world.look(after=15)
+    await world.reconcile(after=15)
     assert world.cluster.replicas > 1
     assert world.engine.patches == [45], "50 ran at most and filled the pool: nine tenths of them"
     reasons = [event.reason for event in world.cluster.events]
@@ -54,7 +54,7 @@ async def test_demand_brings_replicas_and_preemptions_cut_the_cap(world: World, 
     assert "10 of 40 requests preempted in 120 s = 25.0% > 2.0%" in world.cluster.events[0].message
     decisions = world.cluster.statuses[-1]["decisions"]
     assert {record["loop"] for record in decisions if record["applied"]} == {"Replicas", "LiveCap"}
-    await world.look(after=15)
+    await world.reconcile(after=15)
     assert world.engine.patches == [45], (
         "what was before the cut is no reason for another, and what it has need not be told again"
     )
@@ -63,10 +63,10 @@ async def test_demand_brings_replicas_and_preemptions_cut_the_cap(world: World, 
 async def test_a_restarted_engine_is_told_its_cap_again(world: World, document: Document) -> None:
     world.cluster.resource = document(concurrency={"initial": 9})
     world.cluster.shown_pods = [world.engine.pod("a")]
-    await world.look()
+    await world.reconcile()
     assert world.engine.patches == [9]
     world.engine.live_cap, world.engine.numbers = 64, {"instance": "second"}
-    await world.look()
+    await world.reconcile()
     assert world.engine.patches == [9, 9]
 
 
@@ -80,7 +80,7 @@ async def test_a_token_budget_is_told_to_engines_that_have_one(world: World, doc
         for tokens in (0, 0, 500, 1000, 2000):
             sums.add(StepWork(prefill_tokens=tokens, decode_sequences=10), 0.02 + 3e-4 * tokens)
         world.engine.numbers["step_sums"] = [value * (turn + 1) for value in sums.total]
-        await world.look(after=5)
+        await world.reconcile(after=5)
     assert 224 <= world.engine.numbers["token_budget"] <= 288, "nine tenths of 100 ms less 20 ms, over 0.3 ms"
     status = world.cluster.statuses[-1]
     assert status["tokenBudget"]["target"] == world.engine.numbers["token_budget"]
@@ -94,7 +94,7 @@ async def test_an_engine_without_a_token_budget_is_told_none(world: World, docum
         concurrency={"initial": 9, "tokenBudget": {"mode": "Auto"}}, slo={"itlP95Milliseconds": 100}
     )
     world.cluster.shown_pods = [world.engine.pod("a")]
-    await world.look()
+    await world.reconcile()
     assert world.engine.patches == [9]
     assert "token_budget" not in world.engine.numbers
     assert world.cluster.statuses[-1]["tokenBudget"] == {"capacity": 0, "target": 0, "current": 0}
@@ -104,13 +104,13 @@ async def test_silence_holds_everything(world: World, document: Document) -> Non
     world.cluster.resource = document(autoscaling={"minReplicas": 1, "maxReplicas": 4}, concurrency={"mode": "Auto"})
     world.cluster.shown_pods = [world.engine.pod("a")]
     world.engine.numbers |= {"running": 10, "waiting": 90}
-    await world.look()
+    await world.reconcile()
     before = world.cluster.replicas
     silent = FakeEngine()
     silent.port = 9
     world.cluster.shown_pods = [world.engine.pod("a"), silent.pod("b")]
     for _ in range(60):
-        await world.look(after=20)
+        await world.reconcile(after=20)
         assert world.cluster.replicas == before
     assert world.cluster.condition("MetricsFresh")["status"] == "False"
     assert "b" in world.cluster.condition("MetricsFresh")["message"]
@@ -124,27 +124,27 @@ async def test_at_the_ceiling_engines_bound_their_queue_and_those_of_earlier_rel
         autoscaling={"minReplicas": 1, "maxReplicas": 1}, slo={"ttftP95Milliseconds": 3000}
     )
     world.cluster.shown_pods = [world.engine.pod("a")]
-    await world.look()
-    await world.look(after=20)
+    await world.reconcile()
+    await world.reconcile(after=20)
     assert world.engine.patches == []
     world.engine.numbers["max_queue_milliseconds"] = 0
-    await world.look(after=20)
+    await world.reconcile(after=20)
     assert world.engine.numbers["max_queue_milliseconds"] == 990
     assert "QueueBounded" in {event.reason for event in world.cluster.events}
     world.engine.numbers |= {"instance": "second", "max_queue_milliseconds": 0}
-    await world.look(after=20)
+    await world.reconcile(after=20)
     assert world.engine.numbers["max_queue_milliseconds"] == 990, "a restarted engine begins without"
 
 
 async def test_a_restarted_operator_changes_nothing_by_itself(world: World, document: Document) -> None:
     world.cluster.resource = document(autoscaling={"minReplicas": 1, "maxReplicas": 4}, concurrency={"mode": "Auto"})
     world.cluster.shown_pods = [world.engine.pod("a")]
-    await world.look()
+    await world.reconcile()
     world.cluster.children["Deployment"]["spec"]["replicas"] = 3
     world.cluster.shown_pods = [world.engine.pod(name) for name in "abc"]
     world.engine.live_cap = 17
     world.restart_operator()
-    await world.look()
+    await world.reconcile()
     assert world.cluster.replicas == 3
     assert world.engine.live_cap == 17
     assert world.reconciler.fleets[KEY].autoscaler.states["LiveCap"].target == 17
@@ -152,19 +152,19 @@ async def test_a_restarted_operator_changes_nothing_by_itself(world: World, docu
 
 async def test_an_invalid_spec_is_a_condition_and_nothing_is_applied(world: World, document: Document) -> None:
     world.cluster.resource = document(replicas=-1)
-    assert await world.look() is None
+    assert await world.reconcile() is None
     assert world.cluster.applies == []
     assert world.cluster.condition("Stalled")["reason"] == "InvalidSpec"
     assert "spec.replicas: is -1" in world.cluster.condition("Ready")["message"]
     assert [event.reason for event in world.cluster.events] == ["InvalidSpec"]
-    await world.look()
+    await world.reconcile()
     assert len(world.cluster.statuses) == 1
 
 
 async def test_paused_writes_status_alone(world: World, document: Document) -> None:
     world.cluster.resource = document(paused=True, concurrency={"initial": 5})
     world.cluster.shown_pods = [world.engine.pod("a")]
-    await world.look()
+    await world.reconcile()
     assert world.cluster.applies == []
     assert world.engine.patches == []
     assert world.cluster.condition("ScalingActive")["reason"] == "Paused"
@@ -172,10 +172,10 @@ async def test_paused_writes_status_alone(world: World, document: Document) -> N
 
 async def test_a_deleted_object_is_forgotten(world: World, document: Document) -> None:
     world.cluster.resource = document()
-    await world.look()
+    await world.reconcile()
     assert KEY in world.reconciler.fleets
     world.cluster.resource = None
-    assert await world.look() is None
+    assert await world.reconcile() is None
     assert world.reconciler.fleets == {}
 
 
@@ -183,7 +183,7 @@ async def test_an_external_autoscaler_owns_replicas(world: World, document: Docu
     world.cluster.resource = document(replicas=3, autoscaling={"mode": "External", "maxReplicas": 9})
     world.cluster.shown_pods = [world.engine.pod("a")]
     world.engine.numbers |= {"running": 60, "waiting": 900}
-    await world.look()
+    await world.reconcile()
     assert world.cluster.replicas == 3
 
 
@@ -208,10 +208,10 @@ async def test_the_pod_with_the_fewest_requests_is_the_cheapest_to_take(world: W
     world.cluster.resource = document(replicas=2)
     world.cluster.shown_pods = [world.engine.pod("a"), world.engine.pod("b")]
     world.engine.numbers |= {"running": 3, "waiting": 2}
-    await world.look()
+    await world.reconcile()
     assert world.cluster.annotations == {}, "nobody goes yet"
     world.cluster.resource = document(replicas=1)
-    await world.look()
+    await world.reconcile()
     assert world.cluster.annotations == {pod: {DELETION_COST: "5"} for pod in "ab"}
     assert world.cluster.replicas == 1
 
@@ -219,14 +219,14 @@ async def test_the_pod_with_the_fewest_requests_is_the_cheapest_to_take(world: W
 async def test_a_change_shows_before_the_deployments_controller_has_seen_it(world: World, document: Document) -> None:
     world.cluster.resource = document(replicas=1)
     world.cluster.shown_pods = [world.engine.pod("a")]
-    await world.look()
+    await world.reconcile()
     world.cluster.children["Deployment"] |= {
         "status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1}
     }
-    await world.look()
+    await world.reconcile()
     assert world.cluster.condition("Reconciling") == {}
     world.cluster.resource = {**document(replicas=1, engine={"image": "other:1"}), "status": world.cluster.statuses[-1]}
-    await world.look()
+    await world.reconcile()
     assert world.cluster.condition("Reconciling")["reason"] == "Progressing"
 
 
@@ -235,10 +235,10 @@ async def test_what_stalls_a_fleet_is_an_event_once(world: World, document: Docu
     stuck = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
     world.cluster.shown_pods = [{"metadata": {"name": "a"}, "status": {"containerStatuses": [stuck]}}]
     for _ in range(3):
-        await world.look()
+        await world.reconcile()
     (event,) = world.cluster.events
     assert (event.type, event.reason) == ("Warning", "ImagePullFailed")
     assert "no such image" in event.message
     world.cluster.shown_pods = [world.engine.pod("a")]
-    await world.look()
+    await world.reconcile()
     assert world.cluster.condition("Stalled") == {}

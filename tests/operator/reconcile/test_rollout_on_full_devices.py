@@ -31,11 +31,11 @@ def rolling_update(world: World) -> tuple[int, int]:
 
 async def test_it_goes_on_without_surge(world: World, document: Any) -> None:
     world.cluster.resource = document()
-    await world.look()
+    await world.reconcile()
     assert rolling_update(world) == (1, 0)
     full(world)
     for _ in range(3):
-        await world.look()
+        await world.reconcile()
     assert rolling_update(world) == (0, 1)
     warnings = [event for event in world.cluster.events if event.reason == "RolloutWithoutSurge"]
     why = f"a new replica needs {DEVICE}, which ride-a-1 holds"
@@ -48,10 +48,10 @@ async def test_it_goes_on_without_surge(world: World, document: Any) -> None:
 @pytest.mark.parametrize("given", [{"rollout": {"maxSurge": 1}}, {"paused": True}], ids=["asked for", "paused"])
 async def test_what_the_manifest_says_is_left(world: World, document: Any, given: dict[str, Any]) -> None:
     world.cluster.resource = document()
-    await world.look()
+    await world.reconcile()
     world.cluster.resource = document(**given)
     full(world)
-    await world.look()
+    await world.reconcile()
     assert rolling_update(world) == (1, 0)
     assert world.cluster.condition("Stalled")["reason"] == "InsufficientGPUs"
     assert "rollout.maxSurge: 0" in world.cluster.condition("Stalled")["message"]

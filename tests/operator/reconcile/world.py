@@ -203,6 +203,7 @@ class World:
             **clocks,
         )
 
-    async def look(self, after: float = 5.0) -> float | None:
+    async def reconcile(self, after: float = 5.0) -> float | None:
+        """One reconcile of the resource, ``after`` seconds after the last one; returns when the next is due."""
         self.now += after
         return await self.reconciler.reconcile(KEY)

@@ -111,7 +111,7 @@ def test_a_fleets_secret_has_a_key_for_each_root_and_no_root(resource: Resource)
 async def test_the_engines_admin_key_goes_with_every_order(world: World, document: Any) -> None:
     world.cluster.resource = document(concurrency={"initial": 9})
     world.cluster.shown_pods = [world.engine.pod("a")]
-    await world.look()
+    await world.reconcile()
     root = world.cluster.secrets[ADMIN_KEY]["key"]
     assert world.engine.keys == [f"Bearer {keys.derive(root, keys.OPERATOR_TO_ENGINE, 'uid-1')}"]
 

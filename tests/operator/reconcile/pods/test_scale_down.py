@@ -34,11 +34,11 @@ async def surplus(world: World, busy: FakeEngine, document: Document) -> World:
     world.engine.numbers["running"] = 3
     world.cluster.shown_pods = [busy.pod("a"), world.engine.pod("b")]
     world.cluster.resource = document(replicas=2, model={"source": "package://m", "servedName": "lift/1"})
-    await world.look()
+    await world.reconcile()
     counts = {"replicas": 2, "updatedReplicas": 2, "availableReplicas": 2, "observedGeneration": 2}
     world.cluster.children["Deployment"] |= {"status": counts}
     resize(world, 1, document)
-    await world.look()
+    await world.reconcile()
     return world
 
 
@@ -74,9 +74,9 @@ async def test_a_replica_with_requests_gets_no_more_and_ends_once_it_is_idle(sur
         counts = ("desiredReplicas", "replicas", "readyReplicas", "pendingReplicas", "drainingReplicas")
         assert [status[count] for count in counts] == [1, 1, 1, 0, 1]
         assert world.cluster.condition("Reconciling")["reason"] == "Draining"
-        await world.look(after=60)
+        await world.reconcile(after=60)
     world.engine.numbers["running"] = 0
-    await world.look()
+    await world.reconcile()
     assert world.cluster.replicas == 1
     assert {pod: made[DELETION_COST] for pod, made in world.cluster.annotations.items()} == {"a": "7", "b": "0"}
 
@@ -84,7 +84,7 @@ async def test_a_replica_with_requests_gets_no_more_and_ends_once_it_is_idle(sur
 async def test_a_drained_replica_serves_again_when_demand_returns(surplus: World, document: Document) -> None:
     world = surplus
     resize(world, 2, document)
-    await world.look()
+    await world.reconcile()
     assert drained(world) == set()
     assert world.cluster.replicas == 2
     assert sorted(await routed(world)) == ["lifts/a", "lifts/b"]
@@ -94,17 +94,17 @@ async def test_a_drained_replica_serves_again_when_demand_returns(surplus: World
 async def test_an_idle_replica_ends_once_gateways_have_heard_of_it(surplus: World) -> None:
     world = surplus
     world.engine.numbers["running"] = 0
-    await world.look(after=0.5)
+    await world.reconcile(after=0.5)
     assert world.cluster.replicas == 2, "a request may still be on its way to it"
-    await world.look(after=2)
+    await world.reconcile(after=2)
     assert world.cluster.replicas == 1
 
 
 async def test_a_stuck_request_holds_a_replica_no_longer_than_a_drain_may_take(surplus: World) -> None:
     world = surplus
-    await world.look(after=290)
+    await world.reconcile(after=290)
     assert world.cluster.replicas == 2
-    await world.look(after=15)
+    await world.reconcile(after=15)
     assert world.cluster.replicas == 1, "spec.drain.timeoutSeconds is 300"
     assert {pod: made[DELETION_COST] for pod, made in world.cluster.annotations.items()} == {"a": "7", "b": "0"}
 
@@ -114,7 +114,7 @@ async def test_a_restarted_operator_goes_on_with_the_scale_down(surplus: World, 
     auto = document(autoscaling={"minReplicas": 1, "maxReplicas": 4})
     world.cluster.resource = {**auto, "status": world.cluster.statuses[-1]}
     world.restart_operator()
-    await world.look()
+    await world.reconcile()
     assert world.cluster.statuses[-1]["desiredReplicas"] == 1
     assert (drained(world), world.cluster.replicas) == ({"b"}, 2)
 
@@ -122,7 +122,7 @@ async def test_a_restarted_operator_goes_on_with_the_scale_down(surplus: World, 
 async def test_a_rollout_replaces_pods_in_its_own_order(surplus: World) -> None:
     world = surplus
     world.cluster.children["Deployment"]["status"] |= {"updatedReplicas": 1}
-    await world.look()
+    await world.reconcile()
     assert (drained(world), world.cluster.replicas) == (set(), 1)
 
 
@@ -130,6 +130,6 @@ async def test_a_rollout_replaces_pods_in_its_own_order(surplus: World) -> None:
 async def test_an_annotation_that_is_no_time_is_none(world: World, document: Document, value: str) -> None:
     world.cluster.resource = document(replicas=1)
     world.cluster.shown_pods = [world.engine.pod("a", annotations={SCALE_DOWN: value})]
-    await world.look()
+    await world.reconcile()
     assert world.cluster.statuses[-1]["readyReplicas"] == 1
     assert KEY in world.reconciler.fleets

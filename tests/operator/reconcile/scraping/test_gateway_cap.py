@@ -86,7 +86,7 @@ async def test_gateways_hold_the_cap_of_an_engine_that_cannot_be_steered(
 ) -> None:
     site.status, site.report = status, report
     for _ in range(3):
-        await world.look()
+        await world.reconcile()
     written = world.cluster.statuses[-1]
     assert written["gatewayCap"] == {"maxInFlight": 8, "parts": {"g": 8}, "reason": why}
     assert written["engine"]["actuator"] == "Gateway"
@@ -102,9 +102,9 @@ async def test_gateways_hold_the_cap_of_an_engine_that_cannot_be_steered(
 
 async def test_an_engine_that_can_be_steered_again_holds_its_cap_itself(world: World, site: Site) -> None:
     site.status, site.report = 501, LACKING
-    await world.look()
+    await world.reconcile()
     site.status, site.report = 200, WHOLE
-    await world.look()
+    await world.reconcile()
     written = world.cluster.statuses[-1]
     assert "gatewayCap" not in written
     assert written["engine"]["actuator"] == "Plugin"
@@ -115,24 +115,24 @@ async def test_an_engine_that_can_be_steered_again_holds_its_cap_itself(world: W
 
 async def test_silence_and_an_operator_that_begins_change_nothing(world: World, site: Site) -> None:
     site.status, site.report = 501, LACKING
-    await world.look()
+    await world.reconcile()
     held = world.cluster.statuses[-1]["gatewayCap"]
     site.status = 503
-    await world.look()
+    await world.reconcile()
     assert world.cluster.statuses[-1]["gatewayCap"] == held
     world.reconciler.forget()
-    await world.look()
+    await world.reconcile()
     assert world.cluster.statuses[-1]["gatewayCap"] == held
     assert [event.reason for event in world.cluster.events].count("LimitsNotMovable") == 1
 
 
 async def test_a_cap_that_is_edited_is_the_bound(world: World, site: Site, document: Document) -> None:
     site.status = 404
-    await world.look()
+    await world.reconcile()
     assert world.cluster.resource is not None
     spec = {**world.cluster.resource["spec"], "concurrency": {"initial": 3}}
     world.cluster.resource = {**world.cluster.resource, "spec": spec}
-    await world.look()
+    await world.reconcile()
     assert (row(world).max_in_flight, row(world).in_flight_parts) == (3, {"g": 3})
 
 
@@ -140,7 +140,7 @@ async def test_without_a_gateway_the_cap_is_the_capacity_and_the_status_says_so(
     world.scraper._gateway_url = None
     world.reconciler = world.new_reconciler(Settings())
     site.status = 404
-    await world.look()
+    await world.reconcile()
     written = world.cluster.statuses[-1]
     assert "gatewayCap" not in written
     assert written["engine"]["actuator"] == "None"

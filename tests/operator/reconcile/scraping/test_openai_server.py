@@ -56,8 +56,8 @@ async def site(world: World, document: Callable[..., dict[str, Any]]) -> AsyncIt
 
 
 async def test_it_reports_and_gateways_hold_its_cap(world: World, site: Site) -> None:
-    await world.look()
-    await world.look()
+    await world.reconcile()
+    await world.reconcile()
     status = world.cluster.statuses[-1]
     assert status["gatewayCap"]["maxInFlight"] == 4
     assert status["engine"] == {"type": "OpenAI", "version": "", "actuator": "Gateway", "capabilities": ["liveCap"]}
@@ -72,7 +72,7 @@ async def test_replicas_follow_what_runs_and_is_held_and_the_cap_is_held(world: 
     site.text = METRICS.replace(b"requests_processing 2", b"requests_processing 4")
     for _ in range(8):
         site.held, site.requests = 12, site.requests + 20
-        await world.look()
+        await world.reconcile()
     assert world.cluster.replicas > 1
     decided = world.reconciler.fleets[KEY].last_decision
     assert decided is not None
@@ -83,15 +83,15 @@ async def test_replicas_follow_what_runs_and_is_held_and_the_cap_is_held(world: 
 
 
 async def test_a_restart_is_another_instance(world: World, site: Site) -> None:
-    await world.look()
+    await world.reconcile()
     site.text = METRICS.replace(b"predicted_total 192", b"predicted_total 3")
-    await world.look()
+    await world.reconcile()
     assert world.cluster.condition("MetricsFresh")["reason"] != "ReportsRefused", "the last sample is fresh yet"
     assert [event.reason for event in world.cluster.events] == ["ReportsRefused"], "counters that go back"
     pod = world.engine.pod("a")
     pod["status"]["containerStatuses"] = [{"name": "engine", "ready": True, "restartCount": 1}]
     world.cluster.shown_pods = [pod]
-    await world.look()
+    await world.reconcile()
     assert world.cluster.condition("MetricsFresh")["status"] == "True"
     assert world.reconciler.fleets[KEY].autoscaler.latest("a").instance == "start 1"  # type: ignore[union-attr]
 
@@ -108,7 +108,7 @@ async def test_a_server_whose_numbers_are_not_known_keeps_its_cap(
     world: World, site: Site, status: int, text: bytes, why: str
 ) -> None:
     site.status, site.text = status, text
-    await world.look()
-    await world.look()
+    await world.reconcile()
+    await world.reconcile()
     assert why in world.cluster.condition("MetricsFresh")["message"]
     assert world.cluster.statuses[-1]["gatewayCap"]["maxInFlight"] == 4
