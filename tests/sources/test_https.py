@@ -171,7 +171,7 @@ def test_statuses(web: Web, cache: Cache, status: int, reason: type[Exception], 
 @pytest.mark.parametrize("headers", [{}, {"Last-Modified": "Mon, 23 Nov 2026 12:00:00 GMT"}])
 def test_without_an_entity_tag(web: Web, cache: Cache, headers: dict[str, str]) -> None:
     """A date joins two parts as well; without either a file begins anew, as the parts may be of two contents."""
-    web.server.answer = lambda path, headers: Answer(web.files[path], headers=headers)
+    web.server.answer = lambda path, _: Answer(web.files[path], headers=headers)
     cut = len(DATA) * 3 // 10
     web.server.breaks[PATH] = [1, cut]
     assert fetch(web.address(), cache, retry=AT_ONCE).path.read_bytes() == DATA
