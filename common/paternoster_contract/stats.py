@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from paternoster_contract.admin import LONGEST_QUEUE_MILLISECONDS
+from paternoster_contract.admin import LONGEST_QUEUE_MILLISECONDS, LiveConfigPatch
 from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.limits import LONGEST_NAME, MAX_ALIASES
 
@@ -156,6 +156,15 @@ class EngineStats(BaseModel):
         if sums and len(sums) != STEP_SUMS:
             raise ValueError(f"has {len(sums)} numbers: must be {STEP_SUMS}, or none")
         return sums
+
+    @property
+    def limits(self) -> LiveConfigPatch:
+        """The limits in force, as a call would set them; without a token budget where an earlier release has none."""
+        return LiveConfigPatch(
+            live_cap=self.live_cap,
+            token_budget=self.token_budget if self.max_batched_tokens else None,
+            max_queue_milliseconds=self.max_queue_milliseconds,
+        )
 
     @property
     def kv_usage(self) -> float:

@@ -14,6 +14,7 @@ from paternoster_operator.cluster.pod_events import EventReader
 from paternoster_operator.engines.adapter import EngineAdapter
 from paternoster_operator.engines.catalogue import ADAPTERS, PATERNOSTER
 from paternoster_operator.observe import Observed
+from paternoster_operator.report.cap_faults import CapFaults
 from paternoster_operator.report.history import History
 from paternoster_operator.report.startup import StartupTimes
 
@@ -45,8 +46,8 @@ class Fleet:
     """The last decisions that changed something, oldest first."""
     num_changes: int = 0
     """How many there were in all."""
-    faults: Mapping[str, str] = field(default_factory=dict)
-    """What was wrong with the last answers of engines that have not reported since, by pod."""
+    cap_faults: CapFaults = field(default_factory=CapFaults)
+    """Why engines do not hold the live cap that they were set to."""
     refused: frozenset[str] = frozenset()
     """Pods whose numbers were not believed at the last look."""
     loops_at_limit: frozenset[str] = frozenset()

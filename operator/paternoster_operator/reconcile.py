@@ -38,7 +38,7 @@ from paternoster_operator.report.conditions import Access, Condition, find_condi
 from paternoster_operator.report.disruptions import new_disruptions
 from paternoster_operator.report.engine_facts import complete_stats
 from paternoster_operator.report.events import decision_event
-from paternoster_operator.report.gateway_cap import find_gateway_cap, merge_faults
+from paternoster_operator.report.gateway_cap import find_gateway_cap
 from paternoster_operator.report.model_fetch import merge_progress
 from paternoster_operator.report.status import build_status, failed_status, invalid_status
 from paternoster_operator.scrape import Scraper, count_routing, held_by_fleet, idle_by_fleet, requests_by_gateway
@@ -168,7 +168,9 @@ class Reconciler:
         )
         now = self._clock()
         autoscaler, believed = fleet.autoscaler, {}
-        fleet.faults = merge_faults(fleet.faults, faults, stats, {pod.name for pod in observed.answering})
+        fleet.cap_faults = fleet.cap_faults.observe(
+            faults, fleet.engines, stats, [pod.name for pod in observed.answering]
+        )
         refused = {pod: Refusal("form", fault) for pod, fault in faults.items()}
         for pod in observed.answering:
             if pod.name not in stats:
@@ -288,7 +290,7 @@ class Reconciler:
 
     async def _steer(self, fleet: Fleet, targets: Mapping[str, int]) -> None:
         """Tell every engine what it does not have: a restarted one begins at its capacity, and admits."""
-        calls = []
+        calls, caps = [], {}
         for pod in fleet.observed.answering:
             stats = fleet.autoscaler.latest(pod.name)
             if stats is None or pod.admin_url is None or pod.deleting:
@@ -297,16 +299,14 @@ class Reconciler:
             # 0 where an engine of an earlier release has no token budget, which would refuse one.
             budget = min(targets[TOKEN_BUDGET], stats.max_batched_tokens) or None
             wait = None if stats.max_queue_milliseconds is None else targets[QUEUE_WAIT]
-            present = LiveConfigPatch(
-                live_cap=stats.live_cap,
-                token_budget=None if budget is None else stats.token_budget,
-                max_queue_milliseconds=stats.max_queue_milliseconds,
-            )
             limits = LiveConfigPatch(live_cap=cap, token_budget=budget, max_queue_milliseconds=wait)
-            if limits != present:
+            if cap != stats.live_cap and pod.name in fleet.engines:
+                caps[pod.name] = cap
+            if limits != stats.limits:
                 calls.append(self._scraper.set_limits(pod.admin_url, limits, fleet.admin_keys, fleet.adapter))
             if fleet.adapter.kind.capabilities.drain and pod.drain_wanted != (stats.state is EngineState.DRAINING):
                 calls.append(self._scraper.set_drained(pod.admin_url, pod.drain_wanted, fleet.admin_keys))
+        fleet.cap_faults = fleet.cap_faults.count_calls(caps)
         await asyncio.gather(*calls)
 
     async def _update_status(
@@ -331,7 +331,7 @@ class Reconciler:
             steps=fleet.autoscaler.models.replica.steps,
             age_of_load=now - fleet.load_written,
             gateway_cap=find_gateway_cap(
-                fleet.resource, fleet.faults, bool(fleet.engines), decision.targets[LIVE_CAP], fleet.gateways
+                fleet.resource, fleet.cap_faults.by_pod, bool(fleet.engines), decision.targets[LIVE_CAP], fleet.gateways
             ),
             endpoint=self._settings.endpoint or self._settings.gateway_url or service_url(fleet.resource),
             bounds=fleet.autoscaler.policy.replicas,

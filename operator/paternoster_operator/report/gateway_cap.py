@@ -3,7 +3,7 @@
 Pure. Gateways read it from the routing table, whose row is made of the status.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,13 +54,6 @@ def find_gateway_cap(
     places = max(min(target, resource.spec.engine.max_num_seqs), 1)
     parts = share_places(places, gateways, resource.metadata.uid, {} if before is None else before.parts)
     return GatewayCap(places, reason, parts)
-
-
-def merge_faults(
-    before: Mapping[str, str], faults: Mapping[str, str], reporting: Collection[str], pods: Collection[str]
-) -> dict[str, str]:
-    """What is wrong with the answers of each of ``pods``: its last fault, unless it is one of those ``reporting``."""
-    return {pod: text for pod, text in {**before, **faults}.items() if pod in pods and pod not in reporting}
 
 
 def find_immovable(kind: EngineKind, faults: Mapping[str, str], reporting: bool, before: str | None) -> str | None:

@@ -21,7 +21,6 @@ from paternoster_operator.report.gateway_cap import (
     GatewayCap,
     find_gateway_cap,
     find_immovable,
-    merge_faults,
     share_places,
 )
 from paternoster_operator.routes.row import build_route
@@ -57,12 +56,6 @@ def test_gateways_hold_the_cap_where_an_engine_lacks_what_moves_it(
     type_: RuntimeType, faults: Mapping[str, str], reporting: bool, before: str | None, found: str | None
 ) -> None:
     assert find_immovable(KINDS[type_], faults, reporting, before) == found
-
-
-def test_a_silent_engine_has_its_last_fault_until_it_reports_or_is_gone() -> None:
-    assert merge_faults({"a": "x", "b": "y"}, {"c": "z"}, ["a"], ["a", "b", "c"]) == {"b": "y", "c": "z"}
-    assert merge_faults({"a": "x"}, {}, [], []) == {}
-    assert merge_faults({"a": "x"}, {"a": "y"}, [], ["a"]) == {"a": "y"}
 
 
 @pytest.mark.parametrize(("target", "places"), [(8, 8), (64, 32), (0, 1)])

@@ -113,6 +113,19 @@ async def test_an_engine_that_can_be_steered_again_holds_its_cap_itself(world: W
     assert site.patches[-1]["live_cap"] == 8
 
 
+async def test_gateways_hold_the_cap_of_an_engine_that_no_call_moves(world: World, site: Site) -> None:
+    """It reports 16 whatever it was set to: 8."""
+    for _ in range(2):
+        await world.reconcile()
+        assert "gatewayCap" not in world.cluster.statuses[-1]
+    await world.reconcile()
+    held = world.cluster.statuses[-1]["gatewayCap"]
+    assert (held["maxInFlight"], held["reason"]) == (8, "a: the live cap is not 8 after 3 calls that set it")
+    await world.reconcile()
+    assert len(site.patches) == 4, "the operator tries again"
+    assert [event.reason for event in world.cluster.events].count("LimitsNotMovable") == 1
+
+
 async def test_silence_and_an_operator_that_begins_change_nothing(world: World, site: Site) -> None:
     site.status, site.report = 501, LACKING
     await world.reconcile()

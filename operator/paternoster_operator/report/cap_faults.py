@@ -1,0 +1,61 @@
+"""Why the live cap that an engine reports is not what holds, by pod: gateways hold it then. Pure."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from paternoster_contract.stats import EngineStats
+
+MOST_CALLS = 3
+"""Calls that may set one live cap before it counts as one that no call moves: a step may delay the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class CapFaults:
+    """What was seen of the engines of one fleet; of each pod until it is gone."""
+
+    answers: Mapping[str, str] = field(default_factory=dict)
+    """What was wrong with the last answer, until the engine reports."""
+    calls: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """The live cap that calls set and the engine does not report, and how many calls there were."""
+    exceeded: Mapping[str, str] = field(default_factory=dict)
+    """What ran beyond a live cap that the engine reported."""
+
+    @property
+    def by_pod(self) -> Mapping[str, str]:
+        refused = {
+            pod: f"the live cap is not {cap} after {calls} calls that set it"
+            for pod, (cap, calls) in self.calls.items()
+            if calls >= MOST_CALLS
+        }
+        return {**refused, **self.exceeded, **self.answers}
+
+    def observe(
+        self,
+        faults: Mapping[str, str],
+        before: Mapping[str, EngineStats],
+        reports: Mapping[str, EngineStats],
+        pods: Collection[str],
+    ) -> "CapFaults":
+        """After the answers of ``pods``: ``faults`` of some, ``reports`` of others, none of the rest.
+
+        ``before``: their reports until then.
+        """
+        answers = {pod: text for pod, text in {**self.answers, **faults}.items() if pod in pods and pod not in reports}
+        exceeded = {pod: text for pod, text in self.exceeded.items() if pod in pods}
+        for pod, report in reports.items():
+            if pod in before and _admits_beyond_cap(before[pod], report):
+                exceeded[pod] = f"{report.running} requests run where it reports a live cap of {report.live_cap}"
+        return CapFaults(answers, {pod: call for pod, call in self.calls.items() if pod in pods}, exceeded)
+
+    def count_calls(self, caps: Mapping[str, int]) -> "CapFaults":
+        """Count one call for each of the live ``caps``, by pod; the engines of all other pods report theirs."""
+        calls = {}
+        for pod, cap in caps.items():
+            last, count = self.calls.get(pod, (cap, 0))
+            calls[pod] = cap, count + 1 if cap == last else 1
+        return replace(self, calls=calls)
+
+
+def _admits_beyond_cap(before: EngineStats, report: EngineStats) -> bool:
+    """Whether more run than before, beyond a live cap that was the same; what ran when it was cut may go on."""
+    return report.live_cap == before.live_cap and report.running > max(report.live_cap, before.running)
