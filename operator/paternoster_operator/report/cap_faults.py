@@ -2,11 +2,15 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from paternoster_contract.stats import EngineStats
 
+T = TypeVar("T")
 MOST_CALLS = 3
 """Calls that may set one live cap before it counts as one that no call moves: a step may delay the first."""
+STEADY_REPORTS = 3
+"""Reports in turn with one live cap before more that run are beyond it: what runs may be counted before the cap is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,8 @@ class CapFaults:
     """What was wrong with the last answer, until the engine reports."""
     calls: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """The live cap that calls set and the engine does not report, and how many calls there were."""
+    steady: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """The live cap that the engine reports, and in how many reports in turn."""
     exceeded: Mapping[str, str] = field(default_factory=dict)
     """What ran beyond a live cap that the engine reported."""
 
@@ -41,11 +47,15 @@ class CapFaults:
         ``before``: their reports until then.
         """
         answers = {pod: text for pod, text in {**self.answers, **faults}.items() if pod in pods and pod not in reports}
-        exceeded = {pod: text for pod, text in self.exceeded.items() if pod in pods}
+        steady, exceeded = _of_pods(self.steady, pods), _of_pods(self.exceeded, pods)
         for pod, report in reports.items():
-            if pod in before and _admits_beyond_cap(before[pod], report):
+            cap, count = steady.get(pod, (report.live_cap, 0))
+            steady[pod] = report.live_cap, count + 1 if report.live_cap == cap else 1
+            # What ran when the cap was cut may go on.
+            most = max(report.live_cap, before[pod].running if pod in before else report.running)
+            if steady[pod][1] >= STEADY_REPORTS and report.running > most:
                 exceeded[pod] = f"{report.running} requests run where it reports a live cap of {report.live_cap}"
-        return CapFaults(answers, {pod: call for pod, call in self.calls.items() if pod in pods}, exceeded)
+        return CapFaults(answers, _of_pods(self.calls, pods), steady, exceeded)
 
     def count_calls(self, caps: Mapping[str, int]) -> "CapFaults":
         """Count one call for each of the live ``caps``, by pod; the engines of all other pods report theirs."""
@@ -56,6 +66,5 @@ class CapFaults:
         return replace(self, calls=calls)
 
 
-def _admits_beyond_cap(before: EngineStats, report: EngineStats) -> bool:
-    """Whether more run than before, beyond a live cap that was the same; what ran when it was cut may go on."""
-    return report.live_cap == before.live_cap and report.running > max(report.live_cap, before.running)
+def _of_pods(values: Mapping[str, T], pods: Collection[str]) -> dict[str, T]:
+    return {pod: value for pod, value in values.items() if pod in pods}

@@ -49,21 +49,30 @@ def test_a_cap_that_calls_do_not_move_is_a_fault(caps: list[int | None], faulty:
 @pytest.mark.parametrize(
     ("steps", "faulty"),
     [
-        ([(4, 3), (4, 4)], False),
-        ([(4, 3), (4, 5)], True),
+        ([(4, 3), (4, 4), (4, 4)], False),
+        ([(4, 3), (4, 3), (4, 5)], True),
+        ([(16, 3), (4, 3), (4, 12)], False),
         ([(16, 3), (4, 12), (4, 9), (4, 9)], False),
-        ([(16, 3), (4, 12), (4, 13)], True),
+        ([(16, 3), (4, 12), (4, 9), (4, 10)], True),
         ([(4, 5)], False),
-        ([(4, 3), (4, 5), (4, 2)], True),
+        ([(4, 3), (4, 3), (4, 5), (4, 2)], True),
     ],
-    ids=["within", "beyond", "what ran when it was cut", "more after that", "one report", "once seen"],
+    ids=[
+        "within",
+        "beyond",
+        "a count older than the cap",
+        "what ran at the cut",
+        "more after it",
+        "one report",
+        "once",
+    ],
 )
 def test_more_that_run_than_the_reported_cap_allows_is_a_fault(steps: list[tuple[int, int]], faulty: bool) -> None:
     assert bool(observe(CapFaults(), *steps).by_pod) is faulty
 
 
 def test_faults_end_with_the_pod() -> None:
-    faults = observe(CapFaults().count_calls({"a": 4}), (4, 3), (4, 5))
+    faults = observe(CapFaults().count_calls({"a": 4}), (4, 3), (4, 3), (4, 5))
     assert faults.by_pod == {"a": "5 requests run where it reports a live cap of 4"}
     gone: dict[str, Any] = {"faults": {}, "before": {}, "reports": {}, "pods": ["b"]}
     assert faults.observe(**gone) == CapFaults()
