@@ -73,22 +73,6 @@ class Rows(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
-    """:class:`Rows` in memory."""
-
-    format: BlockFormat
-    data: torch.Tensor
-    """uint8 ``[out, bytes of a row]``."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self.data), self.data.shape[1] // self.format.bytes * self.format.inputs
-
-    def rows(self, first: int, last: int) -> torch.Tensor:
-        return self.data[first:last]
-
-
-@dataclass(frozen=True, slots=True)
 class Strips:
     """Matrices below each other, kept in their blocks: strips of 16 outputs, each in a format of its own.
 

@@ -47,11 +47,6 @@ class HostStep:
         )
 
 
-def build_step_input(scheduled: Sequence[ScheduledRequest], cache: torch.Tensor) -> StepInput:
-    """Tensors for ``scheduled`` in the order given, of a model with one group; ``cache`` is any layer's KV cache."""
-    return host_step(scheduled).on_device(cache)
-
-
 def host_step(scheduled: Sequence[ScheduledRequest], num_groups: int = 1) -> HostStep:
     """``scheduled`` in the order given, for a model with ``num_groups`` groups of layers.
 

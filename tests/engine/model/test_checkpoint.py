@@ -148,7 +148,7 @@ def test_safetensors_folder_serves_as_transformers_does(tmp_path: Path) -> None:
     from paternoster_engine.core.request_spec import RequestSpec
     from paternoster_engine.core.sampling_params import SamplingParams
     from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
-    from paternoster_engine.runner.step_input import build_step_input
+    from paternoster_engine.runner.step_input import host_step
 
     torch.manual_seed(0)
     theirs = LlamaForCausalLM(LlamaConfig(**{**LLAMA, "tie_word_embeddings": False})).eval()
@@ -165,7 +165,7 @@ def test_safetensors_folder_serves_as_transformers_does(tmp_path: Path) -> None:
     )
     batch = Batch(0, (ScheduledRequest(request, 0, 17, samples=True),))
     with torch.inference_mode():
-        got = model.forward(build_step_input(batch.scheduled, cache[0]), cache)
+        got = model.forward(host_step(batch.scheduled).on_device(cache[0]), cache)
         expected = theirs(torch.tensor([request.prompt])).logits[0, -1:]
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
 

@@ -1,11 +1,29 @@
 """Blocks whose bytes are random, but for scales, which are numbers of about a hundredth."""
 
+from dataclasses import dataclass
+
 import torch
 
-from paternoster_kernels.blocks import FORMATS, Blocks
+from paternoster_kernels.blocks import FORMATS, BlockFormat
 
 
-def random_blocks(name: str, outputs: int, inputs: int, seed: int) -> Blocks:
+@dataclass(frozen=True, slots=True)
+class BlocksInMemory:
+    """Rows of blocks, as :class:`paternoster_kernels.blocks.Rows`."""
+
+    format: BlockFormat
+    data: torch.Tensor
+    """uint8 ``[out, bytes of a row]``."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.data), self.data.shape[1] // self.format.bytes * self.format.inputs
+
+    def rows(self, first: int, last: int) -> torch.Tensor:
+        return self.data[first:last]
+
+
+def random_blocks(name: str, outputs: int, inputs: int, seed: int) -> BlocksInMemory:
     """In the format ``name``; every pattern of bits may come up."""
     found, draw = FORMATS[name], torch.Generator().manual_seed(seed)
     blocks = torch.randint(0, 256, (outputs, inputs // found.inputs, found.bytes), generator=draw, dtype=torch.uint8)
@@ -22,4 +40,4 @@ def random_blocks(name: str, outputs: int, inputs: int, seed: int) -> Blocks:
     if name == "FP8":
         # What is no number is not compared.
         blocks[..., 4:][blocks[..., 4:] & 127 == 127] = 0
-    return Blocks(found, blocks.flatten(1))
+    return BlocksInMemory(found, blocks.flatten(1))

@@ -9,10 +9,10 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.kernels.cpu.random_blocks import random_blocks
+from tests.kernels.cpu.random_blocks import BlocksInMemory, random_blocks
 
 from paternoster_kernels import reference
-from paternoster_kernels.blocks import FORMATS, GGUF_FORMATS, BlockFormat, Blocks, Rows, fits
+from paternoster_kernels.blocks import FORMATS, GGUF_FORMATS, BlockFormat, Rows, fits
 from paternoster_kernels.cpu import matmul, strips
 from paternoster_kernels.cpu.instruction_sets import SETS
 from paternoster_kernels.cpu.library import load_library
@@ -133,5 +133,7 @@ def test_nothing_is_written_beyond_the_rows() -> None:
     ("outputs", "inputs", "whole"), [([16, 16], 32, True), ([32, 16], 32, False), ([40, 24], 32, False)]
 )
 def test_what_has_whole_tiles(outputs: list[int], inputs: int, whole: bool) -> None:
-    matrices = [Blocks(FORMATS["Q4_0"], torch.zeros(rows, inputs // 32 * 18, dtype=torch.uint8)) for rows in outputs]
+    matrices = [
+        BlocksInMemory(FORMATS["Q4_0"], torch.zeros(rows, inputs // 32 * 18, dtype=torch.uint8)) for rows in outputs
+    ]
     assert fits(matrices) is whole
