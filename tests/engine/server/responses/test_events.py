@@ -63,7 +63,7 @@ def test_a_stream_tells_the_whole_response(events: list[Event], reason: FinishRe
     ]["output"]
     for index, item in enumerate(whole.output):
         deltas = [e["delta"] for e in streamed if e.get("output_index") == index and e["type"].endswith(".delta")]
-        item_text = item.arguments if item.type == "function_call" else item.content[0].read_text
+        item_text = item.arguments if item.type == "function_call" else item.content[0].text
         assert "".join(deltas) == item_text
         assert item.status == (
             "incomplete" if reason is FinishReason.LENGTH and item == whole.output[-1] else "completed"

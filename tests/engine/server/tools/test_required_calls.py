@@ -192,7 +192,7 @@ def test_any_character_may_be_escaped(tokenizer: Tokenizer) -> None:
 def test_schemas_that_are_too_long_together_are_not_all_looked_at(tokenizer: Tokenizer) -> None:
     form = AnswerFormat.find_format(QWEN3, tokenizer.special_token_id)
     calls = RequiredCalls([(name, {"enum": ["a" * 60_000]}) for name in "abcde"], several=True)
-    for make in (form.required, form.auto):
+    for make in (form.outline_required_calls, form.outline_optional_calls):
         with pytest.raises(GrammarError, match="the grammar of all tools has more than 262144 bytes"):
             make(calls, "")
 
