@@ -10,7 +10,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-re
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick vllm e2e cluster cluster-down images package lint chart-lint audit format generate \
+.PHONY: help setup demo test test-quick vllm llama-cpp e2e cluster cluster-down images package lint chart-lint audit format generate \
 	lock gpu-check gpu-compile bench soak hostile clean
 
 help: ## Show this list
@@ -22,14 +22,17 @@ setup: ## Make .venv with the pinned packages
 demo: setup ## The main job, unattended: manifest, real engines, a burst, decisions, a report (about 5 minutes)
 	$(BIN)/python scripts/demo
 
-test: setup ## Every test that needs no cluster and no vLLM, three at a time (minutes)
-	$(PYTEST) -m "not vllm"
+test: setup ## Every test that needs no cluster and no other engine, three at a time (minutes)
+	$(PYTEST) -m "not other_engine"
 
 test-quick: setup ## The tests that take seconds, three at a time
-	$(PYTEST) -m "not slow and not vllm"
+	$(PYTEST) -m "not slow and not other_engine"
 
 vllm: setup ## The operator's plugin in a real vLLM, which is set up first (9 GB, then about 10 minutes)
-	REQUIRE_COMPONENTS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -m vllm tests/operator/vllm_plugin
+	REQUIRE_COMPONENTS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -m other_engine tests/operator/vllm_plugin
+
+llama-cpp: setup ## A fleet of llama.cpp's server, which is compiled first (minutes of every core)
+	REQUIRE_COMPONENTS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -m other_engine tests/fleet/test_llama_cpp.py
 
 e2e: setup ## The suite on real Kubernetes, in a cluster of its own or on $KUBECONFIG's (minutes; first builds it)
 	e2e/paternoster-e2e test $(E2E)

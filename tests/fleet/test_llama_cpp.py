@@ -1,4 +1,4 @@
-"""``paternoster up`` with llama.cpp's server, which ``benchmarks/peers`` builds: gateways hold its live cap."""
+"""``paternoster up`` with llama.cpp's server, which ``make llama-cpp`` builds: gateways hold its live cap."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from paternoster_operator.engines.openai_server import LLAMA_CPP
 from peers.systems import llama_cpp_build
 from peers.systems.weights import model_file
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.other_engine
 CAP, SLOTS, REQUESTS, TOKENS = 2, 4, 6, 32
 
 
@@ -26,7 +26,7 @@ def program() -> str:
     if os.environ.get("REQUIRE_COMPONENTS"):
         llama_cpp_build.build()
     elif not llama_cpp_build.server_binary().is_file():
-        pytest.skip(f"there is no {llama_cpp_build.server_binary()}: 'benchmarks peers.compare --set-up' builds it")
+        pytest.skip(f"there is no {llama_cpp_build.server_binary()}: run 'make llama-cpp'")
     return str(llama_cpp_build.server_binary())
 
 

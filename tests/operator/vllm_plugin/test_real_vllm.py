@@ -20,7 +20,7 @@ from peers.systems.server import RunningServer, free_port, server
 from peers.systems.vllm_cpu import ENVIRONMENT, VllmCpu
 from peers.systems.weights import checkpoint
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.other_engine, pytest.mark.timeout(900)]
 CAPACITY, BUDGET = 12, 512
 KEY = "the-operators-own"
 
