@@ -11,6 +11,8 @@ import random
 import time
 
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_gateway.proxy.body import refuse_costly
+from paternoster_gateway.proxy.call import Call
 from paternoster_gateway.proxy.prompt import read_prompt
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.decisions import Result, Send
@@ -50,9 +52,10 @@ async def measure(body: bytes, replicas: int, repeats: int) -> None:
     balancer, urls = Balancer("gateway"), [f"http://10.0.0.{number}:8000" for number in range(replicas)]
     row = ModelRoute(replicas=[Replica(name=url, url=url, ready=True) for url in urls])
     balancer.on_table(RoutingTable(models={"m": row}))
+    call = Call(PATH, "m", body, {}, brackets=await refuse_costly(body))
     began = time.process_time()
     for _ in range(repeats):
-        prompt = await read_prompt(PATH, body, "m", "tenant")
+        prompt = await read_prompt(call, "m", "tenant")
     reading = time.process_time() - began
     for number, url in enumerate(urls):
         balancer.prefixes.begin_report(url, isolates_tenants=True)
@@ -68,7 +71,7 @@ async def measure(body: bytes, replicas: int, repeats: int) -> None:
             assert isinstance(decision, Send)
             url = decision.replica.url
             balancer.on_result(request, url, Result.ANSWERED, now + 0.1, tokens=PromptTokens(len(body) // 4, 0))
-            balancer.on_attempt_end(request, url, now + 0.2)
+            balancer.on_attempt_end(request, url)
         times.append(time.process_time() - began)
     each = [1e3 * seconds / repeats for seconds in (reading, *times)]
     count = 0 if prompt is None else len(prompt.digests)

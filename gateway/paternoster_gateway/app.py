@@ -269,10 +269,10 @@ async def _read_call(request: Request, table: RoutingTable) -> Call:
     headers = {name: value for name, value in request.headers.items() if name in FORWARDED_HEADERS}
     headers[REQUEST_ID] = current_request_id.get()
     headers[STREAM_ID] = StreamId(uuid.uuid4().hex, int(time.time())).encode()
-    await refuse_costly(body)
+    brackets = await refuse_costly(body)
     named = named_model(body)
     model = only_model(table, key, time.time()) if named is None else named
-    return Call(request.scope["path"], model, body, headers, key, named is not None, DEBUG in request.headers)
+    return Call(request.scope["path"], model, body, headers, key, named is not None, brackets, DEBUG in request.headers)
 
 
 async def _await_answer(request: Request, sending: "asyncio.Future[Answer] | object") -> Answer:

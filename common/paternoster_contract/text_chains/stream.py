@@ -33,7 +33,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from paternoster_contract.text_chains.chain import DIGEST_BYTES
 
 MEDIA_TYPE = "application/vnd.paternoster.text-chains"
-VERSION = 1
+VERSION = 2
+"""Of frames and digests: chains of version 1 were of BLAKE2b."""
 HEARTBEAT_SECONDS = 1.0
 MAX_SUBSCRIBERS = 16
 MAX_FRAME_BYTES = 2**17

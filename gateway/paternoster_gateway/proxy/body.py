@@ -28,16 +28,19 @@ class _NamedModel(BaseModel):
     model: str | None = None
 
 
-async def refuse_costly(body: bytes) -> None:
+async def refuse_costly(body: bytes) -> int:
     """Raises :class:`GatewayError` (400) where parsing ``body`` would hold the event loop.
+
+    Returns how many brackets begin an array or an object, or are in strings.
 
     That is where it has more than :data:`MAX_CONTAINERS` arrays and objects, or where its ``model`` is one: the parser
     makes objects in Python of a value of a wrong type, for its error. Brackets in strings do not count. Most bodies
     have too few brackets in all, which is counted in C; of others, strings and brackets are read one by one, with
     pauses, until there are too many.
     """
-    if body.count(b"[") + body.count(b"{") <= MAX_CONTAINERS and not _MODEL_OF_PARTS.search(body):
-        return
+    brackets = body.count(b"[") + body.count(b"{")
+    if brackets <= MAX_CONTAINERS and not _MODEL_OF_PARTS.search(body):
+        return brackets
     containers = depth = 0
     for number, token in enumerate(_TOKEN.finditer(body), 1):
         first = body[token.start()]
@@ -53,6 +56,7 @@ async def refuse_costly(body: bytes) -> None:
             depth -= 1
         if number % TOKENS_AT_ONCE == 0:
             await asyncio.sleep(0)
+    return brackets
 
 
 def named_model(body: bytes) -> str | None:

@@ -21,6 +21,8 @@ class Call:
     """The client's key, which no engine gets."""
     named: bool = True
     """Whether the body names the model; else ``model`` is the only one that the key opens."""
+    brackets: int = 0
+    """Of :attr:`body`, as :func:`~paternoster_gateway.proxy.body.refuse_costly` counts them."""
     debug: bool = False
     """Whether the answer states why its replica was chosen."""
 

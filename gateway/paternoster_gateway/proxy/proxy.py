@@ -113,7 +113,7 @@ class Proxy:
         if isolates is None:
             return None
         tenant = "" if admission.identity is None or not isolates else admission.identity.tenant
-        return await read_prompt(call.path, call.body, admission.model, tenant)
+        return await read_prompt(call, admission.model, tenant)
 
     async def _send(self, request: RoutedRequest, call: Call, admission: Admission) -> Answer:
         self._refuse_quarantined(call, admission)

@@ -16,6 +16,7 @@ from paternoster_contract.text_chains.canonical_text import canonical_text
 from paternoster_contract.text_chains.chain import chain_scope, text_chain
 from paternoster_contract.text_chains.stream import (
     MEDIA_TYPE,
+    VERSION,
     Changes,
     Frame,
     Heartbeat,
@@ -47,7 +48,7 @@ class Publisher:
         self.queries: list[dict[str, str]] = []
         self.keys: list[str] = []
         self.frames: asyncio.Queue[Frame | bytes | None] = asyncio.Queue()
-        self.model = "m"
+        self.model, self.version = "m", VERSION
 
     def change(self, stored: dict[int, int], *removed: int, skips: int = 0) -> None:
         self.sequence += 1 + skips
@@ -63,8 +64,9 @@ class Publisher:
         await response.prepare(request)
         resumes = request.query.get("instance") == self.instance and request.query.get("after") == str(self.sequence)
         hello = Hello(
-            version=1, instance=self.instance, resumes=resumes, model=self.model, isolates_tenants=True, block_size=16
-        )
+            version=self.version, instance=self.instance, resumes=resumes, model=self.model, isolates_tenants=True,
+            block_size=16,
+        )  # fmt: skip
         await response.write(encode_frame(hello))
         if not resumes:
             await response.write(encode_frame(Snapshot(self.sequence, self.held)))
@@ -186,7 +188,13 @@ async def test_a_snapshot_evictions_and_restarts_are_followed(
 
 @pytest.mark.parametrize(
     ("fault", "reason"),
-    [("gap", "gap"), (b"\xff" * 400, "garbage"), ("model", "model"), (b"\x01\0\0\0\x02{}", "garbage")],
+    [
+        ("gap", "gap"),
+        (b"\xff" * 400, "garbage"),
+        ("model", "model"),
+        ("version", "version"),
+        (b"\x01\0\0\0\x02{}", "garbage"),
+    ],
 )
 async def test_a_stream_with_a_fault_is_dropped_counted_and_read_anew(
     client: aiohttp.ClientSession, door: Door, fleet: tuple[FakeEngine, FakeEngine], fault: Any, reason: str
@@ -200,11 +208,15 @@ async def test_a_stream_with_a_fault_is_dropped_counted_and_read_anew(
             stream.model = "another"
             stream.instance = "cd" * 16
             stream.frames.put_nowait(None)
+        case "version":
+            stream.version = VERSION - 1
+            stream.instance = "cd" * 16
+            stream.frames.put_nowait(None)
         case _:
             stream.frames.put_nowait(fault)
     name = f'paternoster_gateway_text_chain_faults_total{{reason="{reason}"'
     await until(lambda: metric(client, door, name), lambda seen: seen >= 1)
-    stream.model = "m"
+    stream.model, stream.version = "m", VERSION
     await whole(client, door, 2)
     assert stream.queries[-1] == {}
     async with asking(client, door, "requests go on"):

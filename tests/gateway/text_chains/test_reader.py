@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_contract.text_chains.stream import (
+    VERSION,
     Changes,
     Frame,
     FrameReader,
@@ -26,7 +27,7 @@ from paternoster_gateway.text_chains.reader import ChainReader, StreamFault
 
 URL = "http://a"
 DIGESTS = st.integers(1, 12)
-HELLO = Hello(version=1, instance="ab" * 16, resumes=False, model="m", isolates_tenants=True, block_size=16)
+HELLO = Hello(version=VERSION, instance="ab" * 16, resumes=False, model="m", isolates_tenants=True, block_size=16)
 
 
 class Gateway:
@@ -137,7 +138,8 @@ def push_heartbeats(feed: TextChainFeed) -> None:
 
 FRAMES = st.one_of(
     st.builds(
-        Hello, version=st.integers(1, 2), instance=st.sampled_from(["ab" * 16, "cd" * 16]), resumes=st.booleans(),
+        Hello, version=st.integers(VERSION - 1, VERSION), instance=st.sampled_from(["ab" * 16, "cd" * 16]),
+        resumes=st.booleans(),
         model=st.sampled_from(["m", "n"]), isolates_tenants=st.booleans(), block_size=st.just(16),
     ),
     st.builds(Snapshot, st.integers(0, 3), st.dictionaries(DIGESTS, DIGESTS), st.booleans()),
@@ -167,7 +169,7 @@ def test_whatever_comes_is_read_or_not_believed(sent: list[Frame | bytes], greet
     ("frames", "reason"),
     [
         ([Heartbeat(0)], "garbage"),
-        ([HELLO.model_copy(update={"version": 2})], "version"),
+        ([HELLO.model_copy(update={"version": VERSION - 1})], "version"),
         ([HELLO.model_copy(update={"model": "another"})], "model"),
         ([HELLO.model_copy(update={"resumes": True})], "garbage"),
         ([HELLO, HELLO], "garbage"),
