@@ -33,6 +33,8 @@ DRAIN = "paternoster.dev/drain"
 """Annotation of a pod: its engine is drained while this is "true", and admits again when it is not."""
 SCALE_DOWN = "paternoster.dev/scale-down"
 """Annotation of a pod: since when gateways send it nothing, because the fleet has replicas to spare (RFC 3339)."""
+ENGINE_TYPE = "paternoster.dev/engine-type"
+"""Annotation of a pod whose engine is not ours: which it is, as ``engine.runtime.type`` was when the pod was made."""
 
 DEFAULT_ENGINE_IMAGE = "paternoster-engine:0.2.0"
 DEFAULT_FETCH_IMAGE = "paternoster-operator:0.2.0"

@@ -12,7 +12,7 @@ from paternoster_operator.autoscaling.decision import REPLICAS, Decision, LoopDe
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.cluster.pod_events import EventReader
 from paternoster_operator.engines.adapter import EngineAdapter
-from paternoster_operator.engines.catalogue import ADAPTERS, PATERNOSTER
+from paternoster_operator.engines.catalogue import ADAPTERS
 from paternoster_operator.observe import Observed
 from paternoster_operator.report.cap_faults import CapFaults
 from paternoster_operator.report.history import History
@@ -56,9 +56,9 @@ class Fleet:
     """When the load in the status was last written, on the operator's clock."""
 
     @property
-    def adapter(self) -> EngineAdapter:
-        """Of the engine that its manifest names."""
-        return PATERNOSTER if self.resource is None else ADAPTERS[self.resource.spec.engine.runtime.type]
+    def adapters(self) -> dict[str, EngineAdapter]:
+        """Of the engine in each pod, by its name: during a rollout from one engine to another there are both."""
+        return {pod.name: ADAPTERS[pod.engine_type] for pod in self.observed.pods}
 
     @classmethod
     def begin(cls, resource: LLMDeployment) -> "Fleet":

@@ -37,7 +37,7 @@ from paternoster_operator.report.causes.cause import StallReason
 from paternoster_operator.report.conditions import Access, Condition, find_condition
 from paternoster_operator.report.disruptions import new_disruptions
 from paternoster_operator.report.engine_facts import complete_stats
-from paternoster_operator.report.events import decision_event
+from paternoster_operator.report.events import decision_events, engine_events
 from paternoster_operator.report.gateway_cap import find_gateway_cap
 from paternoster_operator.report.model_fetch import merge_progress
 from paternoster_operator.report.status import build_status, failed_status, invalid_status
@@ -155,7 +155,7 @@ class Reconciler:
         urls = {pod.name: pod.admin_url for pod in observed.answering if pod.admin_url is not None}
         fetching = observed.fetching if resource.spec.model.remote else ()
         (stats, faults), fleet.gateways, downloads = await asyncio.gather(
-            self._scraper.engines(urls, fleet.adapter, fleet.admin_keys),
+            self._scraper.engines(urls, fleet.adapters, fleet.admin_keys),
             self._scraper.gateways(),
             self._scraper.downloads({pod.name: pod.admin_url for pod in fetching if pod.admin_url is not None}),
         )
@@ -290,7 +290,7 @@ class Reconciler:
 
     async def _steer(self, fleet: Fleet, targets: Mapping[str, int]) -> None:
         """Tell every engine what it does not have: a restarted one begins at its capacity, and admits."""
-        calls, caps = [], {}
+        calls, caps, adapters = [], {}, fleet.adapters
         for pod in fleet.observed.answering:
             stats = fleet.autoscaler.latest(pod.name)
             if stats is None or pod.admin_url is None or pod.deleting:
@@ -303,8 +303,9 @@ class Reconciler:
             if cap != stats.live_cap and pod.name in fleet.engines:
                 caps[pod.name] = cap
             if limits != stats.limits:
-                calls.append(self._scraper.set_limits(pod.admin_url, limits, fleet.admin_keys, fleet.adapter))
-            if fleet.adapter.kind.capabilities.drain and pod.drain_wanted != (stats.state is EngineState.DRAINING):
+                calls.append(self._scraper.set_limits(pod.admin_url, limits, fleet.admin_keys, adapters[pod.name]))
+            drains = adapters[pod.name].kind.capabilities.drain
+            if drains and pod.drain_wanted != (stats.state is EngineState.DRAINING):
                 calls.append(self._scraper.set_drained(pod.admin_url, pod.drain_wanted, fleet.admin_keys))
         fleet.cap_faults = fleet.cap_faults.count_calls(caps)
         await asyncio.gather(*calls)
@@ -348,9 +349,8 @@ class Reconciler:
             await self._cluster.write_status(key, status)
             if status["load"] != previous.get("load"):
                 fleet.load_written = now
-        for made in recorded:
-            if made.action != "Hold":
-                await self._cluster.record_event(key, decision_event(made))
+        for event in (*engine_events(status, previous), *decision_events(recorded)):
+            await self._cluster.record_event(key, event)
         at_limit = {made.loop: made.message for made in last_decision.values() if made.needs_replica}
         for loop in at_limit.keys() - fleet.loops_at_limit:
             await self._cluster.record_event(key, Event("Warning", "PreemptionStorm", at_limit[loop]))

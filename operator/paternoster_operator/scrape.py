@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -29,6 +30,7 @@ LONGEST_GATEWAY_STATS = 16 * 2**20
 """Bytes of an answer."""
 LONGEST_ANSWER = 64 * 2**10
 """Bytes of an admin API's."""
+ALL_OURS: Mapping[str, EngineAdapter] = MappingProxyType({})
 _NO_FIELDS: set[str] = set()
 """Of every answer: which fields it had is never asked, and would be two thirds of the memory of a sample."""
 _FAULTS = (aiohttp.ClientError, OSError, TimeoutError, ValidationError, ValueError)
@@ -53,14 +55,16 @@ class Scraper:
             await self._session.close()
 
     async def engines(
-        self, urls: Mapping[str, str], adapter: EngineAdapter = PATERNOSTER, keys: Sequence[str] = ()
+        self, urls: Mapping[str, str], adapters: Mapping[str, EngineAdapter] = ALL_OURS, keys: Sequence[str] = ()
     ) -> tuple[dict[str, EngineStats], dict[str, str]]:
         """Stats of the engines at ``urls`` (pod name -> base URL), and what is wrong with invalid answers.
 
         Both by pod name; an engine that did not answer in time is in neither. The first of the fleet's admin ``keys``
-        that an engine accepts is used, where ``adapter`` wants one.
+        that an engine accepts is used, where its adapter wants one: that of ``adapters``, by pod name, or our engine's.
         """
-        answers = await asyncio.gather(*(self._engine_stats(url, adapter, keys) for url in urls.values()))
+        answers = await asyncio.gather(
+            *(self._engine_stats(url, adapters.get(pod, PATERNOSTER), keys) for pod, url in urls.items())
+        )
         answers_by_pod = dict(zip(urls, answers, strict=True))
         stats = {pod: answer for pod, answer in answers_by_pod.items() if isinstance(answer, EngineStats)}
         return stats, {pod: answer for pod, answer in answers_by_pod.items() if isinstance(answer, str)}

@@ -18,6 +18,7 @@ from paternoster_operator.api.types.scheduling import TopologySpread
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.engine_args import ALONE, Installation, engine_args
 from paternoster_operator.desired.foreign_engine import (
+    engine_annotations,
     foreign_container,
     is_foreign,
     plugin_containers,
@@ -73,7 +74,10 @@ def build_deployment(
             "minReadySeconds": spec.rollout.min_ready_seconds,
             "progressDeadlineSeconds": spec.rollout.progress_deadline_seconds or startup_timeout(spec),
             "template": with_template(
-                {"metadata": {"labels": selector(resource)}, "spec": _pod_spec(resource, installation)},
+                {
+                    "metadata": {"labels": selector(resource), **engine_annotations(resource.spec)},
+                    "spec": _pod_spec(resource, installation),
+                },
                 spec.pod_template,
             ),
         },

@@ -24,6 +24,11 @@ def has_plugin(spec: LLMDeploymentSpec) -> bool:
     return KINDS[spec.engine.runtime.type].actuator is Actuator.PLUGIN
 
 
+def engine_annotations(spec: LLMDeploymentSpec) -> dict[str, Any]:
+    """Metadata of a pod whose engine is not ours, by which the operator talks to it after the manifest has changed."""
+    return {"annotations": {labels.ENGINE_TYPE: str(spec.engine.runtime.type)}} if is_foreign(spec) else {}
+
+
 def foreign_container(resource: LLMDeployment, installation: Installation) -> dict[str, Any]:
     """Fields of the engine's container, in place of those of our own engine.
 

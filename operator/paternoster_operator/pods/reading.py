@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from paternoster_contract import labels
+from paternoster_operator.engines.adapter import RuntimeType
 from paternoster_operator.pods.placement import volume_claims
 from paternoster_operator.pods.view import MAX_QUEUED_REQUESTS, PREPARING, Disruption, Ended, PodView
 
@@ -46,6 +47,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
         capacity=_flag(spec, "--max-num-seqs"),
         # The second is vLLM's.
         queue=_flag(spec, "--max-queued-requests") or _flag(spec, "--max-num-queued-reqs") or MAX_QUEUED_REQUESTS,
+        engine_type=_engine_type(metadata.get("annotations", {}).get(labels.ENGINE_TYPE)),
         served_names=tuple(_flag_values(spec, "--served-model-name")),
         startup_seconds=None if restarts else _startup_seconds(metadata, ready),
         download_seconds=_download_seconds(status),
@@ -67,6 +69,11 @@ def _timestamp(text: str) -> str | None:
         return text if datetime.fromisoformat(text).tzinfo is not None else None
     except ValueError:
         return None
+
+
+def _engine_type(name: str | None) -> RuntimeType:
+    """Ours where there is no name, or one that only another release has."""
+    return RuntimeType(name) if name in list(RuntimeType) else RuntimeType.PATERNOSTER
 
 
 def _flag(spec: Mapping[str, Any], name: str) -> int | None:

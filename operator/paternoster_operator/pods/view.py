@@ -8,6 +8,7 @@ from typing import Any
 from paternoster_contract import labels
 from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.settings.engine_args import EngineArgs
+from paternoster_operator.engines.adapter import RuntimeType
 from paternoster_operator.pods.events import PodEvent
 from paternoster_operator.pods.placement import Placement, read_placement
 
@@ -78,6 +79,8 @@ class PodView:
     """max_num_seqs in its command; None where that does not say."""
     queue: int = MAX_QUEUED_REQUESTS
     """max_queued_requests likewise; without it the default."""
+    engine_type: RuntimeType = RuntimeType.PATERNOSTER
+    """Which engine it runs."""
     served_names: tuple[str, ...] = ()
     """served_model_name likewise; empty where its command does not say."""
     ended_reason: str = ""

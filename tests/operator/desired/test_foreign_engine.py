@@ -38,6 +38,20 @@ def test_the_plugin_is_laid_into_the_pod_by_the_operators_image(resource: Resour
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
+@pytest.mark.parametrize("runtime", [VLLM, {"type": "OpenAI", "image": "llama:1"}, None])
+def test_a_pod_names_its_engine(resource: Resource, runtime: dict[str, Any] | None) -> None:
+    """After the manifest has another, too; pods of our engine have no annotation."""
+    engine = {} if runtime is None else {"runtime": runtime}
+    deployment = build_children(resource(model=MODEL, engine=engine), 1, RootKeys(["a"], ["g"]))[-1]
+    template = deployment["spec"]["template"]
+    pod = {"metadata": {"name": "a", **template["metadata"]}, "spec": template["spec"]}
+    wanted = "Paternoster" if runtime is None else runtime["type"]
+    assert read_pod(pod).engine_type == wanted
+    assert ("annotations" in template["metadata"]) is (runtime is not None)
+    pod["metadata"]["annotations"] = {"paternoster.dev/engine-type": "TGI"}
+    assert read_pod(pod).engine_type == "Paternoster"
+
+
 def test_the_container_is_vllms(resource: Resource) -> None:
     runtime = {**VLLM, "args": ["--enforce-eager"], "env": [{"name": "VLLM_LOGGING_LEVEL", "value": "DEBUG"}]}
     spec = pod_spec(resource(model=MODEL, engine={"runtime": runtime, "maxNumSeqs": 8}), RootKeys(["a"], ["g"]))

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 from tests.operator.reconcile.world import KEY, World
 
+from paternoster_contract.labels import ENGINE_TYPE
 from paternoster_contract.stats import GatewayModelStats, GatewayStats
 from paternoster_operator.api.manifest import parse
 from paternoster_operator.routes.row import build_route
@@ -61,7 +62,7 @@ async def site(world: World, document: Document) -> AsyncIterator[Site]:
     runtime = {"type": "VLLM", "image": "vllm:1"}
     engine = {"runtime": runtime, "maxNumSeqs": CAPACITY}
     world.cluster.resource = document(model={"source": "file:///m"}, engine=engine, concurrency={"initial": 8})
-    world.cluster.shown_pods = [world.engine.pod("a")]
+    world.cluster.shown_pods = [world.engine.pod("a", annotations={ENGINE_TYPE: "VLLM"})]
     yield site
     await runner.cleanup()
 

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 from tests.operator.reconcile.world import KEY, World
 
+from paternoster_contract.labels import ENGINE_TYPE
 from paternoster_contract.stats import GatewayModelStats, GatewayStats
 from paternoster_operator.settings import Settings
 
@@ -50,7 +51,7 @@ async def site(world: World, document: Callable[..., dict[str, Any]]) -> AsyncIt
         concurrency={"mode": "Auto"},
         autoscaling={"maxReplicas": 4},
     )
-    world.cluster.shown_pods = [world.engine.pod("a")]
+    world.cluster.shown_pods = [world.engine.pod("a", annotations={ENGINE_TYPE: "OpenAI"})]
     yield site
     await runner.cleanup()
 
@@ -88,7 +89,7 @@ async def test_a_restart_is_another_instance(world: World, site: Site) -> None:
     await world.reconcile()
     assert world.cluster.condition("MetricsFresh")["reason"] != "ReportsRefused", "the last sample is fresh yet"
     assert [event.reason for event in world.cluster.events] == ["ReportsRefused"], "counters that go back"
-    pod = world.engine.pod("a")
+    pod = world.engine.pod("a", annotations={ENGINE_TYPE: "OpenAI"})
     pod["status"]["containerStatuses"] = [{"name": "engine", "ready": True, "restartCount": 1}]
     world.cluster.shown_pods = [pod]
     await world.reconcile()

@@ -1,0 +1,88 @@
+"""A fleet whose manifest names another engine: replicas of either are read and steered as what they are."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from tests.operator.reconcile.world import World
+
+from paternoster_contract.labels import ENGINE_TYPE
+
+RECORDED = Path(__file__).parents[2] / "engines/recorded"
+Document = Callable[..., dict[str, Any]]
+
+
+class Vllm:
+    """One that runs beside the world's engine, which is ours."""
+
+    def __init__(self) -> None:
+        self.patches: list[Any] = []
+        self.port = 0
+
+    async def limits(self, request: web.Request) -> web.Response:
+        if request.method == "PATCH":
+            self.patches.append(await request.json())
+        return web.Response(body=(RECORDED / "vllm-0.32-limits.json").read_bytes())
+
+    async def metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=(RECORDED / "vllm-0.32-metrics.txt").read_bytes())
+
+
+@pytest.fixture
+async def vllm() -> AsyncIterator[Vllm]:
+    engine, app = Vllm(), web.Application()
+    app.router.add_route("*", "/paternoster/limits", engine.limits)
+    app.router.add_get("/metrics", engine.metrics)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    engine.port = runner.addresses[0][1]
+    yield engine
+    await runner.cleanup()
+
+
+def pods(world: World, vllm: Vllm) -> list[Any]:
+    ours = world.engine.pod("ours")
+    theirs = world.engine.pod("theirs", annotations={ENGINE_TYPE: "VLLM"})
+    theirs["spec"]["containers"][0]["ports"] = [{"name": "http", "containerPort": vllm.port}]
+    return [ours, theirs]
+
+
+def show(world: World, document: Document, type_: str) -> None:
+    """What the manifest names now, beside the status that is there."""
+    runtime = {} if type_ == "Paternoster" else {"runtime": {"type": type_, "image": "vllm:1"}}
+    engine, status = {"maxNumSeqs": 16, **runtime}, (world.cluster.resource or {}).get("status", {})
+    made = document(model={"source": "file:///m"}, engine=engine, concurrency={"initial": 5})
+    world.cluster.resource = {**made, "status": status}
+
+
+@pytest.mark.parametrize("there", ["Paternoster", "VLLM"])
+async def test_both_engines_of_a_rollout_are_read_and_steered(
+    world: World, vllm: Vllm, document: Document, there: str
+) -> None:
+    show(world, document, there)
+    world.cluster.shown_pods = pods(world, vllm)
+    for _ in range(2):
+        await world.reconcile()
+    (fleet,) = world.reconciler.fleets.values()
+    assert fleet.engines.keys() == {"ours", "theirs"}
+    assert world.engine.patches[-1] == 5
+    assert vllm.patches[-1]["live_cap"] == 5
+    assert "gatewayCap" not in world.cluster.statuses[-1], "an older replica of another engine is no fault of a new one"
+    assert {event.reason for event in world.cluster.events} <= {"LiveCapLowered"}
+
+
+async def test_an_event_names_both_engines_once(world: World, vllm: Vllm, document: Document) -> None:
+    show(world, document, "VLLM")
+    world.cluster.shown_pods = pods(world, vllm)
+    await world.reconcile()
+    for _ in range(2):
+        show(world, document, "Paternoster")
+        await world.reconcile()
+    (message,) = [event.message for event in world.cluster.events if event.reason == "EngineChanged"]
+    assert (
+        message == "engine.runtime.type VLLM->Paternoster: replicas of VLLM serve until those of Paternoster are ready"
+    )
+    assert world.cluster.statuses[-1]["engine"]["type"] == "Paternoster"
