@@ -1,5 +1,7 @@
 """A vLLM whose limits no call moves: gateways hold its live cap, as the routing row says, until calls move it again."""
 
+import json
+import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from tests.operator.reconcile.world import KEY, World
 from paternoster_contract.labels import ENGINE_TYPE
 from paternoster_contract.stats import GatewayModelStats, GatewayStats
 from paternoster_operator.api.manifest import parse
+from paternoster_operator.engines.exposition import LONGEST_METRICS
 from paternoster_operator.routes.row import build_route
 from paternoster_operator.settings import Settings
 
@@ -27,7 +30,7 @@ class Site:
     """A vLLM, and a gateway with requests for it."""
 
     def __init__(self) -> None:
-        self.status, self.report = 200, WHOLE
+        self.status, self.report, self.text = 200, WHOLE, METRICS
         self.patches: list[Any] = []
         self.in_flight, self.held = 4, 2
 
@@ -37,7 +40,7 @@ class Site:
         return web.Response(status=self.status, body=self.report)
 
     async def metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=METRICS)
+        return web.Response(body=self.text)
 
     async def stats(self, _: web.Request) -> web.Response:
         model = GatewayModelStats(
@@ -99,6 +102,51 @@ async def test_gateways_hold_the_cap_of_an_engine_that_cannot_be_steered(
     decided = world.reconciler.fleets[KEY].last_decision
     assert decided is not None
     assert decided["LiveCap"].reason.value == "MetricsStale"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"# " + b"x" * 50 * 2**20, f"the answer is longer than {LONGEST_METRICS} bytes"),
+        (
+            METRICS.replace(b"vllm:generation_tokens_total{", b"vllm:generation_tokens_total{a=", 1),
+            "/metrics cannot be parsed",
+        ),
+        (re.sub(rb"(?m)^(vllm:generation_tokens_total.*) \S+$", rb"\1 NaN", METRICS), "is nan: must be a number"),
+        (b"", "/metrics has no vllm:"),
+    ],
+    ids=["50 MB of metrics", "metrics that cannot be parsed", "a counter that is no number", "no metrics at all"],
+)
+async def test_metrics_that_are_not_believed_have_a_reason_and_an_event(
+    world: World, site: Site, text: bytes, why: str
+) -> None:
+    """The loops hold and nothing is lost: gateways hold the cap, as the condition says."""
+    site.text = text
+    for _ in range(2):
+        await world.reconcile()
+    reported = [event.message for event in world.cluster.events if event.reason == "ReportsRefused"]
+    assert len(reported) == 1
+    assert why in reported[0]
+    held = world.cluster.statuses[-1]["gatewayCap"]
+    assert held["maxInFlight"] == 8
+    assert why in held["reason"]
+    assert world.cluster.condition("GatewayCap")["reason"] == "LimitsNotMovable"
+    assert world.cluster.condition("MetricsFresh")["reason"] == "ReportsRefused"
+    decided = world.reconciler.fleets[KEY].last_decision
+    assert decided is not None
+    assert {decision.action for decision in decided.values()} == {"Hold"}
+
+
+async def test_a_counter_that_goes_back_has_an_event_and_the_engine_keeps_its_cap(world: World, site: Site) -> None:
+    await world.reconcile()
+    before = json.loads(WHOLE)
+    site.report = json.dumps({**before, "preemptions_total": before["preemptions_total"] - 1}).encode()
+    for _ in range(2):
+        await world.reconcile()
+    (message,) = [event.message for event in world.cluster.events if event.reason == "ReportsRefused"]
+    assert message == "a: preemptions_total is 16: must be at least 17, as it was"
+    assert "gatewayCap" not in world.cluster.statuses[-1], "its limits can still be moved"
+    assert site.patches[-1]["live_cap"] == 8
 
 
 async def test_an_engine_that_can_be_steered_again_holds_its_cap_itself(world: World, site: Site) -> None:
