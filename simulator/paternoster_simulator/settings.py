@@ -19,6 +19,8 @@ class FleetSettings:
     """Only of use with a trace that says which prefixes are shared."""
     prefix_routing: bool = False
     """With a prefix cache: route by what replicas hold of a prompt. The gateway routes by requests in flight."""
+    published_caches: bool = True
+    """Engines publish what they have cached; else the gateway goes by what it sent them, as with other engines."""
     max_held_requests: int = 256
     hold_timeout_seconds: float = 120.0
     drain_timeout_seconds: float = 300.0

@@ -95,6 +95,7 @@ class Simulation:
             self._events,
             prefix_cache=settings.prefix_cache,
             prefix_routing=settings.prefix_cache and settings.prefix_routing,
+            published_caches=settings.published_caches,
             max_held=settings.max_held_requests,
             hold_timeout=settings.hold_timeout_seconds,
             wake=self._wake,

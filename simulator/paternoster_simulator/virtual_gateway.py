@@ -45,6 +45,7 @@ class VirtualGateway:
         *,
         prefix_cache: bool,
         prefix_routing: bool = False,
+        published_caches: bool = True,
         max_held: int,
         hold_timeout: float,
         wake: Callable[[Pod, Replica], None],
@@ -56,6 +57,7 @@ class VirtualGateway:
         self._events = events
         self._prefix_cache = prefix_cache
         self._prefix_routing = prefix_routing
+        self._published_caches = published_caches
         self._caches: dict[str, VirtualCache] = {}
         """What engines publish of their caches, by pod."""
         self._row = ModelRoute(max_held=max_held, hold_timeout_seconds=hold_timeout)
@@ -104,9 +106,9 @@ class VirtualGateway:
         """Send a pod requests from now on; route held requests again, first come first served."""
         self._pods[pod.name] = pod
         if self._prefix_routing:
-            prefixes = self._balancer.prefixes
-            prefixes.forget(pod.name)
-            self._caches[pod.name] = VirtualCache(pod.name, pod.serving.scheduler, prefixes.reported)
+            self._balancer.prefixes.forget(pod.name)
+        if self._prefix_routing and self._published_caches:
+            self._caches[pod.name] = VirtualCache(pod.name, pod.serving.scheduler, self._balancer.prefixes.reported)
         self._change_table(now)
 
     def on_pod_leaving(self, pod: Pod, now: int) -> None:

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -248,6 +249,18 @@ def test_shared_prefixes_are_found() -> None:
     alone = run(rows, FixedPolicy(1))
     assert shared.totals.cached_prompt_tokens == 4 * ((500 - 1) // 16 * 16)
     assert shared.totals.computed_tokens < alone.totals.computed_tokens
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_prompts_find_what_they_share_whether_engines_publish_it_or_not(published: bool) -> None:
+    profile = SMALL.model_copy(update={"max_model_len": 2048, "kv_blocks": 600})
+    # Each of four turns goes to another one of three replicas by load.
+    rows = [TraceRow(4.0 * i, 1600, 5, tuple(range(10 * (i % 4), 10 * (i % 4) + 3))) for i in range(12)]
+    fleet = FleetSettings(prefix_cache=True, prefix_routing=True, published_caches=published)
+    found = run(rows, FixedPolicy(3), start=3, profile=profile, fleet=fleet).totals.cached_prompt_tokens
+    by_load = replace(fleet, prefix_routing=False)
+    assert found == 8 * 3 * 512
+    assert run(rows, FixedPolicy(3), start=3, profile=profile, fleet=by_load).totals.cached_prompt_tokens == 0
 
 
 @pytest.mark.parametrize(("name", "value"), [("duration", 0.0), ("start_replicas", -1)])

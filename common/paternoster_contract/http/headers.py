@@ -18,4 +18,4 @@ DEBUG = "X-Paternoster-Debug"
 """Header of a client's request, with any value: the gateway's answer has :data:`ROUTING`."""
 
 ROUTING = "X-Paternoster-Routing"
-"""Why the gateway chose the replica: its name, ``by`` ``prefix`` or ``load``, and what it expected of it."""
+"""Why the gateway chose the replica: its number, ``by`` ``prefix`` or ``load``, and what it expected of it."""

@@ -30,7 +30,7 @@ class Dispatcher:
         )
 
     def isolates_tenants(self, model: str) -> bool | None:
-        """Whether replicas of ``model`` part their caches by tenant; None where prompts do not decide between them."""
+        """Whether chains for ``model`` have the tenant; None where there are no replicas between which they decide."""
         row = self.balancer.table.models.get(model)
         if row is None or len(row.replicas) < 2:
             return None

@@ -202,7 +202,7 @@ class Proxy:
             chunks = self._stream_body(replica, response, first, stack)
             headers, is_stream = answer_headers(response.raw_headers), response.content_type == EVENT_STREAM
             if call.debug:
-                headers.append((ROUTING.lower().encode(), _routing_of(request, replica).encode("ascii", "replace")))
+                headers.append((ROUTING.lower().encode(), self._routing_of(request, replica).encode()))
             answer = Answer(response.status, headers, chunks, replica.url, number, stack, is_stream=is_stream)
             if is_stream and response.status == 200 and JournaledStream.can_begin(response.headers.get(JOURNAL)):
                 answer.numerics = response.headers[JOURNAL]
@@ -229,6 +229,18 @@ class Proxy:
             if header_wait is not None and left_early and len(call.body) > LONG_BODY:
                 self._quarantine.add_left(replica.url, _digest(call, admission), header_wait.read_by)
             raise
+
+    def _routing_of(self, request: RoutedRequest, replica: Replica) -> str:
+        """The value of :data:`ROUTING`: clients get no name of a pod, but its number among those of its fleet."""
+        row, pick = self._dispatcher.balancer.table.models.get(request.model), request.pick
+        urls = [] if row is None else [each.url for each in sorted(row.replicas, key=lambda each: each.name)]
+        number = urls.index(replica.url) if replica.url in urls else "gone"
+        if pick is None:
+            return f"replica={number}, by=load"
+        return (
+            f"replica={number}, by=prefix, candidates={pick.candidates}, promised={pick.promised_tokens}, "
+            f"captured={pick.held.tokens}, seconds={pick.seconds:.4f}"
+        )
 
     async def _post(self, replica: Replica, call: Call, admission: Admission) -> aiohttp.ClientResponse:
         assert self._session is not None
@@ -270,17 +282,6 @@ def _result_of(response: aiohttp.ClientResponse) -> Result:
     if response.status == 503:
         return Result.NOT_SERVING if NOT_SERVING in response.headers else Result.FULL
     return Result.REFUSED
-
-
-def _routing_of(request: RoutedRequest, replica: Replica) -> str:
-    """The value of :data:`ROUTING`."""
-    pick = request.pick
-    if pick is None:
-        return f"replica={replica.name}, by=load"
-    return (
-        f"replica={replica.name}, by=prefix, candidates={pick.candidates}, promised={pick.promised_tokens}, "
-        f"captured={pick.held.tokens}, seconds={pick.seconds:.4f}"
-    )
 
 
 def _digest(call: Call, admission: Admission) -> bytes:

@@ -122,6 +122,7 @@ class Balancer:
             self.prefixes.on_first_byte(sent, url, now, served=computed, tokens=tokens)
         if result in EJECTING:
             self._states.eject(url, now)
+            self.prefixes.forget_sent(url)
         elif result is Result.FULL:
             self._states.mark_full(url, now)
         exhausted = request.is_last_attempt or len(request.tried) >= MAX_ATTEMPTS
@@ -185,8 +186,9 @@ class Balancer:
             for replica in row.replicas
             if replica.draining
         )
+        replicas = [replica for row in table.models.values() for replica in row.replicas]
         self.prefixes.retain_only(
-            table.models, {replica.url for row in table.models.values() for replica in row.replicas}
+            table.models, {each.url for each in replicas}, {each.url for each in replicas if each.ready}
         )
         self._budgets.retain_only({(model, row.fleet) for model, row in table.models.items()})
         for place in self._rejected.places():

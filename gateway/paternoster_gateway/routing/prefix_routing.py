@@ -153,10 +153,18 @@ class PrefixRouting:
         self.reported.store(url, ())
         self._isolates[url] = isolates_tenants
 
-    def isolates_tenants(self, urls: Collection[str]) -> bool | None:
-        """Whether any of these replicas has caches by tenant; None where none of them publishes what it holds."""
+    def end_report(self, url: str) -> None:
+        """What the replica at ``url`` published is not believed any more."""
+        if url in self._isolates:
+            self.forget(url)
+
+    def isolates_tenants(self, urls: Collection[str]) -> bool:
+        """Whether chains have the tenant: where any of these replicas has caches by tenant, or none publishes its own.
+
+        What one tenant sent is not found by another one, whatever an engine does that does not state it.
+        """
         published = [self._isolates[url] for url in urls if url in self._isolates]
-        return any(published) if published else None
+        return any(published) if published else True
 
     def credit(self, url: str) -> float:
         """The part of what a replica reports to hold that it delivers; from 0 to 1."""
@@ -209,13 +217,22 @@ class PrefixRouting:
         if served:
             sent.pace.observe_first_byte(sent.tokens + sent.ahead, sent.beside, now - sent.at)
 
-    def retain_only(self, models: Collection[str], urls: Collection[str]) -> None:
-        """Forget all other fleets and replicas: they have left the routing table."""
+    def retain_only(self, models: Collection[str], urls: Collection[str], ready: Collection[str]) -> None:
+        """Forget all other fleets and replicas: they have left the routing table.
+
+        ``ready``: of ``urls``; engines of others may have restarted, and so lost what they were sent.
+        """
+        for url in set(self._sent.replicas) - set(ready):
+            self.forget_sent(url)
         for replica in {*self.reported.replicas, *self._sent.replicas, *self._delivered} - set(urls):
             self.forget(replica)
         for by_model in (self._paces, self._tokens_per_byte):
             for model in by_model.keys() - set(models):
                 del by_model[model]
+
+    def forget_sent(self, url: str) -> None:
+        """Forget what a replica was sent that publishes nothing: its engine may have restarted."""
+        self._sent.forget(url)
 
     def forget(self, url: str) -> None:
         """Forget what a replica holds: its engine has restarted, or is gone."""

@@ -55,7 +55,7 @@ class ChainReader:
 
     def drop(self) -> None:
         """Forget all that was read."""
-        self._prefixes.forget(self._url)
+        self._prefixes.end_report(self._url)
         self._sequence = self._snapshot = None
 
     def apply(self, frame: Frame) -> Iterator[Step]:

@@ -71,6 +71,39 @@ def test_a_conversation_stays_at_a_replica_that_publishes_nothing() -> None:
         assert again == url
 
 
+@pytest.mark.parametrize("result", [Result.UNREACHABLE, Result.BROKEN, Result.NOT_SERVING])
+def test_what_an_engine_was_sent_that_may_have_restarted_is_forgotten(result: Result) -> None:
+    fleet = Fleet()
+    first, url = fleet.send(text(1, 5))
+    fleet.answer(first, url, 1)
+    other, another = fleet.send(text(2, 5))
+    fleet.answer(other, another, 1)
+    fleet.balancer.on_result(fleet.send(text(3, 5))[0], url, result, 2)
+    prefixes = fleet.balancer.prefixes
+    assert url not in prefixes.find("m", text(1, 5), 2)
+    assert another in prefixes.find("m", text(2, 5), 2)
+
+
+def test_what_an_engine_was_sent_is_forgotten_while_it_is_not_ready() -> None:
+    fleet = Fleet()
+    first, url = fleet.send(text(1, 5))
+    fleet.answer(first, url, 1)
+    replicas = [each.model_copy(update={"ready": each.url != url}) for each in fleet.row.replicas]
+    fleet.balancer.on_table(RoutingTable(models={"m": fleet.row}))
+    assert url in fleet.balancer.prefixes.find("m", text(1, 5), 2)
+    fleet.balancer.on_table(RoutingTable(models={"m": ModelRoute(replicas=replicas)}))
+    assert url not in fleet.balancer.prefixes.find("m", text(1, 5), 2)
+
+
+def test_what_a_tenant_sent_is_not_found_by_others_unless_engines_share_their_cache() -> None:
+    prefixes = PrefixRouting()
+    assert prefixes.isolates_tenants(URLS)
+    prefixes.begin_report("a", isolates_tenants=False)
+    assert not prefixes.isolates_tenants(URLS)
+    prefixes.begin_report("b", isolates_tenants=True)
+    assert prefixes.isolates_tenants(URLS)
+
+
 def test_a_conversation_stays_where_it_was_sent_until_that_replica_has_reported_it() -> None:
     fleet = Fleet()
     prefixes = fleet.balancer.prefixes

@@ -31,7 +31,10 @@ PATH = "/v1/chat/completions"
 
 
 def body(topic: str) -> dict[str, Any]:
-    return {"model": "m", "messages": [{"role": "user", "content": f"{topic} and so on and on. " * 40}]}
+    return {
+        "model": "m",
+        "messages": [{"role": "user", "content": f"{topic} and so on and on. " * (40 if topic else 2)}],
+    }
 
 
 def pieces_of(topic: str) -> dict[int, int]:
@@ -151,7 +154,7 @@ async def test_a_prompt_goes_to_the_replica_that_publishes_it(
 
     seen = await until(captured, lambda each: int(each["captured"]) > 0 and each["from"] == fleet[holder].name)
     assert seen["promised"] == seen["captured"] == str(max(pieces_of("lifts").values()))
-    assert seen["replica"] == fleet[holder].name
+    assert seen["replica"] == str(holder)
     stages = {
         stage: await metric(client, door, f'paternoster_gateway_cached_prompt_tokens_total{{model="m",stage="{stage}"')
         for stage in ("promised", "captured", "delivered")
@@ -223,12 +226,20 @@ async def test_a_stream_with_a_fault_is_dropped_counted_and_read_anew(
         pass
 
 
-async def test_other_engines_get_requests_by_load(client: aiohttp.ClientSession, door: Door, start: Start) -> None:
-    one, two = await start("a", reports(0)), await start("b", reports(0))
+async def test_other_engines_get_a_text_again_that_they_were_sent(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    one, two = await start("a-pod", reports(250)), await start("b-pod", reports(250))
     door.publish(one, two)
     await until(lambda: models(client, door), lambda seen: "m" in seen)
-    ways = [await until(lambda: routing(client, door, "lifts"), lambda seen: seen["by"] == "load") for _ in range(4)]
-    assert {seen["from"] for seen in ways} == {"a", "b"}
+    for topic in ("lifts", "doors", "floors"):
+        first, *more = [await routing(client, door, topic) for _ in range(4)]
+        assert {seen["from"] for seen in more} == {first["from"]}
+        assert [int(seen["captured"]) > 0 for seen in (first, *more)] == [False, True, True, True]
+        # Clients get no name of a pod.
+        assert {seen["replica"] for seen in more} == {str(["a-pod", "b-pod"].index(first["from"]))}
+    short = [await routing(client, door, "") for _ in range(2)]
+    assert {seen["by"] for seen in short} == {"load"}
     async with client.post(door.url + PATH, json=body("lifts")) as response:
         assert ROUTING not in response.headers
 

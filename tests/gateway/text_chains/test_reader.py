@@ -22,7 +22,8 @@ from paternoster_contract.text_chains.stream import (
     encode_frame,
 )
 from paternoster_engine.server.text_chains.feed import TextChainFeed
-from paternoster_gateway.routing.prefix_routing import PrefixRouting
+from paternoster_gateway.prefixes.prefix_index import NO_PREFIX
+from paternoster_gateway.routing.prefix_routing import Pick, PrefixRouting, Prompt
 from paternoster_gateway.text_chains.reader import ChainReader, StreamFault
 
 URL = "http://a"
@@ -162,7 +163,7 @@ def test_whatever_comes_is_read_or_not_believed(sent: list[Frame | bytes], greet
     except (StreamFault, InvalidStream):
         reader.drop()
         assert not prefixes.reported.replicas
-        assert prefixes.isolates_tenants([URL]) is None
+        assert prefixes.isolates_tenants([URL])
 
 
 @pytest.mark.parametrize(
@@ -187,3 +188,16 @@ def test_why_a_stream_is_not_believed(frames: list[Frame], reason: str) -> None:
             for step in reader.apply(frame):
                 step()
     assert fault.value.reason == reason
+
+
+def test_what_a_replica_without_a_stream_was_sent_is_remembered_while_streams_are_tried() -> None:
+    prefixes = PrefixRouting()
+    prompt = Prompt([1, 2], [512, 1024], 1024)
+    prefixes.send("m", prompt, Pick(NO_PREFIX, 0, 0.0, 2), URL, 0, 0.0)
+    reader = ChainReader(URL, "m", prefixes)
+    reader.begin()
+    reader.drop()
+    assert prefixes.find("m", prompt, 60.0)[URL].pieces == 2
+    for step in reader.apply(HELLO):
+        step()
+    assert URL not in prefixes.find("m", prompt, 60.0)
