@@ -25,7 +25,9 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0
 """Seconds until a stream that ended is requested again, doubled each time, and shortened by up to a half at random."""
 UNPUBLISHED_SECONDS = 60.0
-"""Between requests to a replica that publishes nothing: another engine, or one without a prefix cache."""
+"""Between requests to a replica that publishes nothing, or of another version or model: it stays so until it ends."""
+LASTING_FAULTS = frozenset({"version", "model"})
+"""Reasons for which a stream is no other a moment later."""
 STALE_SECONDS = 30.0
 """Without a stream, after which what a replica holds is not believed any more."""
 CONNECTION_SECONDS = 600.0
@@ -89,8 +91,11 @@ class TextChainFollower:
                     reader.drop()
                     wait = UNPUBLISHED_SECONDS
                 except (StreamFault, InvalidStream) as fault:
-                    self._record_fault(url, getattr(fault, "reason", "garbage"), fault)
+                    reason = getattr(fault, "reason", "garbage")
+                    self._record_fault(url, reason, fault)
                     reader.drop()
+                    if reason in LASTING_FAULTS:
+                        wait = UNPUBLISHED_SECONDS
                 except (aiohttp.ClientError, OSError, TimeoutError) as error:
                     log.debug("text chains of %s: %s", url, error_text(error))
                 if reader.has_read:

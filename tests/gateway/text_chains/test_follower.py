@@ -95,6 +95,7 @@ def reports(cached: int) -> Behave:
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower, "FIRST_PAUSE", 0.02)
     monkeypatch.setattr(follower, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(follower, "UNPUBLISHED_SECONDS", 1.5)
 
 
 @pytest.fixture
@@ -274,3 +275,26 @@ async def test_a_flood_of_changes_leaves_the_gateway_two_thirds_of_its_loop(
             pass
     await until(lambda: metric(client, door, "paternoster_gateway_indexed_pieces_refused "), lambda seen: seen > 0)
     assert await metric(client, door, "paternoster_gateway_indexed_pieces ") <= 2**18
+
+
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
+async def test_an_engine_of_another_version_serves_and_is_seldom_asked_again(
+    client: aiohttp.ClientSession,
+    door: Door,
+    fleet: tuple[FakeEngine, FakeEngine],
+    monkeypatch: pytest.MonkeyPatch,
+    version: int,
+) -> None:
+    monkeypatch.setattr(follower, "UNPUBLISHED_SECONDS", 600.0)
+    await whole(client, door, 2)
+    stream = publisher(fleet[0])
+    stream.version, stream.instance = version, "cd" * 16
+    stream.frames.put_nowait(None)
+    await whole(client, door, 1)
+    faults = 'paternoster_gateway_text_chain_faults_total{reason="version"'
+    await until(lambda: metric(client, door, faults), lambda seen: seen == 1)
+    requests = len(stream.queries)
+    for topic in ("lifts", "doors", "floors", "cars"):
+        async with asking(client, door, topic):
+            await asyncio.sleep(0.1)  # twice the longest pause before a stream that ended
+    assert len(stream.queries) == requests
