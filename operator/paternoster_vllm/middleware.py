@@ -78,7 +78,13 @@ async def _call_core(scope: Scope, limits: Mapping[str, int]) -> dict[str, Any]:
     call = getattr(getattr(client, "engine_core", None), "call_utility_async", None)
     if call is None:
         raise LookupError("the API server has no app.state.engine_client.engine_core.call_utility_async")
-    report: dict[str, Any] = await call(UTILITY, dict(limits))
+    try:
+        report: dict[str, Any] = await call(UTILITY, dict(limits))
+    except Exception as error:
+        # The core answers with the text of its own AttributeError.
+        if f"has no attribute '{UTILITY}'" in str(error):
+            raise LookupError(f"vLLM's engine core did not load the plugin: {error}") from None
+        raise
     return report
 
 

@@ -69,6 +69,17 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
     return Server()
 
 
+async def test_a_core_without_the_plugin_serves_and_its_limits_cannot_be_moved(server: Server) -> None:
+    """As vLLM 0.32 answers a call of a method that its core does not have."""
+    missing = f"'EngineCoreProc' object has no attribute '{UTILITY}'"
+    server.client.fault = Exception(f"Call to {UTILITY} method failed: {missing}")
+    for method in ("GET", "PATCH"):
+        answer = await server.call(method, headers=ADMIN, content=b'{"live_cap": 3}')
+        assert answer.status_code == 501
+        assert missing in answer.json()["error"]["message"]
+    assert (await server.call("GET", HEALTH)).status_code == 200
+
+
 async def test_a_cap_is_set_and_read_back(server: Server) -> None:
     before = (await server.call("GET", headers=ADMIN)).json()
     answer = await server.call("PATCH", headers=ADMIN, json={"live_cap": 3, "token_budget": 9})
