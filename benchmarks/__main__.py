@@ -30,6 +30,7 @@ RUNNERS = (
     "engine.quantization",
     "engine.speculation",
     "engine.structured_output",
+    "engines.vllm",
     "gateway.index_size",
     "gateway.prefix",
     "gateway.prefix_simulated",

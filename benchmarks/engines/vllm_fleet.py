@@ -1,0 +1,103 @@
+"""``paternoster up`` with one vLLM, and what its plugin reports."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from paternoster_contract.stats import EngineStats
+from paternoster_operator.engines.vllm import VllmAdapter
+from paternoster_operator.engines.vllm_arguments import ADMIN_KEYS_ENV, HEALTH
+from paternoster_operator.scrape import Scraper
+from peers.systems.vllm_cpu import ENVIRONMENT
+from peers.systems.weights import checkpoint
+from simulator.local_fleet import FleetError, LocalFleet
+from simulator.measures import Sample
+
+START_WITHIN = 420.0
+"""Seconds in which vLLM starts on a busy machine."""
+MODEL = "chat"
+
+
+def manifest(
+    concurrency: dict[str, Any], *, max_num_seqs: int, kv_cache: str, max_model_len: int, slo: dict[str, int]
+) -> dict[str, Any]:
+    """A fleet of one vLLM in bfloat16 with one thread, bound to no processor, whose token budget stays."""
+    env = {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
+    runtime = {
+        "type": "VLLM",
+        "command": [str(ENVIRONMENT.folder / "bin/vllm"), "serve"],
+        "args": ["--enforce-eager"],
+        "env": [{"name": name, "value": value} for name, value in env.items()],
+    }
+    return {
+        "apiVersion": "paternoster.dev/v1alpha1",
+        "kind": "LLMDeployment",
+        "metadata": {"name": MODEL},
+        "spec": {
+            "model": {"source": f"file://{checkpoint()}"},
+            "engine": {
+                "runtime": runtime,
+                "dtype": "bfloat16",
+                "maxNumSeqs": max_num_seqs,
+                "maxModelLen": max_model_len,
+                "kvCacheMemory": kv_cache,
+                "prefixCache": False,
+                # vLLM's own on a CPU is 128: most answers would be one block.
+                "blockSize": 64,
+            },
+            "replicas": 1,
+            "slo": slo,
+            "concurrency": {"tokenBudget": {"mode": "Fixed"}, **concurrency},
+        },
+    }
+
+
+class VllmFleet(LocalFleet):
+    """Use as an async context manager: ready inside, drained after."""
+
+    ready_within = START_WITHIN
+
+    def __init__(self, manifest: dict[str, Any], folder: Path) -> None:
+        super().__init__(manifest, 1, folder)
+        self._server = 0
+        self._scraper = Scraper(timeout_seconds=30, gateway_url=None)
+        self._keys: list[str] = []
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._scraper.close()
+        await super().__aexit__(*exc_info)
+
+    async def stats(self) -> EngineStats:
+        """What the operator reads of the engine, read once more."""
+        (url,) = self._engines
+        found, faults = await self._scraper.engines({MODEL: url}, {MODEL: VllmAdapter()}, self._keys)
+        if MODEL not in found:
+            raise FleetError(f"vLLM reports no numbers: {faults.get(MODEL, 'no answer in time')}: {self._log}")
+        return found[MODEL]
+
+    def worker(self) -> psutil.Process:
+        """The process that computes; vLLM gives it a title. The engine core looks all the time whether it is done."""
+        children = psutil.Process(self._server).children(recursive=True)
+        return next(each for each in children if "Worker" in " ".join([each.name(), *each.cmdline()]))
+
+    async def sample(self) -> None:
+        stats = await self.stats()
+        self.samples.append(Sample(time.perf_counter(), (stats,)))
+
+    async def _find_engines(self) -> list[str]:
+        for process in psutil.Process(self.pid).children():
+            folder = process.environ().get(ADMIN_KEYS_ENV)
+            words = process.cmdline()
+            if folder is not None and "--port" in words:
+                url = f"http://127.0.0.1:{words[words.index('--port') + 1]}"
+                if await self._answers(url + HEALTH):
+                    self._server = process.pid
+                    self._keys = read_keys(Path(folder))
+                    return [url]
+        return []
+
+
+def read_keys(folder: Path) -> list[str]:
+    return [file.read_text(encoding="utf-8").strip() for file in folder.glob("[!.]*")]
