@@ -73,11 +73,16 @@ class Server:
 @dataclass
 class Fleet:
     engines: list[Server]
-    gateway: Server
+    gateways: list[Server]
+
+    @property
+    def gateway(self) -> Server:
+        """The first."""
+        return self.gateways[0]
 
     @property
     def servers(self) -> list[Server]:
-        return [*self.engines, self.gateway]
+        return [*self.engines, *self.gateways]
 
 
 def engine_stats(server: Server) -> dict[str, Any]:

@@ -63,15 +63,16 @@ def shared_fleets(folder: Path) -> Iterator[SharedFleets]:
 
 @contextmanager
 def fleet_of_engines(
-    folder: Path, env: Mapping[str, str], flags: Sequence[str] = (), num_engines: int = 2
+    folder: Path, env: Mapping[str, str], flags: Sequence[str] = (), num_engines: int = 2, num_gateways: int = 1
 ) -> Iterator[Fleet]:
-    """Engines of the chat model and a gateway, all ready; ``env`` is added to every process's environment."""
+    """Engines of the chat model and gateways, all ready; ``env`` is added to every process's environment."""
     root = _root_key(folder)
     engines = [
         _engine(folder, root, CHAT, f"engine-{number}", (*ENGINES[CHAT], *flags), env) for number in range(num_engines)
     ]
-    gateway = _gateway(folder, "gateway", {CHAT: _route(CHAT, BOTH, *engines), ASLEEP: _sleeping_route()}, env)
-    fleet = Fleet(engines, gateway)
+    models = {CHAT: _route(CHAT, BOTH, *engines), ASLEEP: _sleeping_route()}
+    gateways = [_gateway(folder, f"gateway-{number}", models, env) for number in range(num_gateways)]
+    fleet = Fleet(engines, gateways)
     with started(fleet.servers):
         yield fleet
 

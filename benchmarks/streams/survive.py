@@ -1,9 +1,10 @@
-"""Streams of all kinds while engines are killed and stopped: each must be equal to its undisturbed twin.
+"""Answers of all kinds while engines are killed and stopped: each must be equal to its undisturbed twin.
 
-    python benchmarks streams.survive --kills 100 --stops 20 --json result.json
+    python benchmarks streams.survive --engines 4 --gateways 2 --kills 100 --stops 20 --json result.json
 
-Engines run batch-invariant, so that a stream is the same whatever else is computed beside it. Exit code 1
-where a stream had an error, or its content was not its twin's.
+Engines run batch-invariant, so that an answer is the same whatever else is computed beside it. Half of the engines are
+broken at a time, at the most. The result is written after each fault. Exit code 1 where an answer had an error, or its
+content was not its twin's.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from hostile.fleet import Fleet
 from hostile.shared_fleets import CHAT, KEYS, fleet_of_engines
 
 STREAMS = 8
-"""At once."""
+"""At once, whole answers among them."""
 STOPPED_SECONDS = 14
 """Longer than a gateway needs to leave a stopped engine."""
 EXACT = ("--batch-invariant",)
@@ -69,13 +70,18 @@ KINDS: Mapping[str, tuple[str, dict[str, Any]]] = {
     ),
     "responses": ("/v1/responses", {"input": "Tell me of a lift.", "max_output_tokens": 120, "temperature": 0}),
     "messages": ("/v1/messages", QUESTION | {"max_tokens": 120, "temperature": 0}),
+    "whole": ("/v1/chat/completions", QUESTION | LONG | {"stream": False, "seed": 7, "n": 2}),
+    "whole with echo": (
+        "/v1/completions",
+        LONG | {"stream": False, "prompt": "Once upon a time", "echo": True, "logprobs": 0, "seed": 4},
+    ),
 }  # fmt: skip
-"""Streams of ten to fifteen seconds on a busy core."""
+"""Answers of ten to fifteen seconds on a busy core; those that are not streamed are whole ones."""
 
 
 @dataclass
 class Result:
-    """``faults`` is empty where every stream was its twin."""
+    """``faults`` is empty where every answer was its twin."""
 
     streams: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     """That ended, by kind."""
@@ -83,15 +89,23 @@ class Result:
     stops: int = 0
     seconds: float = 0.0
     continued: dict[str, float] = field(default_factory=dict)
-    """The gateway's count of streams that went on, by reason."""
+    """The gateways' count of streams that went on, by reason."""
+    retried: float = 0
+    """The gateways' count of requests that were sent again before a byte of their answer."""
     longest_gap: float = 0.0
     """Seconds between two pieces of one stream."""
     faults: list[str] = field(default_factory=list)
 
+    def write(self, file: Path) -> None:
+        file.write_text(json.dumps(asdict(self), indent=1))
+
 
 def content_of(text: str) -> Any:
-    """What a client makes of a stream: frames without ids and times, texts joined choice by choice."""
+    """What a client makes of an answer: frames without ids and times, texts joined choice by choice."""
     joined: dict[str, Any] = {}
+    if text.startswith("{"):
+        _join(joined, "", json.loads(text))
+        return joined
     for event in text.split("\n\n"):
         data = next((line[6:] for line in event.splitlines() if line.startswith("data: ")), "")
         if data and data != "[DONE]":
@@ -132,23 +146,28 @@ def _grows(path: str) -> bool:
 
 
 class Clients:
-    """Streams through one gateway."""
+    """Reads answers through the gateways, in turn."""
 
     def __init__(self, fleet: Fleet, session: aiohttp.ClientSession, result: Result) -> None:
         self._fleet = fleet
         self._session = session
         self._result = result
+        self._turn = 0
         self.twins: dict[str, Any] = {}
 
-    async def stream(self, kind: str) -> Any:
+    async def read_answer(self, kind: str) -> Any:
         path, body = KINDS[kind]
         headers = {"Authorization": f"Bearer {KEYS['quiet']}", "anthropic-version": "2023-06-01"}
         body = {"model": CHAT, "stream": True} | body
+        self._turn += 1
+        gateway = self._fleet.gateways[self._turn % len(self._fleet.gateways)]
         pieces, last = [], time.monotonic()
-        async with self._session.post(self._fleet.gateway.url + path, json=body, headers=headers) as response:
+        async with self._session.post(gateway.url + path, json=body, headers=headers) as response:
             async for piece in response.content.iter_any():
                 now = time.monotonic()
-                self._result.longest_gap, last = max(self._result.longest_gap, now - last), now
+                if body["stream"]:
+                    self._result.longest_gap = max(self._result.longest_gap, now - last)
+                last = now
                 pieces.append(piece)
             text = b"".join(pieces).decode()
             if response.status != 200:
@@ -159,7 +178,7 @@ class Clients:
 
     async def compare(self, kind: str) -> None:
         try:
-            content = await self.stream(kind)
+            content = await self.read_answer(kind)
         except (aiohttp.ClientError, RuntimeError, ValueError) as error:
             self._result.faults.append(f"{kind}: {error}")
             return
@@ -171,16 +190,27 @@ class Clients:
             self._result.faults.append(f"{kind} differs at {differing[:4]}: {str(shown)[:600]}")
 
 
-async def run(folder: Path, kills: int, stops: int, seed: int = 0) -> Result:
-    """One fault after another until there were as many, under load."""
+async def run(
+    folder: Path,
+    kills: int,
+    stops: int,
+    seed: int = 0,
+    num_engines: int = 2,
+    num_gateways: int = 1,
+    json_file: Path | None = None,
+) -> Result:
+    """Faults of up to half of the engines at once until there were as many, under load."""
     result, rng = Result(), random.Random(seed)
     timeout = aiohttp.ClientTimeout(total=None)
-    with fleet_of_engines(folder, {}, EXACT) as fleet:
+    with fleet_of_engines(folder, {}, EXACT, num_engines, num_gateways) as fleet:
         async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
             clients = Clients(fleet, session, result)
             for kind in tqdm(KINDS, desc="undisturbed twins"):
-                clients.twins[kind] = await clients.stream(kind)
+                clients.twins[kind] = await clients.read_answer(kind)
             result.longest_gap, started, over = 0.0, time.monotonic(), asyncio.Event()
+            faults = ["kill"] * kills + ["stop"] * stops
+            rng.shuffle(faults)
+            remaining, intact = iter(tqdm(faults, desc="faults")), set(range(num_engines))
 
             async def load(number: int) -> None:
                 kinds = sorted(KINDS)
@@ -189,49 +219,68 @@ async def run(folder: Path, kills: int, stops: int, seed: int = 0) -> Result:
                     number += 1
 
             async def break_engines() -> None:
-                faults = ["kill"] * kills + ["stop"] * stops
-                rng.shuffle(faults)
-                for fault in tqdm(faults, desc="faults"):
+                for fault in remaining:
                     await asyncio.sleep(rng.uniform(0.5, 4))
-                    engine = rng.choice(fleet.engines)
+                    number = rng.choice(sorted(intact))
+                    intact.discard(number)
                     if fault == "kill":
-                        await kill_and_restart(engine)
+                        await kill_and_restart(fleet.engines[number])
                         result.kills += 1
                     else:
-                        await stop_and_continue(engine, STOPPED_SECONDS)
+                        await stop_and_continue(fleet.engines[number], STOPPED_SECONDS)
                         result.stops += 1
+                    intact.add(number)
+                    await record()
+
+            async def record() -> None:
+                result.seconds = round(time.monotonic() - started, 1)
+                result.continued, result.retried = {}, 0
+                for gateway in fleet.gateways:
+                    async with session.get(f"{gateway.url}/metrics") as response:
+                        _count(result, (await response.text()).splitlines())
+                if json_file is not None:
+                    result.write(json_file)
+
+            async def break_all() -> None:
+                await asyncio.gather(*(break_engines() for _ in range(max(1, num_engines // 2))))
                 over.set()
 
             async with asyncio.TaskGroup() as tasks:
                 for number in range(STREAMS):
                     tasks.create_task(load(number))
-                tasks.create_task(break_engines())
-            result.seconds = round(time.monotonic() - started, 1)
-            async with session.get(f"{fleet.gateway.url}/metrics") as response:
-                result.continued = _continued((await response.text()).splitlines())
+                tasks.create_task(break_all())
+            await record()
     return result
 
 
-def _continued(lines: Sequence[str]) -> dict[str, float]:
-    name = "paternoster_gateway_continued_streams_total{"
-    return {line.split('reason="')[1].split('"')[0]: float(line.split()[-1]) for line in lines if line.startswith(name)}
+def _count(result: Result, lines: Sequence[str]) -> None:
+    """Add what the ``lines`` of a gateway's metrics count."""
+    for line in lines:
+        if line.startswith("paternoster_gateway_continued_streams_total{"):
+            reason = line.split('reason="')[1].split('"')[0]
+            result.continued[reason] = result.continued.get(reason, 0) + float(line.split()[-1])
+        elif line.startswith("paternoster_gateway_retries_total{"):
+            result.retried += float(line.split()[-1])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--stops", type=int, default=4)
+    parser.add_argument("--engines", type=int, default=2)
+    parser.add_argument("--gateways", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="where the result is written")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        result = asyncio.run(run(Path(folder), args.kills, args.stops, args.seed))
-    if args.json:
-        args.json.write_text(json.dumps(asdict(result), indent=1))
+        result = asyncio.run(
+            run(Path(folder), args.kills, args.stops, args.seed, args.engines, args.gateways, args.json)
+        )
     console = Console()
     console.print(
-        f"{result.kills} kills and {result.stops} stops in {result.seconds} s: {sum(result.streams.values())} streams, "
-        f"{sum(result.continued.values()):.0f} times one went on at another engine, longest gap "
+        f"{result.kills} kills and {result.stops} stops in {result.seconds} s: {sum(result.streams.values())} answers, "
+        f"{sum(result.continued.values()):.0f} times one went on at another engine, {result.retried:.0f} were sent "
+        f"again before a byte of their answer, longest gap "
         f"{result.longest_gap:.1f} s, {len(result.faults)} were not their twins"
     )
     console.print(result.streams)
