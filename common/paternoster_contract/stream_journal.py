@@ -5,6 +5,11 @@ that two engines answer the same call alike. The engine of a stream puts a line 
 comment of server-sent events: the tokens since the frame before. The gateway removes and stores these lines. Once the
 engine breaks the stream off, the gateway sends the same body to another engine, the journal behind it, with the number
 of frames that the client has: that engine makes the same frames of the same tokens, leaves out as many, and goes on.
+
+Of an answer that has no byte yet, as a whole one has none before its end, the gateway has no journal. It asks the
+engine for it: ``POST /hand-over`` with :data:`STREAM_ID` of the call and, as :data:`JOURNAL`, what the engine has in
+common that would go on. The engine answers 204, or 404 where it has no such call, 412 where it computes other numbers.
+After 204 it ends the call with status 503, the header :data:`JOURNAL` and the journal as the body.
 """
 
 import json
@@ -16,10 +21,14 @@ from typing import Any
 STREAM_ID = "X-Paternoster-Stream-Id"
 """From the gateway to engines: :meth:`StreamId.encode`."""
 JOURNAL = "X-Paternoster-Journal"
-"""Of an engine's stream whose frames have a journal: what another engine must have in common with it to continue it."""
+"""Of an engine's stream whose frames have a journal: what another engine must have in common with it to continue it.
+
+Also of its ``/health``, and of a call that it hands over."""
 RESUME = "X-Paternoster-Resume"
 """From the gateway to engines: :meth:`Resume.encode`."""
 
+MEDIA_TYPE = "application/vnd.paternoster.journal"
+"""Of the answer to a call that is handed over."""
 COMMENT = b": journal "
 """How the line before a frame begins; JSON follows."""
 HAND_OVER = b": continue"

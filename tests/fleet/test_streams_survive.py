@@ -37,9 +37,21 @@ async def read_stream(session: aiohttp.ClientSession, endpoint: str, seed: int, 
     return text
 
 
+async def read_whole(session: aiohttp.ClientSession, endpoint: str, seed: int) -> str:
+    """The text of the same answer, not streamed."""
+    body = {"model": "smollm2", "messages": QUESTION, "seed": seed, "max_tokens": 96, "ignore_eos": True}
+    async with session.post(f"{endpoint}/v1/chat/completions", json=body) as response:
+        answer = json.loads(await response.read())
+        assert response.status == 200, answer
+    assert answer["usage"]["completion_tokens"] == 96
+    return str(answer["choices"][0]["message"]["content"])
+
+
 async def read_all(endpoint: str, on_piece: Callable[[], None]) -> Sequence[str]:
+    """Texts of six streams and, from the same seeds, of two whole answers."""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=240)) as session:
-        return await asyncio.gather(*(read_stream(session, endpoint, seed, on_piece) for seed in SEEDS))
+        streams = [read_stream(session, endpoint, seed, on_piece) for seed in SEEDS]
+        return await asyncio.gather(*streams, *(read_whole(session, endpoint, seed) for seed in SEEDS[:2]))
 
 
 async def count_continued(endpoint: str, reason: str) -> float:
@@ -54,7 +66,7 @@ def test_streams_of_a_killed_replica_are_their_undisturbed_twins(up: Callable[..
     fleet = up(replicas=2, engine=engine)
     endpoint = fleet.ready(2)
     undisturbed = asyncio.run(read_all(endpoint, lambda: None))
-    assert len(set(undisturbed)) == len(SEEDS)
+    assert len(set(undisturbed)) == len(SEEDS)  # whole answers are equal to streams
     pieces = 0
 
     def kill_after_some() -> None:
@@ -68,7 +80,7 @@ def test_streams_of_a_killed_replica_are_their_undisturbed_twins(up: Callable[..
     assert fleet.interrupt() == 0
 
 
-def test_replica_that_a_smaller_fleet_loses_hands_its_streams_over(up: Callable[..., Up]) -> None:
+def test_replica_that_a_smaller_fleet_loses_hands_its_answers_over(up: Callable[..., Up]) -> None:
     engine = {"maxNumSeqs": 8, "maxModelLen": 512, "kvCacheMemory": "96Mi", "batchInvariant": True}
     fleet = up(replicas=2, engine=engine)
     endpoint = fleet.ready(2)

@@ -17,6 +17,7 @@ from multidict import CIMultiDictProxy
 from paternoster_contract.http import paths
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_contract.stream_journal import JOURNAL
 from paternoster_http.server import LimitedServer
 
 Behave = Callable[["FakeEngine", web.Request], Awaitable[web.StreamResponse]]
@@ -40,6 +41,8 @@ class FakeEngine:
     hung: bool = False
     """Whether ``/health`` stays without an answer."""
     probes: int = 0
+    numerics: str = ""
+    """What ``/health`` has as the header of journals."""
     core_health: int = 404
     """Status of :data:`CORE_HEALTH`, as vLLM's plugin has it."""
     chains: Behave | None = None
@@ -49,7 +52,7 @@ class FakeEngine:
         self.probes += 1
         while self.hung:
             await asyncio.sleep(0.02)
-        return web.Response()
+        return web.Response(headers={JOURNAL: self.numerics} if self.numerics else None)
 
     async def answer_core_health(self, _: web.Request) -> web.StreamResponse:
         return web.Response(status=self.core_health)

@@ -31,5 +31,9 @@ ADMIN_RESET_PREFIX_CACHE = "/admin/reset-prefix-cache"
 ROUTES = "/routes"
 """The operator's routing table (:class:`paternoster_contract.routing.RoutingTable`)."""
 
+HAND_OVER = "/hand-over"
+"""POST: the engine answers a call that has got no byte yet with its journal, so that another one goes on with it; see
+:mod:`paternoster_contract.stream_journal`."""
+
 TEXT_CHAINS = "/text-chains"
 """Which text an engine has cached, as a stream without an end (:mod:`paternoster_contract.text_chains.stream`)."""

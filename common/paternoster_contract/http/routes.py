@@ -86,6 +86,7 @@ ROUTES = (
     _own(paths.VERSION, Kind.PROBE, "the version of the program", AtGateway.NONE),
     _own(paths.STATS, Kind.NUMBERS, "its numbers in one JSON document"),
     _own(paths.METRICS, Kind.NUMBERS, "its numbers for Prometheus"),
+    Route("POST", paths.HAND_OVER, Kind.GATEWAY, AtGateway.NONE, "hands over a call that has got no byte yet"),
     _own(paths.TEXT_CHAINS, Kind.GATEWAY, "which text is cached, as a stream of changes", AtGateway.NONE),
     _admin("GET", paths.ADMIN_CONFIG, "the live settings"),
     _admin("PATCH", paths.ADMIN_CONFIG, "changes live settings; acts on the next step"),

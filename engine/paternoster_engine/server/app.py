@@ -7,7 +7,7 @@ from fastapi import APIRouter, FastAPI
 from paternoster_contract import __version__
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.http.routes import Kind, guarded_prefixes
-from paternoster_engine.server import error_responses, routes_admin, routes_health, routes_text_chains
+from paternoster_engine.server import error_responses, routes_admin, routes_gateway, routes_health
 from paternoster_engine.server.access.auth import BearerKeys
 from paternoster_engine.server.access.identity import TenantRules
 from paternoster_engine.server.access.shares_of_tenants import SharesOfTenants
@@ -51,7 +51,7 @@ def create_app(
     opens = {} if keys is None else dict.fromkeys(guarded, keys)
     routers = (
         routes_openai.router, routes_responses.router, routes_messages.router,
-        routes_tokenize.router, routes_embeddings.router, routes_text_chains.router,
+        routes_tokenize.router, routes_embeddings.router, routes_gateway.router,
     )  # fmt: skip
     app = _build_app("Paternoster engine", state, opens, *routers, origins=origins, tenants=tenants or TenantRules())
     app.state.has_keys = keys is not None

@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from paternoster_contract.http.headers import NOT_SERVING
+from paternoster_contract.stream_journal import JOURNAL, MEDIA_TYPE
 from paternoster_engine.chat.errors import ChatTemplateError, RendererLost
 from paternoster_engine.core.errors import (
     NeverFits,
@@ -33,6 +34,7 @@ from paternoster_engine.server.errors import (
     Ending,
     EngineEnding,
     GrammarTooComplex,
+    HandedOver,
     InvalidValue,
     Loading,
     NothingAllowed,
@@ -176,6 +178,12 @@ def install_handlers(app: FastAPI) -> None:
         body = error_body(error.status_code, phrase, message[:MAX_MESSAGE])
         return JSONResponse(body, error.status_code, error.headers)
 
+    async def hand_over(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HandedOver)
+        headers = {JOURNAL: error.numerics, NOT_SERVING: "draining"}
+        return Response(error.journal, 503, headers, media_type=MEDIA_TYPE)
+
+    app.add_exception_handler(HandedOver, hand_over)
     for kind in (*TABLE, Exception):
         app.add_exception_handler(kind, respond_to_known_error)
     app.add_exception_handler(RequestValidationError, respond_to_invalid_body)

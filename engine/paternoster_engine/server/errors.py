@@ -47,6 +47,15 @@ class OtherNumerics(RuntimeError):
         super().__init__(f"The stream began at an engine with fingerprint {theirs}: this one has {ours}.")
 
 
+class HandedOver(RuntimeError):
+    """Another engine is to go on with a call that has got no byte yet; a gateway reads it, no client."""
+
+    def __init__(self, numerics: str, journal: bytes) -> None:
+        super().__init__("Another engine goes on with this request.")
+        self.numerics = numerics
+        self.journal = journal
+
+
 class ClientGone(ConnectionError):
     """The client closed its connection before the response began."""
 

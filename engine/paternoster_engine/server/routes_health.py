@@ -7,6 +7,7 @@ from prometheus_client.exposition import choose_encoder
 from paternoster_contract import __version__
 from paternoster_contract.http import paths
 from paternoster_contract.stats import EngineState, EngineStats
+from paternoster_contract.stream_journal import JOURNAL
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.metrics.process_metrics import process_registry
 from paternoster_engine.server.stats import build_stats
@@ -18,7 +19,8 @@ router = APIRouter()
 async def health(state: State) -> JSONResponse:
     """Liveness: 503 once the engine loop has not come round for too long."""
     if state.healthy:
-        return JSONResponse({"status": "ok"})
+        headers = None if state.loading else {JOURNAL: state.served.fingerprint}
+        return JSONResponse({"status": "ok"}, headers=headers)
     age = state.served.loop.last_tick_age
     return JSONResponse({"status": "stalled", "last_tick_age_seconds": round(age, 3)}, 503)
 

@@ -19,6 +19,8 @@ from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.lazy import SeenTokens
+from paternoster_engine.server.continuation.journal import StreamJournal
+from paternoster_engine.server.continuation.unanswered import UnansweredCalls
 from paternoster_engine.server.errors import Draining, Ending, Loading, UnknownModel, WrongTask
 from paternoster_engine.server.generation.grammar_work import GrammarWork
 from paternoster_engine.server.generation.text_work import TextWork
@@ -57,6 +59,7 @@ class ServedModel:
     """Which text is cached, for gateways; None where no gateway may read it."""
     ending: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the process is to end."""
+    unanswered: UnansweredCalls = field(default_factory=UnansweredCalls)
     aliases: tuple[str, ...] = ()
     """Names beside ``name`` that clients may use; answers and metrics have ``name``."""
 
@@ -73,6 +76,10 @@ class ServedModel:
     def scheduler(self) -> Scheduler:
         """Owned by the loop's thread: here only single numbers may be read of it."""
         return self.loop.engine.scheduler
+
+    def new_journal(self) -> StreamJournal | None:
+        """Of the answer to the current call, as :meth:`StreamJournal.of_call` has it."""
+        return StreamJournal.of_call(self.fingerprint, self.vocab_size, self.ending)
 
     @property
     def max_model_len(self) -> int:

@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from paternoster_contract.stream_journal import RESUME, Resume
 from paternoster_gateway.errors import GatewayError
 from paternoster_gateway.proxy.headers import Headers
 from paternoster_gateway.proxy.suspicion import Suspicion
@@ -43,11 +44,26 @@ class Answer:
     """Where the answer is a stream with a journal: what a replica that continues it must have in common."""
     is_stream: bool = False
     """Whether it consists of server-sent events."""
+    journal: bytes = field(default=b"", repr=False)
+    """What replicas before this one computed of it."""
 
     async def discard(self) -> None:
         """End it, however much of it was read."""
         await self.chunks.aclose()
         await self.stack.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """A replica's tokens of an answer that has no byte yet: another one is to go on with it."""
+
+    numerics: str
+    journal: bytes = field(repr=False)
+
+    def resumed(self, call: Call) -> Call:
+        """``call`` as the other replica gets it."""
+        resume = Resume(0, len(self.journal), self.numerics)
+        return replace(call, body=call.body + self.journal, headers={**call.headers, RESUME: resume.encode()})
 
 
 @dataclass(slots=True)
@@ -59,6 +75,8 @@ class Attempt:
     """Why it would be retried, for the metrics."""
     suspicion: Suspicion = Suspicion.NONE
     """Whether the call may have made the replica stop."""
+    handed_over: HandedOver | None = None
+    """Beside the error: what another replica can go on with."""
 
     async def discard(self) -> None:
         """Close the answer: another attempt follows, or no client waits."""

@@ -24,8 +24,8 @@ class FrameTooLong(Exception):
 class JournaledStream:
     """Takes the journal out of a stream's bytes, and keeps what another replica needs to go on with it."""
 
-    def __init__(self, numerics: str) -> None:
-        """``numerics``: what the replicas of one stream have in common."""
+    def __init__(self, numerics: str, journal: bytes = b"") -> None:
+        """``numerics``: what the replicas of one stream have in common. ``journal``: of the part before any frame."""
         self.numerics = numerics
         self.num_frames = 0
         """Frames that the client has."""
@@ -34,8 +34,8 @@ class JournaledStream:
         self.replica_drains = False
         """Whether the replica is about to end, and goes on with the stream until another one has it."""
         self._buffer = bytearray()
-        self._journal: list[bytes] = []
-        self._journal_bytes = 0
+        self._journal = [journal] if journal else []
+        self._journal_bytes = len(journal)
         self._num_continuations = 0
         self._frames_at_break = -1
         self._num_barren = 0

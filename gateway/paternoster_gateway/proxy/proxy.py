@@ -26,14 +26,15 @@ from paternoster_gateway.admission.quarantine import Quarantine, digest_of, quar
 from paternoster_gateway.errors import GatewayError, keys_refused, unavailable
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.proxy import liveness as probes
-from paternoster_gateway.proxy.call import Answer, Attempt, Call
+from paternoster_gateway.proxy.call import Answer, Attempt, Call, HandedOver
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.headers import EVENT_STREAM, answer_headers, is_status_of_engine, prompt_tokens_of
-from paternoster_gateway.proxy.journaled_stream import JournaledStream
+from paternoster_gateway.proxy.journaled_stream import MAX_CONTINUATIONS, JournaledStream
 from paternoster_gateway.proxy.liveness import Liveness, Wait
 from paternoster_gateway.proxy.prompt import read_prompt
 from paternoster_gateway.proxy.relay import AnswerRelay
 from paternoster_gateway.proxy.suspicion import LONG_BODY, MAX_POSSIBLE, Suspicion, suspicion_of
+from paternoster_gateway.proxy.unanswered import UnansweredCalls, read_journal
 from paternoster_gateway.routing.decisions import Result, Retry, RoutedRequest, Send
 from paternoster_gateway.routing.prefix_routing import Prompt
 from paternoster_gateway.sent_keys import SentKeys
@@ -62,6 +63,7 @@ class Proxy:
         self._metrics = metrics
         self._keys = keys
         self._session: aiohttp.ClientSession | None = None
+        self.unanswered = UnansweredCalls(dispatcher, self._call_replica)
 
     async def open(self) -> None:
         self._session = aiohttp.ClientSession(
@@ -75,6 +77,7 @@ class Proxy:
     async def close(self) -> None:
         await self._liveness.close()
         if self._session is not None:
+            await self.unanswered.close()
             await self._session.close()
 
     async def answers_probe(self, url: str) -> bool:
@@ -118,12 +121,26 @@ class Proxy:
     async def _send(self, request: RoutedRequest, call: Call, admission: Admission) -> Answer:
         self._refuse_quarantined(call, admission)
         suspected: list[tuple[str, Attempt]] = []
+        sent, moves = call, 0
         decision = await self._dispatcher.route(request, admission)
         assert isinstance(decision, Send), "a new request has no result to return"
         replica = decision.replica
         while True:
             self._refuse_quarantined(call, admission)  # the same body may have been in flight at another replica
-            attempt = await self._attempt(request, replica, call, admission)
+            with self.unanswered.waiting(request, replica.url, call, admission) as waiting:
+                attempt = await self._attempt(request, replica, sent, admission)
+            if (handed := attempt.handed_over) is not None and moves < MAX_CONTINUATIONS:
+                target, moves, sent = self.unanswered.take_target(waiting), moves + 1, handed.resumed(call)
+                self._metrics.continued.labels(request.model, "drained" if target else "handed_over").inc()
+                if target is None:
+                    self._dispatcher.report(request, replica.url, Result.NOT_SERVING)
+                replica = target or await self._route_anew(request, replica.url, admission)
+                continue
+            self.unanswered.release_target(waiting)
+            if sent is not call and _refuses_journal(attempt):
+                await attempt.discard()
+                replica, sent = await self._route_anew(request, replica.url, admission), call
+                continue
             if attempt.suspicion is Suspicion.POSSIBLE:
                 suspected.append((replica.url, attempt))
             if attempt.suspicion is Suspicion.CERTAIN or await self._stopped_replicas(suspected) >= MAX_POSSIBLE:
@@ -136,10 +153,19 @@ class Proxy:
             if following is None:
                 if isinstance(attempt.outcome, GatewayError):
                     raise attempt.outcome
+                if sent is not call:
+                    attempt.outcome.journal = sent.body[len(call.body) :]
                 return attempt.outcome
             await attempt.discard()
             self._metrics.retries.labels(attempt.reason).inc()
             replica = following
+
+    async def _route_anew(self, request: RoutedRequest, url: str, admission: Admission) -> Replica:
+        """Another replica for a request that the one at ``url`` does not go on with, once there is one."""
+        self._dispatcher.balancer.begin_continuation(request, url)
+        decision = await self._dispatcher.route(request, admission)
+        assert isinstance(decision, Send), "a continuation is routed as a new request is"
+        return decision.replica
 
     def _refuse_quarantined(self, call: Call, admission: Admission) -> None:
         now = time.monotonic()
@@ -196,6 +222,14 @@ class Proxy:
                 self._dispatcher.report(request, replica.url, Result.NOT_THE_ENGINE)
                 message = f"A replica of `{call.model}` answered with a status that no engine has."
                 return Attempt(GatewayError(502, "BadGatewayError", message), "bad_status")
+            numerics = response.headers.get(JOURNAL)
+            if response.status == 503 and numerics is not None and JournaledStream.can_begin(numerics):
+                async with self._liveness.expecting(replica.url):
+                    journal = await read_journal(response)
+                await stack.aclose()
+                return Attempt(
+                    unavailable("The replica ends.", 1), "not_serving", handed_over=HandedOver(numerics, journal)
+                )
             # The first piece belongs to the attempt: an engine that dies before it can be replaced.
             async with self._liveness.expecting(replica.url):
                 first = await response.content.readany()
@@ -204,8 +238,8 @@ class Proxy:
             if call.debug:
                 headers.append((ROUTING.lower().encode(), self._routing_of(request, replica).encode()))
             answer = Answer(response.status, headers, chunks, replica.url, number, stack, is_stream=is_stream)
-            if is_stream and response.status == 200 and JournaledStream.can_begin(response.headers.get(JOURNAL)):
-                answer.numerics = response.headers[JOURNAL]
+            if is_stream and response.status == 200 and JournaledStream.can_begin(numerics):
+                answer.numerics = numerics
             result = _result_of(response)
             served = response.status == 200
             tokens = prompt_tokens_of(response.headers) if served and RESUME not in call.headers else None
@@ -255,6 +289,23 @@ class Proxy:
 
         return await self._keys.send(send, replica.url, admission.fleet)
 
+    async def _call_replica(
+        self, method: str, url: str, fleet: str | None, headers: Mapping[str, str]
+    ) -> tuple[int, str | None] | None:
+        """Status and :data:`JOURNAL` of a short answer; None where there is none in time."""
+        assert self._session is not None
+        session = self._session
+
+        async def send(key: Mapping[str, str]) -> aiohttp.ClientResponse:
+            return await session.request(method, url, headers={**headers, **key}, allow_redirects=False)
+
+        try:
+            async with asyncio.timeout(probes.PROBE_SECONDS):
+                async with await (send({}) if fleet is None else self._keys.send(send, url, fleet)) as response:
+                    return response.status, response.headers.get(JOURNAL)
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            return None
+
     async def _stream_body(
         self,
         replica: Replica,
@@ -282,6 +333,11 @@ def _result_of(response: aiohttp.ClientResponse) -> Result:
     if response.status == 503:
         return Result.NOT_SERVING if NOT_SERVING in response.headers else Result.FULL
     return Result.REFUSED
+
+
+def _refuses_journal(attempt: Attempt) -> bool:
+    """Whether the replica does not go on from another one's tokens: its version may be another."""
+    return isinstance(attempt.outcome, Answer) and attempt.outcome.status in (400, 412)
 
 
 def _digest(call: Call, admission: Admission) -> bytes:

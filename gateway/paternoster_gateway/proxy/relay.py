@@ -61,7 +61,7 @@ class AnswerRelay:
         return replace(answer, chunks=self._relay_pieces(answer))
 
     async def _relay_pieces(self, answer: Answer) -> AsyncGenerator[bytes]:
-        journal = None if answer.numerics is None else JournaledStream(answer.numerics)
+        journal = None if answer.numerics is None else JournaledStream(answer.numerics, answer.journal)
         balancer = self._dispatcher.balancer
         try:
             while True:

@@ -154,6 +154,11 @@ class Balancer:
         """The stream goes on at ``url``: other replicas that were tried may get it again later."""
         request.tried = [url]
 
+    def cancel_hand_over(self, request: RoutedRequest, url: str, *, again: bool) -> None:
+        """The request stays where it is; ``again``: the replica at ``url`` may be chosen for it later."""
+        if again and url in request.tried:
+            request.tried.remove(url)
+
     def route_anew(self, request: RoutedRequest) -> None:
         """Route a request as a new one, whatever came of the last attempt; tried replicas are the last choice."""
         request.retry, request.is_last_attempt, request.hold_until = Retry.NONE, False, None

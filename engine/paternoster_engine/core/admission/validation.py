@@ -15,7 +15,7 @@ from paternoster_engine.core.errors import (
     TooManySequences,
 )
 from paternoster_engine.core.kv.kv_groups import KVGroups
-from paternoster_engine.core.request import Request
+from paternoster_engine.core.request import Request, RequestStatus
 from paternoster_engine.core.waiting.queue_wait import QueuePace
 from paternoster_engine.core.waiting.waiting_queue import WaitingQueue
 
@@ -37,10 +37,10 @@ class RequestValidation:
         """
         for ahead, request in enumerate(requests):
             self._check_one(request)
-            if not request.output:
+            if request.status is not RequestStatus.PREEMPTED:
                 self._check_room(request, ahead)
-        # Requests that begin with an output were admitted, and their prompts charged, by the engine that began them.
-        requests = [request for request in requests if not request.output]
+        # Requests that begin as preempted ones were admitted, and their prompts charged, by the engine before this one.
+        requests = [request for request in requests if request.status is not RequestStatus.PREEMPTED]
         if pace is not None and requests and self._queue.count_waiting():
             # By the first of a call: a large one that meets a short queue would be refused for ever.
             self._check_wait(requests[0], pace)

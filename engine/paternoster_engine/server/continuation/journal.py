@@ -8,6 +8,7 @@ from paternoster_contract.stream_journal import (
     DRAINING,
     HAND_OVER,
     JournalEntry,
+    Resume,
     TokenAlternatives,
     encode_entries,
 )
@@ -20,27 +21,31 @@ CONTINUABLE = (EngineEnding, StepFailed)
 
 
 class StreamJournal:
-    """Of the stream that answers one call."""
+    """Of the answer to one call; that of a whole answer is written only where another engine goes on with it."""
 
     def __init__(
         self,
         numerics: str,
         vocab_size: int,
         ending: Event,
-        num_frames: int = 0,
+        resume: Resume | None = None,
         entries: Sequence[JournalEntry] = (),
     ) -> None:
         """``numerics``: what decides which numbers are computed. ``ending``: set once the process is to end.
 
-        ``entries``, ``num_frames``: what the client has.
+        ``resume``, ``entries``: what the client has, and what the engines before this one computed.
         """
         self.numerics = numerics
         self.vocab_size = vocab_size
         self.entries = entries
+        self.is_continuation = resume is not None
+        """Whether another engine admitted the call."""
+        self.is_unanswered = resume is None or resume.num_frames == 0
+        """Whether the client has no frame, of this engine or of one before."""
         self.failure: Exception | None = None
         """Why the engine cannot go on with the stream."""
         self._ending = ending
-        self._num_frames = num_frames
+        self._num_frames = 0 if resume is None else resume.num_frames
         self._recorded: list[JournalEntry] = []
 
     @classmethod
@@ -57,7 +62,7 @@ class StreamJournal:
             return cls(numerics, vocab_size, ending)
         if call.resume.numerics != numerics:
             raise OtherNumerics(call.resume.numerics, numerics)
-        return cls(numerics, vocab_size, ending, call.resume.num_frames, call.decode_journal())
+        return cls(numerics, vocab_size, ending, call.resume, call.decode_journal())
 
     def record(self, entry: JournalEntry) -> None:
         self._recorded.append(entry)
@@ -65,6 +70,7 @@ class StreamJournal:
     async def write_frames(self, frames: AsyncIterator[str]) -> AsyncIterator[bytes]:
         """Each of ``frames`` that the client lacks, behind its line of the journal."""
         missing, announced = -self._num_frames, False
+        self.is_unanswered = False
         async for frame in frames:
             missing += 1
             if missing <= 0:

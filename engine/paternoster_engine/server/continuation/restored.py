@@ -33,8 +33,7 @@ def restore_output(requests: Sequence[Request], entries: Sequence[JournalEntry],
                 for token, found in zip(entry.tokens, entry.logprobs, strict=True)
             ]
     for request in requests:
-        if request.output:
-            request.status = RequestStatus.PREEMPTED  # it was admitted before, and leads those that were not
+        request.status = RequestStatus.PREEMPTED  # it was admitted before, and leads those that were not
         if request.output and request.params.prompt_logprobs is not None:
             # The client has the frame with them: nothing reads these any more.
             request.prompt_logprobs = [TokenLogprobs(token, 0.0, 1, ()) for token in request.prompt[1:]]

@@ -8,18 +8,20 @@ from itertools import islice
 from statistics import fmean
 from typing import NamedTuple
 
-from paternoster_contract.stream_journal import JournalEntry
+from paternoster_contract.stream_journal import MAX_JOURNAL_BYTES, JournalEntry, encode_entries
 from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import FinishReason, Request, TokenLogprobs
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.answer_headers import set_prompt_headers
 from paternoster_engine.server.continuation.journal import StreamJournal, entry_of
 from paternoster_engine.server.continuation.restored import replace_ended_donors, restore_output
+from paternoster_engine.server.continuation.unanswered import UnansweredCalls
 from paternoster_engine.server.errors import (
     CorruptedOutput,
     DeadlineExceeded,
     EngineEnding,
     GrammarTooComplex,
+    HandedOver,
     NothingAllowed,
     StepFailed,
 )
@@ -82,12 +84,15 @@ class Generation:
         has_token_ids: bool = False,
         new_parser: Callable[[], AnswerParser] | None = None,
         journal: StreamJournal | None = None,
+        unanswered: UnansweredCalls | None = None,
+        is_stream: bool = False,
     ) -> None:
         """``choices``: sequences for each prompt, which stand next to each other in ``requests``.
 
         ``best``: how many of them :meth:`complete` gives, all by default. ``echo``: show prompts before their outputs;
         ``only_echo``: and nothing of these. ``has_token_ids``: deltas have token ids. ``new_parser``: makes what takes
-        one output apart. ``journal``: records the deltas; those that it has are the first ones.
+        one output apart. ``journal``: of the answer; what it has is the beginning. ``unanswered``: where the call can
+        be asked for until its client has a frame. ``is_stream``: the journal records each delta.
         """
         self._loop = loop
         self._tokenizer = tokenizer
@@ -109,6 +114,10 @@ class Generation:
         self._events: list[Event] = []
         """Of the first sequence's answer, where its text continues that of its prompt."""
         self.journal = journal
+        self._unanswered = unanswered
+        self._is_stream = is_stream
+        self._ends: dict[int, FinishReason] = {}
+        """Of each sequence that the scheduler ended."""
         self._replayed: list[tuple[int, TextDelta]] = []
         """Deltas that an engine before this one made."""
 
@@ -155,8 +164,10 @@ class Generation:
         Of a stream that began elsewhere, the sequences that have not ended; raises :class:`InvalidValue` for a journal
         of another call.
         """
-        if self.journal is not None and self.journal.entries:
+        if self.journal is not None and self.journal.is_continuation:
             await self._replay(self.journal)
+        if self.journal is not None and self.journal.is_unanswered and self._unanswered is not None:
+            self._unanswered.add(self)
         if self._open:
             requests = [request for request in self._requests if request.request_id in self._open]
             await self._loop.submit(requests, self._outputs.put_nowait)
@@ -187,6 +198,25 @@ class Generation:
             self._open.discard(self._requests[entry.choice].request_id)
         return delta
 
+    def hand_over(self) -> None:
+        """End the work as the end of the engine does: another engine goes on with it."""
+        open_requests = [request for request in self._requests if request.request_id in self._open]
+        if open_requests:
+            self._loop.abort([open_requests[0].request_id])
+            self._outputs.put_nowait(StepOutput(open_requests[0], None, FinishReason.ABORT))
+
+    def _encode_output(self) -> bytes:
+        """The journal of what was read so far; empty where the answer needs more than its tokens, and begins anew."""
+        if any(request.params.prompt_logprobs is not None for request in self._requests):
+            return b""
+        entries = [
+            entry_of(index, request, 0, request.output[: text.num_tokens], self._ends.get(index))
+            for index, (request, text) in enumerate(zip(self._requests, self._texts, strict=True))
+            if text.num_tokens
+        ]
+        journal = encode_entries(entries).encode() if entries else b""
+        return journal if len(journal) <= MAX_JOURNAL_BYTES else b""
+
     def close(self) -> None:
         """End what is not finished before the next step. May be called more than once."""
         self._loop.abort(self._open)
@@ -195,7 +225,8 @@ class Generation:
     async def deltas(self) -> AsyncIterator[tuple[int, TextDelta]]:
         """(index of the sequence, what became visible) until all have ended; a slow reader gets larger deltas.
 
-        Raises :class:`StepFailed`, :class:`DeadlineExceeded` or :class:`EngineEnding`.
+        Raises :class:`StepFailed`, :class:`DeadlineExceeded` or :class:`EngineEnding`; in place of the last,
+        :class:`HandedOver` where another engine can go on with the whole answer.
         """
         for index, delta in self._replayed:
             if index == 0 and self._text is not None and delta.finish_reason is None:
@@ -217,6 +248,8 @@ class Generation:
             if failure is not None:
                 if self.journal is not None:
                     self.journal.failure = failure
+                    if isinstance(failure, EngineEnding) and self.journal.is_unanswered:
+                        raise HandedOver(self.journal.numerics, self._encode_output())
                 raise failure
 
     def _continue_text(self, text: ChainedText, delta: TextDelta) -> None:
@@ -268,7 +301,7 @@ class Generation:
             if delta.finish_reason is not None:
                 self._open.discard(request_id)
                 self._loop.abort([request_id], FinishReason.STOP)
-        if self.journal is not None:
+        if self.journal is not None and self._is_stream:
             for index, some in pushed.items():
                 first = self._texts[index].num_tokens - len(some)
                 tokens = [output.token for output in some if output.token is not None]
@@ -278,6 +311,8 @@ class Generation:
     def _push(self, index: int, token: int, finish_reason: FinishReason | None) -> TextDelta:
         request, text = self._requests[index], self._texts[index]
         params = request.params
+        if finish_reason is not None:
+            self._ends[index] = finish_reason
         opening = None
         if self._echo and text.num_tokens == 0:
             prompt = self._echoes[index // self._choices]

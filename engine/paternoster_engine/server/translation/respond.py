@@ -9,7 +9,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from paternoster_engine.server.access.identity import Caller
-from paternoster_engine.server.continuation.journal import StreamJournal
 from paternoster_engine.server.error_responses import TABLE, describe_error
 from paternoster_engine.server.generation.generation import Generation
 from paternoster_engine.server.generation.output_text import TextDelta
@@ -46,7 +45,9 @@ async def respond(
         sequences,
         chat.skip_special_tokens,
         new_parser=lambda: form.build_parser(chat.callable_tools, ending, chat.required_calls),
-        journal=StreamJournal.of_call(served.fingerprint, served.vocab_size, served.ending) if stream else None,
+        journal=served.new_journal(),
+        unanswered=served.unanswered,
+        is_stream=stream,
     )
     calls = Calls(parallel=chat.parallel_tool_calls)
     try:

@@ -1,14 +1,16 @@
-"""The stream of text chains, for gateways."""
+"""What gateways alone call: the stream of text chains, and the hand-over of a call."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Header, HTTPException, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from paternoster_contract.http import paths
+from paternoster_contract.stream_journal import JOURNAL, STREAM_ID, StreamId
 from paternoster_contract.text_chains.stream import MAX_SUBSCRIBERS, MEDIA_TYPE
 from paternoster_engine.server.dependencies import State
+from paternoster_engine.server.errors import InvalidValue, OtherNumerics
 from paternoster_engine.server.text_chains.feed import TextChainFeed
 
 router = APIRouter()
@@ -46,3 +48,23 @@ async def text_chains(
             {"Retry-After": "5"},
         )
     return FeedResponse(feed, instance, after)
+
+
+@router.post(paths.HAND_OVER, status_code=204, response_class=Response)
+async def hand_over(
+    state: State,
+    stream_id: Annotated[str, Header(alias=STREAM_ID)] = "",
+    numerics: Annotated[str, Header(alias=JOURNAL)] = "",
+) -> None:
+    """Answer the call with ``stream_id``, which has got no byte yet, with its journal.
+
+    404 where there is no such call, 412 where the engine with ``numerics`` computes other numbers.
+    """
+    try:
+        call = StreamId.decode(stream_id)
+    except ValueError as error:
+        raise InvalidValue(STREAM_ID, f"{STREAM_ID}: {error}") from error
+    if numerics != state.served.fingerprint:
+        raise OtherNumerics(numerics, state.served.fingerprint)
+    if not state.served.unanswered.hand_over(call):
+        raise HTTPException(404, "There is no such call, or its answer has begun.")
