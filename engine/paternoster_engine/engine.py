@@ -10,6 +10,7 @@ from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.core.step_work import StepWork
 from paternoster_engine.runner.protocol import Runner, Step
+from paternoster_engine.stall_limit import StallLimit
 from paternoster_engine.step_pace import StepPace
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class Engine:
         self.runner = runner
         self._clock = clock
         self._pace = StepPace()
+        self.stall_limit = StallLimit()
         self._under_way: tuple[Batch, Step, float] | None = None
         """A step, and when it was begun."""
         self._ended = float("-inf")
@@ -85,6 +87,7 @@ class Engine:
 
     def _begin(self, batch: Batch) -> list[StepOutput]:
         """Requests that end because the batch cannot even begin."""
+        self.stall_limit.begin_step(batch.num_tokens)
         started = self._clock()
         try:
             self._under_way = batch, self.runner.submit(batch), started
@@ -105,6 +108,7 @@ class Engine:
     ) -> list[StepOutput]:
         """``started``: when work on it began. ``planned``: the step after ``batch``, if there is one already."""
         requested_at = self._clock()
+        self.stall_limit.begin_step(batch.num_tokens)
         try:
             result = wait()
         except Exception:
@@ -120,6 +124,7 @@ class Engine:
         # A step that was begun ahead ran only from when the one before it had ended.
         work, seconds = StepWork.from_batch(batch), ended - max(started, self._ended)
         self.scheduler.counters.steps.add(work, seconds)
+        self.stall_limit.end_step(batch.num_tokens, seconds)
         self._pace.add(batch.num_tokens, work.prefill_tokens, seconds)
         self.scheduler.bound_shared_steps(self._pace.tokens_in(SHARED_STEP_SECONDS))
         self._ended = ended

@@ -44,8 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             help=f"inherited descriptor of a bound TCP socket to listen on; then --host and {port} bind nothing",
         )
     parser.epilog = (
-        f"${STALL_TIMEOUT_ENV} is the age in seconds of the engine loop's last tick from which /health answers 503 "
-        f"(default: {DEFAULT_STALL_TIMEOUT:g}). SIGTERM drains, a second one ends at once. "
+        "/health answers 503 once a step lasts 20 times as long as the longest of its size lately, and at least 8 s; "
+        f"the first of a size, ${STALL_TIMEOUT_ENV} seconds (default: {DEFAULT_STALL_TIMEOUT:g}). SIGTERM drains, a "
+        "second one ends at once. "
         f"Exit status {MODEL_EXIT_STATUS}: the model cannot be served; 2: a setting cannot; 1: the engine failed, or "
         "the model cannot be fetched now. Models are fetched into $PATERNOSTER_MODELS, as by `paternoster pull`."
     )

@@ -189,7 +189,10 @@ class ServerState:
     """One per process."""
 
     def __init__(self, *, stall_timeout: float = 60.0) -> None:
-        """``stall_timeout``: seconds without a tick of the engine loop after which the engine counts as hung."""
+        """``stall_timeout``: seconds without a tick of the engine loop after which the engine counts as hung.
+
+        It holds for the first step of a size; for others :class:`StallLimit` has a shorter or longer limit.
+        """
         self.stall_timeout = stall_timeout
         self.instance = uuid.uuid4().hex
         self.started_at = time.time()
@@ -222,7 +225,8 @@ class ServerState:
         if self._served is None:
             return True
         loop = self._served.loop
-        return loop.alive and loop.last_tick_age <= self.stall_timeout
+        limit = loop.engine.stall_limit.seconds
+        return loop.alive and loop.last_tick_age <= (self.stall_timeout if limit is None else limit)
 
     def serve(self, served: ServedModel) -> None:
         """The model is loaded; requests are admitted from now on."""

@@ -3,7 +3,10 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from paternoster_contract.http.headers import NOT_SERVING
+from paternoster_engine.core.batch import Batch, StepResult
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0}
 
@@ -44,15 +47,32 @@ async def test_draining_refuses_the_new_and_finishes_the_old(serve: Any) -> None
         assert (await server.client.get("/stats")).json()["state"] == "draining"
 
 
-async def test_health_is_the_age_of_the_last_tick(serve: Any) -> None:
-    now = [0.0]
-    async with serve(clock=lambda: now[0]) as server:
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize(("step_seconds", "limit"), [(None, 60.0), (0.1, 8.0), (2.0, 40.0)])
+async def test_health_is_how_long_the_step_lasts(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, step_seconds: float | None, limit: float, overlap: bool
+) -> None:
+    """Without a step of its size before, with short ones and with long ones before."""
+    now, body = [0.0], {"prompt": [7] * 9, "max_tokens": 4}
+    async with serve(clock=lambda: now[0], prefix_cache=False, overlap=overlap) as server:
+        if step_seconds is not None:
+            execute = server.runner.execute
+
+            def execute_slowly(batch: Batch) -> StepResult:
+                now[0] += step_seconds
+                return execute(batch)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(server.runner, "execute", execute_slowly)
+                assert (await server.client.post("/v1/completions", json=body)).status_code == 200
         server.runner.gate.clear()
-        pending = asyncio.create_task(server.client.post("/v1/completions", json={"prompt": "Hi"}))
+        server.runner.entered.clear()
+        pending = asyncio.create_task(server.client.post("/v1/completions", json=body))
         await asyncio.to_thread(server.runner.entered.wait)
-        now[0] = 60.0
+        began = now[0]
+        now[0] = began + limit
         assert (await server.client.get("/health")).status_code == 200
-        now[0] = 61.0
+        now[0] = began + limit + 1
         stalled = await server.client.get("/health")
         assert (stalled.status_code, stalled.json()["status"]) == (503, "stalled")
         server.runner.gate.set()
