@@ -28,8 +28,8 @@ test: setup ## Every test that needs no cluster and no other engine, three at a 
 test-quick: setup ## The tests that take seconds, three at a time
 	$(PYTEST) -m "not slow and not other_engine"
 
-vllm: setup ## The operator's plugin in a real vLLM, which is set up first (9 GB, then about 10 minutes)
-	REQUIRE_COMPONENTS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -m other_engine tests/operator/vllm_plugin
+vllm: setup ## The plugin in a real vLLM and fleets of it, set up first (9 GB, then about 20 minutes)
+	REQUIRE_COMPONENTS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -m other_engine tests/operator/vllm_plugin tests/fleet/test_vllm.py
 
 llama-cpp: setup ## A fleet of llama.cpp's server, which is compiled first (minutes of every core)
 	REQUIRE_COMPONENTS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -m other_engine tests/fleet/test_llama_cpp.py

@@ -75,7 +75,7 @@ class Up:
                 return {**document["deployments"][0], "endpoint": document["endpoint"]}
         return {}
 
-    def ready(self, replicas: int) -> str:
+    def ready(self, replicas: int, seconds: float = 120) -> str:
         """Wait for ``replicas`` ready ones; returns the endpoint."""
 
         def find_endpoint() -> str:
@@ -83,7 +83,7 @@ class Up:
             last = self.last()
             return str(last["endpoint"]) if last.get("ready") == replicas == last.get("desired") else ""
 
-        return wait_for(find_endpoint, f"{replicas} ready replicas")
+        return wait_for(find_endpoint, f"{replicas} ready replicas", seconds)
 
     def replicas(self) -> dict[str, str]:
         """Engine URLs by pod name, as the gateway sees them."""
