@@ -32,14 +32,22 @@ class LocalFleet:
     ready_within = READY_WITHIN
 
     def __init__(
-        self, manifest: dict[str, Any], replicas: int, folder: Path, secrets: Sequence[dict[str, Any]] = ()
+        self,
+        manifest: dict[str, Any],
+        replicas: int,
+        folder: Path,
+        secrets: Sequence[dict[str, Any]] = (),
+        command: Sequence[str | Path] = (PATERNOSTER,),
+        flags: Sequence[str | Path] = (),
     ) -> None:
-        """``secrets``: objects that the manifest names."""
+        """``secrets``: objects that the manifest names; ``command`` is started as ``paternoster``, with more flags."""
         self.endpoint = ""
         self.samples: list[Sample] = []
         self._replicas = replicas
         self._folder = folder
         self._secrets = secrets
+        self._command = command
+        self._flags = flags
         self._manifest = folder / "manifest.yaml"
         self.apply(manifest)
         self._engines: list[str] = []
@@ -52,9 +60,10 @@ class LocalFleet:
         # Folders of its own: another session on this machine keeps its state.
         env = {**os.environ, "XDG_RUNTIME_DIR": str(self._folder), "XDG_STATE_HOME": str(self._folder)}
         flags = ["up", "-f", str(self._manifest), "--port", "0", "--no-view", "--log-dir", str(self._folder / "logs")]
+        flags += map(str, self._flags)
         with (self._folder / "up.log").open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
-                PATERNOSTER, *flags, stdout=log, stderr=log, env=env, start_new_session=True
+                *self._command, *flags, stdout=log, stderr=log, env=env, start_new_session=True
             )
         self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10))
         try:
@@ -85,6 +94,11 @@ class LocalFleet:
     def pid(self) -> int:
         """Process of ``paternoster up``; gateway and engines are its children."""
         return self._process.pid
+
+    def engine_seconds(self) -> float:
+        """Processor time that the engines have taken."""
+        times = [process.cpu_times() for process in self._children() if "serve" in process.cmdline()]
+        return float(sum(each.user + each.system for each in times))
 
     async def sample(self) -> None:
         """Ask every engine once."""
@@ -122,12 +136,15 @@ class LocalFleet:
     async def _find_engines(self) -> list[str]:
         """URLs that answer to ``/stats``, of ready engines."""
         ready = []
-        for line in (process.cmdline() for process in psutil.Process(self.pid).children(recursive=True)):
+        for line in (process.cmdline() for process in self._children()):
             if "serve" in line:
                 port, admin = (line[line.index(flag) + 1] for flag in ("--port", "--admin-port"))
                 if await self._answers(f"http://127.0.0.1:{port}{paths.READY}"):
                     ready.append(f"http://127.0.0.1:{admin}")
         return sorted(ready)
+
+    def _children(self) -> list[psutil.Process]:
+        return list(psutil.Process(self.pid).children(recursive=True))
 
     async def _answers(self, url: str) -> bool:
         try:
