@@ -7,10 +7,9 @@ import pytest
 
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.autoscaling.autoscaler import Autoscaler
-from paternoster_operator.autoscaling.control_loop import LoopStates
+from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, LoopDecision, Reason
 from paternoster_operator.autoscaling.loops.limits import ReplicaState
-from paternoster_operator.autoscaling.loops.live_cap import LiveCapState
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.fleet import Fleet
@@ -29,7 +28,7 @@ def demo_record():
 
 def line(time: float, decisions: list[LoopDecision]) -> str:
     spec = LLMDeploymentSpec.model_validate({"model": {"source": "file:///m.gguf"}})
-    states = LoopStates({LIVE_CAP: LiveCapState(target=12), REPLICAS: ReplicaState(target=2, since=0.0)})
+    states = LoopStates({LIVE_CAP: LoopState(target=12), REPLICAS: ReplicaState(target=2, since=0.0)})
     fleet = Fleet(Autoscaler(ScalingPolicy.from_spec(spec), states=states))
     snapshot = Snapshot.of(Key("default", "tiny"), fleet)
     document = {"time": time, "endpoint": "http://127.0.0.1:9", "deployments": [snapshot.document(decisions)]}

@@ -11,7 +11,7 @@ from paternoster_contract.stats import EngineStats
 from paternoster_operator.autoscaling.control_loop import ControlLoop, LoopStates
 from paternoster_operator.autoscaling.decision import REPLICAS, Decision, LoopDecision
 from paternoster_operator.autoscaling.loops.limits import ReplicaState
-from paternoster_operator.autoscaling.loops.live_cap import LiveCapLoop, LiveCapState, evidence_seconds
+from paternoster_operator.autoscaling.loops.live_cap import LiveCapLoop
 from paternoster_operator.autoscaling.loops.queue_wait import QueueWaitLoop
 from paternoster_operator.autoscaling.loops.replicas import ReplicaLoop, seconds_idle
 from paternoster_operator.autoscaling.loops.token_budget import TokenBudgetLoop
@@ -32,8 +32,8 @@ where no replica can be added."""
 class Autoscaler:
     """Observes one fleet and decides what its loops want; times are the caller's clock.
 
-    ``observe`` appends to two windows: the traffic of the last ``windowSeconds`` (30), and the preemptions since the
-    last change of the live cap, at most four windows back. What full queues refused has arrived, too. ``decide`` then
+    ``observe`` appends to one window, of the last ``windowSeconds`` (30). What full queues refused has arrived, too.
+    ``decide`` then
 
     1. learns, once in 5 s: KV memory a sequence, tokens an answer, the trend of arrivals, and what a step costs by what
        is in it, from which the time between tokens follows as a line in the number of sequences;
@@ -41,8 +41,8 @@ class Autoscaler:
 
        - the token budget, every 5 s: the largest step that, with what decodes beside a prompt, keeps the limit between
          tokens;
-       - the live cap, every 5 s: with the objective PreemptionRate preemptions cut it to what memory has room for; a
-         queue, few preemptions and room raise it;
+       - the live cap, every 5 s: cut where steps are too long without any prompt, and with the objective
+         PreemptionRate to what memory has room for; a queue and room raise it;
        - replicas, every 15 s: the sequences that the traffic keeps busy over those that one replica sustains, within
          windows, steps, bounds and budget;
        - the queue, every 5 s: where no replica can be added, engines refuse what would wait too long for its first
@@ -85,13 +85,9 @@ class Autoscaler:
 
     def observe(self, observation: Observation) -> Signals:
         """Append an observation to the windows, and summarize them."""
-        cap = self.policy.cap
-        state = self.states.find(LiveCapState) if self.states else None
         self._observation = observation
-        self._windows.observe(observation, evidence_seconds(cap, None, observation.now, self.tuning))
-        self.signals = self._windows.summarize(
-            window_seconds=evidence_seconds(cap, state, observation.now, self.tuning), flow_seconds=cap.window_seconds
-        )
+        self._windows.observe(observation, self.policy.cap.window_seconds)
+        self.signals = self._windows.summarize(self.policy.cap.window_seconds)
         return self.signals
 
     def decide(self, now: float) -> Decision:

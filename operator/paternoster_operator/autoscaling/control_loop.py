@@ -44,6 +44,8 @@ class Outcome:
     limited_by: tuple[Reason, ...] = ()
     recommended: int | None = None
     """Before limits; None where none applied."""
+    needs_replica: bool = False
+    """The target is at its limit, and only another replica can help."""
 
     def decide(self, loop: str, moves: str, current: int, *, unit: str = "", **more: Any) -> LoopDecision:
         """The decision of ``loop``, which moves ``moves``, such as the live cap, from ``current``."""

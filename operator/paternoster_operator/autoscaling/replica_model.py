@@ -59,7 +59,7 @@ class ReplicaModel:
             running=self.running * fade + running,
             kv_usage=remembered * fade + kv_usage,
             started=self.started * fade + signals.started,
-            answers=self.answers * fade + signals.departed,
+            answers=self.answers * fade + signals.finished,
             tokens=self.tokens * fade + signals.generated,
             computed=self.computed * fade + sum(load.computed_tokens for load in signals.replicas),
             step_tokens=signals.token_capacity or self.step_tokens,
@@ -130,7 +130,7 @@ class ReplicaModel:
         return line[0], line[1] - (1 - ended) * self.steps.prompt_slope
 
 
-Bound = Literal["max_num_seqs", "live cap", "KV", "ITL", "max_batched_tokens"]
+Bound = Literal["max_num_seqs", "KV", "ITL", "max_batched_tokens"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class Signals:
     above_cap: int = 0
     """Sequences that run above the live cap of their engine, since it was cut."""
     peak_running: int = 0
-    """Most sequences one engine ran at once in the flow window."""
+    """Most sequences one engine ran at once in the window."""
     lowest_cap: int = 0
     """Smallest live cap of the serving replicas."""
     token_capacity: int = 0
@@ -67,27 +67,23 @@ class Signals:
     kv_usage: float = 0.0
     """Mean share of KV blocks in use, 0..1."""
     kv_peak_usage: float = 0.0
-    """Highest share of KV blocks one engine had in use in the flow window."""
+    """Highest share of KV blocks one engine had in use in the window."""
 
     replicas: tuple[ReplicaLoad, ...] = ()
-    """Each serving replica that reported, over the flow window."""
-    flow_seconds: float = 0.0
-    """The window of ``replicas`` to ``generated``: a change of the live cap begins the other window anew, and is no
-    change of the traffic."""
+    """Each serving replica that reported, over the window."""
     arrived: int = 0
     """Requests that came, whether an engine admitted them to its queue or all queues were full."""
     refused: int = 0
     """Those of them that were refused because queues were full."""
     started: int = 0
     """Requests that ran for the first time."""
-    departed: int = 0
+    finished: int = 0
     """Requests that ended."""
     generated: int = 0
     """Output tokens."""
     startup_seconds: float | None = None
     """Time from a pod's creation until it serves, as learnt; None when no start was seen."""
 
-    finished: int = 0
     preempted: int = 0
     """Distinct requests preempted in the window."""
     computed_tokens: int = 0
@@ -105,12 +101,12 @@ class Signals:
     @property
     def arrival_rate(self) -> float:
         """Requests a second that came."""
-        return self.arrived / self.flow_seconds if self.flow_seconds > 0 else 0.0
+        return self.arrived / self.window_seconds if self.window_seconds > 0 else 0.0
 
     @property
     def generation_tokens_per_second(self) -> float:
         """Output tokens a second of the whole fleet."""
-        return self.generated / self.flow_seconds if self.flow_seconds > 0 else 0.0
+        return self.generated / self.window_seconds if self.window_seconds > 0 else 0.0
 
     @property
     def mean_running(self) -> float:

@@ -67,15 +67,12 @@ class Tuning:
     """Time that a replica takes to start, while no start was seen."""
     spare_startups: float = 2.0
     """Starts for which a spare replica stays: twice what it takes to get it back, as users pay for a mistake."""
-    max_down_seconds: float = 600.0
-    """Longest such window: a fleet must not forget to shrink."""
     filled_startups: float = 12.0
     """Starts for which the replicas stay that a peak filled: what is back within seconds is not worth an hour."""
-    max_filled_seconds: float = 900.0
-    """Longest such time: a peak that was chance costs a quarter of an hour of what it filled and no more."""
+    max_kept_seconds: float = 900.0
+    """Longest time for which spare or filled replicas stay: a fleet must not forget to shrink, and a peak that was
+    chance costs a quarter of an hour of what it filled and no more."""
 
-    evidence_windows: float = 4.0
-    """Windows over which preemptions add up while the cap stands: a quiet fleet takes that long to show 2 %."""
     replica_preemption_rate: float = 0.05
     """Preemption rate above which only another replica helps, once the cap is at its minimum: above it tail latency can
     be worse than that of static batching."""

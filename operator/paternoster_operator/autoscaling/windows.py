@@ -34,7 +34,6 @@ _COUNTERS = (
 ) = range(len(_COUNTERS))  # fmt: skip
 _read_counters = attrgetter(*_COUNTERS)
 _STEPS = slice(len(_COUNTERS), len(_COUNTERS) + STEP_SUMS)
-_EVENTS = slice(_RECOMPUTED + 1)
 _NO_SUMS = (0.0,) * STEP_SUMS
 
 Totals = tuple[float, ...]
@@ -77,19 +76,17 @@ class _Track(Generic[Sample]):
         if old > 0:
             del self.times[:old], self.samples[:old], self.totals[:old]
 
-    def growth(self, begin: float, counters: slice = slice(None)) -> Totals:
-        """What ``counters`` grew by from ``begin`` to the last sample."""
+    def growth(self, begin: float) -> Totals:
+        """What the counters grew by from ``begin`` to the last sample."""
         after = bisect_right(self.times, begin)
-        last = self.totals[-1][counters]
+        last = self.totals[-1]
         if after == len(self.times):
             return (0.0,) * len(last)
-        before = self.totals[max(after - 1, 0)][counters]
+        before = self.totals[max(after - 1, 0)]
         if after == 0 or self.times[after - 1] == begin:
             return tuple(map(sub, last, before))
         share = (begin - self.times[after - 1]) / (self.times[after] - self.times[after - 1])
-        return tuple(
-            z - a - share * (b - a) for z, a, b in zip(last, before, self.totals[after][counters], strict=True)
-        )
+        return tuple(z - a - share * (b - a) for z, a, b in zip(last, before, self.totals[after], strict=True))
 
     def within(self, begin: float) -> list[Sample]:
         """Samples after ``begin``; the last one in any case."""
@@ -141,25 +138,24 @@ class SignalWindows:
         """Age of the last sample of a pod; 0 without one."""
         return now - self._tracks[pod].times[-1] if pod in self._tracks else 0.0
 
-    def summarize(self, *, window_seconds: float, flow_seconds: float) -> Signals:
+    def summarize(self, window_seconds: float) -> Signals:
         """Signals of the serving replicas over the last ``window_seconds``.
 
-        Those of the traffic are over the last ``flow_seconds``. What draining replicas still do counts as events of the
-        window, not as capacity.
+        What draining replicas still do counts as events of the window, not as capacity.
         """
         seen, now, stale = self._observation, self._observation.now, self.tuning.stale_seconds
-        begin = now - window_seconds
         tracks = self._tracks
         recent = {pod: tracks[pod] for pod in seen.serving if pod in tracks and tracks[pod].is_fresh(now, stale)}
         stats = [track.samples[-1] for track in recent.values()]
-        flow = {pod: track.growth(track.window_begin(now, flow_seconds, stale)) for pod, track in tracks.items()}
-        flowed, evidence = _sum(flow.values()), _sum(track.growth(begin, _EVENTS) for track in tracks.values())
-        inside = {pod: track.within(track.window_begin(now, flow_seconds, stale)) for pod, track in recent.items()}
-        came = _sum(track.growth(track.window_begin(now, flow_seconds, stale)) for track in self._gateways.values())[0]
+        growths = {pod: track.growth(track.window_begin(now, window_seconds, stale)) for pod, track in tracks.items()}
+        grown = _sum(growths.values())
+        inside = {pod: track.within(track.window_begin(now, window_seconds, stale)) for pod, track in recent.items()}
+        gateways = self._gateways.values()
+        came = _sum(track.growth(track.window_begin(now, window_seconds, stale)) for track in gateways)[0]
         unreported = tuple(sorted({name for s in stats for name in s.unreported}))
         # A gateway tries several engines before it refuses a request, and each of them counts it.
-        refused = max(came - flowed[_ADMITTED], 0) if came else flowed[_REJECTED]
-        refused = min(refused, flowed[_REJECTED])
+        refused = max(came - grown[_ADMITTED], 0) if came else grown[_REJECTED]
+        refused = min(refused, grown[_REJECTED])
         running = sum(s.running for s in stats)
         return Signals(
             ready=len(seen.serving),
@@ -185,19 +181,17 @@ class SignalWindows:
             ),
             kv_usage=sum(s.kv_usage for s in stats) / len(stats) if stats else 0.0,
             kv_peak_usage=max((s.kv_usage for samples in inside.values() for s in samples), default=0.0),
-            replicas=tuple(_load(samples, flow[pod]) for pod, samples in inside.items()),
-            flow_seconds=flow_seconds,
-            arrived=round(came if Unreported.REQUESTS in unreported else flowed[_ADMITTED] + refused),
+            replicas=tuple(_load(samples, growths[pod]) for pod, samples in inside.items()),
+            arrived=round(came if Unreported.REQUESTS in unreported else grown[_ADMITTED] + refused),
             refused=round(refused),
             # What began has ended or runs: no engine reports more of them than it has places.
-            started=round(min(flowed[_STARTED], flowed[_FINISHED] + running)),
-            departed=round(flowed[_FINISHED]),
-            generated=round(flowed[_GENERATED]),
+            started=round(min(grown[_STARTED], grown[_FINISHED] + running)),
+            generated=round(grown[_GENERATED]),
             startup_seconds=seen.startup_seconds,
-            finished=round(evidence[_FINISHED]),
-            preempted=round(evidence[_PREEMPTED]),
-            computed_tokens=round(evidence[_COMPUTED]),
-            recomputed_tokens=round(evidence[_RECOMPUTED]),
+            finished=round(grown[_FINISHED]),
+            preempted=round(grown[_PREEMPTED]),
+            computed_tokens=round(grown[_COMPUTED]),
+            recomputed_tokens=round(grown[_RECOMPUTED]),
         )
 
     def _record_request(self, when: float) -> None:

@@ -17,8 +17,6 @@ from paternoster_operator.autoscaling.decision import (
     LoopDecision,
 )
 from paternoster_operator.autoscaling.loops.limits import Evaluation, ReplicaState
-from paternoster_operator.autoscaling.loops.live_cap import LiveCapState
-from paternoster_operator.autoscaling.loops.token_budget import TokenBudgetState
 from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.policy import ScalingPolicy
@@ -100,16 +98,15 @@ def law_state(
     queue_wait: int = 0,
     budget_changed: float | None = None,
     cap_changed: float | None = None,
-    cap_cut: float | None = None,
     added: float | None = None,
     evaluations: Sequence[Evaluation] = (),
     learnt: float | None = None,
     model: ReplicaModel | None = None,
 ) -> LawState:
     """A state as it may be found; by default one that has been there for long and learnt nothing."""
-    cap = LiveCapState(target=live_cap, changed=cap_changed, cut=cap_cut)
+    cap = LoopState(target=live_cap, changed=cap_changed)
     fleet = ReplicaState(target=replicas, since=since, added=added, evaluations=tuple(evaluations))
-    budget = TokenBudgetState(target=token_budget, changed=budget_changed)
+    budget = LoopState(target=token_budget, changed=budget_changed)
     wait = LoopState(target=queue_wait)
     states = LoopStates({TOKEN_BUDGET: budget, LIVE_CAP: cap, REPLICAS: fleet, QUEUE_WAIT: wait})
     return LawState(states, Models(ReplicaModel() if model is None else model, learnt=learnt))

@@ -158,9 +158,7 @@ def test_constant_load_settles() -> None:
 
 
 def test_the_messages_carry_the_numbers() -> None:
-    busy = seen(
-        running=80, waiting=38, finished=40, preempted=8, peak_running=40, refused=2, flow_seconds=30, window_seconds=30
-    )
+    busy = seen(running=80, waiting=38, finished=40, preempted=8, peak_running=40, refused=2, window_seconds=30)
     few = policy(concurrency={"mode": "Auto", "objective": "PreemptionRate"})
     decision = decide(few, busy, first_state(few, 0.0, replicas=2), 0.0)
     assert decision.live_cap is not None

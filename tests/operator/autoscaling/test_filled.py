@@ -37,7 +37,7 @@ def test_filled_replicas_of_a_longer_window_are_no_fewer(filled: list[int], seco
 @given(levels, st.floats(-1e4, 1e4))
 def test_evaluations_are_bounded_whatever_the_clock_does(filled: list[int], begin: float) -> None:
     state = evaluated(filled, evaluated([1] * 200), begin)
-    assert len(state.evaluations) <= DEFAULT_TUNING.max_filled_seconds / PERIOD + 1
+    assert len(state.evaluations) <= DEFAULT_TUNING.max_kept_seconds / PERIOD + 1
 
 
 @pytest.mark.parametrize(("away", "filled"), [(0, 4), (285, 4), (300, 4), (315, 1)])

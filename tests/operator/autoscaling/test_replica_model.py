@@ -20,7 +20,7 @@ from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
 def signals(running: float, kv_usage: float, *, replicas: int = 2, **rest: int) -> Signals:
     loads = (ReplicaLoad(running, kv_usage, 0.02),) * replicas
     total = int(running * replicas)
-    return Signals(ready=replicas, fresh=True, running=total, replicas=loads, flow_seconds=30.0, **rest)
+    return Signals(ready=replicas, fresh=True, running=total, replicas=loads, window_seconds=30.0, **rest)
 
 
 def after(signals: Signals, looks: int, model: ReplicaModel | None = None) -> ReplicaModel:
@@ -64,9 +64,9 @@ def test_in_a_filling_pool_no_sequence_is_taken_for_smaller_than_it_is(
 
 def test_demand_is_never_less_than_what_runs() -> None:
     """Answers that grew eight times as long: those of the last minutes say little, what runs says all."""
-    short = after(signals(20, 0.1, arrived=300, departed=300, generated=30_000), 60)
+    short = after(signals(20, 0.1, arrived=300, finished=300, generated=30_000), 60)
     assert short.tokens_per_answer == pytest.approx(100)
-    longer = signals(60, 0.3, arrived=60, departed=40, generated=32_000)
+    longer = signals(60, 0.3, arrived=60, finished=40, generated=32_000)
     demand = estimate_demand(longer, short, 100.0)
     assert demand.steady >= longer.mean_running == 120
 
@@ -79,7 +79,7 @@ def embedding(length: int, counts: Sequence[int], fixed: float, per_token: float
         sums.add(StepWork(tokens, 0, tokens, count * length * (length + 1) // 2), fixed + per_token * tokens)
     load = ReplicaLoad(rest.pop("running"), 0.0, None, step_sums=sums.total)
     texts = sum(counts)
-    return Signals(ready=1, fresh=True, replicas=(load,), flow_seconds=30.0, departed=texts, generated=0, **rest)
+    return Signals(ready=1, fresh=True, replicas=(load,), window_seconds=30.0, finished=texts, generated=0, **rest)
 
 
 @given(
@@ -99,21 +99,21 @@ def test_replicas_that_only_read_prompts_are_as_full_as_they_are(
     rate = share * most / step
     counts = [max(1, most * eighths // 8) for eighths in range(1, 9)] * 3
     busy = embedding(length, counts, fixed, per_token, running=share * most, arrived=10_000, token_capacity=budget)
-    model = after(replace(busy, flow_seconds=10_000 / rate), 20)
+    model = after(replace(busy, window_seconds=10_000 / rate), 20)
     capacity = replica_capacity(law_inputs.policy(engine={"maxNumSeqs": 4096}), model)
     assert capacity.bound == "max_batched_tokens"
     assert capacity.sequences == pytest.approx(budget / length)
-    demand = estimate_demand(replace(busy, flow_seconds=10_000 / rate), model, capacity.sequences)
+    demand = estimate_demand(replace(busy, window_seconds=10_000 / rate), model, capacity.sequences)
     # Less than a text is free in a full step.
     assert share * 0.95 * most / (most + 1) <= demand.steady / capacity.sequences <= share * 1.05
 
 
 def test_a_request_for_one_token_is_as_one_for_a_vector() -> None:
     seen = embedding(64, [8] * 20, 0.01, 1e-4, running=4.0, arrived=160, token_capacity=512)
-    vectors, tokens = after(seen, 10), after(replace(seen, generated=seen.departed), 10)
+    vectors, tokens = after(seen, 10), after(replace(seen, generated=seen.finished), 10)
     assert tokens.prompt_tokens == vectors.prompt_tokens == 64
     assert tokens.pace(8) == vectors.pace(8) == pytest.approx(0.01 + 8 * 64 * 1e-4, rel=0.01)
-    assert after(replace(seen, generated=2 * seen.departed), 10).prompt_tokens is None
+    assert after(replace(seen, generated=2 * seen.finished), 10).prompt_tokens is None
 
 
 @settings(max_examples=25, deadline=None)
@@ -132,8 +132,8 @@ def test_the_demand_of_replicas_that_only_read_prompts_is_finite(
     load = ReplicaLoad(running, 0.0, 0.02, step_sums=sums.total)
     total = int(running)
     signals = Signals(
-        ready=1, fresh=True, running=total, waiting=queued, replicas=(load,), flow_seconds=30.0, arrived=600,
-        departed=600, generated=0,
+        ready=1, fresh=True, running=total, waiting=queued, replicas=(load,), window_seconds=30.0, arrived=600,
+        finished=600, generated=0,
     )  # fmt: skip
     model = after(signals, 10)
     assert model.tokens_per_answer == 0
@@ -154,9 +154,9 @@ def test_prompts_count_by_the_share_of_requests_that_have_ended() -> None:
     work = StepWork(prefill_tokens=1000, decode_sequences=20)
     sums = law_inputs.step_sums((work, 0.1) for _ in range(20))
 
-    def line(started: int, departed: int) -> tuple[float, float]:
+    def line(started: int, finished: int) -> tuple[float, float]:
         load = ReplicaLoad(20, 0.3, 0.1, sums)
-        signals = Signals(ready=2, fresh=True, replicas=(load, load), started=started, departed=departed)
+        signals = Signals(ready=2, fresh=True, replicas=(load, load), started=started, finished=finished)
         found = after(signals, 10)._decode_line
         assert found is not None
         return found
@@ -174,7 +174,7 @@ def generating(prompt: int, requests: int, *, started: int | None = None) -> Sig
         sums.add(StepWork(tokens, 20, 20 * 500, 0), 0.02 + 1e-4 * tokens)
     load = ReplicaLoad(20.0, 0.1, 0.02, step_sums=sums.total)
     return Signals(
-        ready=1, fresh=True, running=20, replicas=(load,), flow_seconds=30.0, arrived=requests, departed=requests,
+        ready=1, fresh=True, running=20, replicas=(load,), window_seconds=30.0, arrived=requests, finished=requests,
         started=requests if started is None else started, generated=100 * requests,
     )  # fmt: skip
 

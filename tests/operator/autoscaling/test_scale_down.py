@@ -72,7 +72,7 @@ def test_the_pod_with_the_fewest_requests_is_drained_and_ends_once_it_is_idle() 
 def test_the_longest_answer_is_as_long_as_the_model_allows_at_the_pace_of_a_full_engine() -> None:
     model = ReplicaModel()
     signals = seen(
-        replicas=(ReplicaLoad(40, 0.3, 0.02, decoding(0.01, 0.0005)),) * 2, departed=100, generated=10_000, arrived=100
+        replicas=(ReplicaLoad(40, 0.3, 0.02, decoding(0.01, 0.0005)),) * 2, finished=100, generated=10_000, arrived=100
     )
     for _ in range(10):
         model = model.observe(signals, 5.0)

@@ -44,7 +44,7 @@ class Windows:
 
     def summarize(self, *, window_seconds: float, now: float, ready_pods: list[str]) -> Signals:
         self.windows.observe(Observation(now, 1, ready_pods, self.pods, (), {}), 1e9)
-        return self.windows.summarize(window_seconds=window_seconds, flow_seconds=window_seconds)
+        return self.windows.summarize(window_seconds)
 
 
 def test_counts_within_the_window_only() -> None:
@@ -211,7 +211,7 @@ def test_the_live_cap_needs_preemptions() -> None:
 
 def test_replicas_follow_what_runs_and_say_so() -> None:
     loads = (ReplicaLoad(running=48, kv_usage=0, inter_token_seconds=None),) * 2
-    busy = seen(running=96, held=40, replicas=loads, arrived=30, flow_seconds=30.0, unreported=NOT_REPORTED)
+    busy = seen(running=96, held=40, replicas=loads, arrived=30, window_seconds=30.0, unreported=NOT_REPORTED)
     made = decide(policy(), busy, law_state(), 100.0).replicas
     assert made is not None
     assert made.recommended > 2
@@ -225,5 +225,5 @@ def test_requests_that_engines_do_not_report_are_those_that_came_to_gateways() -
         windows.observe("p", stats(unreported=NOT_REPORTED), second)
         windows.observe_gateways({"g": 2 * second}, second)
     signals = windows.summarize(window_seconds=20, now=60, ready_pods=["p"])
-    assert (signals.arrived, signals.refused, signals.departed) == (40, 0, 0)
+    assert (signals.arrived, signals.refused, signals.finished) == (40, 0, 0)
     assert signals.unreported == tuple(sorted(NOT_REPORTED))

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from paternoster_contract.stats import Unreported
-from paternoster_operator.autoscaling.control_loop import LoopState, is_recent
+from paternoster_operator.autoscaling.control_loop import is_recent
 from paternoster_operator.autoscaling.loops.limits import ReplicaState, startup_seconds
 from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.policy import ScalingPolicy
@@ -81,27 +81,17 @@ def describe_requests(signals: Signals) -> str:
     parts = [f"{signals.arrival_rate:.1f} requests/s"] if signals.arrived else []
     parts += [f"{count} {where}" for count, where in counts if count]
     if signals.refused:
-        parts.append(f"{signals.refused} refused in {signals.flow_seconds:.0f} s")
+        parts.append(f"{signals.refused} refused in {signals.window_seconds:.0f} s")
     return ", ".join(parts) or "no request"
 
 
 def replicas_needed(
-    policy: ScalingPolicy,
-    signals: Signals,
-    models: Models,
-    cap: LoopState,
-    state: ReplicaState,
-    now: float,
-    tuning: Tuning,
+    policy: ScalingPolicy, signals: Signals, models: Models, state: ReplicaState, now: float, tuning: Tuning
 ) -> Need:
-    """At least one; tolerance, windows and limits come after. ``cap`` is the state of the live cap's loop."""
+    """At least one; tolerance, windows and limits come after."""
     assert policy.replicas is not None
     capacity = replica_capacity(policy, models.replica)
     ordered = is_ordered(signals, state, now, tuning)
-    settled = not is_recent(now, cap.changed, policy.cap.cooldown_seconds)
-    if signals.queued and settled and not ordered and cap.target < capacity.sequences:
-        # The cap has done what it can and a queue is left: then the cap is what a replica carries.
-        capacity = Capacity(cap.target, "live cap")
     per_replica = capacity.sequences
     ahead = startup_seconds(signals, tuning) + tuning.replica_period_seconds
     growth = forecast_growth(models.arrivals, ahead, tuning)
@@ -143,7 +133,7 @@ def _running_when_full(signals: Signals, model: ReplicaModel, full: float) -> fl
 
 def _backlog(signals: Signals, steady: float, tuning: Tuning) -> float:
     """Sequences on top of the steady ones that work the queue off in time."""
-    service = steady * signals.flow_seconds / signals.arrived if signals.arrived else float("inf")
+    service = steady * signals.window_seconds / signals.arrived if signals.arrived else float("inf")
     # A queue never has to run at once unless its requests take longer than it may last.
     return signals.queued * min(service / drain_seconds(signals, tuning), 1.0)
 

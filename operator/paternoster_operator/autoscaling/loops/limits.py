@@ -44,21 +44,21 @@ def down_window(loop: ReplicaPolicy, signals: Signals, tuning: Tuning) -> float:
     if loop.scale_down.stabilization_window_seconds is not None:
         return loop.scale_down.stabilization_window_seconds
     learnt = tuning.spare_startups * startup_seconds(signals, tuning)
-    return min(max(learnt, tuning.drain_seconds), tuning.max_down_seconds)
+    return min(max(learnt, tuning.drain_seconds), tuning.max_kept_seconds)
 
 
 def filled_window(loop: ReplicaPolicy, signals: Signals, tuning: Tuning) -> float | None:
     """Seconds for which replicas that a peak filled stay; None where the user set the window, which is then the one."""
     if loop.scale_down.stabilization_window_seconds is not None:
         return None
-    return min(tuning.filled_startups * startup_seconds(signals, tuning), tuning.max_filled_seconds)
+    return min(tuning.filled_startups * startup_seconds(signals, tuning), tuning.max_kept_seconds)
 
 
 def record_evaluation(loop: ReplicaPolicy, state: ReplicaState, evaluation: Evaluation, tuning: Tuning) -> ReplicaState:
     """Append an evaluation; those beyond the longest window, and changes beyond the longest period, are dropped."""
     longest = max(
         loop.scale_up.stabilization_window_seconds,
-        tuning.max_filled_seconds,
+        tuning.max_kept_seconds,
         loop.scale_down.stabilization_window_seconds or 0,
     )
     most = math.ceil(longest / tuning.replica_period_seconds)

@@ -99,7 +99,7 @@ class ReplicaLoop:
             return Outcome(0, Reason.SCALE_TO_ZERO_IDLE, f"no request for {loop.idle_seconds:.0f} s"), None, state
         if current == 0 and signals.held == 0:
             return Outcome(0, Reason.SCALE_TO_ZERO_IDLE, "no request waits"), None, state
-        need = replicas_needed(self.policy, signals, models, cap, state, now, self.tuning)
+        need = replicas_needed(self.policy, signals, models, state, now, self.tuning)
         wanted, reason, explanation = _apply_tolerance(loop, signals, need, current, cap.needs_replica)
         # The cap may let a replica run more than it sustains.
         sustained = replica_capacity(self.policy, models.replica).sequences
@@ -262,9 +262,9 @@ def _inputs(signals: Signals, live_cap: int, need: Need | None) -> dict[str, str
         "running": str(signals.running),
         "waiting": str(signals.waiting),
         "held": str(signals.held),
-        "refused": f"{signals.refused} in {signals.flow_seconds:.0f} s",
-        "arrived": f"{signals.arrived} in {signals.flow_seconds:.0f} s",
-        "departed": f"{signals.departed} in {signals.flow_seconds:.0f} s",
+        "refused": f"{signals.refused} in {signals.window_seconds:.0f} s",
+        "arrived": f"{signals.arrived} in {signals.window_seconds:.0f} s",
+        "finished": f"{signals.finished} in {signals.window_seconds:.0f} s",
         "liveCap": f"{live_cap} sequences",
         "preemptionRate": f"{signals.preemption_rate:.1%} in {signals.window_seconds:.0f} s",
         "kvUsage": f"{signals.kv_usage:.0%}",

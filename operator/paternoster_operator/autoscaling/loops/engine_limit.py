@@ -1,0 +1,104 @@
+"""What the loops of live cap and token budget have in common: they move a limit of every engine within bounds.
+
+A limit acts on the next step and restarts nothing, so it is looked at every five seconds.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+from paternoster_operator.api.v1alpha1 import ConcurrencyMode
+from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates, Outcome, hold_without_numbers
+from paternoster_operator.autoscaling.decision import LoopDecision, Reason
+from paternoster_operator.autoscaling.models import Models
+from paternoster_operator.autoscaling.observation import Observation
+from paternoster_operator.autoscaling.policy import ScalingPolicy
+from paternoster_operator.autoscaling.signals import Signals
+from paternoster_operator.autoscaling.tuning import Tuning
+
+
+@dataclass(frozen=True, slots=True)
+class LimitBounds:
+    """Where a limit may be."""
+
+    mode: ConcurrencyMode
+    lowest: int
+    highest: int
+    """0 where the engines have no such limit."""
+    unsteered: int | None
+    """What the engines have while the loop is off or only advises; None for what they have now."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimitLoop(ABC):
+    """Moves one limit of every engine."""
+
+    policy: ScalingPolicy
+    tuning: Tuning
+    name: str = ""
+    moves: str = ""
+    """The limit, as messages name it: ``live cap``."""
+
+    @abstractmethod
+    def first_target(self, observation: Observation, signals: Signals) -> int:
+        """The limit that the engines have, or had when a status was last written."""
+
+    @abstractmethod
+    def bounds(self, signals: Signals) -> LimitBounds:
+        """What the manifest and the engines allow."""
+
+    @abstractmethod
+    def find_target(
+        self, signals: Signals, models: Models, state: LoopState, bounds: LimitBounds, now: float
+    ) -> Outcome:
+        """Where the limit should be; ``state`` has it within its bounds, and all replicas report."""
+
+    @abstractmethod
+    def inputs(self, signals: Signals, models: Models) -> dict[str, str]:
+        """The numbers behind a decision, with their units."""
+
+    def settle(self, signals: Signals, state: LoopState, now: float) -> LoopState:
+        """The state with what an earlier change still does."""
+        return state
+
+    @property
+    def period(self) -> float:
+        return self.tuning.engine_period_seconds
+
+    def adopt(self, observation: Observation, signals: Signals, state: LoopState | None) -> LoopState:
+        """At first what the engines have."""
+        return LoopState(target=self.first_target(observation, signals)) if state is None else state
+
+    def evaluate(
+        self, signals: Signals, models: Models, states: LoopStates, now: float
+    ) -> tuple[LoopDecision | None, LoopState]:
+        """The decision, None while the loop is off or not due, or where the engines have no such limit."""
+        bounds, state = self.bounds(signals), states[self.name]
+        if bounds.highest == 0:
+            return None, state
+        applied = bounds.mode is ConcurrencyMode.AUTO
+        if not applied and bounds.unsteered is not None:
+            state = replace(state, target=bounds.unsteered)
+        if bounds.mode is ConcurrencyMode.FIXED:
+            return None, replace(state, needs_replica=False)
+        state = replace(state, target=state.target or bounds.highest)
+        bounded = min(max(state.target, bounds.lowest), bounds.highest)
+        if bounded == state.target and state.is_early(now, self.period):
+            return None, state
+        state = self.settle(signals, state, now)
+        found = hold_without_numbers(signals, bounded)
+        if found is None:
+            found = self.find_target(signals, models, replace(state, target=bounded), bounds, now)
+        if found.target == bounded != state.target:
+            allowed = f"the manifest allows {bounds.lowest} to {bounds.highest}"
+            found = replace(found, reason=Reason.BOUNDS_CHANGED, message=allowed)
+        if found.target == bounds.lowest < state.target:
+            found = replace(found, limited_by=(Reason.AT_FLOOR,))
+        decision = found.decide(
+            self.name,
+            self.moves,
+            state.target,
+            inputs=self.inputs(signals, models),
+            applied=applied,
+            needs_replica=applied and found.needs_replica,
+        )
+        return decision, state.after(decision, now, self.period)
