@@ -2,6 +2,7 @@
 
 import pytest
 
+from paternoster_contract.queueing.service_counters import MAX_COUNTERS
 from paternoster_engine.core.admission.validation import MAX_BUCKETS, TenantQuota
 from paternoster_engine.core.batch import StepResult
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
@@ -11,7 +12,7 @@ from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
-from paternoster_engine.core.waiting.fair_share import MAX_COUNTERS, FairShareQueue
+from paternoster_engine.core.waiting.fair_share import FairShareQueue
 
 CONFIG = SchedulerConfig(max_num_seqs=1, max_batched_tokens=64, max_model_len=64, block_size=4, num_blocks=60)
 
@@ -37,7 +38,7 @@ def test_a_weight_comes_with_the_request() -> None:
     share = FairShareQueue({"named": 4.0})
     for tenant, limits in (("heavy", TenantLimits(weight=8)), ("named", None), ("plain", None)):
         share.count_computed(request(tenant, tenant, limits=limits), 16)
-    assert share.counters == {"heavy": 2.0, "named": 4.0, "plain": 16.0}
+    assert share.counters.by_tenant == {"heavy": 2.0, "named": 4.0, "plain": 16.0}
 
 
 def test_names_do_not_fill_the_memory_though_each_is_overdrawn() -> None:
@@ -59,8 +60,8 @@ def test_names_do_not_fill_the_memory_of_fair_shares() -> None:
         share.insert(each)
         share.remove(each)
         share.count_computed(each, each.num_prompt)
-        assert len(share.counters) <= MAX_COUNTERS + 2
-    assert "waits" in share.counters
+        assert len(share.counters.by_tenant) <= MAX_COUNTERS + 2
+    assert "waits" in share.counters.by_tenant
 
 
 def cached(scheduler: Scheduler, each: Request) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from paternoster_contract.queueing.queue_wait import QueueWait
 from paternoster_engine.core.admission.admission import Admission
 from paternoster_engine.core.admission.preemption import Preemption, Swap
 from paternoster_engine.core.admission.prompt_shares import PromptShares, find_cut_short
@@ -28,7 +29,6 @@ from paternoster_engine.core.request import FinishReason, Request, RequestStatus
 from paternoster_engine.core.speculation import Speculation
 from paternoster_engine.core.stats import Counters
 from paternoster_engine.core.step_update import StepUpdate
-from paternoster_engine.core.waiting.queue_wait import QueueWait
 from paternoster_engine.core.waiting.waiting_queue import Deadlines, WaitingQueue, make_queue
 
 

@@ -172,7 +172,7 @@ def test_rejected_tokens_are_charged_to_the_tenant() -> None:
     charged = FairShareQueue({})
     request = Request(RequestSpec("r", [1], SamplingParams(max_tokens=9), tenant="a"))
     charged.count_rejected(request, 3)
-    assert charged.counters == {"a": 3.0}
+    assert charged.counters.by_tenant == {"a": 3.0}
 
 
 def test_depth_falls_with_load_and_with_rate() -> None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paternoster_contract.queueing.queue_wait import QueuePace
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
 from paternoster_engine.core.errors import (
     NeverFits,
@@ -16,7 +17,6 @@ from paternoster_engine.core.errors import (
 )
 from paternoster_engine.core.kv.kv_groups import KVGroups
 from paternoster_engine.core.request import Request, RequestStatus
-from paternoster_engine.core.waiting.queue_wait import QueuePace
 from paternoster_engine.core.waiting.waiting_queue import WaitingQueue
 
 

@@ -4,23 +4,15 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
+from paternoster_contract.queueing.service_counters import OUTPUT_TOKEN_COST, PROMPT_TOKEN_COST, ServiceCounters
 from paternoster_engine.core.request import Request, RequestStatus
-
-PROMPT_TOKEN_COST = 1.0
-OUTPUT_TOKEN_COST = 2.0
-"""An output token takes a row in every step; the weights of the VTC paper and of common price lists."""
-
-MAX_COUNTERS = 4096
-"""Tenants remembered besides those that wait or run."""
 
 
 class FairShareQueue:
-    """The tenant that was served least goes first: the weighted virtual token counter (VTC, Sheng et al., OSDI '24).
+    """The tenant that was served least goes first, by :class:`ServiceCounters`.
 
-    A tenant's counter grows by what it is served over its weight: by tokens of prompts as they are computed, or found
-    in the cache, and by each token sampled. A tenant that comes back is lifted to the least counter of those that wait,
-    or run where none waits: idle time earns no credit. Within a tenant, preempted requests lead and others are served
-    in order of arrival.
+    A tenant is served tokens of prompts as they are computed, or found in the cache, and each token sampled. Within a
+    tenant, preempted requests lead and others are served in order of arrival.
     """
 
     preempts = True
@@ -36,14 +28,12 @@ class FairShareQueue:
         self._running = running
         self._queues: dict[str, deque[Request]] = {}
         """Tenants that wait; none of the queues is empty."""
-        self.counters: dict[str, float] = {}
-        """Service of each tenant so far, in token costs over its weight."""
-        self._last_to_leave: str | None = None
+        self.counters = ServiceCounters()
 
     @property
     def waiting(self) -> Sequence[Request]:
         # Other threads read this: sorted() and tuple() copy without releasing the interpreter lock.
-        queues = sorted(self._queues.items(), key=lambda item: self.counters.get(item[0], 0.0))
+        queues = sorted(self._queues.items(), key=lambda item: self.counters[item[0]])
         return [request for _, queue in queues for request in tuple(queue)]
 
     def count_waiting(self, tenant: str | None = None) -> int:
@@ -57,7 +47,7 @@ class FairShareQueue:
     def insert(self, request: Request) -> None:
         tenant = request.spec.tenant
         if tenant not in self._queues:
-            self._lift_counter(tenant)
+            self.counters.begin_waiting(tenant, self._queues, self._tenants_running())
             self._queues[tenant] = deque()
         queue = self._queues[tenant]
         index = bisect_right(queue, request.due, key=_get_due) if self._by_due else len(queue)
@@ -70,7 +60,7 @@ class FairShareQueue:
         queue.remove(request)
         if not queue:
             del self._queues[request.spec.tenant]
-            self._last_to_leave = request.spec.tenant
+            self.counters.end_waiting(request.spec.tenant)
 
     def candidates(self) -> Iterator[Request]:
         passed: dict[str, int] = {}
@@ -113,26 +103,7 @@ class FairShareQueue:
     def _add_service(self, request: Request, cost: float) -> None:
         tenant, limits = request.spec.tenant, request.spec.limits
         weight = self._weights.get(tenant, 1.0) if limits is None else limits.weight
-        self.counters[tenant] = self.counters.get(tenant, 0.0) + cost / weight
-
-    def _lift_counter(self, tenant: str) -> None:
-        """Lift the counter of a tenant that begins to wait."""
-        active = self._queues or self._tenants_running()
-        if active:
-            floor = min(self.counters[other] for other in active)
-        else:
-            floor = self.counters.get(self._last_to_leave or "", 0.0)
-        if len(self.counters) >= MAX_COUNTERS:
-            self._forget_counters(floor)
-        self.counters[tenant] = max(self.counters.get(tenant, 0.0), floor)
-
-    def _forget_counters(self, floor: float) -> None:
-        """Forget counters that a return would lift anyway; where they are few, the least served half of all."""
-        absent = {t: c for t, c in self.counters.items() if t not in self._queues and c > floor}
-        if len(absent) > MAX_COUNTERS // 2:
-            absent = dict(sorted(absent.items(), key=lambda item: item[1])[-(MAX_COUNTERS // 2) :])
-        active = {*self._queues, *self._tenants_running(), self._last_to_leave}
-        self.counters = {t: c for t, c in self.counters.items() if t in active} | absent
+        self.counters.add(tenant, cost, weight)
 
     def _tenants_running(self) -> set[str]:
         return {request.spec.tenant for request in self._running}

@@ -4,8 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.core.fake_model import CheckedEngine
 
+from paternoster_contract.queueing.service_counters import OUTPUT_TOKEN_COST, PROMPT_TOKEN_COST
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.waiting.fair_share import OUTPUT_TOKEN_COST, PROMPT_TOKEN_COST, FairShareQueue
+from paternoster_engine.core.waiting.fair_share import FairShareQueue
 
 MAX_PROMPT, MAX_OUTPUT = 20, 16
 
@@ -20,7 +21,7 @@ def config(seqs: int, **changes: object) -> SchedulerConfig:
 def counters(engine: CheckedEngine) -> dict[str, float]:
     queue = engine.scheduler._queue
     assert isinstance(queue, FairShareQueue)
-    return queue.counters
+    return queue.counters.by_tenant
 
 
 @settings(max_examples=60, deadline=None)
@@ -100,7 +101,7 @@ def test_requests_of_one_tenant_are_served_in_order_of_arrival() -> None:
 
 
 def test_tenants_come_and_go_without_being_remembered_for_ever(monkeypatch) -> None:
-    monkeypatch.setattr("paternoster_engine.core.waiting.fair_share.MAX_COUNTERS", 8)
+    monkeypatch.setattr("paternoster_contract.queueing.service_counters.MAX_COUNTERS", 8)
     engine = CheckedEngine(config(4))
     for i in range(100):
         engine.add([i], 2, tenant=f"t{i}")

@@ -2,6 +2,7 @@
 
 import pytest
 
+from paternoster_contract.queueing.queue_wait import QueueWait
 from paternoster_engine.core.batch import StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.errors import QueueTooSlow
@@ -9,7 +10,6 @@ from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
-from paternoster_engine.core.waiting.queue_wait import QueueWait
 
 STEP = 0.5
 TOKENS = 4

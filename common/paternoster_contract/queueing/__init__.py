@@ -1,0 +1,1 @@
+"""In which order requests wait, in an engine and before a fleet, and for how long. Pure."""
