@@ -30,7 +30,7 @@ from paternoster_gateway.process.drain import CloseDuringShutdown, Shutdown
 from paternoster_gateway.process.error_handlers import install_error_handlers
 from paternoster_gateway.process.stats_port import StatsPort
 from paternoster_gateway.process.tls import PlainHttpForProbesOnly
-from paternoster_gateway.proxy.body import named_model, refuse_costly
+from paternoster_gateway.proxy.body import read_fields, refuse_costly
 from paternoster_gateway.proxy.call import Answer, Call
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.forwarded_answer import ForwardedAnswer
@@ -271,9 +271,12 @@ async def _read_call(request: Request, table: RoutingTable) -> Call:
     headers[REQUEST_ID] = current_request_id.get()
     headers[STREAM_ID] = StreamId(uuid.uuid4().hex, int(time.time())).encode()
     brackets = await refuse_costly(body)
-    named = named_model(body)
-    model = only_model(table, key, time.time()) if named is None else named
-    return Call(request.scope["path"], model, body, headers, key, named is not None, brackets, DEBUG in request.headers)
+    fields = read_fields(body)
+    model = only_model(table, key, time.time()) if fields.model is None else fields.model
+    return Call(
+        request.scope["path"], model, body, headers, key, fields.model is not None, brackets, DEBUG in request.headers,
+        fields.priority or 0, None if fields.deadline_ms is None else fields.deadline_ms / 1000,
+    )  # fmt: skip
 
 
 async def _await_answer(request: Request, sending: "asyncio.Future[Answer] | object") -> Answer:

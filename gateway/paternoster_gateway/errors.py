@@ -25,20 +25,27 @@ class GatewayError(Exception):
         param: str | None = None,
         retry_after: int | None = None,
         code: str | None = None,
+        final: bool = False,
     ) -> None:
+        """``final``: sending the request again is of no use, although the status states that it may be."""
         super().__init__(message)
         self.status = status
         self.kind = kind
         self.param = param
         self.retry_after = retry_after
         self.code = code
+        self.final = final
 
     def body(self) -> dict[str, Any]:
         return openai_errors.error_body(self.status, self.kind, str(self), param=self.param, code=self.code)
 
     def headers(self) -> dict[str, str]:
-        challenge = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
-        return challenge if self.retry_after is None else {**challenge, "Retry-After": str(self.retry_after)}
+        headers = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
+        if self.retry_after is not None:
+            headers["Retry-After"] = str(self.retry_after)
+        if self.final:
+            headers["x-should-retry"] = "false"
+        return headers
 
     def encode_event(self, path: str) -> bytes:
         """The error as the end of an event stream of ``path``, whose status has already been sent."""
@@ -80,6 +87,15 @@ def expired() -> GatewayError:
 
 def unavailable(message: str, retry_after: int = 5) -> GatewayError:
     return GatewayError(503, "ServiceUnavailableError", message, retry_after=retry_after)
+
+
+def too_many(message: str, retry_after: int) -> GatewayError:
+    """For a request beyond those that may wait, or that no replica would get in time."""
+    return GatewayError(429, "RateLimitError", message, retry_after=retry_after)
+
+
+def deadline_passed(message: str) -> GatewayError:
+    return GatewayError(504, "DeadlineExceededError", message, param="deadline_ms", final=True)
 
 
 def route_unread(model: str) -> GatewayError:

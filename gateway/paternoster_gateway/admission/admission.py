@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.access.keys import digest, matches
+from paternoster_contract.limits import MAX_PRIORITY
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway.errors import (
     GatewayError,
@@ -14,6 +15,7 @@ from paternoster_gateway.errors import (
     unauthorized,
     unknown_model,
 )
+from paternoster_gateway.routing.decisions import Turn
 from paternoster_http.shares import Party
 
 
@@ -41,6 +43,13 @@ class Admission:
     def party(self) -> Party:
         """Fleet and sender; a fleet without a uid goes by its model."""
         return self.fleet or self.model, self.sender
+
+    def turn(self, priority: int, size: int, deadline_seconds: float | None) -> Turn:
+        """When a request is sent that wants ``priority``, within the classes that its key may ask for."""
+        least, most, weight = 0, MAX_PRIORITY, None
+        if self.identity is not None:
+            least, most, weight = self.identity.min_priority, self.identity.max_priority, self.identity.weight
+        return Turn(min(max(priority, least), most), 1.0 if weight is None else weight, size, deadline_seconds)
 
     def route(self, table: RoutingTable, now: float) -> ModelRoute:
         """The row of ``table`` by which it may be sent ``now``; the table may be a later one than at its admission.

@@ -1,10 +1,11 @@
-"""The one field of a body that the gateway reads: the model that it names."""
+"""The fields of a body that the gateway reads: the model that it names, and when it wants to be served."""
 
 import asyncio
 import re
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, GetPydanticSchema, ValidationError
+from pydantic_core import core_schema
 
 from paternoster_gateway.errors import GatewayError, bad_request
 
@@ -15,17 +16,26 @@ TOKENS_AT_ONCE = 8192
 SHOWN_BYTES = 64
 """Bytes of a body that is no object, for an error that states what it is."""
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
-_MODEL_OF_PARTS = re.compile(rb'"model"[ \t\n\r]*:[ \t\n\r]*[\[{]')
+_FIELD_OF_PARTS = re.compile(rb'"(model|priority|deadline_ms)"[ \t\n\r]*:[ \t\n\r]*[\[{]')
 _QUOTE = ord('"')
 _OBJECT = re.compile(rb"[ \t\n\r]*\{")
 
 
-class _NamedModel(BaseModel):
-    """A body's ``model``; the parser checks the rest as JSON and makes no Python objects of it."""
+def _valid_or_none(**bounds: int) -> GetPydanticSchema:
+    """An integer; None for any other value, which the engine refuses."""
+    integer = core_schema.int_schema(strict=True, **bounds)  # type: ignore[arg-type]
+    lenient = core_schema.with_default_schema(integer, default=None, on_error="default")
+    return GetPydanticSchema(lambda _source, _handler: lenient)
+
+
+class BodyFields(BaseModel):
+    """What the gateway reads; the parser checks the rest as JSON and makes no Python objects of it."""
 
     model_config = ConfigDict(strict=True)
 
     model: str | None = None
+    priority: Annotated[int | None, _valid_or_none()] = None
+    deadline_ms: Annotated[int | None, _valid_or_none(ge=1, lt=2**53)] = None
 
 
 async def refuse_costly(body: bytes) -> int:
@@ -33,20 +43,20 @@ async def refuse_costly(body: bytes) -> int:
 
     Returns how many brackets begin an array or an object, or are in strings.
 
-    That is where it has more than :data:`MAX_CONTAINERS` arrays and objects, or where its ``model`` is one: the parser
-    makes objects in Python of a value of a wrong type, for its error. Brackets in strings do not count. Most bodies
-    have too few brackets in all, which is counted in C; of others, strings and brackets are read one by one, with
-    pauses, until there are too many.
+    That is where it has more than :data:`MAX_CONTAINERS` arrays and objects, or where one of :class:`BodyFields` is
+    one: the parser makes objects in Python of a value of a wrong type, for its error. Brackets in strings do not count.
+    Most bodies have too few brackets in all, which is counted in C; of others, strings and brackets are read one by
+    one, with pauses, until there are too many.
     """
     brackets = body.count(b"[") + body.count(b"{")
-    if brackets <= MAX_CONTAINERS and not _MODEL_OF_PARTS.search(body):
+    if brackets <= MAX_CONTAINERS and not _FIELD_OF_PARTS.search(body):
         return brackets
     containers = depth = 0
     for number, token in enumerate(_TOKEN.finditer(body), 1):
         first = body[token.start()]
         if first == _QUOTE:
-            if depth == 1 and _MODEL_OF_PARTS.match(body, token.start()):
-                raise _model_not_named()
+            if depth == 1 and (field := _FIELD_OF_PARTS.match(body, token.start())) is not None:
+                raise _error_of_parts(field[1].decode())
         elif first in b"[{":
             containers += 1
             depth += 1
@@ -59,8 +69,8 @@ async def refuse_costly(body: bytes) -> int:
     return brackets
 
 
-def named_model(body: bytes) -> str | None:
-    """The value of ``model`` in the JSON object ``body``, UTF-8; None where it is null, empty or left out.
+def read_fields(body: bytes) -> BodyFields:
+    """The fields of the JSON object ``body``, UTF-8; ``model`` is None where it is empty.
 
     Raises :class:`GatewayError` (400) also for what JSON's grammar allows and no engine can read: half a surrogate
     pair, numbers of thousands of digits, and arrays in arrays beyond 200.
@@ -69,9 +79,11 @@ def named_model(body: bytes) -> str | None:
         # pydantic would make objects in Python of all that an array has, to show them in its error.
         body = body[:SHOWN_BYTES]
     try:
-        return _NamedModel.model_validate_json(body).model or None
+        fields = BodyFields.model_validate_json(body)
     except ValidationError as error:
         raise _error_of(error.errors(include_url=False, include_input=False)[0]) from None
+    fields.model = fields.model or None
+    return fields
 
 
 def _error_of(error: Any) -> GatewayError:
@@ -82,3 +94,7 @@ def _error_of(error: Any) -> GatewayError:
 
 def _model_not_named() -> GatewayError:
     return bad_request("The body must be an object, and its `model` the name of a served model.", "model")
+
+
+def _error_of_parts(field: str) -> GatewayError:
+    return _model_not_named() if field == "model" else bad_request(f"`{field}` must be an integer.", field)

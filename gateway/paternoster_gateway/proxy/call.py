@@ -26,6 +26,10 @@ class Call:
     """Of :attr:`body`, as :func:`~paternoster_gateway.proxy.body.refuse_costly` counts them."""
     debug: bool = False
     """Whether the answer states why its replica was chosen."""
+    priority: int = 0
+    """Class; lower is sent first."""
+    deadline_seconds: float | None = None
+    """After which an answer is of no use, if nothing of it has come."""
 
 
 @dataclass(slots=True)

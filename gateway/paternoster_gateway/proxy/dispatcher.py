@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from paternoster_contract.routing import RoutingTable
 from paternoster_gateway.admission.admission import Admission
-from paternoster_gateway.errors import unavailable
+from paternoster_gateway.errors import GatewayError, deadline_passed, too_many, unavailable
 from paternoster_gateway.routing.balancer import Balancer
-from paternoster_gateway.routing.decisions import Queue, Reject, Result, ReturnResult, RoutedRequest, Send
+from paternoster_gateway.routing.decisions import Cause, Queue, Reject, Result, ReturnResult, RoutedRequest, Send, Turn
 from paternoster_gateway.routing.prefix_routing import Prompt, PromptTokens
 
 
@@ -24,10 +24,13 @@ class Dispatcher:
         """Route by ``table`` from now on, held requests first."""
         self._wake(self.balancer.on_table(table))
 
-    def open_request(self, admission: Admission, prompt: Prompt | None = None) -> RoutedRequest:
+    def open_request(
+        self, admission: Admission, prompt: Prompt | None = None, turn: Turn | None = None
+    ) -> RoutedRequest:
         return self.balancer.open_request(
-            admission.model, admission.fleet, self._clock(), name=admission.name, sender=admission.sender, prompt=prompt
-        )
+            admission.model, admission.fleet, self._clock(), name=admission.name, sender=admission.sender,
+            prompt=prompt, turn=turn,
+        )  # fmt: skip
 
     def isolates_tenants(self, model: str) -> bool | None:
         """Whether chains for ``model`` have the tenant; None where there are no replicas between which they decide."""
@@ -39,13 +42,13 @@ class Dispatcher:
     async def route(self, request: RoutedRequest, admission: Admission) -> Send | ReturnResult:
         """The decision for ``request``, once it is held no longer.
 
-        Raises :class:`GatewayError`: 503 for a rejection, and what :meth:`Admission.route` raises, at whatever moment.
+        Raises :class:`GatewayError` for a rejection, and what :meth:`Admission.route` raises, at whatever moment.
         """
         while True:
             row = admission.route(self.balancer.table, time.time())
             decision = self.balancer.route(request, row, self._clock())
             if isinstance(decision, Reject):
-                raise unavailable(decision.reason, decision.retry_after)
+                raise _error_of(decision)
             if not isinstance(decision, Queue):
                 return decision
             if decision.evicted is not None:
@@ -68,6 +71,10 @@ class Dispatcher:
     ) -> None:
         """Report what came of the attempt at ``url``, as :meth:`Balancer.on_result` has it."""
         self._wake(self.balancer.on_result(request, url, result, self._clock(), served=served, tokens=tokens))
+
+    def count_output(self, request: RoutedRequest, tokens: int) -> None:
+        """The client gets ``tokens`` more of its answer."""
+        self.balancer.on_output(request, tokens)
 
     def end_attempt(self, request: RoutedRequest, url: str) -> None:
         """The attempt at ``url`` has ended: its place is another's."""
@@ -103,3 +110,13 @@ class Dispatcher:
             released = self._waiting.get(request)
             if released is not None and not released.done():
                 released.set_result(None)
+
+
+def _error_of(rejection: Reject) -> GatewayError:
+    match rejection.cause:
+        case Cause.NO_REPLICA:
+            return unavailable(rejection.reason, rejection.retry_after)
+        case Cause.FULL:
+            return too_many(rejection.reason, rejection.retry_after)
+        case Cause.DEADLINE:
+            return deadline_passed(rejection.reason)

@@ -99,7 +99,8 @@ class Proxy:
 
     async def send(self, call: Call, admission: Admission) -> Answer:
         """The answer of a replica; raises :class:`GatewayError` where there is none."""
-        request = self._dispatcher.open_request(admission, await self._read_prompt(call, admission))
+        turn = admission.turn(call.priority, len(call.body), call.deadline_seconds)
+        request = self._dispatcher.open_request(admission, await self._read_prompt(call, admission), turn)
         relay = AnswerRelay(
             request, call, admission, dispatcher=self._dispatcher, metrics=self._metrics, attempt=self._attempt,
             quarantine=self._put_in_quarantine,

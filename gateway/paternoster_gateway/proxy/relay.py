@@ -19,6 +19,7 @@ from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.proxy.call import Answer, Attempt, Call
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.journaled_stream import FrameTooLong, JournaledStream
+from paternoster_gateway.proxy.output_tokens import OutputTokens
 from paternoster_gateway.routing.decisions import Result, RoutedRequest, Send
 from paternoster_gateway.routing.limits import MAX_ATTEMPTS
 
@@ -62,13 +63,14 @@ class AnswerRelay:
 
     async def _relay_pieces(self, answer: Answer) -> AsyncGenerator[bytes]:
         journal = None if answer.numerics is None else JournaledStream(answer.numerics, answer.journal)
-        balancer = self._dispatcher.balancer
+        balancer, output = self._dispatcher.balancer, OutputTokens(is_stream=answer.is_stream)
         try:
             while True:
                 moved = None
                 try:
                     async for piece in answer.chunks:
                         if whole := piece if journal is None else journal.feed(piece):
+                            self._dispatcher.count_output(self._request, output.feed(whole))
                             yield whole
                         if journal is None or not (journal.replica_drains or answer.replica in balancer.handing_over):
                             continue
@@ -95,6 +97,7 @@ class AnswerRelay:
                     return
                 answer = following
         finally:
+            self._dispatcher.count_output(self._request, output.end())
             self._dispatcher.end_request(self._request)
             await answer.discard()
 

@@ -16,11 +16,13 @@ from paternoster_gateway.routing.decisions import (
     ReturnResult,
     RoutedRequest,
     Send,
+    Turn,
 )
 from paternoster_gateway.routing.held_requests import HeldRequests, Place
 from paternoster_gateway.routing.least_loaded import ReadyReplicas
 from paternoster_gateway.routing.limits import CHECK_SECONDS, EJECTION_SECONDS, MAX_ATTEMPTS
-from paternoster_gateway.routing.prefix_routing import PrefixRouting, Prompt, PromptTokens
+from paternoster_gateway.routing.prefix_routing import MAX_TOKENS_PER_BYTE, PrefixRouting, Prompt, PromptTokens
+from paternoster_gateway.routing.queue_limits import hold_request
 from paternoster_gateway.routing.rejected_demand import RejectedDemand
 from paternoster_gateway.routing.replica_states import ReplicaStates
 from paternoster_gateway.routing.retry_budget import RetryBudgets
@@ -32,10 +34,10 @@ class Balancer:
     A driver opens a request, routes it, and does what the decision states: after :class:`Send` it reports the result
     and the end of the attempt, and routes the request again where ``retry`` is not ``NONE``; after :class:`Queue` it
     routes the request again at ``until``. At the end of each request without an answer, and when its client leaves, it
-    calls :meth:`on_disconnect`. Events return held requests to route again at once, first come first served.
+    calls :meth:`on_disconnect`. Events return held requests to route again at once, in the order of their queue.
 
     Where a row bounds the requests in flight at a replica, a request beyond it is held, and the place of an attempt
-    that ends is reserved for the first held request that the replica serves: a later one does not overtake it.
+    that ends is reserved for the first request of the queue that the replica serves: a later one does not overtake it.
     """
 
     def __init__(self, gateway: str = "", prefixes: PrefixRouting | None = None) -> None:
@@ -53,7 +55,7 @@ class Balancer:
         """By model, of the row that was routed by last."""
         self.handing_over: frozenset[str] = frozenset()
         """URLs of draining replicas whose streams are to go on at others."""
-        self._turn = 0
+        self._turn = self._arrivals = 0
         self._now = 0.0
         """The latest that was seen."""
 
@@ -66,12 +68,22 @@ class Balancer:
         return self._rejected.count(self._place_now(model), now)
 
     def open_request(
-        self, model: str, fleet: str, now: float, *, name: str = "", sender: str = "", prompt: Prompt | None = None
+        self,
+        model: str,
+        fleet: str,
+        now: float,
+        *,
+        name: str = "",
+        sender: str = "",
+        prompt: Prompt | None = None,
+        turn: Turn | None = None,
     ) -> RoutedRequest:
         """A client's request, which allows its fleet a part of a retry; ``prompt``: its text."""
-        budget = self._budgets.of(model, fleet)
+        budget, turn = self._budgets.of(model, fleet), turn or Turn()
         budget.count_request(now)
-        return RoutedRequest(model, fleet, name, sender, budget, prompt=prompt)
+        self._arrivals += 1
+        deadline = None if turn.deadline_seconds is None else now + turn.deadline_seconds
+        return RoutedRequest(model, fleet, name, sender, budget, self._arrivals, turn, deadline, prompt=prompt)
 
     def route(self, request: RoutedRequest, row: ModelRoute, now: float) -> Decision:
         """What to do with a request that is new, held, or may be retried.
@@ -115,6 +127,8 @@ class Balancer:
         of the prompt.
         """
         self._now = now
+        if tokens is not None and tokens.prompt <= MAX_TOKENS_PER_BYTE * request.turn.size:
+            self._held.queue_of(request).correct_prompt(request, tokens.prompt)
         if (sent := request.sent.pop(url, None)) is not None:
             computed = served and result is Result.ANSWERED
             if tokens is not None:
@@ -131,6 +145,10 @@ class Balancer:
         if result not in EJECTING or row is None or self._bound(row) is None:
             return []
         return list(self._held.of((request.model, row.fleet)))  # they look again when the replica is not ejected
+
+    def on_output(self, request: RoutedRequest, tokens: int) -> None:
+        """The client gets ``tokens`` more of its answer, which its sender is charged."""
+        self._held.queue_of(request).count_output(request, tokens)
 
     def begin_continuation(self, request: RoutedRequest, url: str) -> None:
         """Route a request anew whose answer the replica at ``url`` broke off; any other replica may go on with it."""
@@ -174,6 +192,8 @@ class Balancer:
         """Forget a request that gets no answer any more; it may have ended already."""
         self._held.remove(request)
         request.reserved = None
+        if not request.tried:
+            self._held.queue_of(request).correct_prompt(request, 0)
         if not request.in_flight:
             return []
         for url in list(request.in_flight):
@@ -195,7 +215,9 @@ class Balancer:
         self.prefixes.retain_only(
             table.models, {each.url for each in replicas}, {each.url for each in replicas if each.ready}
         )
-        self._budgets.retain_only({(model, row.fleet) for model, row in table.models.items()})
+        places = {(model, row.fleet) for model, row in table.models.items()}
+        self._budgets.retain_only(places)
+        self._held.retain_only(places)
         for place in self._rejected.places():
             if self._is_served_or_gone(place):
                 self._rejected.remove(place)
@@ -219,8 +241,10 @@ class Balancer:
         return [] if row is None else self._reserve_places(place[0], row, self._now)
 
     def _reserve_places(self, model: str, row: ModelRoute, now: float) -> list[RoutedRequest]:
-        """Reserve free places for held requests, first come first served; returns those that have got one."""
-        ready, reserved = self._ready_replicas(model, row), []
+        """Reserve free places for held requests, the first of the queue first; returns those that have got one."""
+        ready, reserved = self._ready_replicas(model, row), list[RoutedRequest]()
+        if not self._held.count((model, row.fleet)) or self._pick_by_load(ready, (), now) is None:
+            return reserved
         for request in self._held.of((model, row.fleet)):
             if request.reserved is not None:
                 continue
@@ -304,7 +328,7 @@ class Balancer:
         return {*ejected, *hung} if ejected or hung else ()
 
     def _send(self, request: RoutedRequest, replica: Replica, now: float) -> Send:
-        self._held.remove(request)
+        self._held.on_send(request, now)
         request.hold_until = None
         request.tried.append(replica.url)
         if request.pick is not None and request.prompt is not None:
@@ -324,24 +348,10 @@ class Balancer:
         )
 
     def _hold(self, request: RoutedRequest, row: ModelRoute, ready: ReadyReplicas, now: float) -> Queue | Reject:
-        if request.hold_until is None:
-            request.hold_until = now + row.hold_timeout_seconds
-        if request.hold_until <= now:
-            self._held.remove(request)
-            model = request.name or request.model
-            waited = "had a free place" if self._is_full(ready, now) else "became ready"
-            return Reject(f"No replica of `{model}` {waited} within {row.hold_timeout_seconds:g} s.")
-        evicted = None
-        if (others := self._held.beside(request)) >= row.max_held:
-            lacks = "has a free place" if self._is_full(ready, now) else "is ready"
-            full = Reject(f"No replica of `{request.model}` {lacks}, and {others} requests already wait for one.")
-            evicted = self._held.find_evicted(request)
-            if evicted is None:
-                self._held.remove(request)
-                return full
-            self._held.remove(evicted)
-            evicted.rejection = full
-        self._held.add(request)
+        rejection, evicted = hold_request(self._held, request, row, now, full=self._is_full(ready, now))
+        if rejection is not None:
+            return rejection
+        assert request.hold_until is not None
         again = now + (EJECTION_SECONDS if len(ready) else CHECK_SECONDS)
         if self._bound(row) is not None and not request.tried:
             # All but the end of an ejection is an event, which releases the request. One that was tried may come back
@@ -369,6 +379,9 @@ class Balancer:
         return ready
 
     def _begin_attempt(self, request: RoutedRequest, url: str) -> None:
+        size = request.turn.size if request.prompt is None else request.prompt.size
+        tokens = self.prefixes.tokens_per_byte(request.model) * size
+        self._held.queue_of(request).begin_attempt(request, tokens)
         request.in_flight.append(url)
         self._count_attempt(url, 1)
 
@@ -376,6 +389,7 @@ class Balancer:
         if (sent := request.sent.pop(url, None)) is not None:
             self.prefixes.on_first_byte(sent, url, sent.at, served=False)
         request.in_flight.remove(url)
+        self._held.queue_of(request).end_attempt(request)
         self._count_attempt(url, -1)
 
     def _count_attempt(self, url: str, difference: int) -> None:

@@ -72,12 +72,24 @@ class Queue:
     """A held request that gives way to this one: route it again, too, and it is rejected."""
 
 
+class Cause(Enum):
+    """Why a request is rejected."""
+
+    NO_REPLICA = "no replica"
+    """None is ready: 503."""
+    FULL = "full"
+    """Replicas serve, and as many requests wait for a place as may, or can get one in time: 429."""
+    DEADLINE = "deadline"
+    """The request's own deadline has passed: 504."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Answer 503 with ``reason`` as the message."""
+    """Answer with the status of ``cause``, and ``reason`` as the message."""
 
     reason: str
     retry_after: int = RETRY_AFTER_SECONDS
+    cause: Cause = Cause.NO_REPLICA
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +101,20 @@ class ReturnResult:
 
 
 Decision = Send | Queue | Reject | ReturnResult
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What decides beside its sender and its arrival when a request is sent."""
+
+    priority: int = 0
+    """Class; lower is sent first."""
+    weight: float = 1.0
+    """Of its sender's share."""
+    size: int = 0
+    """Bytes of its body, by which its sender is charged until an engine reports tokens."""
+    deadline_seconds: float | None = None
+    """After its arrival, when an answer is of no use any more where nothing of it has come."""
 
 
 @dataclass(slots=True, eq=False)
@@ -103,6 +129,13 @@ class RoutedRequest:
     sender: str
     """The tenant or address that its share of the held requests is counted for."""
     budget: RetryBudget
+    arrival: int = 0
+    """Of two requests the one with the lower number came first."""
+    turn: Turn = field(default_factory=Turn)
+    deadline: float | None = None
+    """When an answer is of no use any more, where nothing of it has come."""
+    charged_prompt: float | None = None
+    """Tokens of its prompt that its sender was charged; None: none yet."""
     tried: list[str] = field(default_factory=list)
     """URLs of the replicas that it was sent to, in order."""
     in_flight: list[str] = field(default_factory=list)

@@ -1,8 +1,9 @@
-"""Requests held until a replica of their fleet is ready: bounded by fleet, with a share for each sender."""
+"""Requests held until a replica of their fleet has a place: bounded by fleet, with a share for each sender."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from paternoster_gateway.routing.decisions import RoutedRequest
+from paternoster_gateway.routing.fair_queue import FairQueue
 from paternoster_http.shares import Shares
 
 Place = tuple[str, str]
@@ -10,52 +11,68 @@ Place = tuple[str, str]
 
 
 class HeldRequests:
-    """Those of every fleet, each in the order in which they were held first."""
+    """The queue of each fleet."""
 
     def __init__(self) -> None:
-        self._of: dict[Place, dict[RoutedRequest, None]] = {}
+        self._queues: dict[Place, FairQueue] = {}
 
     def __contains__(self, request: RoutedRequest) -> bool:
-        return request in self._of.get(_place(request), ())
+        queue = self._queues.get(_place(request))
+        return queue is not None and request in queue
 
     def count(self, place: Place) -> int:
-        return len(self._of.get(place, ()))
+        return len(self._queues.get(place, ()))
 
     def places(self) -> list[Place]:
         """Fleets with a held request."""
-        return list(self._of)
+        return [place for place, queue in self._queues.items() if len(queue)]
 
     def of(self, place: Place) -> Iterator[RoutedRequest]:
-        return iter(self._of.get(place, ()))
+        """Next to be sent first."""
+        return iter(self._queues.get(place, ()))
+
+    def queue_of(self, request: RoutedRequest) -> FairQueue:
+        """The queue of its fleet, which also counts what senders are served."""
+        return self._queues.setdefault(_place(request), FairQueue())
 
     def beside(self, request: RoutedRequest) -> int:
         """The number of held requests of its fleet without itself."""
         return self.count(_place(request)) - (request in self)
 
-    def add(self, request: RoutedRequest) -> None:
+    def add(self, request: RoutedRequest, now: float) -> None:
         """Hold ``request``; one that is held already stays where it is."""
-        self._of.setdefault(_place(request), {}).setdefault(request)
+        queue = self.queue_of(request)
+        if request not in queue:
+            queue.add(request, now)
 
     def remove(self, request: RoutedRequest) -> None:
         """Hold ``request`` no longer; nothing happens where it is not held."""
-        place = _place(request)
-        held = self._of.get(place)
-        if held is not None:
-            held.pop(request, None)
-            if not held:
-                del self._of[place]
+        if request in self:
+            self._queues[_place(request)].remove(request)
+
+    def on_send(self, request: RoutedRequest, now: float) -> None:
+        """A replica gets ``request``, which may have been held for it."""
+        if request in self:
+            self.remove(request)
+            self.queue_of(request).wait.admit(1, now)
+
+    def retain_only(self, places: Collection[Place]) -> None:
+        """Forget what was served to fleets that have left the routing table, and have no held request."""
+        self._queues = {place: queue for place, queue in self._queues.items() if place in places or len(queue)}
 
     def find_evicted(self, request: RoutedRequest) -> RoutedRequest | None:
-        """The latest of the sender that holds most places, which gives way to ``request`` where no place is left.
+        """The last of the sender that holds most places, which gives way to ``request`` where no place is left.
 
-        None where the sender of ``request`` has as many as others.
+        Where the sender of ``request`` has as many as others, the last one of all if it is of a lower class, or None.
         """
         others = [each for each in self.of(_place(request)) if each is not request and each.reserved is None]
         shares, party = Shares(len(others), reserve=0), (request.sender,)
         for each in others:
             shares.add((each.sender,), 1)
         holder = next((each for each in shares.find_larger(party) if shares.gives_way(each, party, 1, 1)), None)
-        return next((each for each in reversed(others) if (each.sender,) == holder), None)
+        if holder is not None:
+            return next(each for each in reversed(others) if (each.sender,) == holder)
+        return others[-1] if others and others[-1].turn.priority > request.turn.priority else None
 
 
 def _place(request: RoutedRequest) -> Place:

@@ -137,7 +137,7 @@ class Driver(RuleBasedStateMachine):
         released = self.balancer.on_table(RoutingTable(models={model: row(model) for model in FLEETS}))
         for model in FLEETS:
             held = [each for each in self.held() if each.request.model == model]
-            in_order = [each.request for each in sorted(held, key=lambda each: each.first_held)]
+            in_order = [each.request for each in sorted(held, key=lambda each: each.request.arrival)]
             assert [each for each in released if each.model == model] == (in_order if ready[model] else [])
         for request in released:
             client = self.client_of(request)

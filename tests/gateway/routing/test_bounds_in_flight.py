@@ -9,7 +9,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_gateway.routing.balancer import Balancer
-from paternoster_gateway.routing.decisions import EJECTING, Queue, Reject, Result, Retry, RoutedRequest, Send
+from paternoster_gateway.routing.decisions import (
+    EJECTING,
+    Cause,
+    Queue,
+    Reject,
+    Result,
+    Retry,
+    RoutedRequest,
+    Send,
+    Turn,
+)
 from paternoster_gateway.routing.limits import EJECTION_SECONDS
 
 URLS = ["http://a", "http://b", "http://c"]
@@ -23,8 +33,7 @@ class Client:
     """A request as the driver sees it."""
 
     request: RoutedRequest
-    held: int = 0
-    """When it was held first, in order; 0: it is not."""
+    number: int
     until: float | None = None
     woken: bool = False
     attempts: list[str] = field(default_factory=list)
@@ -43,9 +52,12 @@ class Driver(RuleBasedStateMachine):
         self.serial = 0
         self.publish(2, URLS[:2])
 
-    @rule(name=st.sampled_from(["", "", "new"]), sender=st.sampled_from("ab"))
-    def a_request_arrives(self, name: str, sender: str) -> None:
-        client = Client(self.balancer.open_request("m", "uid", self.now, name=name, sender=sender))
+    @rule(name=st.sampled_from(["", "", "new"]), sender=st.sampled_from("ab"), priority=st.sampled_from([0, 0, 5]))
+    def a_request_arrives(self, name: str, sender: str, priority: int) -> None:
+        self.serial += 1
+        turn = Turn(priority, size=100)
+        request = self.balancer.open_request("m", "uid", self.now, name=name, sender=sender, turn=turn)
+        client = Client(request, self.serial)
         self.clients.append(client)
         self.route(client)
 
@@ -89,7 +101,7 @@ class Driver(RuleBasedStateMachine):
             due = [each for each in self.clients if each.until is not None and (each.woken or each.until <= end)]
             if not due:
                 break
-            first = min(due, key=lambda each: (self.now if each.woken else each.until or 0.0, each.held))
+            first = min(due, key=lambda each: (self.now if each.woken else each.until or 0.0, each.number))
             assert first.until is not None
             self.now = self.now if first.woken else max(self.now, first.until)
             self.route(first)
@@ -110,7 +122,7 @@ class Driver(RuleBasedStateMachine):
                 assert not [url for url in self.usable(client) if self.balancer.in_flight[url] < self.bound]
 
     def teardown(self) -> None:
-        """With replicas whose attempts end, each request gets its turn, in the order of arrival."""
+        """With replicas whose attempts end, each request gets its turn."""
         self.hung.clear()
         for url in URLS:
             self.wake(self.balancer.on_engine_report(url, hung=False))
@@ -155,23 +167,25 @@ class Driver(RuleBasedStateMachine):
             assert before.get(url, 0) - (reserved == url) < self.bound
             if reserved is None:
                 self.check_order(client, url)
-            client.until, client.held = None, 0
+            client.until = None
             client.attempts.append(url)
         elif isinstance(decision, Queue):
             assert self.now < decision.until
             client.until = decision.until
-            if not client.held:
-                self.serial += 1
-                client.held = self.serial
         else:
             assert not isinstance(decision, Reject) or client.until is not None
             self.end(client)
 
     def check_order(self, client: Client, url: str) -> None:
-        """None that was held before ``client`` and could go to ``url`` is left waiting."""
+        """None that comes before ``client`` and could go to ``url`` is left waiting."""
         for each in self.clients:
-            if each.until is not None and each.request.reserved is None and each is not client:
-                assert (client.held and each.held > client.held) or url not in self.usable(each), "it was overtaken"
+            waits = each.until is not None and each.request.reserved is None and each is not client
+            if not waits or url not in self.usable(each):
+                continue
+            one, other = client.request, each.request
+            assert one.turn.priority <= other.turn.priority, "a lower class overtook"
+            if (one.turn.priority, one.sender) == (other.turn.priority, other.sender):
+                assert client.number < each.number, "a later one overtook"
 
     def end(self, client: Client) -> None:
         self.clients.remove(client)
@@ -204,7 +218,9 @@ def test_more_than_may_wait_are_rejected_with_what_they_waited_for() -> None:
     rejected = balancer.route(third, row, 0.0)
     assert isinstance(rejected, Reject)
     assert rejected.reason == "No replica of `m` has a free place, and 1 requests already wait for one."
+    assert rejected.cause is Cause.FULL
     late = balancer.route(second, row, 3.0)
     assert isinstance(late, Reject)
     assert late.reason == "No replica of `m` had a free place within 3 s."
+    assert late.cause is Cause.FULL
     assert balancer.held("m") == 0

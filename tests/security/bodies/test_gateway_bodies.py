@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway import app
 from paternoster_gateway.app import FORWARDED, create_app
-from paternoster_gateway.proxy.body import MAX_CONTAINERS, TOKENS_AT_ONCE, named_model, refuse_costly
+from paternoster_gateway.proxy.body import MAX_CONTAINERS, TOKENS_AT_ONCE, BodyFields, read_fields, refuse_costly
 from paternoster_http.errors.anthropic_paths import is_anthropic
 
 PATH = "/v1/chat/completions"
@@ -111,11 +111,11 @@ async def test_arrays_and_objects_are_counted_before_they_are_parsed(
 ) -> None:
     parsed: list[int] = []
 
-    def parse(data: bytes) -> str | None:
+    def parse(data: bytes) -> BodyFields:
         parsed.append(len(data))
-        return named_model(data)
+        return read_fields(data)
 
-    monkeypatch.setattr(app, "named_model", parse)
+    monkeypatch.setattr(app, "read_fields", parse)
     answer = await client.post(PATH, content=b'{"prompt": ' + value + b', "model": "m"}')
     assert answer.status_code == status
     assert bool(parsed) == (status != 400)

@@ -8,7 +8,7 @@ from typing import Any
 
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway.routing.balancer import Balancer
-from paternoster_gateway.routing.decisions import Decision, Queue, Result, RoutedRequest, Send
+from paternoster_gateway.routing.decisions import Decision, Queue, Result, RoutedRequest, Send, Turn
 from paternoster_gateway.routing.prefix_routing import Prompt, PromptTokens
 from paternoster_simulator.cost import seconds, ticks
 from paternoster_simulator.events import EventQueue, Rank
@@ -36,11 +36,19 @@ class RecordedBalancer(Balancer):
         self._inside = False
 
     def open_request(
-        self, model: str, fleet: str, now: float, *, name: str = "", sender: str = "", prompt: Prompt | None = None
+        self,
+        model: str,
+        fleet: str,
+        now: float,
+        *,
+        name: str = "",
+        sender: str = "",
+        prompt: Prompt | None = None,
+        turn: Turn | None = None,
     ) -> RoutedRequest:
-        request = super().open_request(model, fleet, now, name=name, sender=sender, prompt=prompt)
+        request = super().open_request(model, fleet, now, name=name, sender=sender, prompt=prompt, turn=turn)
         self.requests.append(request)
-        self.events.append(Event("open_request", now, None, (model, fleet, name, sender)))
+        self.events.append(Event("open_request", now, None, (model, fleet, name, sender, turn)))
         return request
 
     def route(self, request: RoutedRequest, row: ModelRoute, now: float) -> Decision:
@@ -124,8 +132,8 @@ def _apply(balancer: RecordedBalancer, event: Event, now: float) -> None:
     request = None if event.request is None else balancer.requests[event.request]
     match event.method:
         case "open_request":
-            model, fleet, name, sender = event.argument
-            balancer.open_request(model, fleet, now, name=name, sender=sender)
+            model, fleet, name, sender, turn = event.argument
+            balancer.open_request(model, fleet, now, name=name, sender=sender, turn=turn)
         case "on_table":
             balancer.on_table(event.argument)
         case "on_engine_report":

@@ -1,0 +1,126 @@
+"""In which order the waiting requests of one fleet are sent, whatever replica serves them."""
+
+from bisect import insort_right
+from collections import Counter
+from collections.abc import Iterator
+from heapq import heapify, heappop, heapreplace
+
+from paternoster_contract.queueing.queue_wait import QueueWait
+from paternoster_contract.queueing.service_counters import OUTPUT_TOKEN_COST, PROMPT_TOKEN_COST, ServiceCounters
+from paternoster_gateway.routing.decisions import RoutedRequest
+
+
+class FairQueue:
+    """Lower ``priority`` first, in it the sender that was served least, and of a sender the first to come.
+
+    A sender is charged its prompts as they are sent, and the tokens of answers as they come, as the engine charges its
+    tenants.
+    """
+
+    def __init__(self) -> None:
+        self.wait = QueueWait()
+        """How fast requests leave the queue for a replica."""
+        self._classes: dict[int, dict[str, list[RoutedRequest]]] = {}
+        """By priority and sender, none of them empty."""
+        self._waiting: Counter[str] = Counter()
+        """By sender, none of them 0."""
+        self._attempts: Counter[str] = Counter()
+        """Attempts that have not ended, by sender, none of them 0."""
+        self._service = ServiceCounters()
+
+    def __len__(self) -> int:
+        return self._waiting.total()
+
+    def __contains__(self, request: RoutedRequest) -> bool:
+        return request in self._classes.get(request.turn.priority, {}).get(request.sender, ())
+
+    def __iter__(self) -> Iterator[RoutedRequest]:
+        """In order; what is charged meanwhile counts for those that come after."""
+        for priority in sorted(self._classes):
+            yield from self._of_class(self._classes[priority])
+
+    def count_waiting(self, sender: str) -> int:
+        """Waiting requests of ``sender``."""
+        return self._waiting[sender]
+
+    def count_senders(self) -> int:
+        """Senders with a waiting request."""
+        return len(self._waiting)
+
+    def add(self, request: RoutedRequest, now: float) -> None:
+        """Queue ``request``, which does not wait yet."""
+        if not self._waiting:
+            self.wait.begin(now)
+        self._begin_waiting(request.sender)
+        queue = self._classes.setdefault(request.turn.priority, {}).setdefault(request.sender, [])
+        insort_right(queue, request, key=_get_arrival)
+        self._waiting[request.sender] += 1
+
+    def remove(self, request: RoutedRequest) -> None:
+        """``request``, which waits, waits no longer."""
+        senders = self._classes[request.turn.priority]
+        senders[request.sender].remove(request)
+        if not senders[request.sender]:
+            del senders[request.sender]
+            if not senders:
+                del self._classes[request.turn.priority]
+        _count_down(self._waiting, request.sender)
+        if request.sender not in self._waiting:
+            self._service.end_waiting(request.sender)
+
+    def begin_attempt(self, request: RoutedRequest, tokens: float) -> None:
+        """A replica gets ``request``, or a place is reserved for it; ``tokens``: of its prompt, charged once."""
+        if request.charged_prompt is None:
+            if request.sender not in self._waiting:
+                self._begin_waiting(request.sender)
+                self._service.end_waiting(request.sender)
+            request.charged_prompt = 0.0
+            self.correct_prompt(request, tokens)
+        self._attempts[request.sender] += 1
+
+    def end_attempt(self, request: RoutedRequest) -> None:
+        """The attempt has ended, or the place is another's."""
+        _count_down(self._attempts, request.sender)
+
+    def correct_prompt(self, request: RoutedRequest, tokens: float) -> None:
+        """The prompt of ``request``, which was charged before, has ``tokens``."""
+        if request.charged_prompt is not None:
+            self._charge(request, PROMPT_TOKEN_COST * (tokens - request.charged_prompt))
+            request.charged_prompt = tokens
+
+    def count_output(self, request: RoutedRequest, tokens: int) -> None:
+        """The answer to ``request`` has ``tokens`` more."""
+        self._charge(request, OUTPUT_TOKEN_COST * tokens)
+
+    def _charge(self, request: RoutedRequest, cost: float) -> None:
+        self._service.add(request.sender, cost, request.turn.weight)
+
+    def _begin_waiting(self, sender: str) -> None:
+        if sender not in self._waiting:
+            self._service.begin_waiting(sender, self._waiting, self._attempts)
+
+    def _of_class(self, senders: dict[str, list[RoutedRequest]]) -> Iterator[RoutedRequest]:
+        service = self._service
+        heads = [(service[sender], queue[0].arrival, sender, 0) for sender, queue in senders.items()]
+        heapify(heads)
+        while heads:
+            served, arrival, sender, index = heads[0]
+            if service[sender] > served:
+                heapreplace(heads, (service[sender], arrival, sender, index))
+                continue
+            queue = senders[sender]
+            yield queue[index]
+            if index + 1 < len(queue):
+                heapreplace(heads, (service[sender], queue[index + 1].arrival, sender, index + 1))
+            else:
+                heappop(heads)
+
+
+def _get_arrival(request: RoutedRequest) -> int:
+    return request.arrival
+
+
+def _count_down(counts: Counter[str], sender: str) -> None:
+    counts[sender] -= 1
+    if not counts[sender]:
+        del counts[sender]
