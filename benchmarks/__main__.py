@@ -36,6 +36,7 @@ RUNNERS = (
     "gateway.prefix",
     "gateway.prefix_simulated",
     "gateway.prompt_cost",
+    "gateway.tenant_flood",
     "gpu.check",
     "gpu.compile",
     "hostile.attacks",

@@ -1,0 +1,266 @@
+"""What a tenant's flood costs another tenant, before engines whose live cap gateways hold.
+
+    python benchmarks gateway.tenant_flood --engines 2 --gateways 2
+
+Gateways before engines that only wait: for the prompt, and for each token of the answer. So what differs from the quiet
+tenant alone is the time in the gateways' queue. With one key for both tenants they are served first come first served,
+as all requests were before the queue had an order by tenant. Their balancers and dispatchers run in virtual time, so
+that the machine's other work is in no figure; with --real they are processes, in real time.
+"""
+
+import argparse
+import asyncio
+import json
+import selectors
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from hostile.fleet import PATERNOSTER, Server, free_port, started
+from paternoster_contract.access import keys
+from paternoster_contract.access.identity import Identity
+from paternoster_contract.http import paths
+from paternoster_contract.http.headers import CACHED_TOKENS, PROMPT_TOKENS
+from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_gateway.admission.admission import admit
+from paternoster_gateway.proxy.dispatcher import Dispatcher
+from paternoster_gateway.routing.balancer import Balancer
+from paternoster_gateway.routing.decisions import Result, Send
+from paternoster_gateway.routing.prefix_routing import PromptTokens
+
+MODEL = "m"
+CHAT = "/v1/chat/completions"
+TENANTS = {"quiet-key": "quiet", "flood-key": "flood"}
+WAYS = {"alone": None, "by tenant": "flood-key", "first come": "quiet-key"}
+"""The key that the flood comes with."""
+PROMPT = 20
+"""Tokens."""
+EVENT = b'data: {"choices": [{"index": 0, "delta": {"content": "a"}}]}\n\n'
+
+
+class WaitingEngine:
+    """Answers any number of requests at once, each as slowly as a full engine would."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+        self._running = 0
+        self._random = Random("lengths")
+        self.most = 0
+        """Requests at once."""
+
+    async def generate(self) -> AsyncIterator[None]:
+        """Yields once a token is there."""
+        self._running += 1
+        self.most = max(self.most, self._running)
+        try:
+            await asyncio.sleep(self._args.prompt_seconds)
+            for _ in range(self._random.randint(1, 2 * self._args.answer - 1)):
+                yield
+                await asyncio.sleep(self._args.token_seconds)
+        finally:
+            self._running -= 1
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        headers = {"Content-Type": "text/event-stream", PROMPT_TOKENS: str(PROMPT), CACHED_TOKENS: "0"}
+        response = web.StreamResponse(headers=headers)
+        async for _ in self.generate():
+            if not response.prepared:
+                await response.prepare(request)
+            await response.write(EVENT)
+        await response.write(b"data: [DONE]\n\n")
+        await response.write_eof()
+        return response
+
+    @asynccontextmanager
+    async def serving(self, port: int) -> AsyncIterator[None]:
+        app = web.Application()
+        app.router.add_post(CHAT, self.answer)
+        app.router.add_get(paths.HEALTH, lambda _: asyncio.sleep(0, web.Response()))
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        try:
+            yield
+        finally:
+            await runner.cleanup()
+
+
+def routing_table(args: argparse.Namespace, ports: list[int]) -> RoutingTable:
+    digests = {keys.digest(key): Identity(tenant=tenant) for key, tenant in TENANTS.items()}
+    return RoutingTable(
+        models={
+            MODEL: ModelRoute(
+                fleet="fleet",
+                key_digests=list(digests),
+                identities=digests,
+                replicas=[Replica(name=str(port), url=f"http://127.0.0.1:{port}", ready=True) for port in ports],
+                # Of a cap that gateways share, each has its part; here equal ones.
+                max_in_flight=args.cap // args.gateways,
+            )
+        }
+    )
+
+
+Post = Callable[[str], Awaitable[float]]
+"""Sends a request with a key through one of the gateways; returns the seconds to its first token."""
+
+
+def post_by_http(session: aiohttp.ClientSession, gateway: Server) -> Post:
+    async def post(key: str) -> float:
+        body = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": "a" * 80}]}
+        began, first = time.monotonic(), 0.0
+        headers = {"Authorization": f"Bearer {key}"}
+        async with session.post(gateway.url + CHAT, json=body, headers=headers) as response:
+            response.raise_for_status()
+            async for line in response.content:
+                if not first and line.startswith(b"data: {"):
+                    first = time.monotonic() - began
+        return first
+
+    return post
+
+
+def post_by_dispatcher(dispatcher: Dispatcher, engines: dict[str, WaitingEngine]) -> Post:
+    """As the proxy does, without HTTP."""
+
+    async def post(key: str) -> float:
+        clock = asyncio.get_running_loop().time
+        admission = admit(dispatcher.balancer.table, MODEL, key, time.time())
+        request = dispatcher.open_request(admission, None, admission.turn(0, 80, None))
+        began, first = clock(), 0.0
+        try:
+            decision = await dispatcher.route(request, admission)
+            assert isinstance(decision, Send)
+            url = decision.replica.url
+            async for _ in engines[url].generate():
+                if not first:
+                    first = clock() - began
+                    dispatcher.report(request, url, Result.ANSWERED, tokens=PromptTokens(PROMPT, 0))
+                dispatcher.count_output(request, 1)
+            dispatcher.end_attempt(request, url)
+        finally:
+            dispatcher.end_request(request)
+        return first
+
+    return post
+
+
+class VirtualTime(asyncio.SelectorEventLoop):
+    """Its time is that of the next event: nothing waits."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        loop = self
+
+        class Selector(selectors.SelectSelector):
+            def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+                loop._now += max(timeout or 0.0, 0.0)
+                return super().select(0)
+
+        super().__init__(Selector())
+
+    def time(self) -> float:
+        return self._now
+
+
+async def measure_way(args: argparse.Namespace, gateways: list[Post], flood_key: str | None) -> dict[str, Any]:
+    flooded: list[float] = []
+
+    async def flood(post: Post, key: str) -> None:
+        while True:
+            flooded.append(await post(key))
+
+    flooding = [
+        asyncio.create_task(flood(post, flood_key)) for post in gateways for _ in range(args.flood if flood_key else 0)
+    ]
+    await asyncio.sleep(4 * args.answer * args.token_seconds)
+    quiet = []
+    for number in range(args.requests):
+        quiet.append(asyncio.ensure_future(gateways[number % len(gateways)]("quiet-key")))
+        await asyncio.sleep(args.interval)
+    times = sorted(await asyncio.gather(*quiet))
+    for task in flooding:
+        task.cancel()
+    await asyncio.gather(*flooding, return_exceptions=True)
+    return {
+        "requests": len(times),
+        "TTFT p50": round(statistics.median(times), 3),
+        "TTFT p99": round(times[min(len(times) - 1, int(0.99 * len(times)))], 3),
+        "the flood's": round(statistics.median(flooded), 3) if flooded else None,
+    }
+
+
+async def measure_ways(args: argparse.Namespace, gateways: list[Post]) -> dict[str, Any]:
+    results: dict[str, Any] = {}
+    for way, flood_key in WAYS.items():
+        results[way] = row = await measure_way(args, gateways, flood_key)
+        row["over alone"] = round(row["TTFT p99"] / results["alone"]["TTFT p99"], 2)
+        print(f"{way:<12}" + "  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+    return results
+
+
+async def measure_virtually(args: argparse.Namespace) -> dict[str, Any]:
+    table = routing_table(args, list(range(1, args.engines + 1)))
+    engines = {replica.url: WaitingEngine(args) for replica in table.models[MODEL].replicas}
+    posts = []
+    for number in range(args.gateways):
+        dispatcher = Dispatcher(Balancer(f"gateway-{number}"), asyncio.get_running_loop().time)
+        dispatcher.change_table(table)
+        posts.append(post_by_dispatcher(dispatcher, engines))
+    results = await measure_ways(args, posts)
+    results["most at an engine"] = [engine.most for engine in engines.values()]
+    return results
+
+
+async def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    engines = [WaitingEngine(args) for _ in range(args.engines)]
+    ports = [free_port() for _ in engines]
+    routes = folder / "routes.json"
+    routes.write_text(routing_table(args, ports).model_dump_json())
+    gateways = []
+    for number in range(args.gateways):
+        port = free_port()
+        command = [PATERNOSTER, "gateway", "--routes", str(routes), "--port", str(port)]
+        gateways.append(Server(f"gateway-{number}", command, port, folder / f"gateway-{number}.log"))
+    async with AsyncExitStack() as stack:
+        for engine, port in zip(engines, ports, strict=True):
+            await stack.enter_async_context(engine.serving(port))
+        stack.enter_context(started(gateways))
+        session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
+        results = await measure_ways(args, [post_by_http(session, gateway) for gateway in gateways])
+    results["most at an engine"] = [engine.most for engine in engines]
+    return results
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engines", type=int, default=2)
+    parser.add_argument("--gateways", type=int, default=2)
+    parser.add_argument("--cap", type=int, default=16, help="requests at a time of an engine")
+    parser.add_argument("--flood", type=int, default=40, help="clients of the flood at each gateway")
+    parser.add_argument("--requests", type=int, default=1000, help="of the quiet tenant")
+    parser.add_argument("--interval", type=float, default=0.3, help="seconds between two of them")
+    parser.add_argument("--answer", type=int, default=40, help="tokens, on average: from one to twice as many")
+    parser.add_argument("--prompt-seconds", type=float, default=0.4)
+    parser.add_argument("--token-seconds", type=float, default=0.05)
+    parser.add_argument("--real", action="store_true", help="gateways as processes, in real time")
+    parser.add_argument("--json", type=Path, help="file for the results")
+    args = parser.parse_args()
+    if args.real:
+        with tempfile.TemporaryDirectory() as folder:
+            results = asyncio.run(measure(args, Path(folder)))
+    else:
+        with asyncio.Runner(loop_factory=VirtualTime) as runner:
+            results = runner.run(measure_virtually(args))
+    print(f"most at an engine: {results['most at an engine']}, cap {args.cap}")
+    if args.json:
+        args.json.write_text(json.dumps(results, indent=2))
+    return 0
