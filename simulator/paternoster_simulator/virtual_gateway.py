@@ -181,6 +181,7 @@ class VirtualGateway:
         self._held.pop(ticket.routed, None)
         while True:
             decision = self._balancer.route(ticket.routed, self._row, seconds(now))
+            self._release(self._balancer.pop_released(), now)
             if isinstance(decision, Queue):
                 self._hold(ticket, decision, now)
                 return

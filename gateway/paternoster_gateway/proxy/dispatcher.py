@@ -47,6 +47,7 @@ class Dispatcher:
         while True:
             row = admission.route(self.balancer.table, time.time())
             decision = self.balancer.route(request, row, self._clock())
+            self._wake(self.balancer.pop_released())
             if isinstance(decision, Reject):
                 raise _error_of(decision)
             if not isinstance(decision, Queue):

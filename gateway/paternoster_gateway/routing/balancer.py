@@ -31,10 +31,10 @@ from paternoster_gateway.routing.retry_budget import RetryBudgets
 class Balancer:
     """Decides from events alone; ``now`` is in seconds of any clock that never goes back.
 
-    A driver opens a request, routes it, and does what the decision states: after :class:`Send` it reports the result
-    and the end of the attempt, and routes the request again where ``retry`` is not ``NONE``; after :class:`Queue` it
-    routes the request again at ``until``. At the end of each request without an answer, and when its client leaves, it
-    calls :meth:`on_disconnect`. Events return held requests to route again at once, in the order of their queue.
+    A driver opens a request, routes it, does what the decision states, and routes :meth:`pop_released`: after
+    :class:`Send` it reports the result and the end of the attempt, and routes the request again where ``retry`` is not
+    ``NONE``; after :class:`Queue` it does at ``until``. At the end of each request without an answer, and when its
+    client leaves, it calls :meth:`on_disconnect`. Events return held requests to route again at once, in order.
 
     Where a row bounds the requests in flight at a replica, a request beyond it is held, and the place of an attempt
     that ends is reserved for the first request of the queue that the replica serves: a later one does not overtake it.
@@ -55,7 +55,7 @@ class Balancer:
         """By model, of the row that was routed by last."""
         self.handing_over: frozenset[str] = frozenset()
         """URLs of draining replicas whose streams are to go on at others."""
-        self._turn = self._arrivals = 0
+        self._released, self._turn, self._arrivals = list[RoutedRequest](), 0, 0
         self._now = 0.0
         """The latest that was seen."""
 
@@ -100,7 +100,8 @@ class Balancer:
             if decision is not None:
                 return decision
         if self._bound(row) is not None:
-            self._reserve_places(request.model, row, now)
+            reserved = self._reserve_places(request.model, row, now)
+            self._released += [each for each in reserved if each is not request]
         tried = request.tried if request.hold_until is None else ()
         replica = self._take_reserved(request, ready, now) or self._pick_preferred(
             request, ready, {*tried, *unserved}, now
@@ -110,6 +111,11 @@ class Balancer:
         if not row.hold and ready.pick(avoid={*unserved, *self._states.hung}) is None:
             return self._reject(request, row, now)
         return self._hold(request, row, ready, now)
+
+    def pop_released(self) -> list[RoutedRequest]:
+        """Held requests before the one that was routed last, which have got a place: route them again, too."""
+        released, self._released = self._released, []
+        return released
 
     def on_result(
         self,
@@ -369,8 +375,7 @@ class Balancer:
         return row is None or row.fleet != fleet or any(replica.ready for replica in row.replicas)
 
     def _place_now(self, model: str) -> Place:
-        row = self.table.models.get(model)
-        return model, row.fleet if row else ""
+        return model, self.table.models[model].fleet if model in self.table.models else ""
 
     def _ready_replicas(self, model: str, row: ModelRoute) -> ReadyReplicas:
         ready = self._ready.get(model)

@@ -36,6 +36,8 @@ class Client:
     number: int
     until: float | None = None
     woken: bool = False
+    reserved: str | None = None
+    """The last place that was reserved for it."""
     attempts: list[str] = field(default_factory=list)
 
 
@@ -153,14 +155,17 @@ class Driver(RuleBasedStateMachine):
         for request in released:
             client = next(each for each in self.clients if each.request is request)
             client.woken = client.until is not None
-            if request.reserved is not None:
-                self.check_order(client, request.reserved)
+            if request.reserved != client.reserved:
+                client.reserved = request.reserved
+                if request.reserved is not None:
+                    self.check_order(client, request.reserved)
 
     def route(self, client: Client) -> None:
         client.woken = False
         tried = set() if client.until is not None else set(client.request.tried)
         before, reserved = dict(self.balancer.in_flight), client.request.reserved
         decision = self.balancer.route(client.request, self.balancer.table.models["m"], self.now)
+        client.reserved = None
         if isinstance(decision, Send):
             url = decision.replica.url
             assert url in set(self.usable(client)) - tried
@@ -173,8 +178,10 @@ class Driver(RuleBasedStateMachine):
             assert self.now < decision.until
             client.until = decision.until
         else:
-            assert not isinstance(decision, Reject) or client.until is not None
+            slow = isinstance(decision, Reject) and decision.cause is Cause.FULL
+            assert slow or not isinstance(decision, Reject) or client.until is not None
             self.end(client)
+        self.wake(self.balancer.pop_released())
 
     def check_order(self, client: Client, url: str) -> None:
         """None that comes before ``client`` and could go to ``url`` is left waiting."""
