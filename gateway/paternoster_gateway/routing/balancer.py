@@ -35,7 +35,6 @@ class Balancer:
     :class:`Send` it reports the result and the end of the attempt, and routes the request again where ``retry`` is not
     ``NONE``; after :class:`Queue` it does at ``until``. At the end of each request without an answer, and when its
     client leaves, it calls :meth:`on_disconnect`. Events return held requests to route again at once, in order.
-
     Where a row bounds the requests in flight at a replica, a request beyond it is held, and the place of an attempt
     that ends is reserved for the first request of the queue that the replica serves: a later one does not overtake it.
     """
@@ -82,8 +81,9 @@ class Balancer:
         budget, turn = self._budgets.of(model, fleet), turn or Turn()
         budget.count_request(now)
         self._arrivals += 1
-        deadline = None if turn.deadline_seconds is None else now + turn.deadline_seconds
-        return RoutedRequest(model, fleet, name, sender, budget, self._arrivals, turn, deadline, prompt=prompt)
+        return RoutedRequest(
+            model, fleet, name, sender, budget, self._arrivals, turn, turn.deadline(now), prompt=prompt
+        )
 
     def route(self, request: RoutedRequest, row: ModelRoute, now: float) -> Decision:
         """What to do with a request that is new, held, or may be retried.
@@ -147,10 +147,8 @@ class Balancer:
             self._states.mark_full(url, now)
         exhausted = request.is_last_attempt or len(request.tried) >= MAX_ATTEMPTS
         request.retry = Retry.NONE if exhausted else RETRY_AFTER[result]
-        row = self.table.models.get(request.model)
-        if result not in EJECTING or row is None or self._bound(row) is None:
-            return []
-        return list(self._held.of((request.model, row.fleet)))  # they look again when the replica is not ejected
+        place = request.model, request.fleet  # those that wait look again when the replica is not ejected
+        return list(self._held.of(place)) if result in EJECTING and self._bounded_row(place) is not None else []
 
     def on_output(self, request: RoutedRequest, tokens: int) -> None:
         """The client gets ``tokens`` more of its answer, which its sender is charged."""
@@ -243,8 +241,7 @@ class Balancer:
 
     def _release(self, place: Place) -> list[RoutedRequest]:
         """Held requests that a place is reserved for now; none where the row has no bound."""
-        row = self._bounded_row(place)
-        return [] if row is None else self._reserve_places(place[0], row, self._now)
+        return [] if (row := self._bounded_row(place)) is None else self._reserve_places(place[0], row, self._now)
 
     def _reserve_places(self, model: str, row: ModelRoute, now: float) -> list[RoutedRequest]:
         """Reserve free places for held requests, the first of the queue first; returns those that have got one."""
@@ -370,9 +367,8 @@ class Balancer:
         return self._bound(ready.route) is not None and ready.pick(avoid=self._avoided(now)) is not None
 
     def _is_served_or_gone(self, place: Place) -> bool:
-        model, fleet = place
-        row = self.table.models.get(model)
-        return row is None or row.fleet != fleet or any(replica.ready for replica in row.replicas)
+        row = self.table.models.get(place[0])
+        return row is None or row.fleet != place[1] or any(replica.ready for replica in row.replicas)
 
     def _place_now(self, model: str) -> Place:
         return model, self.table.models[model].fleet if model in self.table.models else ""
@@ -384,8 +380,7 @@ class Balancer:
         return ready
 
     def _begin_attempt(self, request: RoutedRequest, url: str) -> None:
-        size = request.turn.size if request.prompt is None else request.prompt.size
-        tokens = self.prefixes.tokens_per_byte(request.model) * size
+        tokens = self.prefixes.tokens_per_byte(request.model) * request.text_size
         self._held.queue_of(request).begin_attempt(request, tokens)
         request.in_flight.append(url)
         self._count_attempt(url, 1)

@@ -116,6 +116,10 @@ class Turn:
     deadline_seconds: float | None = None
     """After its arrival, when an answer is of no use any more where nothing of it has come."""
 
+    def deadline(self, now: float) -> float | None:
+        """Of a request that arrives ``now``."""
+        return None if self.deadline_seconds is None else now + self.deadline_seconds
+
 
 @dataclass(slots=True, eq=False)
 class RoutedRequest:
@@ -155,3 +159,8 @@ class RoutedRequest:
     """By URL: what was sent by its chain and waits for its first byte."""
     rejection: Reject | None = None
     """Once another request has its place among the held ones."""
+
+    @property
+    def text_size(self) -> int:
+        """Bytes of its text, or of its body where that was not read."""
+        return self.turn.size if self.prompt is None else self.prompt.size
