@@ -12,19 +12,19 @@ from pathlib import Path
 import torch
 
 from paternoster_engine.bench.requests.workload import Limits
-from paternoster_engine.fit.memory import Fit, fits, parameters, sequence_bytes, token_bytes, window_bytes
+from paternoster_engine.fit.memory import Fit, count_parameters, find_fits, sequence_bytes, token_bytes, window_bytes
 from paternoster_engine.fit.profile import derived_profile
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.families.read import config_from_hf
 from paternoster_engine.runner.kv_pool import kv_block_bytes
-from paternoster_operator.api.manifest import load
+from paternoster_operator.api.manifest import load_resources
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_simulator.arrivals import constant, synthetic
+from paternoster_simulator.arrivals import constant_rate, generate_requests
 from paternoster_simulator.outcome.outcome import Outcome
 from paternoster_simulator.policies.registry import make_policy
 from paternoster_simulator.profile import Profile, load_profile, parse_profile
 from paternoster_simulator.settings import FleetSettings
-from paternoster_simulator.simulation import simulate
+from paternoster_simulator.simulation import simulate_fleet
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "examples/models"
@@ -69,7 +69,7 @@ class Entry:
         """None on CPUs. Raises ``ValueError`` where the model does not fit."""
         spec = self.resource.spec
         share = spec.engine.memory.gpu_utilization_percent / 100
-        for fit in fits(self.config, torch.bfloat16, share):
+        for fit in find_fits(self.config, torch.bfloat16, share):
             if (fit.gpu, fit.count) == (self.gpu, spec.resources.gpu.count):
                 return fit
         if self.gpu is not None:
@@ -116,9 +116,9 @@ class Entry:
         if rate not in self.outcomes:
             spec = self.resource.spec
             limits = Limits(max_total=spec.engine.max_model_len)
-            self.outcomes[rate] = simulate(
+            self.outcomes[rate] = simulate_fleet(
                 self.profile,
-                synthetic(constant(rate), duration=SECONDS, seed=0, limits=limits),
+                generate_requests(constant_rate(rate), duration=SECONDS, seed=0, limits=limits),
                 make_policy("fixed", spec, self.profile),
                 start_replicas=self.replicas,
                 duration=float(SECONDS),
@@ -160,7 +160,7 @@ def _rate(step: int) -> float:
 def entries() -> Iterator[Entry]:
     """Of models that generate: what replicas of one that embeds carry is not simulated."""
     for path in sorted(FOLDER.glob("*.yaml")):
-        (resource,) = load(path)
+        (resource,) = load_resources(path)
         if resource.spec.model.task != "embed":
             values = json.loads((CONFIGS / f"{path.stem}.json").read_text())
             yield Entry(path, resource, config_from_hf(values, path.stem))
@@ -180,7 +180,7 @@ def _prose(entry: Entry, rate: float) -> str:
     carrying = "One replica carries" if entry.replicas == 1 else f"{entry.replicas} replicas carry"
     source = "were measured (a Xeon with AMX)" if entry.fit is None else "follow from data sheets, **not measured**"
     return (
-        f"Weights {parameters(entry.config) * 2 / GIB:.1f} GiB in bfloat16; "
+        f"Weights {count_parameters(entry.config) * 2 / GIB:.1f} GiB in bfloat16; "
         f"{token_bytes(entry.config, torch.bfloat16) / KIB:g} KiB of KV cache a token{_in_windows(entry)}, room for "
         f"{entry.tokens:,} tokens in {entry.sequences} sequences of {entry.length:,}. "
         f"{carrying} {rate:g} requests/s of chat within the objective: {tokens_per_second(outcome):,.0f} output "
@@ -224,7 +224,7 @@ def table(found: list[Entry]) -> str:
         cells = (
             f"[{entry.path.stem}]({entry.path.name})",
             device,
-            f"{parameters(entry.config) * 2 / GIB:.1f}",
+            f"{count_parameters(entry.config) * 2 / GIB:.1f}",
             f"{token_bytes(entry.config, torch.bfloat16) / KIB:g}",
             f"{entry.tokens:,}",
             f"{entry.sequences} x {entry.length:,}",

@@ -17,7 +17,7 @@ from control.warm import Warmed
 from paternoster_simulator.outcome.outcome import Outcome
 from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_simulator.settings import FleetSettings
-from paternoster_simulator.simulation import simulate
+from paternoster_simulator.simulation import simulate_fleet
 
 PLANT = (
     "paternoster_simulator",
@@ -81,7 +81,7 @@ def _one_draw(
     policy = Warmed(
         contender.policy(document, profile, choice), seconds=scenario.warm_seconds, replicas=scenario.start_replicas
     )
-    outcome = simulate(
+    outcome = simulate_fleet(
         profile,
         scenario.requests(part, traces, draw),
         policy,

@@ -15,7 +15,15 @@ from control.workloads import CODE, REASONING, SHORT_ANSWERS, thickened
 from paternoster_engine.bench.requests.synthetic import AZURE_CONVERSATION, Workload
 from paternoster_engine.bench.requests.trace import TraceRow, read_trace
 from paternoster_engine.bench.requests.workload import Limits
-from paternoster_simulator.arrivals import Pattern, bursts, constant, day_night, ramp, step, synthetic
+from paternoster_simulator.arrivals import (
+    Pattern,
+    constant_rate,
+    day_night,
+    generate_requests,
+    rate_bursts,
+    rate_ramp,
+    rate_step,
+)
 from paternoster_simulator.profile import Profile, load_profile
 
 Part = Literal["tune", "test"]
@@ -44,7 +52,7 @@ class Traffic:
         """What is drawn, in order of arrival; not for traces."""
         assert self.pattern is not None, "traffic has neither a trace nor a pattern"
         pattern = self.pattern(duration)
-        rows = synthetic(pattern, duration=duration, seed=seed, limits=self.limits, workload=self.workload)
+        rows = generate_requests(pattern, duration=duration, seed=seed, limits=self.limits, workload=self.workload)
         if self.beside is None:
             return rows
         others = self.beside.requests(duration, seed + BESIDE)
@@ -168,7 +176,7 @@ SCENARIOS = {
             profile_name="llama-3-8b-h100",
             traffic=Traffic(
                 # No burst falls into the warm-up, when no replica may answer it.
-                pattern=lambda _: bursts(5.0, period=600.0, first=420.0),
+                pattern=lambda _: rate_bursts(5.0, period=600.0, first=420.0),
                 workload=REASONING,
                 limits=Limits(max_total=8192),
             ),
@@ -193,7 +201,9 @@ SCENARIOS = {
             what="short questions with long answers; four times as many from the tenth minute on",
             profile_name="llama-3-8b-h100",
             traffic=Traffic(
-                pattern=lambda _: step(3.0, at=600.0, factor=4.0), workload=REASONING, limits=Limits(max_total=8192)
+                pattern=lambda _: rate_step(3.0, at=600.0, factor=4.0),
+                workload=REASONING,
+                limits=Limits(max_total=8192),
             ),
             duration=1500.0,
             start_replicas=2,
@@ -204,11 +214,11 @@ SCENARIOS = {
             what="short answers give way to long ones, as where a thinking mode is switched on; a third of the KV pool",
             profile_name="llama-3-70b-h200x2",
             traffic=Traffic(
-                pattern=lambda _: ramp(16.0, begin=600.0, until=1200.0, factor=0.0),
+                pattern=lambda _: rate_ramp(16.0, begin=600.0, until=1200.0, factor=0.0),
                 workload=SHORT_ANSWERS,
                 limits=Limits(max_total=8192),
                 beside=Traffic(
-                    pattern=lambda _: ramp(0.25, begin=600.0, until=1200.0, factor=10.0),
+                    pattern=lambda _: rate_ramp(0.25, begin=600.0, until=1200.0, factor=10.0),
                     workload=REASONING,
                     limits=Limits(max_total=8192),
                 ),
@@ -224,7 +234,7 @@ SCENARIOS = {
             what="long prompts, short answers, as of code completion; one of every five minutes ten times as many",
             profile_name="llama-3-70b-h200x2",
             traffic=Traffic(
-                pattern=lambda _: bursts(1.5, period=300.0, factor=10.0, first=120.0),
+                pattern=lambda _: rate_bursts(1.5, period=300.0, factor=10.0, first=120.0),
                 workload=CODE,
                 limits=Limits(max_total=8192),
             ),
@@ -238,7 +248,7 @@ SCENARIOS = {
             name="quiet",
             what="conversation, one request in 15 seconds; started with four replicas, where two are the fewest",
             profile_name="llama-3-8b-h100",
-            traffic=Traffic(pattern=lambda _: constant(1 / 15), limits=Limits(max_total=8192)),
+            traffic=Traffic(pattern=lambda _: constant_rate(1 / 15), limits=Limits(max_total=8192)),
             duration=1800.0,
             start_replicas=4,
             autoscaling={"minReplicas": 2, "maxReplicas": 12},
@@ -251,13 +261,13 @@ QUICK = {
         SCENARIOS["bursts"],
         duration=480.0,
         warm_seconds=60.0,
-        traffic=replace(SCENARIOS["bursts"].traffic, pattern=lambda _: bursts(3.0, period=240.0)),
+        traffic=replace(SCENARIOS["bursts"].traffic, pattern=lambda _: rate_bursts(3.0, period=240.0)),
     ),
     "step": replace(
         SCENARIOS["step"],
         duration=480.0,
         warm_seconds=60.0,
-        traffic=replace(SCENARIOS["step"].traffic, pattern=lambda _: step(3.0, at=180.0)),
+        traffic=replace(SCENARIOS["step"].traffic, pattern=lambda _: rate_step(3.0, at=180.0)),
     ),
 }
 """Small enough to see in minutes that everything works; too short to judge a policy by."""

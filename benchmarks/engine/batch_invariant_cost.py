@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.decoder import Decoder
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_engine.runner.device import DTYPES, available_cpus, resolve_device
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache, kv_block_bytes
 from paternoster_engine.runner.step_input import HostStep
@@ -93,7 +93,7 @@ def main() -> int:
         parser.error("batches, context, prompt, repeats and threads must be at least 1")
     torch.set_num_threads(options.threads)
     device = resolve_device(options.device)
-    checkpoint = open_checkpoint(resolve(options.model))
+    checkpoint = open_checkpoint(resolve_source(options.model))
     config = checkpoint.config
     made = steps(config.vocab_size, options.context, options.batches, options.prompt)
     blocks = max(max(max(table) for table in step.ragged[0].block_tables) for step in made.values())

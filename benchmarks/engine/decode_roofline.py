@@ -31,7 +31,7 @@ from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.decoder import Decoder
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_engine.runner.device import available_cpus
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
@@ -190,7 +190,7 @@ def main() -> int:
     torch.set_num_threads(threads)
     clock: Clock = time.perf_counter if options.clock == "wall" else lambda: time.process_time() / threads
 
-    checkpoint = open_checkpoint(resolve(options.model))
+    checkpoint = open_checkpoint(resolve_source(options.model))
     model = Decoder(checkpoint.config, checkpoint.tensor, DTYPE, CPU, quantization=options.quantization)
     found = [measure(model, batch, options, clock) for batch in options.batches]
     print(f"quantization {options.quantization}, {threads} threads, {options.clock} clock")

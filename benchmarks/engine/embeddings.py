@@ -29,7 +29,7 @@ from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_engine.runner.device import available_cpus
 
 Vectors = Sequence[Sequence[float]]
@@ -68,7 +68,7 @@ def theirs(folder: str, model: str, batch: int, dtype: str) -> Embed:
     sys.path.append(folder)
     from sentence_transformers import SentenceTransformer  # type: ignore[import-not-found]
 
-    loaded: Any = SentenceTransformer(str(resolve(model).path), device="cpu", model_kwargs={"dtype": dtype})
+    loaded: Any = SentenceTransformer(str(resolve_source(model).path), device="cpu", model_kwargs={"dtype": dtype})
 
     def embed(texts: Sequence[str]) -> Vectors:
         vectors: Vectors = loaded.encode(list(texts), batch_size=batch, show_progress_bar=False)

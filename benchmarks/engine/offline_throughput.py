@@ -20,7 +20,7 @@ from tqdm import tqdm
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.bench.requests import workload
 from paternoster_engine.bench.requests.prompts import PromptSource, read_text
-from paternoster_engine.bench.requests.synthetic import generate
+from paternoster_engine.bench.requests.synthetic import generate_rows
 from paternoster_engine.bench.requests.trace import TraceRow, read_trace
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import FinishReason, Request
@@ -112,7 +112,7 @@ def main() -> int:
         if not 1 <= cap <= args.max_num_seqs:
             parser.error(f"caps has {cap}: must be 1..{args.max_num_seqs}, which is max-num-seqs")
 
-    rows = workload.standardize(read_trace(options.trace) if options.trace else generate(SYNTHETIC_ROWS))
+    rows = workload.standardize_rows(read_trace(options.trace) if options.trace else generate_rows(SYNTHETIC_ROWS))
     rows = rows[: options.requests]
     engine, tokenizer, _ = build_engine(args)
     prompts = PromptSource(tokenizer.encode(read_text(options.prompt_text)))

@@ -28,7 +28,7 @@ from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.layers.parts import Quantization
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_engine.runner.device import available_cpus
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.step_input import host_step
@@ -123,7 +123,7 @@ def main() -> int:
     torch.set_num_threads(threads)
     clock = time.perf_counter if options.clock == "wall" else lambda: time.process_time() / threads
 
-    checkpoint = open_checkpoint(resolve(options.model))
+    checkpoint = open_checkpoint(resolve_source(options.model))
     tokens = checkpoint.tokenizer().encode(read_text(options.text))
     if len(tokens) < options.windows * options.window:
         parser.error(f"windows is {options.windows}: must be at most {len(tokens) // options.window} on this text")

@@ -46,7 +46,7 @@ class SmgRouting(PrefixRouting):
     MATCH = 0.3
     IMBALANCE, IMBALANCE_RATIO = 64, 1.5
 
-    def _remember(self, model: str, prompt: Prompt, url: str, now: float) -> None:
+    def _store_sent(self, model: str, prompt: Prompt, url: str, now: float) -> None:
         self._remember_history(model, prompt, url)
 
     def pick(

@@ -154,7 +154,7 @@ class Bench:
         self._folder = folder
         root = "0" * 64
         (folder / "root").write_text(root)
-        (folder / "keys").write_text(keys.derive(root, keys.GATEWAY_TO_ENGINE, FLEET))
+        (folder / "keys").write_text(keys.derive_key(root, keys.GATEWAY_TO_ENGINE, FLEET))
         memory = args.kv_tokens * BYTES_PER_TOKEN
         self.engines = [self._engine(f"engine-{number}", memory) for number in range(args.engines)]
         self.large = [self._engine("large", memory * args.engines)] if "one engine" in args.ways else []

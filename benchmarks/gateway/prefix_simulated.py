@@ -15,12 +15,12 @@ from gateway.peer_routing import LlmdRouting, SmgRouting
 from paternoster_engine.bench.requests.trace import read_trace
 from paternoster_engine.bench.requests.workload import Limits
 from paternoster_gateway.routing.prefix_routing import PrefixRouting
-from paternoster_simulator.arrivals import replay
-from paternoster_simulator.cost import seconds
+from paternoster_simulator.arrivals import replay_trace
+from paternoster_simulator.cost import to_seconds
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.profile import load_profile
 from paternoster_simulator.settings import FleetSettings
-from paternoster_simulator.simulation import simulate
+from paternoster_simulator.simulation import simulate_fleet
 
 HISTORY = "text history"
 """As Paternoster's, of engines that do not publish what they have cached."""
@@ -51,10 +51,10 @@ def main() -> int:
     )
     print(f"{'routing':<14}{'found':>8}{'TTFT mean':>11}{'p50':>8}{'p90':>8}{'p99':>9}{'preempted':>11}{'run':>7}  s")
     for way in args.ways:
-        prefixes, begin = WAYS[way](1 / seconds(profile.cost.prefill_token)), time.perf_counter()
-        outcome = simulate(
+        prefixes, begin = WAYS[way](1 / to_seconds(profile.cost.prefill_token)), time.perf_counter()
+        outcome = simulate_fleet(
             profile,
-            replay(rows, speed=args.speed, duration=args.duration, limits=Limits(max_total=longest)),
+            replay_trace(rows, speed=args.speed, duration=args.duration, limits=Limits(max_total=longest)),
             FixedPolicy(args.replicas),
             start_replicas=args.replicas,
             duration=duration,

@@ -30,7 +30,7 @@ from paternoster_contract.access.identity import Identity
 from paternoster_contract.http import paths
 from paternoster_contract.http.headers import CACHED_TOKENS, PROMPT_TOKENS
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
-from paternoster_gateway.admission.admission import admit
+from paternoster_gateway.admission.admission import admit_request
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.decisions import Result, Send
@@ -94,7 +94,7 @@ class WaitingEngine:
 
 
 def routing_table(args: argparse.Namespace, ports: list[int]) -> RoutingTable:
-    digests = {keys.digest(key): Identity(tenant=tenant) for key, tenant in TENANTS.items()}
+    digests = {keys.digest_key(key): Identity(tenant=tenant) for key, tenant in TENANTS.items()}
     return RoutingTable(
         models={
             MODEL: ModelRoute(
@@ -133,7 +133,7 @@ def post_by_dispatcher(dispatcher: Dispatcher, engines: dict[str, WaitingEngine]
 
     async def post(key: str) -> float:
         clock = asyncio.get_running_loop().time
-        admission = admit(dispatcher.balancer.table, MODEL, key, time.time())
+        admission = admit_request(dispatcher.balancer.table, MODEL, key, time.time())
         request = dispatcher.open_request(admission, None, admission.turn(0, 80, None))
         began, first = clock(), 0.0
         try:

@@ -105,7 +105,7 @@ def gateway(folder: Path, engine_port: int, *, keyed: bool) -> Iterator[Server]:
     """A gateway before an engine of the model, which needs a key or not."""
     route = ModelRoute(
         replicas=[Replica(name="hostile", url=f"http://127.0.0.1:{engine_port}", ready=True)],
-        key_digests=[keys.digest("a" * 32)] if keyed else None,
+        key_digests=[keys.digest_key("a" * 32)] if keyed else None,
     )
     routes = folder / "routes.json"
     routes.write_text(RoutingTable(models={MODEL: route}).model_dump_json())

@@ -87,7 +87,7 @@ def _engine(
     folder: Path, root: str, model: str, name: str, flags: tuple[str, ...], env: Mapping[str, str] | None = None
 ) -> Server:
     key = folder / f"{name}-keys"
-    key.write_text(keys.derive(root, keys.GATEWAY_TO_ENGINE, model))
+    key.write_text(keys.derive_key(root, keys.GATEWAY_TO_ENGINE, model))
     port, admin = free_port(), free_port()
     command = [PATERNOSTER, "serve", "--served-model-name", model, "--port", str(port), "--admin-port", str(admin)]
     command += ["--threads", "1", "--api-keys", str(key), "--identity-header", *flags]
@@ -104,7 +104,7 @@ def _gateway(folder: Path, name: str, models: Mapping[str, ModelRoute], env: Map
 
 
 def _route(model: str, tenants: tuple[str, ...], *engines: Server) -> ModelRoute:
-    identities = {keys.digest(KEYS[name]): IDENTITIES[name] for name in tenants}
+    identities = {keys.digest_key(KEYS[name]): IDENTITIES[name] for name in tenants}
     replicas = [Replica(name=engine.name, url=engine.url, ready=True) for engine in engines]
     return ModelRoute(fleet=model, key_digests=list(identities), identities=identities, replicas=replicas)
 

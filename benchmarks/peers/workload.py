@@ -17,7 +17,7 @@ def standard_requests(trace: Path, checkpoint: Path) -> list[BenchRequest]:
     """64 requests drawn with seed 0: prompts of 1..512 tokens cut from a text, outputs of 8..256 to be forced."""
     tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
     source = PromptSource(tokenizer.encode(default_text(), add_special_tokens=False).ids)
-    rows = workload.standardize(read_trace(trace))
+    rows = workload.standardize_rows(read_trace(trace))
     return [BenchRequest(n, source.prompt(n, row.prompt_tokens), row.output_tokens) for n, row in enumerate(rows)]
 
 

@@ -12,7 +12,7 @@ import argparse
 import json
 from pathlib import Path
 
-from paternoster_engine.bench.requests.synthetic import generate
+from paternoster_engine.bench.requests.synthetic import generate_rows
 from paternoster_engine.bench.requests.trace import TraceError, read_trace
 from paternoster_simulator.profile import ProfileError, load_profile
 from scheduling import memory, modes, prompts, sharing
@@ -50,7 +50,7 @@ def main() -> int:
         parser.error(f"block-copy-seconds is {options.block_copy_seconds}: must be at least 0")
     try:
         profile = load_profile(options.profile)
-        rows = read_trace(options.trace) if options.trace else generate(SYNTHETIC_ROWS)
+        rows = read_trace(options.trace) if options.trace else generate_rows(SYNTHETIC_ROWS)
     except (ProfileError, TraceError) as error:
         parser.error(str(error))
     machine = Machine.of(profile, options.block_copy_seconds)

@@ -10,7 +10,7 @@ from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.runner.protocol import SynchronousRunner
-from paternoster_simulator.cost import StepCost, seconds
+from paternoster_simulator.cost import StepCost, to_seconds
 from paternoster_simulator.profile import Profile
 
 
@@ -87,7 +87,7 @@ class CostedRunner(SynchronousRunner):
             position = len(request.output)
             sampled.append((script[position] if position < len(script) else 0) if samples else None)
         if batch.scheduled:
-            self._clock.advance(seconds(self._machine.cost.step(batch)))
+            self._clock.advance(to_seconds(self._machine.cost.step(batch)))
         self.sampling_steps += any(token is not None for token in sampled)
         return StepResult(sampled)
 

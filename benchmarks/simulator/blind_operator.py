@@ -13,7 +13,7 @@ from paternoster_contract.cli.command import main as paternoster
 from paternoster_operator.engines.adapter import StatsRequest
 from paternoster_operator.scrape import Scraper
 
-_answer = Scraper._answer
+_answer = Scraper._read_answer
 
 
 def main() -> int:
@@ -31,7 +31,7 @@ def main() -> int:
             raise ConnectionRefusedError("a blackout of the metrics")
         return await _answer(scraper, url, request, keys)
 
-    Scraper._answer = answer  # type: ignore[method-assign, assignment]
+    Scraper._read_answer = answer  # type: ignore[method-assign, assignment]
     return int(paternoster() or 0)
 
 

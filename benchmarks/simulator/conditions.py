@@ -7,7 +7,7 @@ from typing import Any
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.bench.requests import workload
 from paternoster_engine.bench.requests.trace import TraceRow
-from paternoster_operator.api.manifest import parse
+from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 
 NAME = "reality"
@@ -65,9 +65,9 @@ class Conditions:
         }
 
     def resource(self, *, law: bool) -> LLMDeployment:
-        return parse(self.manifest(law=law))
+        return parse_resource(self.manifest(law=law))
 
 
 def requests(rows: Sequence[TraceRow], count: int, *, seed: int) -> list[TraceRow]:
     """``count`` rows drawn from a trace and clipped to what this fleet can serve, all at 0 s."""
-    return [LIMITS.clip(replace(row, prefix_blocks=())) for row in workload.sample(rows, count, seed=seed)]
+    return [LIMITS.clip(replace(row, prefix_blocks=())) for row in workload.sample_rows(rows, count, seed=seed)]

@@ -9,8 +9,8 @@ from pathlib import Path
 import yaml
 
 from paternoster_engine.bench.calibration.step_cost import StepSample
-from paternoster_engine.bench.client import BenchClient, BenchRequest, drive
-from paternoster_engine.bench.progress import progress
+from paternoster_engine.bench.client import BenchClient, BenchRequest, drive_load
+from paternoster_engine.bench.progress import show_progress
 from paternoster_engine.bench.requests.prompts import PromptSource, default_text
 from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_simulator.profile import Profile, parse_profile
@@ -62,7 +62,7 @@ async def serve(conditions: Conditions, rows: Sequence[TraceRow], folder: Path, 
             prompts = PromptSource(await client.tokenize(default_text()))
             count = WARM_UP * conditions.replicas
             warm = [BenchRequest(-1 - i, prompts.prompt(-1 - i, 64), 16) for i in range(count)]
-            await drive(client, warm)
+            await drive_load(client, warm)
             requests = [
                 BenchRequest(i, prompts.prompt(i, row.prompt_tokens), row.output_tokens, row.arrival_s)
                 for i, row in enumerate(rows)
@@ -70,8 +70,8 @@ async def serve(conditions: Conditions, rows: Sequence[TraceRow], folder: Path, 
             await fleet.sample()
             beside = Beside(fleet.pid)
             sampler = asyncio.create_task(fleet.keep_sampling(SAMPLE_SECONDS))
-            with progress("real requests", len(requests), quiet=False) as on_result:
-                results = await drive(client, requests, on_result=on_result)
+            with show_progress("real requests", len(requests), quiet=False) as on_result:
+                results = await drive_load(client, requests, on_result=on_result)
             share = beside.share
             sampler.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -28,7 +28,7 @@ from rich.table import Column, Table
 from paternoster_engine.bench.calibration.step_cost import fit_step_cost
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_engine.bench.requests import workload
-from paternoster_engine.bench.requests.synthetic import generate
+from paternoster_engine.bench.requests.synthetic import generate_rows
 from paternoster_engine.bench.requests.trace import TraceError, TraceRow, read_trace
 from simulator.conditions import Conditions, requests
 from simulator.local_fleet import FleetError
@@ -145,7 +145,7 @@ def main() -> int:
     folder = options.folder or Path(tempfile.mkdtemp(prefix="reality-"))
     comparisons = []
     try:
-        source = read_trace(options.trace) if options.trace else generate(max(1000, options.num_prompts))
+        source = read_trace(options.trace) if options.trace else generate_rows(max(1000, options.num_prompts))
         rows = requests(source, options.num_prompts, seed=options.seed)
         for policy in policies:
             work = compare(conditions, rows, folder / policy, options, law=policy == "law")

@@ -10,7 +10,7 @@ from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.policies.policy import Action, Policy
 from paternoster_simulator.profile import Profile
 from paternoster_simulator.settings import FleetSettings
-from paternoster_simulator.simulation import simulate
+from paternoster_simulator.simulation import simulate_fleet
 from simulator.conditions import Conditions
 from simulator.measures import Measures, of_simulation
 from simulator.step_times import slowed
@@ -51,7 +51,7 @@ def run(
     """Serve ``rows`` in virtual time."""
     spec = conditions.resource(law=law).spec
     policy: Policy = LawPolicy.from_spec(spec, profile) if law else FixedPolicy(conditions.replicas)
-    outcome = simulate(
+    outcome = simulate_fleet(
         profile,
         rows,
         OftenLooked(policy, sample_seconds),

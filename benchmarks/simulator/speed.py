@@ -17,18 +17,18 @@ from tqdm import tqdm
 
 from paternoster_engine.bench.requests.trace import TraceRow, read_trace
 from paternoster_engine.bench.requests.workload import Limits
-from paternoster_simulator.arrivals import constant, replay, synthetic
+from paternoster_simulator.arrivals import constant_rate, generate_requests, replay_trace
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.profile import Profile, load_profile
 from paternoster_simulator.settings import FleetSettings
-from paternoster_simulator.simulation import simulate
+from paternoster_simulator.simulation import simulate_fleet
 
 
 def requests(args: argparse.Namespace, profile: Profile) -> Iterator[TraceRow]:
     limits = Limits(max_total=profile.max_model_len)
     if args.trace is None:
-        return synthetic(constant(args.rate), duration=args.duration, seed=args.seed, limits=limits)
-    return replay(read_trace(args.trace), rate=args.rate, duration=args.duration, limits=limits)
+        return generate_requests(constant_rate(args.rate), duration=args.duration, seed=args.seed, limits=limits)
+    return replay_trace(read_trace(args.trace), rate=args.rate, duration=args.duration, limits=limits)
 
 
 def main() -> int:
@@ -50,7 +50,7 @@ def main() -> int:
         def progress(second: float) -> None:
             bar.update(min(round(second), total) - bar.n)
 
-        outcome = simulate(
+        outcome = simulate_fleet(
             profile,
             rows,
             FixedPolicy(args.replicas),

@@ -44,7 +44,7 @@ class LiveConfigPatch(BaseModel):
     max_queue_milliseconds: int | None = Field(default=None, ge=0, le=LONGEST_QUEUE_MILLISECONDS)
 
     @model_validator(mode="after")
-    def _some(self) -> "LiveConfigPatch":
+    def _check_fields(self) -> "LiveConfigPatch":
         if not self.model_dump(exclude_none=True):
             raise ValueError("must have live_cap, token_budget or max_queue_milliseconds")
         return self

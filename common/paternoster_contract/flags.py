@@ -28,7 +28,7 @@ class Settings(BaseModel):
             value = getattr(self, name)
             if value == type(self).model_fields[name].get_default(call_default_factory=True):
                 continue
-            flag = _flag(name)
+            flag = _write_flag(name)
             if isinstance(value, bool):
                 flags.append(flag if value else "--no-" + flag.removeprefix("--"))
                 continue
@@ -47,7 +47,7 @@ class Settings(BaseModel):
         own = (name for part in cls.__mro__ for name in vars(part).get("__annotations__", ()))
         for name in dict.fromkeys(name for name in own if name in cls.model_fields):
             field = cls.model_fields[name]
-            flag = _flag(name)
+            flag = _write_flag(name)
             text = (field.description or "").replace("%", "%%")
             if field.annotation is bool:
                 parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
@@ -58,7 +58,7 @@ class Settings(BaseModel):
                 default = "" if value is None or value == {} else f" (default: {value})"
                 parser.add_argument(flag, default=None, metavar="VALUE", help=text + default)
         for name, instead in cls.removed.items():
-            parser.add_argument(_flag(name), action=RemovedFlag, instead=instead)
+            parser.add_argument(_write_flag(name), action=RemovedFlag, instead=instead)
 
     @classmethod
     def refuse_flags(cls, parser: "argparse._ActionsContainer", instead: str, others: Collection[str] = ()) -> None:
@@ -66,7 +66,7 @@ class Settings(BaseModel):
         for name, field in cls.model_fields.items():
             if name in others:
                 continue
-            flags = (_flag(name), _flag(f"no_{name}")) if field.annotation is bool else (_flag(name),)
+            flags = (_write_flag(name), _write_flag(f"no_{name}")) if field.annotation is bool else (_write_flag(name),)
             parser.add_argument(*flags, action=RemovedFlag, instead=instead)
 
     @classmethod
@@ -94,7 +94,7 @@ class RemovedFlag(argparse.Action):
         parser.exit(2, f"{parser.prog}: {option_string} {self._instead}\n")
 
 
-def _flag(name: str) -> str:
+def _write_flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
@@ -102,11 +102,11 @@ def flag_errors(error: ValueError) -> list[str]:
     """The flag, what it was given, what it allows; for an error of several flags or of others, what it says."""
     if not isinstance(error, ValidationError):
         return [str(error)]
-    return [_line(detail["loc"], detail["input"], detail["msg"]) for detail in error.errors()]
+    return [_describe_error(detail["loc"], detail["input"], detail["msg"]) for detail in error.errors()]
 
 
-def _line(location: tuple[int | str, ...], value: object, message: str) -> str:
+def _describe_error(location: tuple[int | str, ...], value: object, message: str) -> str:
     message = message.removeprefix("Value error, ")
     if not location:
         return message
-    return f"{_flag(str(location[0]))} is {value!r}: {message[:1].lower()}{message[1:]}"
+    return f"{_write_flag(str(location[0]))} is {value!r}: {message[:1].lower()}{message[1:]}"

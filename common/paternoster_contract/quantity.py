@@ -16,7 +16,7 @@ _SUFFIXES = {
 }
 
 
-def quantity(text: str) -> Fraction:
+def parse_quantity(text: str) -> Fraction:
     """The exact value of any quantity that Kubernetes writes: ``512Mi`` is 536870912, ``500m`` is 1/2.
 
     Raises ``ValueError`` for other texts, and for exponents of more than three digits, whose numbers fill the memory.

@@ -8,7 +8,7 @@ from functools import cached_property
 from pydantic import BaseModel, Field
 
 from paternoster_contract.access.identity import Identity, of_plain_key
-from paternoster_contract.access.keys import digest
+from paternoster_contract.access.keys import digest_key
 from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.http import paths
 
@@ -85,7 +85,7 @@ class ModelRoute(BaseModel):
         """Who sends ``key``, one of those that clients may send; None where they need none."""
         if self.key_digests is None:
             return None
-        key_digest = digest(key)
+        key_digest = digest_key(key)
         return self.identities.get(key_digest) or of_plain_key(key_digest)
 
 

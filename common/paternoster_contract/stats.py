@@ -152,7 +152,7 @@ class EngineStats(BaseModel):
 
     @field_validator("step_sums")
     @classmethod
-    def _whole(cls, sums: tuple[float, ...]) -> tuple[float, ...]:
+    def _check_length(cls, sums: tuple[float, ...]) -> tuple[float, ...]:
         if sums and len(sums) != STEP_SUMS:
             raise ValueError(f"has {len(sums)} numbers: must be {STEP_SUMS}, or none")
         return sums

@@ -133,15 +133,17 @@ def _encode_entry(entry: JournalEntry) -> str:
 def _as_entry(item: Sequence[Any]) -> JournalEntry:
     choice, reason, tokens, *rest = item
     logprobs = [
-        TokenAlternatives(float(logprob), _count(rank), tuple((_count(token), float(value)) for token, value in top))
+        TokenAlternatives(
+            float(logprob), _check_count(rank), tuple((_check_count(token), float(value)) for token, value in top)
+        )
         for logprob, rank, top in (rest[0] if rest else ())
     ]
     if not (reason is None or isinstance(reason, str)) or (logprobs and len(logprobs) != len(tokens)):
         raise ValueError
-    return JournalEntry(_count(choice), tuple(map(_count, tokens)), reason, tuple(logprobs))
+    return JournalEntry(_check_count(choice), tuple(map(_check_count, tokens)), reason, tuple(logprobs))
 
 
-def _count(value: Any) -> int:
+def _check_count(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 2**31:
         raise ValueError
     return value

@@ -21,7 +21,9 @@ failures: Counter[str] = Counter()
 """Unexpected ends of this process's tasks by name, for a metric."""
 
 
-def supervise(work: Callable[[], Coroutine[Any, Any, None]], name: str, *, again: bool = True) -> asyncio.Task[None]:
+def supervise_task(
+    work: Callable[[], Coroutine[Any, Any, None]], name: str, *, again: bool = True
+) -> asyncio.Task[None]:
     """Begin ``work()``; the task ends when the work returns or the task is cancelled.
 
     Work that raises begins anew with backoff; without ``again`` the task raises what it raised.

@@ -108,19 +108,19 @@ class Acceptor:
                     return
                 self._exhausted = True
                 self._stop_for(PAUSE_SECONDS)
-                self._log(error)
+                self._log_error(error)
                 return
-            self._begin(accepted, str(address[0]))
+            self._start_connection(accepted, str(address[0]))
 
-    def _log(self, error: OSError) -> None:
+    def _log_error(self, error: OSError) -> None:
         now = time.monotonic()
         if now - self._warned_at >= WARN_AGAIN_SECONDS:
             self._warned_at = now
             advice = "; raise the limit of open files or lower --max-connections" if error.errno in EXHAUSTED else ""
             log.warning("cannot accept connections: %s; trying again every second%s", error.strerror, advice)
 
-    def _begin(self, accepted: socket.socket, host: str) -> None:
-        place = self._connections.open_place(host, partial(_shut, accepted))
+    def _start_connection(self, accepted: socket.socket, host: str) -> None:
+        place = self._connections.open_place(host, partial(_close_socket, accepted))
         if place is None:
             accepted.close()
             return
@@ -152,6 +152,6 @@ class Acceptor:
             raise
 
 
-def _shut(accepted: socket.socket) -> None:
+def _close_socket(accepted: socket.socket) -> None:
     with suppress(OSError):
         accepted.shutdown(socket.SHUT_RDWR)

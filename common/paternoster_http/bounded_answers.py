@@ -49,7 +49,7 @@ class BoundedResponseHandler(ResponseHandler):
         if not self._begun:
             self._interim_answers += 1
             if self._interim_answers > MAX_INTERIM_ANSWERS:
-                self._end(f"more than {MAX_INTERIM_ANSWERS} interim answers came before the answer")
+                self._end_response(f"more than {MAX_INTERIM_ANSWERS} interim answers came before the answer")
                 return
         super().feed_data(data, size)
 
@@ -73,11 +73,11 @@ class BoundedResponseHandler(ResponseHandler):
         self._bytes += len(data)
         self._lines += lines
         if self._lines > FREE_LINES + self._bytes // BYTES_PER_LINE:
-            self._end(f"the answer came in too small pieces: {self._lines} lines for {self._bytes} bytes")
+            self._end_response(f"the answer came in too small pieces: {self._lines} lines for {self._bytes} bytes")
         else:
             super().data_received(data)
 
-    def _end(self, reason: str) -> None:
+    def _end_response(self, reason: str) -> None:
         self._ended = True
         error = aiohttp.ClientPayloadError(reason)
         self.set_exception(error)

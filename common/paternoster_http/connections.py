@@ -55,17 +55,17 @@ class Connections:
         return place
 
     def _wait(self, place: "Place", address: Party) -> None:
-        self._work(place, address)
+        self._end_wait(place, address)
         self._waiting.setdefault(address, {})[place] = time.monotonic()
 
-    def _work(self, place: "Place", address: Party) -> None:
+    def _end_wait(self, place: "Place", address: Party) -> None:
         waiting = self._waiting.get(address, {})
         waiting.pop(place, None)
         if not waiting:
             self._waiting.pop(address, None)
 
-    def _leave(self, place: "Place", address: Party) -> None:
-        self._work(place, address)
+    def _remove_place(self, place: "Place", address: Party) -> None:
+        self._end_wait(place, address)
         self._shares.remove(address, 1)
         self.on_room()
 
@@ -94,13 +94,13 @@ class Place:
 
     def begin_working(self) -> None:
         """From now on the server has a whole request, and its client reads the answer."""
-        self._connections._work(self, self._address)
+        self._connections._end_wait(self, self._address)
 
     def close_place(self) -> None:
         """The connection is closed."""
         if not self._left:
             self._left = True
-            self._connections._leave(self, self._address)
+            self._connections._remove_place(self, self._address)
 
 
 def address_of(host: str) -> str:

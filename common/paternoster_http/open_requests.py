@@ -2,7 +2,7 @@
 
 A port has places for requests, and bytes for their bodies and for answers that clients do not read. Both are shared out
 by party (:mod:`paternoster_http.shares`): at first by the client's address, then by the party that the
-application names (:func:`charge`).
+application names (:func:`charge_request`).
 """
 
 from collections import Counter
@@ -56,7 +56,7 @@ class Resource:
         """Others give way until ``amount`` may be added to what ``party`` holds; raises :class:`Refusal` if not."""
         if self.shares.admits(party, amount):
             return
-        others = self._victims(request, party, amount)
+        others = self._find_victims(request, party, amount)
         refusals[self.name] += max(1, len(others))
         if not others:
             raise Refusal(503, f"The server has too many {self.what}: this client has {self.shares.held(party)} of "
@@ -80,7 +80,7 @@ class Resource:
         if not holders:
             self._holders.pop((place[0], place[1]), None)
 
-    def _victims(self, request: "OpenRequest", party: Party, amount: int) -> list["OpenRequest"]:
+    def _find_victims(self, request: "OpenRequest", party: Party, amount: int) -> list["OpenRequest"]:
         """Those that have to give way; none where they would not be enough."""
         victims: dict[OpenRequest, None] = {}
         try:
@@ -99,21 +99,21 @@ class Resource:
     def _giving_way(self, request: "OpenRequest", party: Party, amount: int) -> Iterator["OpenRequest"]:
         """Those of larger parties, and then of its own the one whose client has sent nothing for longest."""
         for holder in self.shares.find_larger(party):
-            for other in self._candidates(holder):
+            for other in self._list_candidates(holder):
                 if self.shares.gives_way(holder, party, other.held[self], amount):
                     yield other
-        yield from (other for other in self._of(party, State.UPLOADING) if other is not request)
+        yield from (other for other in self._find_holders(party, State.UPLOADING) if other is not request)
 
-    def _candidates(self, party: Party) -> Iterator["OpenRequest"]:
-        yield from self._of(party, State.UPLOADING)
-        yield from self._of(party, State.BLOCKED)
-        for other in list(reversed(self._of(party, State.UNANSWERED))):
+    def _list_candidates(self, party: Party) -> Iterator["OpenRequest"]:
+        yield from self._find_holders(party, State.UPLOADING)
+        yield from self._find_holders(party, State.BLOCKED)
+        for other in list(reversed(self._find_holders(party, State.UNANSWERED))):
             if other.has_begun():
                 other.set_state(None)
             else:
                 yield other
 
-    def _of(self, party: Party, state: State) -> dict["OpenRequest", None]:
+    def _find_holders(self, party: Party, state: State) -> dict["OpenRequest", None]:
         return self._holders.get((party, state), {})
 
 
@@ -148,20 +148,20 @@ class OpenRequest:
 
     def take_place(self) -> None:
         """Raises :class:`Refusal` where there is no place for it."""
-        self._hold(self._port.places, 1)
+        self._add_amount(self._port.places, 1)
 
     def hold_body(self, count: int) -> None:
         """``count`` bytes more of its body are kept; raises :class:`Refusal` where there is no room for them."""
-        self._hold(self._port.bytes, count)
+        self._add_amount(self._port.bytes, count)
 
     def hold_unread(self, count: int) -> None:
         """Its client does not read ``count`` bytes of its answer; raises :class:`Refusal` where they are too many."""
         more = count - self._unread
         if count:
             self.set_state(State.BLOCKED)
-            self._hold(self._port.bytes, more)
+            self._add_amount(self._port.bytes, more)
         elif self.state is State.BLOCKED:
-            self._change(self._port.bytes, more)
+            self._change_amount(self._port.bytes, more)
             self.set_state(None)
         self._unread = count
 
@@ -203,16 +203,16 @@ class OpenRequest:
     def end(self) -> None:
         """It holds nothing any more."""
         for resource, held in self.held.items():
-            self._change(resource, -held)
+            self._change_amount(resource, -held)
         self._ended = True
 
-    def _hold(self, resource: Resource, amount: int) -> None:
+    def _add_amount(self, resource: Resource, amount: int) -> None:
         if not self._ended:
             if amount > 0:
                 resource.make_room(self, self.party, amount)
-            self._change(resource, amount)
+            self._change_amount(resource, amount)
 
-    def _change(self, resource: Resource, amount: int) -> None:
+    def _change_amount(self, resource: Resource, amount: int) -> None:
         if self._ended or not amount:
             return
         resource.shares.add(self.party, amount)
@@ -229,7 +229,7 @@ def party_of(scope: Mapping[str, Any]) -> Party:
     return () if request is None else request.party  # no server of ours: a test's client
 
 
-def charge(scope: Mapping[str, Any], party: Party) -> None:
+def charge_request(scope: Mapping[str, Any], party: Party) -> None:
     """Count the request of an ASGI ``scope`` for ``party``; raises :class:`Refusal` (503) where that has too much."""
     request = (scope.get("extensions") or {}).get(EXTENSION)
     if request is not None:

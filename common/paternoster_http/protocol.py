@@ -128,16 +128,16 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         try:
             room = self._limits.max_header_bytes - self._buffered
             if len(data) <= room:
-                self._feed(data)
+                self._parse_data(data)
             else:
-                self._feed(data[:room])
+                self._parse_data(data[:room])
                 if not self._parsed and not self.transport.is_closing():
                     raise self._too_many_header_bytes()
-                self._feed(data[room:])
+                self._parse_data(data[room:])
         except Refusal as refusal:
-            self._refuse(refusal)
+            self._refuse_request(refusal)
 
-    def _feed(self, data: bytes) -> None:
+    def _parse_data(self, data: bytes) -> None:
         self._parsed = False
         try:
             self.parser.feed_data(data)
@@ -157,7 +157,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self._body_parts.clear()
             super().on_body(body)
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse_request(self, refusal: Refusal) -> None:
         """Answer, unless that would stand in another answer's place; read no more requests and let the client go."""
         cycle = self.cycle
         open_cycle = cycle is not None and not cycle.response_complete
@@ -166,18 +166,18 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             open_cycle and not cycle.response_started if self._in_body else not open_cycle
         )
         if answerable:
-            self._answer(refusal)
+            self._write_refusal(refusal)
         else:
             self.transport.abort()
 
     def _give_up(self, request: OpenRequest, refusal: Refusal) -> None:
         """A request of this connection gives way to another one: it is refused if its answer has not begun."""
         if list(self._open) == [request] and not request.has_begun() and self._refused_at is None:
-            self._answer(refusal)
+            self._write_refusal(refusal)
         else:
             self.transport.abort()
 
-    def _answer(self, refusal: Refusal) -> None:
+    def _write_refusal(self, refusal: Refusal) -> None:
         self._refused_at = self.loop.time()
         self._waiting_since = None
         if self.cycle is not None and not self.cycle.response_complete:
@@ -186,7 +186,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._end_requests()
         self._place.begin_waiting()
         self._unset_keepalive_if_required()
-        self.transport.write(refusal.answer(self._path(), self.headers))
+        self.transport.write(refusal.answer(self._read_path(), self.headers))
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.flow.resume_reading()
@@ -197,7 +197,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._open.clear()
         self._untaken.clear()
 
-    def _path(self) -> str:
+    def _read_path(self) -> str:
         """Path of the request that is being read, as far as it has arrived."""
         return canonical_path(unquote(self.url.partition(b"?")[0].decode("latin-1")))
 
@@ -336,9 +336,9 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def _time_out(self) -> None:
         if self._in_body:
-            self._refuse(Refusal(408, f"The body came too slowly: less than {PIECE} bytes "
+            self._refuse_request(Refusal(408, f"The body came too slowly: less than {PIECE} bytes "
                                       f"in {self._limits.body_timeout:g} s."))  # fmt: skip
         elif self._buffered or self._header_bytes:
-            self._refuse(Refusal(408, f"The headers were not whole within {self._limits.header_timeout:g} s."))
+            self._refuse_request(Refusal(408, f"The headers were not whole within {self._limits.header_timeout:g} s."))
         else:
             self.transport.close()

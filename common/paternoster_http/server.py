@@ -51,12 +51,12 @@ class LimitedServer(uvicorn.Server):
         await super().startup(sockets=[])
         for listener in sockets or []:
             self.listen(listener)
-        self._checking = asyncio.create_task(self._check())
+        self._checking = asyncio.create_task(self._check_connections())
 
     def listen(self, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
         """Serve this bound socket, too; only once the server has started."""
 
-        def protocol(place: Place) -> LimitedHttpProtocol:
+        def make_protocol(place: Place) -> LimitedHttpProtocol:
             return make(place=place)
 
         make = partial(
@@ -70,7 +70,7 @@ class LimitedServer(uvicorn.Server):
         acceptor = Acceptor(
             listener,
             Connections(self._max_connections, self._limits.max_connections_per_address),
-            protocol,
+            make_protocol,
             backlog=self.config.backlog,
             tls=tls,
             handshake_timeout=self._limits.header_timeout,
@@ -84,7 +84,7 @@ class LimitedServer(uvicorn.Server):
             if self._checking is not None:
                 self._checking.cancel()
 
-    async def _check(self) -> None:
+    async def _check_connections(self) -> None:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             now = asyncio.get_running_loop().time()

@@ -40,25 +40,25 @@ class Shares:
     def admits(self, party: Party, amount: int) -> bool:
         """Whether ``party`` may take ``amount`` of what is free."""
         free = self.total - self.held() - amount
-        return free >= sum(min(self.reserve, self.held(group) + amount) for group in _groups(party))
+        return free >= sum(min(self.reserve, self.held(group) + amount) for group in _list_groups(party))
 
     def add(self, party: Party, amount: int) -> None:
         """``party`` holds ``amount`` more, whether that is admitted or not."""
-        self._change(party, amount)
+        self._change_held(party, amount)
 
     def remove(self, party: Party, amount: int) -> None:
         """``party`` holds ``amount`` less."""
-        self._change(party, -amount)
+        self._change_held(party, -amount)
 
     def find_larger(self, party: Party) -> Iterator[Party]:
         """Parties that may have to give way to ``party``: those of the largest groups first, then of its own group."""
         for level in range(len(party)):
             own = self.held(party[: level + 1])
-            for group in self._largest(party[:level]):
+            for group in self._find_largest(party[:level]):
                 if self.held(group) <= own:
                     break
                 if group != party[: level + 1]:
-                    yield from self._parties(group, len(party))
+                    yield from self._list_parties(group, len(party))
 
     def gives_way(self, holder: Party, party: Party, given: int, wanted: int) -> bool:
         """Whether ``holder`` has as much as ``party`` once it has given up ``given`` and ``party`` has ``wanted`` more.
@@ -68,28 +68,28 @@ class Shares:
         level = next((n for n, (one, other) in enumerate(zip(holder, party, strict=False), 1) if one != other), 0)
         return level > 0 and self.held(holder[:level]) - given >= self.held(party[:level]) + wanted
 
-    def _largest(self, group: Party) -> list[Party]:
+    def _find_largest(self, group: Party) -> list[Party]:
         members = ((*group, name) for name in self._members.get(group, ()))
         return nlargest(MOST_COMPARED, members, key=self.held)
 
-    def _parties(self, group: Party, levels: int) -> Iterator[Party]:
+    def _list_parties(self, group: Party, levels: int) -> Iterator[Party]:
         if len(group) == levels:
             yield group
             return
-        for member in self._largest(group):
-            yield from self._parties(member, levels)
+        for member in self._find_largest(group):
+            yield from self._list_parties(member, levels)
 
-    def _change(self, party: Party, amount: int) -> None:
+    def _change_held(self, party: Party, amount: int) -> None:
         self._held[()] += amount
-        for group in _groups(party):
+        for group in _list_groups(party):
             now = self.held(group) + amount
             if now:
                 self._held[group] = now
                 self._members.setdefault(group[:-1], {})[group[-1]] = None
             else:
-                self._forget(group)
+                self._remove_group(group)
 
-    def _forget(self, group: Party) -> None:
+    def _remove_group(self, group: Party) -> None:
         self._held.pop(group, None)
         members = self._members.get(group[:-1], {})
         members.pop(group[-1], None)
@@ -97,6 +97,6 @@ class Shares:
             self._members.pop(group[:-1], None)
 
 
-def _groups(party: Party) -> list[Party]:
+def _list_groups(party: Party) -> list[Party]:
     """The groups that ``party`` is in, itself included."""
     return [party[: level + 1] for level in range(len(party))]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from paternoster_e2e.kubectl import CommandError, Document, Kubectl
-from paternoster_operator.api.manifest import parse
+from paternoster_operator.api.manifest import parse_resource
 
 Manifest = Callable[..., Document]
 
@@ -20,11 +20,11 @@ def test_stored_defaults_are_those_of_the_types(
         stored = kubectl.get("llmd", "defaults", namespace)
     finally:
         kubectl("delete", "llmd", "defaults", f"--namespace={namespace}")
-    typed = parse(document).model_dump(mode="json", by_alias=True, exclude_none=True)
+    typed = parse_resource(document).model_dump(mode="json", by_alias=True, exclude_none=True)
     limits = stored["spec"]["resources"].get("limits", {})
     limits.update({name: str(quantity) for name, quantity in limits.items()})  # 1 and "1" are the same quantity
     assert without_empty(stored["spec"]) == without_empty(typed["spec"])
-    assert parse(stored).spec == parse(document).spec
+    assert parse_resource(stored).spec == parse_resource(document).spec
 
 
 def test_a_status_nobody_wrote_says_that_it_is_not_observed(

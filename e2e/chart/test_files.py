@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from paternoster_operator.api.manifest import parse
+from paternoster_operator.api.manifest import parse_resource
 
 
 def test_lint(helm: Any, chart: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_catalogue_has_what_it_shows(chart: Path, root: Path) -> None:
     examples = yaml.safe_load(notes["crdsExamples"])
     assert {example["kind"] for example in examples} == {"LLMDeployment"}
     for example in examples:
-        assert parse(example), "it keeps the rules"
+        assert parse_resource(example), "it keeps the rules"
 
 
 def test_nothing_depends_on_time_chance_or_a_cluster(chart: Path) -> None:

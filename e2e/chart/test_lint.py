@@ -13,7 +13,7 @@ import yaml
 
 from paternoster_e2e.artifacts.components import MissingComponent
 from paternoster_e2e.artifacts.linters import Finding, Linters, ensure_linters
-from paternoster_operator.api.manifest import parse
+from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.desired.network_policy import Peers
 
@@ -46,7 +46,7 @@ def children() -> Iterable[dict[str, Any]]:
     for file in sorted(EXAMPLES.glob("*.yaml")):
         document = yaml.safe_load(file.read_text("utf-8"))
         document["metadata"] |= {"name": file.stem, "namespace": "llm", "uid": f"uid-of-{file.stem}"}
-        resource = parse(document)
+        resource = parse_resource(document)
         yield from build_children(resource, max(1, resource.spec.autoscaling.min_replicas), ROOTS, peers=PEERS)
 
 

@@ -24,7 +24,7 @@ from paternoster_engine.model.encoders.checkpoint import is_encoder
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.fields import shorten_value
 from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights.model_folder import ModelFolder
 from paternoster_engine.parallel.parallel_runner import ParallelHostKVCache, ParallelRunner
@@ -55,7 +55,7 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
     """
     timer = timer or StartTimer()
     timer.record_end(StartPart.IMPORTS)
-    source = resolve(args.model)
+    source = resolve_source(args.model)
     timer.record_end(StartPart.DOWNLOAD)
     # Other ranks open what was found here: an address may lead elsewhere later, and is not theirs to fetch.
     args = args.model_copy(update={"model": source.path.as_uri()})
@@ -68,7 +68,7 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
         checkpoint = for_embedding(args, checkpoint, source)
     config = checkpoint.config
     check_shapes(checkpoint)
-    tokenizer = _tokenizer(checkpoint, args.chat_template)
+    tokenizer = _build_tokenizer(checkpoint, args.chat_template)
     defaults = _sampling_defaults(checkpoint, args)
     shard_config(config, args.tensor_parallel_size)
     device = rank_device(resolve_device(args.device), 0, args.tensor_parallel_size)
@@ -81,7 +81,7 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
     torch.set_num_threads(rank_threads(args.threads, args.tensor_parallel_size))
     loaded, memory = None, limits.kv_cache_memory
     if measures_memory(limits, device):
-        loaded = load(args, checkpoint, dtype, device)
+        loaded = load_ranks(args, checkpoint, dtype, device)
         timer.record_end(StartPart.LOAD)
         memory = memory_for_kv_cache(loaded.model, kv_dtype, device, limits, args.gpu_memory_utilization, loaded.ranks)
         timer.record_end(StartPart.WARM_UP)
@@ -100,7 +100,7 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
         force_preempt_every=_force_preempt_every(),
     )
     if loaded is None:
-        loaded = load(args, checkpoint, dtype, device)
+        loaded = load_ranks(args, checkpoint, dtype, device)
         timer.record_end(StartPart.LOAD)
     runner = build_runner(args, loaded, shape, kv_dtype, device, scheduling)
     drafter = None
@@ -131,7 +131,7 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
     return Engine(scheduler, runner), tokenizer, replace(config, sampling_defaults=defaults)
 
 
-def _tokenizer(checkpoint: Checkpoint, chat_template: str | None) -> Tokenizer:
+def _build_tokenizer(checkpoint: Checkpoint, chat_template: str | None) -> Tokenizer:
     """Raises :class:`ModelError` where it does not belong to the model, and where there is no such template."""
     try:
         tokenizer = checkpoint.tokenizer()
@@ -145,7 +145,7 @@ def _tokenizer(checkpoint: Checkpoint, chat_template: str | None) -> Tokenizer:
             "the model's vocabulary"
         )
     if chat_template is not None:
-        return tokenizer.with_template(_template(chat_template))
+        return tokenizer.with_template(_read_template(chat_template))
     return tokenizer
 
 
@@ -165,7 +165,7 @@ def _sampling_defaults(checkpoint: Checkpoint, args: EngineArgs) -> SamplingDefa
     return defaults
 
 
-def _template(template: str) -> str:
+def _read_template(template: str) -> str:
     """The text that the setting ``chat_template`` is, or that is in the file it names; raises :class:`ModelError`."""
     if any(c in template for c in "{}\n"):
         return template
@@ -190,7 +190,7 @@ class Loaded:
         return ALONE if self.workers is None else self.workers.ranks
 
 
-def load(args: EngineArgs, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> Loaded:
+def load_ranks(args: EngineArgs, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> Loaded:
     """Start the other ranks, which load their parts meanwhile, and load rank 0's."""
     workers = Workers(args, device) if args.tensor_parallel_size > 1 else None
     ranks = ALONE if workers is None else workers.ranks

@@ -13,7 +13,7 @@ from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.encoders.checkpoint import is_encoder
 from paternoster_engine.model.errors import ModelError
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.runner.device import resolve_dtype, resolve_kv_dtype
 from paternoster_engine.runner.draft_model import DraftModel, relative_cost
@@ -62,7 +62,7 @@ def open_draft(
         raise ModelError(f"speculative is 'draft': must be 'auto', 'off', 'grammar' or 'ngram' on {device.type}")
     if config.kv_windows != (None,):
         raise ModelError(f"speculative is 'draft': {config.name} has attention windows, beside which none can draft")
-    source = resolve(args.draft_model)
+    source = resolve_source(args.draft_model)
     setting = f"draft_model is {args.draft_model!r}"
     if is_encoder(source) or is_embedder(args, source):
         raise ModelError(f"{setting}: must be a model that generates text")

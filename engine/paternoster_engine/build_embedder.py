@@ -85,7 +85,7 @@ def build_encoder_engine(
     args: EngineArgs, source: ModelSource, timer: StartTimer
 ) -> tuple[Engine, Tokenizer, EncoderConfig]:
     """Load an encoder and make its engine; ``timer`` measures each part. Raises :class:`ModelError`."""
-    _check(args)
+    _check_settings(args)
     checkpoint = EncoderCheckpoint(source)
     config = replace(checkpoint.config, pooling=_apply_settings(args, checkpoint.config.pooling))
     tokenizer = checkpoint.tokenizer()
@@ -129,7 +129,7 @@ def build_encoder_engine(
     return Engine(scheduler, runner), tokenizer, config
 
 
-def _check(args: EngineArgs) -> None:
+def _check_settings(args: EngineArgs) -> None:
     """Raises :class:`ModelError` for a setting that is of models that generate."""
     if args.task == "generate":
         raise ModelError("task is 'generate': must be 'embed' or 'auto', as this model embeds; it does not generate")

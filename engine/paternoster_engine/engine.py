@@ -62,7 +62,7 @@ class Engine:
             return self._step_ahead()
         started = self._clock()
         batch = self._schedule()
-        ended = _ended(batch.expired)
+        ended = _outputs_of_ended(batch.expired)
         if not batch:
             return ended
         return ended + self._collect(batch, started, lambda: self.runner.submit(batch).result())
@@ -75,24 +75,24 @@ class Engine:
             outputs += self._collect(before[0], before[2], before[1].result)
             before = None
         planned = self._schedule()
-        outputs += _ended(planned.expired)
+        outputs += _outputs_of_ended(planned.expired)
         if before is not None and not (planned and self.runner.supports_async_scheduling(planned)):
             outputs += self._collect(before[0], before[2], before[1].result, planned)
             planned, before = self.scheduler.without_finished(planned), None
         if planned:
-            outputs += self._begin(planned)
+            outputs += self._begin_batch(planned)
         if before is not None:
             outputs += self._collect(before[0], before[2], before[1].result, planned)
         return outputs
 
-    def _begin(self, batch: Batch) -> list[StepOutput]:
+    def _begin_batch(self, batch: Batch) -> list[StepOutput]:
         """Requests that end because the batch cannot even begin."""
         self.stall_limit.begin_step(batch.num_tokens)
         started = self._clock()
         try:
             self._under_way = batch, self.runner.submit(batch), started
         except Exception:
-            return self._fail(batch)
+            return self._fail_batch(batch)
         finally:
             self.seconds.forward += self._clock() - started
         return []
@@ -112,7 +112,7 @@ class Engine:
         try:
             result = wait()
         except Exception:
-            return self._fail(batch, planned)
+            return self._fail_batch(batch, planned)
         finally:
             executed = self._clock()
             self.seconds.forward += executed - requested_at
@@ -130,10 +130,10 @@ class Engine:
         self._ended = ended
         return outputs
 
-    def _fail(self, batch: Batch, planned: Batch | None = None) -> list[StepOutput]:
+    def _fail_batch(self, batch: Batch, planned: Batch | None = None) -> list[StepOutput]:
         log.exception("step %d failed; its %d requests end with an error", batch.step, len(batch.scheduled))
-        return _ended(self.scheduler.fail_step(batch, planned))
+        return _outputs_of_ended(self.scheduler.fail_step(batch, planned))
 
 
-def _ended(requests: Sequence[Request]) -> list[StepOutput]:
+def _outputs_of_ended(requests: Sequence[Request]) -> list[StepOutput]:
     return [StepOutput(request, token=None, finish_reason=request.finish_reason) for request in requests]

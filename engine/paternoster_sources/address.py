@@ -61,7 +61,7 @@ def is_remote(text: str) -> bool:
     return text.partition("://")[0] in SCHEMES and "://" in text
 
 
-def parse(text: str) -> Address:
+def parse_address(text: str) -> Address:
     """Raises :class:`InvalidAddress`."""
     if len(text) > LONGEST_ADDRESS or not text.isprintable() or " " in text or "\\" in text:
         raise InvalidAddress(
@@ -73,53 +73,53 @@ def parse(text: str) -> Address:
     if not separator or scheme not in SCHEMES:
         raise InvalidAddress(f"model {text!r}: unknown scheme {scheme!r}; {ALLOWED}")
     if scheme == "https":
-        return _https(text)
+        return _https_address(text)
     if scheme in IMAGE_FILES:
         return _image_file(text, scheme, rest)
     if "?" in rest or "#" in rest:
         raise InvalidAddress(f"model {text!r}: must have no '?' and no '#'; {ALLOWED}")
-    return _hub(text, rest) if scheme == "hf" else _bucket(text, scheme, rest)
+    return _hub_address(text, rest) if scheme == "hf" else _bucket_address(text, scheme, rest)
 
 
-def _hub(text: str, rest: str) -> Address:
+def _hub_address(text: str, rest: str) -> Address:
     org, _, tail = rest.partition("/")
-    name, separator, after = _first(tail)
+    name, separator, after = _split_first(tail)
     for part in (org, name):
         if not _NAME.fullmatch(part) or ".." in part or "--" in part:
             raise InvalidAddress(f"model {text!r}: {part!r} is no name of the hub; {ALLOWED}")
     revision, file = None, after
     if separator == "@":
         special = _SPECIAL_REVISION.fullmatch(after)
-        revision, file = (special[1], special[2] or "") if special else _halves(after)
+        revision, file = (special[1], special[2] or "") if special else _split_halves(after)
         revision = unquote(revision)
         if not _REVISION.fullmatch(revision) or ".." in revision:
             raise InvalidAddress(f"model {text!r}: {revision!r} is no branch, tag or commit; write / in it as %2F")
-    return Address(text, "hf", f"{org}/{name}", revision=revision, file=_gguf(text, file) if file else None)
+    return Address(text, "hf", f"{org}/{name}", revision=revision, file=_check_gguf(text, file) if file else None)
 
 
-def _first(tail: str) -> tuple[str, str, str]:
+def _split_first(tail: str) -> tuple[str, str, str]:
     """What is before the first ``@`` or ``/``, which of both, and what follows."""
     at = min((index for index in (tail.find("@"), tail.find("/")) if index >= 0), default=len(tail))
     return tail[:at], tail[at : at + 1], tail[at + 1 :]
 
 
-def _halves(text: str) -> tuple[str, str]:
+def _split_halves(text: str) -> tuple[str, str]:
     before, _, after = text.partition("/")
     return before, after
 
 
-def _bucket(text: str, scheme: str, rest: str) -> Address:
-    bucket, path = _halves(rest)
+def _bucket_address(text: str, scheme: str, rest: str) -> Address:
+    bucket, path = _split_halves(rest)
     if not _BUCKET.fullmatch(bucket):
         raise InvalidAddress(f"model {text!r}: {bucket!r} is no name of a bucket; {ALLOWED}")
     path = path.rstrip("/")
     if path:
-        _checked(text, path)
+        _check_path(text, path)
     prefix, file = _folder_and_gguf(path)
     return Address(text, scheme, bucket, prefix, file=file)  # type: ignore[arg-type]
 
 
-def _https(text: str) -> Address:
+def _https_address(text: str) -> Address:
     try:
         parts = urlsplit(text)
         host, _ = parts.hostname, parts.port
@@ -133,7 +133,7 @@ def _https(text: str) -> Address:
     digest = fragment_fields.pop("sha256", None)
     if fragment_fields or (parts.fragment and digest is None) or (digest is not None and not _SHA256.fullmatch(digest)):
         raise InvalidAddress(f"model {text!r}: after '#' only sha256= with 64 hexadecimal digits is known")
-    file = _gguf(text, unquote(parts.path.lstrip("/")))
+    file = _check_gguf(text, unquote(parts.path.lstrip("/")))
     return Address(text, "https", parts.netloc, file=file, sha256=digest.lower() if digest else None)
 
 
@@ -142,13 +142,13 @@ def _image_file(text: str, scheme: str, rest: str) -> Address:
     place = unquote(path)
     if not place.startswith("/") or "?" in path:
         raise InvalidAddress(f"model {text!r}: must have three slashes and no '?'; {ALLOWED}")
-    _checked(text, place[1:])
+    _check_path(text, place[1:])
     fragment_fields = dict(parse_qsl(fragment, keep_blank_values=True))
     tag, inside = fragment_fields.pop("tag", None), fragment_fields.pop("path", "").strip("/")
     if fragment_fields or (tag is not None and not _TAG.fullmatch(tag)):
         raise InvalidAddress(f"model {text!r}: after '#' only tag= and path= are known, tag without spaces; {ALLOWED}")
     if inside:
-        _checked(text, inside)
+        _check_path(text, inside)
     prefix, file = _folder_and_gguf(inside)
     return Address(text, scheme, place, prefix, tag, file)  # type: ignore[arg-type]
 
@@ -161,14 +161,14 @@ def _folder_and_gguf(path: str) -> tuple[str, str | None]:
     return prefix, file
 
 
-def _gguf(text: str, file: str) -> str:
-    _checked(text, file)
+def _check_gguf(text: str, file: str) -> str:
+    _check_path(text, file)
     if not is_gguf(file):
         raise InvalidAddress(f"model {text!r}: {file!r} must be a .gguf file; {ALLOWED}")
     return file
 
 
-def _checked(text: str, path: str) -> None:
+def _check_path(text: str, path: str) -> None:
     try:
         check_name(path)
     except UnsafeListing as error:

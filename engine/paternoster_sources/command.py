@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
             each.publish(status)
 
     try:
-        model = _pull(args.address, args.refresh, publish)
+        model = _pull_model(args.address, args.refresh, publish)
     except SourceError as error:
         publish(of_error(error))
         print(f"paternoster pull: {error.reason}: {error}", file=sys.stderr)
@@ -84,14 +84,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _pull(address: str, refresh: bool, publish: "Callable[[FetchStatus], None]") -> "Model":
-    from paternoster_sources.fetch import fetch
+def _pull_model(address: str, refresh: bool, publish: "Callable[[FetchStatus], None]") -> "Model":
+    from paternoster_sources.fetch import fetch_model
     from paternoster_sources.report import of_progress, terminal_bar
 
     with terminal_bar(address) as bar:
 
-        def report(progress: "Progress") -> None:
+        def report_progress(progress: "Progress") -> None:
             bar(progress)
             publish(of_progress(progress))
 
-        return fetch(address, refresh=refresh, report=report)
+        return fetch_model(address, refresh=refresh, report=report_progress)

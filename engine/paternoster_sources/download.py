@@ -51,14 +51,14 @@ class Download:
         self._retry = retry or Retry()
         self._stopping = stopping or threading.Event()
         self._have = 0
-        self._hash = _hasher(file.digest, file.size)
+        self._hash = _choose_hasher(file.digest, file.size)
 
     def run(self) -> None:
         """Leaves the whole file at ``path``.
 
         Raises :class:`SourceError`; after :class:`Corrupted` the file is gone, after anything else what came is kept.
         """
-        with _named(self._path), _open(self._path) as out:
+        with _name_full_disk(self._path), _open_partial(self._path) as out:
             resumed = self._resume(out)
             try:
                 self._fetch(out)
@@ -66,7 +66,7 @@ class Download:
                     # What lay here from before may be what is wrong.
                     self._restart(out)
                     self._fetch(out)
-                self._check()
+                self._check_file()
             except Corrupted:
                 self._path.unlink(missing_ok=True)
                 raise
@@ -85,7 +85,7 @@ class Download:
         failed, counted_from = 0, self._have
         while self._have < self._file.size:
             try:
-                self._attempt(out)
+                self._download_once(out)
             except Interrupted as error:
                 failed = 1 if self._have - counted_from >= PROGRESS else failed + 1
                 counted_from = self._have
@@ -93,7 +93,7 @@ class Download:
                 if not self._joins:
                     self._restart(out)
 
-    def _attempt(self, out: BinaryIO) -> None:
+    def _download_once(self, out: BinaryIO) -> None:
         with self._source.open(self._file, self._have) as stream:
             if stream.start != self._have:
                 self._restart(out)
@@ -117,7 +117,7 @@ class Download:
         out.truncate(0)
         self._advance(-self._have, False)
         self._have = 0
-        self._hash = _hasher(self._file.digest, self._file.size)
+        self._hash = _choose_hasher(self._file.digest, self._file.size)
 
     @property
     def _joins(self) -> bool:
@@ -128,7 +128,7 @@ class Download:
     def _is_right(self) -> bool:
         return self._file.digest is None or self._hash.hexdigest() == self._file.digest.value
 
-    def _check(self) -> None:
+    def _check_file(self) -> None:
         if not self._is_right:
             assert self._file.digest is not None
             raise Corrupted(
@@ -137,7 +137,7 @@ class Download:
             )
 
 
-def _hasher(digest: Digest | None, size: int) -> _Hash:
+def _choose_hasher(digest: Digest | None, size: int) -> _Hash:
     if digest is None:
         return _Unchecked()
     if digest.algorithm == "git-sha1":
@@ -148,7 +148,7 @@ def _hasher(digest: Digest | None, size: int) -> _Hash:
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[BinaryIO]:
+def _open_partial(path: Path) -> Iterator[BinaryIO]:
     """For reading and writing, made if it is not there; a link is not followed."""
     number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     with os.fdopen(number, "r+b") as file:
@@ -156,7 +156,7 @@ def _open(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _name_full_disk(path: Path) -> Iterator[None]:
     """A full disk has its own reason."""
     try:
         yield

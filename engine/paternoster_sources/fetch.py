@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from paternoster_sources.address import IMAGE_FILES, Address, parse
+from paternoster_sources.address import IMAGE_FILES, Address, parse_address
 from paternoster_sources.download import Download
 from paternoster_sources.errors import CacheUnusable, SourceError, SourceNotFound, Unreachable
 from paternoster_sources.names import base_name
@@ -25,7 +25,7 @@ TICK = 1.0
 """Seconds between two reports."""
 
 
-def fetch(
+def fetch_model(
     address: str,
     cache: Cache | None = None,
     *,
@@ -37,17 +37,17 @@ def fetch(
 
     With ``refresh`` the source resolves the address anew. Raises :class:`SourceError`.
     """
-    parsed = parse(address)
+    parsed = parse_address(address)
     cache = cache or Cache.from_env()
     retry = retry or Retry()
-    with _unusable(address):
+    with _unusable_cache(address):
         if not refresh and (model := cache.find_model(address)):
             return model
         cache.make_folder()
-    with _named(address), contextlib.closing(open_source(parsed)) as source:
+    with _name_model(address), contextlib.closing(open_source(parsed)) as source:
         plan = make_plan(parsed, retry.call(source.list, f"model {address!r}"))
-        with _unusable(address):
-            return _fetch(plan, cache, source, report, retry)
+        with _unusable_cache(address):
+            return _fetch_plan(plan, cache, source, report, retry)
 
 
 def fetch_side_file(address: str, name: str, folder: Path) -> None:
@@ -55,8 +55,8 @@ def fetch_side_file(address: str, name: str, folder: Path) -> None:
 
     Raises :class:`SourceError`, also where there is no such file.
     """
-    parsed, retry = parse(address), Retry()
-    with _named(address), _unusable(address), contextlib.closing(open_source(parsed)) as source:
+    parsed, retry = parse_address(address), Retry()
+    with _name_model(address), _unusable_cache(address), contextlib.closing(open_source(parsed)) as source:
         plan = make_plan(parsed, retry.call(source.list, f"model {address!r}"))
         for file in plan.files:
             if base_name(file.name) == name:
@@ -66,7 +66,7 @@ def fetch_side_file(address: str, name: str, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _named(address: str) -> Iterator[None]:
+def _name_model(address: str) -> Iterator[None]:
     """Add the model to an error about one of its files."""
     try:
         yield
@@ -77,7 +77,7 @@ def _named(address: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _unusable(address: str) -> Iterator[None]:
+def _unusable_cache(address: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -111,13 +111,13 @@ def _open_source(address: Address) -> Source:
     return Bucket(address)
 
 
-def _fetch(plan: Plan, cache: Cache, source: Source, report: Report, retry: Retry) -> Model:
+def _fetch_plan(plan: Plan, cache: Cache, source: Source, report: Report, retry: Retry) -> Model:
     lock = cache.lock_model(plan.key)
     try:
         # Not the lock alone: who fetched the model uses it from then on, and holds the lock shared as long.
         while (model := cache.lease_model(plan.key)) is None:
             if lock.try_exclusive():
-                _complete(plan, cache, source, report, retry)
+                _complete_files(plan, cache, source, report, retry)
                 lock.unlock()
             else:
                 report(Progress("waiting", total=plan.total))
@@ -129,13 +129,13 @@ def _fetch(plan: Plan, cache: Cache, source: Source, report: Report, retry: Retr
     return model
 
 
-def _complete(plan: Plan, cache: Cache, source: Source, report: Report, retry: Retry) -> None:
+def _complete_files(plan: Plan, cache: Cache, source: Source, report: Report, retry: Retry) -> None:
     if not cache.has_model(plan.key):
-        _download(plan, cache.prepare_folder(plan), source, report, retry)
+        _download_files(plan, cache.prepare_folder(plan), source, report, retry)
         cache.complete_model(plan)
 
 
-def _download(plan: Plan, folder: Path, source: Source, report: Report, retry: Retry) -> None:
+def _download_files(plan: Plan, folder: Path, source: Source, report: Report, retry: Retry) -> None:
     """All files, some at a time; the first that fails stops the others."""
     tally, stopping = Tally(plan.total), threading.Event()
     with ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="fetch") as pool:

@@ -55,7 +55,7 @@ def is_gguf(name: str) -> bool:
 
 
 def is_beside_gguf(name: str) -> bool:
-    return _matches(name, BESIDE_GGUF)
+    return _matches_any(name, BESIDE_GGUF)
 
 
 def parts_of(name: str) -> list[str]:
@@ -117,7 +117,7 @@ def is_safetensors(name: str) -> bool:
 
 
 def is_side_file(name: str) -> bool:
-    return _matches(name, SIDE_FILES)
+    return _matches_any(name, SIDE_FILES)
 
 
 def is_weights(name: str) -> bool:
@@ -130,8 +130,8 @@ def is_model_file(name: str) -> bool:
 
 
 def is_pickle(name: str) -> bool:
-    return _matches(name, PICKLES)
+    return _matches_any(name, PICKLES)
 
 
-def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+def _matches_any(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(base_name(name), pattern) for pattern in patterns)

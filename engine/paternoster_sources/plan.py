@@ -89,13 +89,13 @@ def make_plan(address: Address, listing: Listing) -> Plan:
     Raises :class:`SourceNotFound`, :class:`NoWeights`, :class:`UnsafeWeights`, :class:`AmbiguousWeights`,
     :class:`TooLarge` and :class:`UnsafeListing`.
     """
-    files = _checked(address, listing.files)
-    form, chosen = _choose(address, files)
+    files = _check_files(address, listing.files)
+    form, chosen = _choose_format(address, files)
     _check_sizes(address, chosen)
     return Plan(address, listing.revision, form, tuple(sorted(chosen, key=lambda file: file.name)))
 
 
-def _checked(address: Address, files: Iterable[RemoteFile]) -> list[RemoteFile]:
+def _check_files(address: Address, files: Iterable[RemoteFile]) -> list[RemoteFile]:
     seen: dict[str, RemoteFile] = {}
     for count, file in enumerate(files):
         if count >= MOST_LISTED:
@@ -113,13 +113,15 @@ def _checked(address: Address, files: Iterable[RemoteFile]) -> list[RemoteFile]:
     return list(seen.values())
 
 
-def _choose(address: Address, files: list[RemoteFile]) -> tuple[Literal["gguf", "safetensors"], list[RemoteFile]]:
+def _choose_format(
+    address: Address, files: list[RemoteFile]
+) -> tuple[Literal["gguf", "safetensors"], list[RemoteFile]]:
     ggufs = [file for file in files if names.is_gguf(file.name)]
     if address.file is not None:
         if all(file.name != address.file for file in ggufs):
-            has = f"it has {_list(ggufs)}" if ggufs else "it has no .gguf file"
+            has = f"it has {_format_list(ggufs)}" if ggufs else "it has no .gguf file"
             raise SourceNotFound(f"model {address.text!r}: there is no file {address.file!r}; {has}")
-        return "gguf", _parts(address, address.file, ggufs)
+        return "gguf", _find_parts(address, address.file, ggufs)
     top = [file for file in files if names.is_top(file.name)]
     weights = [file for file in top if names.is_safetensors(file.name)]
     if weights and any(file.name == "config.json" for file in top):
@@ -133,29 +135,31 @@ def _choose(address: Address, files: list[RemoteFile]) -> tuple[Literal["gguf", 
     if len(models) > 1:
         raise AmbiguousWeights(
             f"model {address.text!r}: has {len(models)} .gguf files and no safetensors; add one to the "
-            f"address: {_list(models)}"
+            f"address: {_format_list(models)}"
         )
     if models:
-        return "gguf", _parts(address, next(iter(models)), ggufs)
+        return "gguf", _find_parts(address, next(iter(models)), ggufs)
     why = names.explain_folder([file.name for file in top])
     why = f"; {why}" if why else ""
     if weights:
-        raise NoWeights(f"model {address.text!r}: has {_list(weights)}, but no config.json that says of what{why}")
+        raise NoWeights(
+            f"model {address.text!r}: has {_format_list(weights)}, but no config.json that says of what{why}"
+        )
     pickles = [file for file in files if names.is_pickle(file.name)]
     if pickles:
         raise UnsafeWeights(
-            f"model {address.text!r}: has its weights only as {_list(pickles)}, in formats that run code when they "
-            f"are read or that are not read here; allowed: *.safetensors with config.json, or a .gguf file{why}"
+            f"model {address.text!r}: has its weights only as {_format_list(pickles)}, in formats that run code when "
+            f"they are read or that are not read here; allowed: *.safetensors with config.json, or a .gguf file{why}"
         )
     if not files:
         raise SourceNotFound(f"model {address.text!r}: there is nothing")
     raise NoWeights(
-        f"model {address.text!r}: has no weights among {_list(files)}; allowed: *.safetensors with config.json in its "
-        f"top folder, or a .gguf file{why}"
+        f"model {address.text!r}: has no weights among {_format_list(files)}; allowed: *.safetensors with config.json "
+        f"in its top folder, or a .gguf file{why}"
     )
 
 
-def _parts(address: Address, name: str, ggufs: list[RemoteFile]) -> list[RemoteFile]:
+def _find_parts(address: Address, name: str, ggufs: list[RemoteFile]) -> list[RemoteFile]:
     """Return the file ``name``, or all files of the split model that it is a part of."""
     parts = names.parts_of(name)
     found = [file for file in ggufs if file.name in parts]
@@ -165,7 +169,9 @@ def _parts(address: Address, name: str, ggufs: list[RemoteFile]) -> list[RemoteF
 
 def _check_whole(address: Address, chosen: Collection[str]) -> None:
     if missing := names.missing_parts(chosen):
-        raise NoWeights(f"model {address.text!r}: has {_list(chosen)}, but not {_list(missing)}: must have every part")
+        raise NoWeights(
+            f"model {address.text!r}: has {_format_list(chosen)}, but not {_format_list(missing)}: must have every part"
+        )
 
 
 def _check_sizes(address: Address, files: list[RemoteFile]) -> None:
@@ -181,7 +187,7 @@ def _check_sizes(address: Address, files: list[RemoteFile]) -> None:
         raise TooLarge(f"model {address.text!r}: has {total} bytes: must be at most {LARGEST_MODEL}")
 
 
-def _list(files: Iterable[RemoteFile | str]) -> str:
+def _format_list(files: Iterable[RemoteFile | str]) -> str:
     listed = [file if isinstance(file, str) else file.name for file in files]
     shown = ", ".join(listed[:SHOWN])
     return shown if len(listed) <= SHOWN else f"{shown} and {len(listed) - SHOWN} more"

@@ -76,12 +76,12 @@ class _TerminalBar:
 
     def __enter__(self) -> Report:
         self._columns.start()
-        return self._show
+        return self._show_progress
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._columns.stop()
 
-    def _show(self, progress: Progress) -> None:
+    def _show_progress(self, progress: Progress) -> None:
         waiting = progress.state == "waiting"
         self._columns.update(
             self._task,
@@ -95,7 +95,7 @@ def log_progress(address: str, clock: Callable[[], float] = time.monotonic) -> R
     """Lines of a log: of what changed, and now and then how far it is."""
     last: tuple[str, float] = ("", 0.0)
 
-    def report(progress: Progress) -> None:
+    def report_progress(progress: Progress) -> None:
         nonlocal last
         if progress.state == last[0] and clock() - last[1] < LOG_EVERY:
             return
@@ -108,13 +108,13 @@ def log_progress(address: str, clock: Callable[[], float] = time.monotonic) -> R
             mib = (progress.done / 2**20, progress.total / 2**20, progress.rate / 2**20)
             log.info("model %s: %.0f of %.0f MiB are here, %.1f MiB/s", address, *mib)
 
-    return report
+    return report_progress
 
 
-def _nothing(_: Progress) -> None:
+def _ignore_progress(_: Progress) -> None:
     """Where no terminal shows a bar."""
 
 
 def terminal_bar(address: str) -> AbstractContextManager[Report]:
     """A bar, if standard error is a terminal."""
-    return _TerminalBar(address) if sys.stderr.isatty() else nullcontext(_nothing)
+    return _TerminalBar(address) if sys.stderr.isatty() else nullcontext(_ignore_progress)

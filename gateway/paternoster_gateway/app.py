@@ -19,11 +19,11 @@ from paternoster_contract.http.headers import DEBUG, REQUEST_ID
 from paternoster_contract.http.routes import FORWARDED
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.stream_journal import STREAM_ID, StreamId
-from paternoster_contract.supervise import supervise
-from paternoster_gateway.admission.admission import admit, models_open_to, only_model, opens_any_model
+from paternoster_contract.supervise import supervise_task
+from paternoster_gateway.admission.admission import admit_request, models_open_to, only_model, opens_any_model
 from paternoster_gateway.admission.known_parties import KnownParties
 from paternoster_gateway.admission.quarantine import Quarantine
-from paternoster_gateway.errors import GatewayError, client_gone, unauthorized, unavailable
+from paternoster_gateway.errors import GatewayError, client_gone, unauthorized_error, unavailable_error
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.process.access_log import AccessLog, Forwarded, forwarded
 from paternoster_gateway.process.drain import CloseDuringShutdown, Shutdown
@@ -47,7 +47,7 @@ from paternoster_http.errors.anthropic_errors import AnthropicErrors
 from paternoster_http.errors.refusal import RETRY_AFTER_SECONDS, Refusal
 from paternoster_http.errors.request_id import RequestId, current_request_id
 from paternoster_http.errors.unforeseen import UnforeseenErrors
-from paternoster_http.open_requests import charge, party_of
+from paternoster_http.open_requests import charge_request, party_of
 from paternoster_http.request_line import CanonicalRequestLine
 from paternoster_http.start_turns import StartTurns
 
@@ -119,7 +119,7 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await proxy.open()
         await follower.open()
-        following = supervise(source.follow, "follow-table")
+        following = supervise_task(source.follow, "follow-table")
         yield
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
@@ -151,17 +151,17 @@ def create_app(
         model, route = "", request.scope["route"].path
         try:
             if (party := known_parties.party_of(client_key(request.headers), source.table)) is not None:
-                charge(request.scope, party)
+                charge_request(request.scope, party)
             await turns.begin(party_of(request.scope))
             call = await _read_call(request, source.table)
             # The first of its names: a model has one series of each metric.
             details.model = model = source.table.first_names.get(call.model, "")
             # A client without a key is refused before anything else is done or counted for the model.
             peer = address_of(request.client.host) if request.client else ""
-            admission = admit(source.table, call.model, call.key, time.time(), peer=peer, named=call.named)
+            admission = admit_request(source.table, call.model, call.key, time.time(), peer=peer, named=call.named)
             details.tenant = "" if admission.identity is None else admission.identity.tenant
             known_parties.remember(admission)
-            charge(request.scope, admission.party)
+            charge_request(request.scope, admission.party)
             metrics.begin_request(model)
             try:
                 answer = await _await_answer(request, proxy.send(call, admission))
@@ -169,7 +169,7 @@ def create_app(
                 metrics.end_request(model, admission.fleet)
                 raise
         except (GatewayError, Refusal) as fault:
-            error = unavailable(str(fault), RETRY_AFTER_SECONDS) if isinstance(fault, Refusal) else fault
+            error = unavailable_error(str(fault), RETRY_AFTER_SECONDS) if isinstance(fault, Refusal) else fault
             metrics.failures[model] += 1
             metrics.requests.labels(model, route, str(error.status)).inc()
             return JSONResponse(error.body(), error.status, error.headers())
@@ -189,7 +189,7 @@ def create_app(
         app.add_api_route(path, forward, methods=["POST"])
 
     @app.get(paths.MODELS)
-    async def models(request: Request) -> dict[str, object]:
+    async def list_models(request: Request) -> dict[str, object]:
         key = client_key(request.headers)
         table = source.table
         names = [
@@ -198,32 +198,32 @@ def create_app(
         return {"object": "list", "data": [_model_card(table, name) for name in names]}
 
     @app.get(paths.MODEL)
-    async def model(model: str, request: Request) -> Response:
+    async def get_model(model: str, request: Request) -> Response:
         key = client_key(request.headers)
         try:
-            admit(source.table, model, key, time.time())
+            admit_request(source.table, model, key, time.time())
         except GatewayError as error:
             return JSONResponse(error.body(), error.status, error.headers())
         return JSONResponse(_model_card(source.table, model))
 
     @app.get(paths.HEALTH)
-    async def health() -> Response:
+    async def check_health() -> Response:
         return Response(status_code=200)
 
     @app.get(paths.READY)
-    async def ready() -> Response:
+    async def check_readiness() -> Response:
         age = source.age_seconds
         table = {"from": source.origin, "age_seconds": None if age is None else round(age, 1)}
         status = "ending" if shutdown.begun else "ready" if source.has_table else "no routing table"
         return JSONResponse({"status": status, "routing_table": table}, 200 if status == "ready" else 503)
 
     @app.get(paths.STATS)
-    async def stats() -> Response:
+    async def report_stats() -> Response:
         numbers = metrics.stats(source.table.models, dispatcher.held, dispatcher.rejected)
         return Response(numbers.model_dump_json(), media_type="application/json")
 
     @app.get(paths.METRICS)
-    async def exposition() -> Response:
+    async def export_metrics() -> Response:
         # As at each table: an answer that began while the model was in the table may have ended since.
         metrics.retain_only(source.table.models)
         for model in source.table.models:
@@ -262,7 +262,7 @@ async def _read_call(request: Request, table: RoutingTable) -> Call:
     length = request.headers.get("content-length", "")
     short = length.isdecimal() and int(length) <= READ_WITHOUT_KEY
     if not short and not opens_any_model(table, key):
-        raise unauthorized()
+        raise unauthorized_error()
     try:
         body = await request.body()
     except ClientDisconnect:

@@ -77,15 +77,15 @@ def client_gone() -> GatewayError:
     return GatewayError(499, "ClientClosedRequest", "The client closed its request.")
 
 
-def unauthorized() -> GatewayError:
+def unauthorized_error() -> GatewayError:
     return GatewayError(401, "AuthenticationError", "Missing or wrong key in the Authorization or X-Api-Key header.")
 
 
-def expired() -> GatewayError:
+def expired_key_error() -> GatewayError:
     return GatewayError(401, "AuthenticationError", "The key has expired.")
 
 
-def unavailable(message: str, retry_after: int = 5) -> GatewayError:
+def unavailable_error(message: str, retry_after: int = 5) -> GatewayError:
     return GatewayError(503, "ServiceUnavailableError", message, retry_after=retry_after)
 
 
@@ -100,17 +100,17 @@ def deadline_passed(message: str) -> GatewayError:
 
 def route_unread(model: str) -> GatewayError:
     """For a model whose route the operator has not read yet, and of which this gateway has no earlier one."""
-    return unavailable(f"The operator could not read the route of `{model}` yet; send the request again.", 1)
+    return unavailable_error(f"The operator could not read the route of `{model}` yet; send the request again.", 1)
 
 
 def another_fleet(model: str) -> GatewayError:
     """For a held request: its model's name has passed to another fleet since it came."""
-    return unavailable(f"`{model}` became the name of another fleet while the request waited; send it again.", 1)
+    return unavailable_error(f"`{model}` became the name of another fleet while the request waited; send it again.", 1)
 
 
 def keys_refused(model: str, replicas: int) -> GatewayError:
     """For an engine's 401, which concerns the gateway's key and not the client's."""
-    return unavailable(
+    return unavailable_error(
         f"{replicas} replicas of `{model}` refused the gateway's key. Operators: the gateway's log names them; "
         "see that its --engine-key and the keys of the fleet's engines come from one root."
     )

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import aiohttp
 
 from paternoster_contract.access.key_files import KeyFiles
-from paternoster_contract.access.keys import derive
+from paternoster_contract.access.keys import derive_key
 
 MOST_REMEMBERED = 10_000
 """Most peers recorded as accepting another key than the first; no gateway has that many replicas."""
@@ -36,7 +36,7 @@ class SentKeys:
         if not roots:
             return await send({})
         for root in (order := self._order_roots(url, roots)):
-            answer = await send({"Authorization": f"Bearer {derive(root, self._purpose, subject)}"})
+            answer = await send({"Authorization": f"Bearer {derive_key(root, self._purpose, subject)}"})
             if answer.status != 401:
                 self._record_accepted(url, root, roots)
                 break

@@ -11,6 +11,6 @@ scales in its pages (``scaled_cache``).
 
 from paternoster_kernels.device_batch import DeviceBatch
 from paternoster_kernels.ragged_batch import RaggedBatch
-from paternoster_kernels.registry import OPS, pick, pick_invariant
+from paternoster_kernels.registry import OPS, pick_invariant, pick_kernel
 
-__all__ = ["OPS", "DeviceBatch", "RaggedBatch", "pick", "pick_invariant"]
+__all__ = ["OPS", "DeviceBatch", "RaggedBatch", "pick_invariant", "pick_kernel"]

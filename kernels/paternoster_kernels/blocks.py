@@ -90,7 +90,7 @@ class Strips:
         return len(self.table) * STRIP
 
 
-def fits(matrices: Sequence[Rows]) -> bool:
+def fits_strips(matrices: Sequence[Rows]) -> bool:
     """Whether matrices below each other have whole strips, in whole tiles of 32 outputs and 32 inputs."""
     outputs, inputs = [matrix.shape[0] for matrix in matrices], matrices[0].shape[1]
     return all(rows % STRIP == 0 for rows in outputs) and sum(outputs) % (2 * STRIP) == 0 and inputs % 32 == 0
@@ -101,7 +101,7 @@ def strip_bytes(found: BlockFormat | None, inputs: int) -> int:
     return STRIP * (2 * inputs if found is None else found.row_bytes(inputs))
 
 
-def interleave(found: BlockFormat, rows: torch.Tensor) -> torch.Tensor:
+def interleave_rows(found: BlockFormat, rows: torch.Tensor) -> torch.Tensor:
     """Blocks uint8 ``[16 * n, bytes of a row]`` as strips ``[n, 16 * bytes of a row]``."""
     blocks = rows.reshape(-1, STRIP, rows.shape[1] // found.bytes, found.bytes)
     strips = rows.new_empty(len(blocks), blocks.shape[2], STRIP * found.bytes)

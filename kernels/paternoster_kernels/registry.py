@@ -77,7 +77,7 @@ INVARIANT_MODULES: dict[str, dict[str, str]] = {
 """By device, where operations are that depend on nothing but a row's own numbers; the others are so as they are."""
 
 
-def pick(op: str, device: torch.device) -> Op:
+def pick_kernel(op: str, device: torch.device) -> Op:
     """The implementation of ``op`` for ``device``: Triton's on CUDA, C++ where a CPU has it, the reference elsewhere.
 
     Raises ``KeyError`` for an unknown operation.
@@ -90,10 +90,10 @@ def pick(op: str, device: torch.device) -> Op:
 
 
 def pick_invariant(op: str, device: torch.device) -> Op:
-    """As :func:`pick`, of implementations in which no row depends on what else is in the batch."""
+    """As :func:`pick_kernel`, of implementations in which no row depends on what else is in the batch."""
     module = INVARIANT_MODULES.get(device.type, {}).get(op)
     if module is None:
-        return pick(op, device)
+        return pick_kernel(op, device)
     found: Op = getattr(import_module(f"paternoster_kernels.{module}"), op)
     return found
 

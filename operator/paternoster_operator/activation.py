@@ -12,7 +12,7 @@ POLL_SECONDS = 1.0
 """One question to each gateway, however many fleets sleep; none while all are awake."""
 
 
-async def wake(
+async def wake_fleets(
     fleets: Mapping[Key, Fleet], held: Callable[[], Awaitable[Mapping[str, int]]], enqueue: Callable[[Key], None]
 ) -> None:
     """Until cancelled: enqueue each of ``fleets`` that sleeps while requests for it are ``held`` (by uid)."""

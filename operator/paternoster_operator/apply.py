@@ -39,17 +39,17 @@ class AppliedChildren:
         rest = iter(children)
         for child in rest:
             kind = child["kind"]
-            if every or (unwatched and kind not in WATCHED) or self._differs(child, cluster.child(key, kind)):
+            if every or (unwatched and kind not in WATCHED) or self._differs_from(child, cluster.child(key, kind)):
                 try:
                     now = await cluster.apply(child)
                 except ForeignObject as foreign:
                     raise await _all_foreign(cluster, foreign, rest) from foreign
-                self.sent[kind] = _Sent(child, 0 if now is None else _version(now))
+                self.sent[kind] = _Sent(child, 0 if now is None else _version_of(now))
                 if kind == "Deployment":
                     deployment = now
         return deployment
 
-    def _differs(self, child: Object, there: Mapping[str, Any] | None) -> bool:
+    def _differs_from(self, child: Object, there: Mapping[str, Any] | None) -> bool:
         sent = self.sent.get(child["kind"])
         if sent is None or sent.child != child:
             return True
@@ -58,7 +58,7 @@ class AppliedChildren:
         if there is None:
             return sent.seen
         sent.seen = True
-        return _version(there) > sent.version
+        return _version_of(there) > sent.version
 
 
 async def _all_foreign(cluster: Cluster, first: ForeignObject, rest: Iterable[Object]) -> ForeignObject:
@@ -72,7 +72,7 @@ async def _all_foreign(cluster: Cluster, first: ForeignObject, rest: Iterable[Ob
     return ForeignObject(objects, first.owner)
 
 
-def _version(obj: Mapping[str, Any]) -> int:
+def _version_of(obj: Mapping[str, Any]) -> int:
     """The generation grows with each change of the spec; an object that has none has a version for every change."""
     metadata = obj["metadata"]
     return int(metadata.get("generation") or metadata.get("resourceVersion") or 0)

@@ -45,7 +45,7 @@ async def drain_surplus(
         if lowered and (pod.name in plan.ending or pod.name in requests):
             changes[pod.name][labels.DELETION_COST] = _deletion_cost(pod.name, plan, requests)
     await asyncio.gather(*(cluster.annotate_pod(key, pod, made) for pod, made in changes.items() if made))
-    return replicas, observed.with_drained(plan.drained, _timestamp(now))
+    return replicas, observed.with_drained(plan.drained, _format_timestamp(now))
 
 
 def _replica_pods(observed: Observed, requests: Mapping[str, int], now: datetime) -> list[ReplicaPod]:
@@ -69,7 +69,7 @@ def _drain_annotation(pod: PodView, plan: ScaleDown, now: datetime) -> Annotatio
     """What is to change of it."""
     if (pod.name in plan.drained) == (pod.drained_since is not None):
         return {}
-    return {labels.SCALE_DOWN: _timestamp(now) if pod.name in plan.drained else None}
+    return {labels.SCALE_DOWN: _format_timestamp(now) if pod.name in plan.drained else None}
 
 
 def _deletion_cost(pod: str, plan: ScaleDown, requests: Mapping[str, int]) -> str:
@@ -79,5 +79,5 @@ def _deletion_cost(pod: str, plan: ScaleDown, requests: Mapping[str, int]) -> st
     return str(max(requests[pod], 1 if plan.ending else 0))
 
 
-def _timestamp(now: datetime) -> str:
+def _format_timestamp(now: datetime) -> str:
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -14,11 +14,11 @@ from typing import Any
 import kopf
 
 from paternoster_contract import labels, routing_copy
-from paternoster_contract.supervise import supervise
+from paternoster_contract.supervise import supervise_task
 from paternoster_operator.cluster.kubernetes import KubernetesCluster
 from paternoster_operator.cluster.lease import Leadership
 from paternoster_operator.cluster.port import ClusterError, Key
-from paternoster_operator.publish import build_app, serve
+from paternoster_operator.publish import build_app, serve_app
 from paternoster_operator.routes.copy_secret import RoutesSecret
 from paternoster_operator.routes.published import PublishedTable
 from paternoster_operator.runtime import Operator
@@ -73,14 +73,14 @@ async def resource_index(namespace: str, name: str, body: kopf.Body, **_: Any) -
 @kopf.index(*CHILDREN["NetworkPolicy"], id="NetworkPolicy", labels=MANAGED)
 @kopf.index("", "v1", "pods", id="Pod", labels=MANAGED)
 async def object_index(namespace: str, labels: Any, body: kopf.Body, **_: Any) -> Any:
-    return {owner(namespace, labels): dict(body)}
+    return {index_owner(namespace, labels): dict(body)}
 
 
 @kopf.index("apps", "v1", "replicasets", id="ReplicaSet", labels=MANAGED)
 async def replica_set_index(namespace: str, labels: Any, meta: kopf.Meta, **_: Any) -> Any:
     # Whose it is, and nothing else: an old one has a whole pod template.
     metadata = {name: meta.get(name) for name in ("uid", "labels", "ownerReferences")}
-    return {owner(namespace, labels): {"metadata": metadata}}
+    return {index_owner(namespace, labels): {"metadata": metadata}}
 
 
 @kopf.on.event(labels.GROUP, labels.VERSION, labels.PLURAL)
@@ -99,57 +99,59 @@ async def resource_changed(namespace: str, name: str, meta: kopf.Meta, memo: Any
 @kopf.on.event("apps", "v1", "replicasets", labels=MANAGED)
 @kopf.on.event("", "v1", "pods", labels=MANAGED)
 async def child_changed(namespace: str, labels: Any, memo: Any, **_: Any) -> None:
-    memo.operator.enqueue_soon(Key(*owner(namespace, labels)))
+    memo.operator.enqueue_soon(Key(*index_owner(namespace, labels)))
 
 
 @kopf.on.startup()
-async def start(settings: kopf.OperatorSettings, memo: Any, resource_index: Any, **indices: Any) -> None:
-    configure(settings)
+async def start_operator(settings: kopf.OperatorSettings, memo: Any, resource_index: Any, **indices: Any) -> None:
+    configure_kopf(settings)
     memo.leadership = memo.writing = None
     children = {kind: indices[kind] for kind in CHILDREN}
     memo.cluster = KubernetesCluster(Indices(resource_index, children, indices["ReplicaSet"], indices["Pod"]))
     await memo.cluster.open()
     memo.operator = Operator(memo.cluster, memo.settings)
     memo.operator.synced = False
-    memo.http, _port = await serve(build_app(memo.operator), memo.host, memo.port)
-    memo.tasks = [supervise(memo.operator.make_root_keys, "make-root-keys")]
+    memo.http, _port = await serve_app(build_app(memo.operator), memo.host, memo.port)
+    memo.tasks = [supervise_task(memo.operator.make_root_keys, "make-root-keys")]
     await resource_is_served(memo.cluster)
     memo.tasks.append(
-        supervise(lambda: notice_emptiness(memo.cluster, memo.operator, memo.namespaces), "notice-emptiness")
+        supervise_task(lambda: notice_emptiness(memo.cluster, memo.operator, memo.namespaces), "notice-emptiness")
     )
     if memo.lease is None:
-        lead(memo)
+        lead_operators(memo)
         return
 
-    async def begin() -> None:
-        lead(memo)
+    async def begin_acting() -> None:
+        lead_operators(memo)
 
-    async def end() -> None:
+    async def end_acting() -> None:
         await stop_writing(memo)
         await memo.operator.pause()
 
-    memo.leadership = Leadership(memo.cluster.api, memo.lease, begin, end)
-    memo.tasks.append(supervise(memo.leadership.run, "leadership"))
+    memo.leadership = Leadership(memo.cluster.api, memo.lease, begin_acting, end_acting)
+    memo.tasks.append(supervise_task(memo.leadership.run, "leadership"))
 
 
-def lead(memo: Any) -> None:
+def lead_operators(memo: Any) -> None:
     """Act, and keep the copy of the routing table: one operator does at a time."""
     memo.operator.start()
     if memo.routes_secret is not None:
-        memo.writing = supervise(routes_secret(memo.cluster, memo.operator, memo.routes_secret).run, "write-routes")
+        memo.writing = supervise_task(
+            routes_secret(memo.cluster, memo.operator, memo.routes_secret).run, "write-routes"
+        )
 
 
 def routes_secret(cluster: KubernetesCluster, operator: Operator, secret: Key) -> RoutesSecret:
     """What keeps a copy of the operator's routing table in ``secret``."""
 
-    async def table() -> PublishedTable | None:
+    async def build_table() -> PublishedTable | None:
         # Before every index is whole the table lacks what is there.
         return await operator.routes.build() if operator.synced else None
 
     async def write(packed: bytes) -> None:
         await cluster.write_secret(secret, routing_copy.FIELD, packed)
 
-    return RoutesSecret(table, write, operator.metrics.observe_routes_secret)
+    return RoutesSecret(build_table, write, operator.metrics.observe_routes_secret)
 
 
 async def stop_writing(memo: Any) -> None:
@@ -161,7 +163,7 @@ async def stop_writing(memo: Any) -> None:
 
 
 @kopf.on.cleanup()
-async def stop(memo: Any, **_: Any) -> None:
+async def stop_operator(memo: Any, **_: Any) -> None:
     await stop_writing(memo)
     for task in memo.tasks:
         task.cancel()
@@ -198,7 +200,7 @@ async def notice_emptiness(cluster: KubernetesCluster, operator: Operator, names
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def configure(settings: kopf.OperatorSettings) -> None:
+def configure_kopf(settings: kopf.OperatorSettings) -> None:
     """Events are ours to post; watches give up on silence instead of hanging."""
     # Following CRDs as they come would need the right to list all of them, and kopf may look before
     # discovery lists a new one.
@@ -211,6 +213,6 @@ def configure(settings: kopf.OperatorSettings) -> None:
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
 
 
-def owner(namespace: str, labels_: Any) -> tuple[str, str]:
+def index_owner(namespace: str, labels_: Any) -> tuple[str, str]:
     """Which LLMDeployment a child belongs to."""
     return namespace, labels_[labels.INSTANCE]

@@ -88,7 +88,7 @@ class Installations:
             return None
         other = self.other_owner(document)
         if other is not None:
-            await self._report(key, document["metadata"]["uid"], other)
+            await self._report_conflict(key, document["metadata"]["uid"], other)
             await self._mark_watched(key, document)
             return RECHECK_SECONDS
         if document.get("status", {}).get("installation") == self._name:
@@ -116,7 +116,7 @@ class Installations:
         if await self._cluster.amend_status(key, build_mark(self._name, now)):
             self._marked[uid] = clock
 
-    async def _report(self, key: Key, uid: str, other: str) -> None:
+    async def _report_conflict(self, key: Key, uid: str, other: str) -> None:
         if self._reported.get(uid) == other:
             return
         self._reported[uid] = other

@@ -55,7 +55,7 @@ class OperatorMetrics:
         build = Info(BUILD, "Version of the program.", registry=self.registry)
         build.info({"component": "operator", "version": __version__})
         self.registry.register(TaskFailures("paternoster_operator_task_failures"))
-        self.reconciles = self._counter("reconciles", "Reconciles by outcome.", "outcome")
+        self.reconciles = self._add_counter("reconciles", "Reconciles by outcome.", "outcome")
         for outcome in ("ok", "error"):  # a counter that appears with its first event hides that event from rate()
             self.reconciles.labels(outcome)
         self.reconcile_seconds = Histogram(
@@ -72,11 +72,11 @@ class OperatorMetrics:
         self._routes_secret_bytes = Gauge(
             "paternoster_operator_routes_secret_bytes", "Bytes of that copy, compressed.", registry=self.registry
         )
-        self.failures = self._counter("reconcile_failures", "Looks that could not do all.", *_OBJECT, "reason")
-        self.reports_refused = self._counter(
+        self.failures = self._add_counter("reconcile_failures", "Looks that could not do all.", *_OBJECT, "reason")
+        self.reports_refused = self._add_counter(
             "reports_refused", "Numbers of engines that were not believed, by the field.", *_OBJECT, "reason"
         )
-        self.decisions = self._counter(
+        self.decisions = self._add_counter(
             "decisions",
             "Decisions of the scaling law: changes, and each beginning to hold or to advise for another reason.",
             *_OBJECT,
@@ -84,8 +84,8 @@ class OperatorMetrics:
             "action",
             "reason",
         )
-        self.condition = self._gauge("condition", "1 for each condition as it is now.", "type", "status", "reason")
-        self.slo = self._gauge(
+        self.condition = self._add_gauge("condition", "1 for each condition as it is now.", "type", "status", "reason")
+        self.slo = self._add_gauge(
             "slo_seconds",
             "Limits of spec.slo, and the first bucket of the engines' histogram that reaches each.",
             "objective",
@@ -95,7 +95,7 @@ class OperatorMetrics:
         self._conditions: dict[Key, set[tuple[str, str, str]]] = {}
         self._objectives: dict[Key, Slo] = {}
         self._gauges = {
-            key: self._gauge(key, help_)
+            key: self._add_gauge(key, help_)
             for key, help_ in (
                 ("ready_replicas", "Replicas that serve."),
                 ("pending_replicas", "Replicas on their way."),
@@ -141,7 +141,7 @@ class OperatorMetrics:
         for name, text in (("desired", "What the loop wants."), ("recommended", "The same before limits.")):
             key = f"{name}_{snake_case(loop)}"
             if key not in self._gauges:
-                self._gauges[key] = self._gauge(key, text)
+                self._gauges[key] = self._add_gauge(key, text)
 
     def observe_routes_secret(self, written_at: float, size: int) -> None:
         """Take in a write of the routing table's copy: Unix seconds and bytes."""
@@ -163,7 +163,7 @@ class OperatorMetrics:
         if self._objectives.get(key) == slo:
             return
         self._objectives[key] = slo
-        self.slo.remove_by_labels(_labels(key))
+        self.slo.remove_by_labels(_label_values(key))
         for objective, limit in (("ttft", slo.ttft_p95_milliseconds), ("itl", slo.itl_p95_milliseconds)):
             if limit is not None:
                 seconds = limit / 1000
@@ -175,7 +175,7 @@ class OperatorMetrics:
     def forget(self, key: Key) -> None:
         """End every series of ``key``."""
         for metric in (*self._gauges.values(), *self._by_fleet):
-            metric.remove_by_labels(_labels(key))
+            metric.remove_by_labels(_label_values(key))
         self._conditions.pop(key, None)
         self._objectives.pop(key, None)
 
@@ -186,10 +186,10 @@ class OperatorMetrics:
         self._conditions.clear()
         self._objectives.clear()
 
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+    def _add_counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"paternoster_operator_{name}", text, labels, registry=self.registry)
 
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+    def _add_gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"paternoster_operator_{name}", text, (*_OBJECT, *labels), registry=self.registry)
 
 
@@ -198,5 +198,5 @@ def snake_case(loop: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", loop).lower()
 
 
-def _labels(key: Key) -> dict[str, str]:
+def _label_values(key: Key) -> dict[str, str]:
     return {"namespace": key.namespace, "name": key.name}

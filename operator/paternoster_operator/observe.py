@@ -62,11 +62,11 @@ class Observed:
     @classmethod
     def from_cluster(cls, deployment: Mapping[str, Any] | None, pods: Sequence[Mapping[str, Any]]) -> "Observed":
         views = sorted((read_pod(pod) for pod in pods), key=lambda pod: pod.name)
-        return cls(None if deployment is None else _deployment(deployment), tuple(views))
+        return cls(None if deployment is None else _read_deployment(deployment), tuple(views))
 
     def with_deployment(self, deployment: Mapping[str, Any]) -> "Observed":
         """The same pods below the Deployment as it is now."""
-        return Observed(_deployment(deployment), self.pods)
+        return Observed(_read_deployment(deployment), self.pods)
 
     @property
     def serving(self) -> tuple[PodView, ...]:
@@ -142,7 +142,7 @@ class Observed:
         return tuple(pod for pod in self.pods if pod.deleting or pod in self.drained)
 
 
-def _deployment(deployment: Mapping[str, Any]) -> DeploymentView:
+def _read_deployment(deployment: Mapping[str, Any]) -> DeploymentView:
     status = deployment.get("status", {})
     progressing: Mapping[str, Any] = next((c for c in status.get("conditions", []) if c["type"] == "Progressing"), {})
     failed = progressing.get("status") == "False"

@@ -44,7 +44,7 @@ class Refusal:
         return self.text
 
 
-def implausible(
+def find_implausible(
     stats: EngineStats, last: EngineStats | None, seconds: float, *, capacity: int | None, queue: int
 ) -> Refusal | None:
     """Why ``stats`` cannot be, ``seconds`` after ``last``; None where they can.
@@ -64,10 +64,10 @@ def implausible(
         value = getattr(stats, field)
         if value > most:
             return Refusal(field, f"{field} is {value}: must be at most {most}")
-    return None if last is None else _leap(stats, last, seconds + SLACK_SECONDS, queue)
+    return None if last is None else _find_leap(stats, last, seconds + SLACK_SECONDS, queue)
 
 
-def _leap(stats: EngineStats, last: EngineStats, seconds: float, queue: int) -> Refusal | None:
+def _find_leap(stats: EngineStats, last: EngineStats, seconds: float, queue: int) -> Refusal | None:
     """A counter that fell, or grew by more than it can; a restarted engine began at 0 after ``last``."""
     same = stats.instance == last.instance
     # Every request in the queue and in the batch waits all the time, and one that ends adds what it waited before.

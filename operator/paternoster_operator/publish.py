@@ -7,7 +7,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from paternoster_contract import labels
-from paternoster_contract.access.keys import bearer, digest, matches
+from paternoster_contract.access.keys import digest_key, matches_digest, read_bearer_key
 from paternoster_contract.http import paths
 from paternoster_contract.routing_rows import CONTENT_TYPE
 from paternoster_operator.cluster.port import ClusterError
@@ -25,12 +25,14 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def build_app(operator: Operator, objects: Objects | None = None, key: str | None = None) -> web.Application:
     """``objects`` gives all LLMDeployments, where no API server does; with ``key``, they and the metrics ask for it."""
 
-    async def routes(request: web.Request) -> web.Response:
+    async def get_routes(request: web.Request) -> web.Response:
         if not operator.synced:
             raise web.HTTPServiceUnavailable(text="the cluster has not been read yet")
         try:
             digests = await operator.keys.routes_digests()
-            if digests is not None and not matches(bearer(request.headers.get("Authorization", "")), digests):
+            if digests is not None and not matches_digest(
+                read_bearer_key(request.headers.get("Authorization", "")), digests
+            ):
                 raise web.HTTPUnauthorized(
                     text="the routing table is for gateways", headers={"WWW-Authenticate": "Bearer"}
                 )
@@ -46,15 +48,15 @@ def build_app(operator: Operator, objects: Objects | None = None, key: str | Non
             return web.Response(status=304, headers=headers)
         return web.Response(body=table.lines, content_type=CONTENT_TYPE, headers=headers)
 
-    async def metrics(_: web.Request) -> web.Response:
+    async def get_metrics(_: web.Request) -> web.Response:
         return web.Response(
             body=generate_latest(operator.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
         )
 
-    async def health(_: web.Request) -> web.Response:
+    async def get_health(_: web.Request) -> web.Response:
         return web.Response(status=200 if operator.alive else 503)
 
-    async def ready(_: web.Request) -> web.Response:
+    async def get_readiness(_: web.Request) -> web.Response:
         return web.Response(status=200 if operator.synced else 503)
 
     @web.middleware
@@ -62,7 +64,7 @@ def build_app(operator: Operator, objects: Objects | None = None, key: str | Non
         """Routes have keys of their own, and probes tell nothing."""
         if key is None or request.path in (paths.ROUTES, HEALTH, READY):
             return await handler(request)
-        if not matches(bearer(request.headers.get("Authorization", "")), {digest(key)}):
+        if not matches_digest(read_bearer_key(request.headers.get("Authorization", "")), {digest_key(key)}):
             raise web.HTTPUnauthorized(
                 text="this is for the user who runs the operator: the key is in its state folder",
                 headers={"WWW-Authenticate": "Bearer"},
@@ -72,10 +74,10 @@ def build_app(operator: Operator, objects: Objects | None = None, key: str | Non
     app = web.Application(middlewares=[check_key])
     app.add_routes(
         [
-            web.get(paths.ROUTES, routes),
-            web.get(paths.METRICS, metrics),
-            web.get(HEALTH, health),
-            web.get(READY, ready),
+            web.get(paths.ROUTES, get_routes),
+            web.get(paths.METRICS, get_metrics),
+            web.get(HEALTH, get_health),
+            web.get(READY, get_readiness),
         ]
     )
     if objects is not None:
@@ -90,7 +92,7 @@ def build_app(operator: Operator, objects: Objects | None = None, key: str | Non
     return app
 
 
-async def serve(app: web.Application, host: str, port: int) -> tuple[web.AppRunner, int]:
+async def serve_app(app: web.Application, host: str, port: int) -> tuple[web.AppRunner, int]:
     """Listen; returns the runner to clean up and the port. Raises ``OSError`` when the port is taken."""
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()

@@ -14,7 +14,7 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
-from paternoster_contract.supervise import supervise
+from paternoster_contract.supervise import supervise_task
 
 K = TypeVar("K")
 
@@ -95,7 +95,7 @@ class WorkQueue(Generic[K]):
             self._changed.set()
 
     def start(self) -> None:
-        self._tasks = [supervise(self._work, "work-queue") for _ in range(self._workers)]
+        self._tasks = [supervise_task(self._run_worker, "work-queue") for _ in range(self._workers)]
 
     async def stop(self) -> None:
         """Cancel the workers and wait for them."""
@@ -108,7 +108,7 @@ class WorkQueue(Generic[K]):
     def alive(self) -> bool:
         return bool(self._tasks) and not any(task.done() for task in self._tasks)
 
-    async def _work(self) -> None:
+    async def _run_worker(self) -> None:
         while True:
             key = await self._next_key()
             try:

@@ -32,7 +32,7 @@ from paternoster_operator.keys.fleet_keys import FleetKeys
 from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.names.directory import Directory
 from paternoster_operator.observe import Observed
-from paternoster_operator.plausible import Refusal, implausible
+from paternoster_operator.plausible import Refusal, find_implausible
 from paternoster_operator.report.causes.cause import StallReason
 from paternoster_operator.report.conditions import Access, Condition, find_condition
 from paternoster_operator.report.disruptions import new_disruptions
@@ -93,7 +93,7 @@ class Reconciler:
             except BaseException as error:
                 self._metrics.reconciles.labels("error").inc()
                 if isinstance(error, Exception):
-                    await self._report(key, error)
+                    await self._report_error(key, error)
                 raise
         self._metrics.reconciles.labels("ok").inc()
         return again
@@ -108,7 +108,7 @@ class Reconciler:
         try:
             resource = self._directory.read(document, parsed=None if fleet is None else fleet.resource)
         except InvalidManifest as invalid:
-            await self._refuse(key, document, invalid)
+            await self._report_invalid(key, document, invalid)
             return None
         if fleet is None:
             fleet = self.fleets[key] = Fleet.begin(resource)
@@ -118,12 +118,12 @@ class Reconciler:
         await self._observe(key, fleet)
         now = self._clock()
         decision = fleet.autoscaler.decide(now)
-        last_decision, recorded = fleet.record_decision(decision, self._timestamp())
+        last_decision, recorded = fleet.record_decision(decision, self._format_now())
         fault = None
         if refusal is None and not resource.spec.paused:
-            fault = await self._act(key, fleet, decision.targets)
+            fault = await self._apply_targets(key, fleet, decision.targets)
         refusal = refusal or self._route_refusal(key) or (None if fault is None else (fault.reason, str(fault)))
-        access = self._access(fleet, names, refusal)
+        access = self._find_access(fleet, names, refusal)
         await self._update_status(key, fleet, decision, last_decision, recorded, access)
         if access.waiting:
             return WAITING_SECONDS
@@ -140,7 +140,7 @@ class Reconciler:
             f"of the routing table, {share} bytes: use fewer keys a fleet, or fewer fleets",
         )
 
-    def _access(self, fleet: Fleet, names: tuple[str, ...], fault: tuple[str, str] | None) -> Access:
+    def _find_access(self, fleet: Fleet, names: tuple[str, ...], fault: tuple[str, str] | None) -> Access:
         assert fleet.resource is not None
         routing_gateways = count_routing(fleet.gateways, names, fleet.resource.metadata.uid)
         expected = None if self._settings.gateway_url is None else len(fleet.gateways)
@@ -164,7 +164,7 @@ class Reconciler:
                 {pod: merge_progress(status, before.get(pod)) for pod, status in downloads.items()}
             )
         fleet.observed = await fleet.events.add_events(
-            fleet.observed, self._cluster, key, self._clock(), self._timestamp()
+            fleet.observed, self._cluster, key, self._clock(), self._format_now()
         )
         now = self._clock()
         autoscaler, believed = fleet.autoscaler, {}
@@ -177,7 +177,7 @@ class Reconciler:
                 continue
             sample = complete_stats(stats[pod.name], pod.restarts, resource)
             last, since = autoscaler.latest(pod.name), autoscaler.seconds_since_latest(pod.name, now)
-            refusal = implausible(sample, last, since, capacity=pod.capacity, queue=pod.queue)
+            refusal = find_implausible(sample, last, since, capacity=pod.capacity, queue=pod.queue)
             if refusal is None:
                 believed[pod.name] = sample
             else:
@@ -214,12 +214,12 @@ class Reconciler:
 
     async def _report_disruptions(self, key: Key, fleet: Fleet) -> None:
         """Record an event for each replica that was evicted, or that its node refused."""
-        due, fleet.disrupted = new_disruptions(fleet.observed, fleet.disrupted, self._timestamp())
+        due, fleet.disrupted = new_disruptions(fleet.observed, fleet.disrupted, self._format_now())
         for event in due.values():
             log.warning("%s: %s: %s", key, event.reason, event.message)
             await self._cluster.record_event(key, event)
 
-    async def _act(self, key: Key, fleet: Fleet, targets: Mapping[str, int]) -> ClusterError | None:
+    async def _apply_targets(self, key: Key, fleet: Fleet, targets: Mapping[str, int]) -> ClusterError | None:
         """Apply children and settings of engines; returns what is in the way and stays there.
 
         Raises :class:`ClusterError` for what may be gone at the next try.
@@ -230,7 +230,7 @@ class Reconciler:
             roots = await self._keys.roots()
             await self._apply(key, resource, fleet, targets[REPLICAS], roots)
             fleet.admin_keys = await self._keys.admin_keys(resource, roots)
-            await self._steer(fleet, targets)
+            await self._set_limits(fleet, targets)
             clients = await self._keys.client_keys(resource)
             if clients.fault is not None:
                 raise clients.fault
@@ -288,7 +288,7 @@ class Reconciler:
         longest = longest_answer_seconds(fleet.engines.values(), fleet.autoscaler.models.replica)
         return max(longest, resource.spec.drain.timeout_seconds)
 
-    async def _steer(self, fleet: Fleet, targets: Mapping[str, int]) -> None:
+    async def _set_limits(self, fleet: Fleet, targets: Mapping[str, int]) -> None:
         """Tell every engine what it does not have: a restarted one begins at its capacity, and admits."""
         calls, caps, adapters = [], {}, fleet.adapters
         for pod in fleet.observed.answering:
@@ -327,7 +327,7 @@ class Reconciler:
             fleet.autoscaler.signals,
             decision,
             last_decision,
-            self._timestamp(),
+            self._format_now(),
             access,
             steps=fleet.autoscaler.models.replica.steps,
             age_of_load=now - fleet.load_written,
@@ -344,7 +344,7 @@ class Reconciler:
         self._metrics.observe_slo(key, fleet.resource.spec.slo)
         previous = fleet.resource.status
         for type_ in ("Stalled", "Contested", "GatewayCap"):
-            await self._warn(key, status, previous, type_)
+            await self._warn_once(key, status, previous, type_)
         if status != previous:
             await self._cluster.write_status(key, status)
             if status["load"] != previous.get("load"):
@@ -356,25 +356,25 @@ class Reconciler:
             await self._cluster.record_event(key, Event("Warning", "PreemptionStorm", at_limit[loop]))
         fleet.loops_at_limit = frozenset(at_limit)
 
-    async def _refuse(self, key: Key, document: Any, invalid: InvalidManifest) -> None:
+    async def _report_invalid(self, key: Key, document: Any, invalid: InvalidManifest) -> None:
         previous = document.get("status", {})
         generation = document["metadata"].get("generation", 0)
         stalled = find_condition(previous, "Stalled") or {}
-        status = invalid_status(generation, previous, invalid.errors, self._timestamp())
+        status = invalid_status(generation, previous, invalid.errors, self._format_now())
         self._metrics.observe_conditions(key, status["conditions"])
         if previous.get("observedGeneration") == generation and stalled.get("reason") == "InvalidSpec":
             return
         await self._cluster.write_status(key, status)
         await self._cluster.record_event(key, Event("Warning", "InvalidSpec", "; ".join(invalid.errors)))
 
-    async def _warn(self, key: Key, status: Mapping[str, Any], previous: Mapping[str, Any], type_: str) -> None:
+    async def _warn_once(self, key: Key, status: Mapping[str, Any], previous: Mapping[str, Any], type_: str) -> None:
         """Log and record the condition of that type if its reason changed since the last status."""
         condition = find_condition(status, type_)
         if condition is not None and condition["reason"] != (find_condition(previous, type_) or {}).get("reason"):
             log.warning("%s: %s: %s", key, condition["reason"], condition["message"])
             await self._cluster.record_event(key, Event("Warning", condition["reason"], condition["message"]))
 
-    async def _report(self, key: Key, error: Exception) -> None:
+    async def _report_error(self, key: Key, error: Exception) -> None:
         """Report a reconcile that ended early, in place of its conditions."""
         document = self._cluster.get(key)
         if document is None:
@@ -385,15 +385,15 @@ class Reconciler:
             condition = Condition("Reconciling" if error.retriable else "Stalled", "True", error.reason, str(error))
         else:
             condition = Condition("Stalled", "True", "ReconcileFailed", f"{type(error).__name__}: {error}")
-        status = failed_status(generation, previous, condition, self._timestamp())
+        status = failed_status(generation, previous, condition, self._format_now())
         self._metrics.failures.labels(*key, condition.reason).inc()
         self._metrics.observe_conditions(key, status["conditions"])
         try:
-            await self._warn(key, status, previous, condition.type)
+            await self._warn_once(key, status, previous, condition.type)
             if status != previous:
                 await self._cluster.write_status(key, status)
         except ClusterError as other:
             log.warning("%s: its status does not tell of %s: %s", key, type(error).__name__, other)
 
-    def _timestamp(self) -> str:
+    def _format_now(self) -> str:
         return self._wall().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

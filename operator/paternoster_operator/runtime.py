@@ -5,8 +5,8 @@ import logging
 import time
 
 from paternoster_contract.routing import RoutingTable
-from paternoster_contract.supervise import supervise
-from paternoster_operator.activation import wake
+from paternoster_contract.supervise import supervise_task
+from paternoster_operator.activation import wake_fleets
 from paternoster_operator.cluster.port import Cluster, ClusterError, Key
 from paternoster_operator.fleet import Fleet
 from paternoster_operator.installation import Installations
@@ -87,8 +87,8 @@ class Operator:
         self._acting = True
         self.metrics.leading.set(1)
         self._queue.start()
-        self._waking = supervise(
-            lambda: wake(self._reconciler.fleets, self._scraper.held_by_fleet, self.enqueue), "wake"
+        self._waking = supervise_task(
+            lambda: wake_fleets(self._reconciler.fleets, self._scraper.held_by_fleet, self.enqueue), "wake"
         )
         # Before the cache is whole, a pod that is not in it may still be there. The events that fill it enqueue, too.
         if self.synced:

@@ -37,7 +37,7 @@ _FAULTS = (aiohttp.ClientError, OSError, TimeoutError, ValidationError, ValueErr
 
 
 @lru_cache(maxsize=1024)
-def _shared(parameters: DefaultParameters) -> DefaultParameters:
+def _share_parameters(parameters: DefaultParameters) -> DefaultParameters:
     """One object for all samples with these values, which are kept for ten minutes each."""
     return parameters
 
@@ -71,10 +71,10 @@ class Scraper:
 
     async def downloads(self, urls: Mapping[str, str]) -> dict[str, FetchStatus]:
         """How far pods are that fetch their model, by name, for those of ``urls`` that say so."""
-        answers = await asyncio.gather(*(self._download(url) for url in urls.values()))
+        answers = await asyncio.gather(*(self._read_download(url) for url in urls.values()))
         return {pod: status for pod, status in zip(urls, answers, strict=True) if status is not None}
 
-    async def _download(self, url: str) -> FetchStatus | None:
+    async def _read_download(self, url: str) -> FetchStatus | None:
         try:
             return FetchStatus.read((await self._get(url + paths.STATS, LONGEST_ANSWER)).decode(errors="replace"))
         except _FAULTS as error:
@@ -86,7 +86,7 @@ class Scraper:
         if self._gateway_url is None:
             return []
         try:
-            urls = await addresses(self._gateway_url)
+            urls = await resolve_addresses(self._gateway_url)
         except OSError as error:
             log.debug("gateway %s: %s", self._gateway_url, error)
             return []
@@ -104,28 +104,28 @@ class Scraper:
         call = adapter.limits_call(limits)
         if call is not None:
             what = " and ".join(f"{name} {value}" for name, value in call.body.items())
-            await self._admin(call.method, url + call.path, keys, f"take {what}", call.check, json=call.body)
+            await self._call_admin(call.method, url + call.path, keys, f"take {what}", call.check, json=call.body)
 
     async def set_drained(self, url: str, drained: bool, keys: Sequence[str]) -> None:
         """Let the engine admit nothing more, or let it admit again."""
         what = "drain" if drained else "admit again"
-        await self._admin(
+        await self._call_admin(
             "POST" if drained else "DELETE", url + paths.ADMIN_DRAIN, keys, what, LiveConfig.model_validate_json
         )
 
-    async def _admin(
+    async def _call_admin(
         self, method: str, url: str, keys: Sequence[str], what: str, check: Callable[[bytes], object], **body: Any
     ) -> None:
         """One call of an admin API; a failure is logged, and the next reconcile tries again."""
         for key in keys or ("",):
             headers = {"Authorization": f"Bearer {key}"} if key else {}
             try:
-                call = self._open().request(method, url, headers=headers, allow_redirects=False, **body)
+                call = self._open_session().request(method, url, headers=headers, allow_redirects=False, **body)
                 async with call as response:
                     if response.status == 200:
-                        check(await _body(response, LONGEST_ANSWER))
+                        check(await _read_body(response, LONGEST_ANSWER))
                         return
-                    text = (await _body(response, LONGEST_ANSWER)).decode(errors="replace")
+                    text = (await _read_body(response, LONGEST_ANSWER)).decode(errors="replace")
                     log.warning("%s did not %s: HTTP %d: %s", url, what, response.status, text[:200])
                     if response.status != 401:
                         return
@@ -136,7 +136,9 @@ class Scraper:
     async def _engine_stats(self, url: str, adapter: EngineAdapter, keys: Sequence[str]) -> EngineStats | str | None:
         """None when the engine does not answer in time; a message where its answers are invalid."""
         try:
-            answers = await asyncio.gather(*(self._answer(url, request, keys) for request in adapter.stats_requests))
+            answers = await asyncio.gather(
+                *(self._read_answer(url, request, keys) for request in adapter.stats_requests)
+            )
             stats = adapter.parse_stats(answers, time.time())
         except (StatsUnavailable, _TooLong) as error:
             log.debug("%s: %s", url, error)
@@ -145,7 +147,7 @@ class Scraper:
             log.debug("%s: %s", url, error_text(error))
             return None
         if stats.default_parameters is not None:
-            stats.default_parameters = _shared(stats.default_parameters)
+            stats.default_parameters = _share_parameters(stats.default_parameters)
         object.__setattr__(stats, "__pydantic_fields_set__", _NO_FIELDS)
         return stats
 
@@ -158,26 +160,26 @@ class Scraper:
         object.__setattr__(stats, "__pydantic_fields_set__", _NO_FIELDS)
         return stats
 
-    async def _answer(self, url: str, request: StatsRequest, keys: Sequence[str]) -> bytes:
+    async def _read_answer(self, url: str, request: StatsRequest, keys: Sequence[str]) -> bytes:
         """Raises :class:`StatsUnavailable` where the engine answers that it lacks what is read."""
         for key in keys if request.needs_key and keys else ("",):
             headers = {"Authorization": f"Bearer {key}"} if key else {}
-            async with self._open().get(url + request.path, headers=headers, allow_redirects=False) as response:
+            async with self._open_session().get(url + request.path, headers=headers, allow_redirects=False) as response:
                 if response.status == 200:
-                    return await _body(response, request.longest)
+                    return await _read_body(response, request.longest)
                 if response.status == 501 or (response.status == 404 and request.needs_key):
                     # A route with a key is the operator's own: without it nothing is there that it could steer.
-                    text = (await _body(response, LONGEST_ANSWER)).decode(errors="replace")
+                    text = (await _read_body(response, LONGEST_ANSWER)).decode(errors="replace")
                     raise StatsUnavailable(f"{request.path}: HTTP {response.status}: {text[:300]}")
         raise OSError(f"HTTP {response.status}")
 
     async def _get(self, url: str, longest: int) -> bytes:
-        async with self._open().get(url, allow_redirects=False) as response:
+        async with self._open_session().get(url, allow_redirects=False) as response:
             if response.status != 200:
                 raise OSError(f"HTTP {response.status}")
-            return await _body(response, longest)
+            return await _read_body(response, longest)
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=bounded_connector(),
@@ -193,7 +195,7 @@ class _TooLong(ValueError):
     """An answer that is longer than any can be."""
 
 
-async def _body(response: aiohttp.ClientResponse, longest: int) -> bytes:
+async def _read_body(response: aiohttp.ClientResponse, longest: int) -> bytes:
     """Raises :class:`_TooLong` once there are more than ``longest`` bytes."""
     body = bytearray()
     async for chunk in response.content.iter_chunked(2**16):
@@ -238,7 +240,7 @@ def count_routing(gateways: Iterable[GatewayStats], names: Sequence[str], fleet:
     return sum(route.fleet == fleet and {*names[1:]} <= {*route.aliases} for route in routes)
 
 
-async def addresses(url: str) -> list[str]:
+async def resolve_addresses(url: str) -> list[str]:
     """``url`` once for each address its host has: a headless Service names every pod. Raises ``OSError``."""
     parts = urlsplit(url)
     loop = asyncio.get_running_loop()

@@ -44,9 +44,9 @@ class SchedulerControl:
         )  # fmt: skip
         self._lost: dict[str, int] = {}
         """Tokens that each preempted request had computed, by its id, until it runs again or ends."""
-        self._wrap("schedule", self._schedule)
-        self._wrap("_preempt_request", self._preempt)
-        self._wrap("_free_request", self._free)
+        self._wrap_method("schedule", self._schedule)
+        self._wrap_method("_preempt_request", self._preempt)
+        self._wrap_method("_free_request", self._free)
 
     def set_limits(self, limits: Mapping[str, int]) -> None:
         """Set ``live_cap`` and ``token_budget`` as far as ``limits`` has them.
@@ -105,7 +105,7 @@ class SchedulerControl:
         except AttributeError:
             return {}
 
-    def _wrap(self, name: str, wrapper: Callable[..., Any]) -> None:
+    def _wrap_method(self, name: str, wrapper: Callable[..., Any]) -> None:
         original = getattr(self._scheduler, name)
         setattr(self._scheduler, name, lambda *args, **kwargs: wrapper(original, *args, **kwargs))
 

@@ -32,14 +32,16 @@ def parse_limits(body: bytes) -> dict[str, int]:
     except (ValueError, RecursionError):
         raise InvalidLimits(400, "", 'the body is not JSON: must be like {"live_cap": 8}') from None
     if not isinstance(document, dict) or not document:
-        raise InvalidLimits(422, "", f"the body is {_shown(document)}: must be an object with {' or '.join(FIELDS)}")
+        raise InvalidLimits(
+            422, "", f"the body is {_show_value(document)}: must be an object with {' or '.join(FIELDS)}"
+        )
     for field, value in document.items():
         if field not in FIELDS:
             raise InvalidLimits(
-                422, field[:_LONGEST_ECHO], f"{_shown(field)} is no limit: must be {' or '.join(FIELDS)}"
+                422, field[:_LONGEST_ECHO], f"{_show_value(field)} is no limit: must be {' or '.join(FIELDS)}"
             )
         if type(value) is not int or value < 1:
-            raise InvalidLimits(422, field, f"{field} is {_shown(value)}: must be a whole number of at least 1")
+            raise InvalidLimits(422, field, f"{field} is {_show_value(value)}: must be a whole number of at least 1")
     return document
 
 
@@ -48,9 +50,11 @@ def check_bounds(limits: Mapping[str, int], present: Mapping[str, Any]) -> None:
     for field, value in limits.items():
         most = present[FIELDS[field]]
         if value > most:
-            raise InvalidLimits(422, field, f"{field} is {_shown(value)}: must be at most {most}, its {FIELDS[field]}")
+            raise InvalidLimits(
+                422, field, f"{field} is {_show_value(value)}: must be at most {most}, its {FIELDS[field]}"
+            )
 
 
-def _shown(value: object) -> str:
+def _show_value(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _LONGEST_ECHO else text[: _LONGEST_ECHO - 3] + "..."

@@ -48,13 +48,13 @@ class LimitsMiddleware:
             self._tests.add(test)
             test.add_done_callback(self._tests.discard)
         elif scope["path"] == PATH and scope["type"] == "http":
-            await _answer(scope, receive, send)
+            await _answer_request(scope, receive, send)
             return
         elif scope["path"] == HEALTH and scope["type"] == "http":
             await self._answer_health(scope, send)
             return
         elif not _may_pass(scope):
-            await _refuse(scope, send)
+            await _refuse_request(scope, send)
             return
         await self._app(scope, receive, send)
 
@@ -62,7 +62,7 @@ class LimitsMiddleware:
         if self._watch is None:
             self._watch = CoreWatch(lambda: _call_core(scope, {}))
         fault = await self._watch.find_fault()
-        await _send_json(send, 503 if fault else 200, _error(fault) if fault else {})
+        await _send_json(send, 503 if fault else 200, _error_body(fault) if fault else {})
 
 
 async def call_engine(scope: Scope, limits: Mapping[str, int]) -> dict[str, Any]:
@@ -88,14 +88,16 @@ async def _call_core(scope: Scope, limits: Mapping[str, int]) -> dict[str, Any]:
     return report
 
 
-async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
+async def _answer_request(scope: Scope, receive: Receive, send: Send) -> None:
     """One request of the route: the key first, then method, body, bounds, and the call into the core."""
     if not has_valid_key(scope["headers"], read_keys(Path(os.environ.get(ADMIN_KEYS_ENV, os.devnull)))):
-        await _send_json(send, 401, _error("the Authorization header must have the fleet's admin key as Bearer token"))
+        await _send_json(
+            send, 401, _error_body("the Authorization header must have the fleet's admin key as Bearer token")
+        )
         return
     if scope["method"] not in ("GET", "PATCH"):
         text = f"the method is {scope['method'][:20]}: must be GET or PATCH"
-        await _send_json(send, 405, _error(text), (b"allow", b"GET, PATCH"))
+        await _send_json(send, 405, _error_body(text), (b"allow", b"GET, PATCH"))
         return
     try:
         limits = parse_limits(await _read_body(receive)) if scope["method"] == "PATCH" else {}
@@ -104,17 +106,17 @@ async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
             check_bounds(limits, report)
             report = await call_engine(scope, limits)
     except InvalidLimits as error:
-        await _send_json(send, error.status, _error(str(error), error.field))
+        await _send_json(send, error.status, _error_body(str(error), error.field))
     except LookupError as error:
-        await _send_json(send, 501, _error(str(error)))
+        await _send_json(send, 501, _error_body(str(error)))
     except TimeoutError:
-        await _send_json(send, 504, _error(f"the engine core did not answer within {CALL_SECONDS:g} s"))
+        await _send_json(send, 504, _error_body(f"the engine core did not answer within {CALL_SECONDS:g} s"))
     except Exception as error:  # the core's own fault, in its words
         log.warning("paternoster_vllm: %s", error)
-        await _send_json(send, 503, _error(f"the engine core refused the call: {str(error)[:500]}"))
+        await _send_json(send, 503, _error_body(f"the engine core refused the call: {str(error)[:500]}"))
     else:
         if "unsupported" in report:
-            await _send_json(send, 501, _error(report["unsupported"]))
+            await _send_json(send, 501, _error_body(report["unsupported"]))
         else:
             await _send_json(send, 200, {"version": engine_version(), **report})
 
@@ -137,11 +139,11 @@ def _may_pass(scope: Scope) -> bool:
     return has_valid_key(scope["headers"], read_keys(Path(path)))
 
 
-async def _refuse(scope: Scope, send: Send) -> None:
+async def _refuse_request(scope: Scope, send: Send) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
         return
-    await _send_json(send, 401, _error("the Authorization header must have a valid key as Bearer token"))
+    await _send_json(send, 401, _error_body("the Authorization header must have a valid key as Bearer token"))
 
 
 async def _log_self_test(scope: Scope) -> None:
@@ -167,7 +169,7 @@ async def _read_body(receive: Receive) -> bytes:
     return body
 
 
-def _error(text: str, field: str = "") -> dict[str, Any]:
+def _error_body(text: str, field: str = "") -> dict[str, Any]:
     return {"error": {"message": text, "param": field or None}}
 
 

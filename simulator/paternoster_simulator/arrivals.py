@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from paternoster_engine.bench.requests.synthetic import AZURE_CONVERSATION, Workload, generate
+from paternoster_engine.bench.requests.synthetic import AZURE_CONVERSATION, Workload, generate_rows
 from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_engine.bench.requests.workload import Limits, repeat_rows
 
@@ -29,27 +29,27 @@ class Pattern:
     """No moment has a higher rate."""
 
 
-def constant(rate: float) -> Pattern:
+def constant_rate(rate: float) -> Pattern:
     return Pattern("constant", lambda t: rate, rate)
 
 
-def step(rate: float, *, at: float, factor: float = 3.0) -> Pattern:
+def rate_step(rate: float, *, at: float, factor: float = 3.0) -> Pattern:
     """From ``at`` on, ``factor`` times the rate."""
     return Pattern("step", lambda t: rate * (factor if t >= at else 1.0), rate * max(factor, 1.0))
 
 
-def spike(rate: float, *, at: float, seconds: float, factor: float = 5.0) -> Pattern:
+def rate_spike(rate: float, *, at: float, seconds: float, factor: float = 5.0) -> Pattern:
     """For some seconds, ``factor`` times the rate."""
     return Pattern("spike", lambda t: rate * (factor if at <= t < at + seconds else 1.0), rate * max(factor, 1.0))
 
 
-def bursts(rate: float, *, period: float, share: float = 0.2, factor: float = 4.0, first: float = 0.0) -> Pattern:
+def rate_bursts(rate: float, *, period: float, share: float = 0.2, factor: float = 4.0, first: float = 0.0) -> Pattern:
     """Once a period, from ``first`` on, for a share of it ``factor`` times the rate."""
 
-    def at(t: float) -> float:
+    def rate_at(t: float) -> float:
         return rate * (factor if t >= first and (t - first) % period < share * period else 1.0)
 
-    return Pattern("bursts", at, rate * max(factor, 1.0))
+    return Pattern("bursts", rate_at, rate * max(factor, 1.0))
 
 
 def day_night(rate: float, *, period: float, depth: float = 0.8) -> Pattern:
@@ -59,22 +59,22 @@ def day_night(rate: float, *, period: float, depth: float = 0.8) -> Pattern:
     )
 
 
-def ramp(rate: float, *, until: float, factor: float = 4.0, begin: float = 0.0) -> Pattern:
+def rate_ramp(rate: float, *, until: float, factor: float = 4.0, begin: float = 0.0) -> Pattern:
     """From ``begin`` on evenly from the rate to ``factor`` times it, then as high."""
 
-    def at(t: float) -> float:
+    def rate_at(t: float) -> float:
         return rate * (1.0 + (factor - 1.0) * min(max(t - begin, 0.0) / (until - begin), 1.0))
 
-    return Pattern("ramp", at, rate * max(factor, 1.0))
+    return Pattern("ramp", rate_at, rate * max(factor, 1.0))
 
 
 PATTERNS: dict[str, Callable[[float, float], Pattern]] = {
-    "constant": lambda rate, duration: constant(rate),
-    "step": lambda rate, duration: step(rate, at=duration / 3),
-    "spike": lambda rate, duration: spike(rate, at=duration / 3, seconds=duration / 10),
-    "bursts": lambda rate, duration: bursts(rate, period=duration / 10),
+    "constant": lambda rate, duration: constant_rate(rate),
+    "step": lambda rate, duration: rate_step(rate, at=duration / 3),
+    "spike": lambda rate, duration: rate_spike(rate, at=duration / 3, seconds=duration / 10),
+    "bursts": lambda rate, duration: rate_bursts(rate, period=duration / 10),
     "day-night": lambda rate, duration: day_night(rate, period=duration),
-    "ramp": lambda rate, duration: ramp(rate, until=duration),
+    "ramp": lambda rate, duration: rate_ramp(rate, until=duration),
 }
 """By name, from a rate and a duration."""
 
@@ -90,7 +90,7 @@ def named_pattern(name: str, rate: float, duration: float) -> Pattern:
     return PATTERNS[name](rate, duration)
 
 
-def synthetic(
+def generate_requests(
     pattern: Pattern,
     *,
     duration: float,
@@ -99,7 +99,7 @@ def synthetic(
     workload: Workload = AZURE_CONVERSATION,
 ) -> Iterator[TraceRow]:
     """Poisson arrivals whose rate follows the pattern (by thinning), with lengths drawn from ``workload``."""
-    lengths = _lengths(seed, workload, limits or Limits())
+    lengths = _draw_lengths(seed, workload, limits or Limits())
     rng = np.random.default_rng((seed, 1))
     time = 0.0
     while True:
@@ -112,7 +112,7 @@ def synthetic(
                 yield TraceRow(time, row.prompt_tokens, row.output_tokens, row.prefix_blocks)
 
 
-def replay(
+def replay_trace(
     rows: Sequence[TraceRow],
     *,
     speed: float = 1.0,
@@ -148,10 +148,10 @@ def replay(
         yield replace(limits.clip(row), arrival_s=time)
 
 
-def _lengths(seed: int, workload: Workload, limits: Limits) -> Iterator[TraceRow]:
+def _draw_lengths(seed: int, workload: Workload, limits: Limits) -> Iterator[TraceRow]:
     draw = 0
     while True:
         state = int(np.random.SeedSequence((seed, draw)).generate_state(1)[0])
-        for row in generate(_DRAWN, seed=state, workload=workload):
+        for row in generate_rows(_DRAWN, seed=state, workload=workload):
             yield limits.clip(row)
         draw += 1

@@ -14,11 +14,11 @@ TICKS_PER_SECOND = 10**12
 """Virtual time is an integer number of picoseconds: 50 ns, the price of one KV token, still has three digits."""
 
 
-def ticks(seconds: float) -> int:
+def to_ticks(seconds: float) -> int:
     return round(seconds * TICKS_PER_SECOND)
 
 
-def seconds(ticks: int) -> float:
+def to_seconds(ticks: int) -> float:
     return ticks / TICKS_PER_SECOND
 
 
@@ -55,11 +55,11 @@ class StepCost:
         per_prefill_pair_seconds: float = 0.0,
     ) -> "StepCost":
         return cls(
-            fixed=ticks(fixed_seconds),
-            prefill_token=ticks(per_prefill_token_seconds),
-            decode_sequence=ticks(per_decode_sequence_seconds),
-            kv_token=ticks(per_kv_token_seconds),
-            prefill_pair=ticks(per_prefill_pair_seconds),
+            fixed=to_ticks(fixed_seconds),
+            prefill_token=to_ticks(per_prefill_token_seconds),
+            decode_sequence=to_ticks(per_decode_sequence_seconds),
+            kv_token=to_ticks(per_kv_token_seconds),
+            prefill_pair=to_ticks(per_prefill_pair_seconds),
         )
 
     def step(self, batch: Batch) -> int:

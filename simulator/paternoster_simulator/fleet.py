@@ -9,7 +9,7 @@ from random import Random
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_operator.autoscaling.scale_down import ReplicaPod, plan_scale_down
-from paternoster_simulator.cost import StepCost, seconds, ticks
+from paternoster_simulator.cost import StepCost, to_seconds, to_ticks
 from paternoster_simulator.events import EventQueue, Rank
 from paternoster_simulator.profile import Startup
 from paternoster_simulator.replica.replica import Replica
@@ -125,7 +125,7 @@ class Fleet:
         """The fleet as it is found at the start: all pods serve."""
         self.wanted = replicas
         for _ in range(replicas):
-            self._serve(self._make(now), now)
+            self._serve(self._make_pod(now), now)
 
     def resize(self, target: int, requests: Mapping[str, int], longest_seconds: float, now: int) -> None:
         """Move towards ``target`` pods as the operator does: what is surplus is drained before it ends.
@@ -137,7 +137,7 @@ class Fleet:
                 pod.name,
                 pod.phase >= Phase.READY,
                 requests.get(pod.name),
-                None if pod.drained is None else seconds(now - pod.drained),
+                None if pod.drained is None else to_seconds(now - pod.drained),
             )
             for pod in self.pods.values()
             if pod.phase < Phase.DRAINING
@@ -146,11 +146,11 @@ class Fleet:
         for pod in list(self.of(Phase.READY, Phase.DRAINED)):
             if pod.drained is None and pod.name in plan.drained:
                 pod.drained = now
-                self._enter(pod, Phase.DRAINED)
+                self._enter_phase(pod, Phase.DRAINED)
                 self.hooks.leaving(pod, now)
             elif pod.drained is not None and pod.name not in plan.drained:
                 pod.drained = None
-                self._enter(pod, Phase.READY)
+                self._enter_phase(pod, Phase.READY)
                 self.hooks.ready(pod, now)
         self.scale(max(target, min(plan.replicas, self.wanted)), now, plan.ending)
 
@@ -159,7 +159,7 @@ class Fleet:
         self.wanted = wanted
         alive = [pod for pod in self.pods.values() if pod.phase < Phase.DRAINING]
         for _ in range(wanted - len(alive)):
-            self._start(self._make(now), now)
+            self._start(self._make_pod(now), now)
         surplus = len(alive) - wanted
         if surplus > 0:
             alive.sort(
@@ -175,22 +175,22 @@ class Fleet:
 
     def kill(self, pod: Pod, now: int) -> None:
         """The pod is gone at once, with what it had; the Deployment makes another."""
-        self._end(pod, now)
+        self._end_pod(pod, now)
         self.scale(self.wanted, now)
 
     def restart(self, pod: Pod, now: int) -> None:
         """The engine process ends and another one loads in the same pod."""
-        self._enter(pod, Phase.LOADING)
+        self._enter_phase(pod, Phase.LOADING)
         self._stop_engine(pod, now)
         self._wait(pod, now)
 
     def idle(self, pod: Pod, now: int) -> None:
         """Remove a draining pod that has nothing left."""
         if pod.phase is Phase.DRAINING:
-            self._end(pod, now)
+            self._end_pod(pod, now)
 
     def replica_seconds_until(self, now: int) -> float:
-        return self.replica_seconds + sum(seconds(now - pod.created) for pod in self.pods.values())
+        return self.replica_seconds + sum(to_seconds(now - pod.created) for pod in self.pods.values())
 
     def totals(self) -> Totals:
         """What all engines did so far; those that run are to be observed first."""
@@ -200,7 +200,7 @@ class Fleet:
                 sums.add(pod.engine)
         return sums
 
-    def _make(self, now: int) -> Pod:
+    def _make_pod(self, now: int) -> Pod:
         self._made += 1
         pod = Pod(f"pod-{self._made:05d}", self._made, now)
         self.pods[pod.name] = pod
@@ -208,7 +208,7 @@ class Fleet:
         return pod
 
     def _start(self, pod: Pod, now: int) -> None:
-        self._enter(pod, Phase.SCHEDULING)
+        self._enter_phase(pod, Phase.SCHEDULING)
         self._wait(pod, now)
 
     def _wait(self, pod: Pod, now: int) -> None:
@@ -217,18 +217,18 @@ class Fleet:
         length = self.startup.phases[pod.phase] * self.slowness * (1 + jitter * self.rng.uniform(-1, 1))
         phase, starts = pod.phase, pod.starts
 
-        def over(now: int) -> None:
+        def end_phase(now: int) -> None:
             if pod.phase is not phase or pod.starts != starts:
                 return
             if phase is Phase.WARMING:
                 if pod.starts == 0:
-                    self.startups.append(seconds(now - pod.created))
+                    self.startups.append(to_seconds(now - pod.created))
                 self._serve(pod, now)
             else:
-                self._enter(pod, Phase(phase + 1))
+                self._enter_phase(pod, Phase(phase + 1))
                 self._wait(pod, now)
 
-        self.events.push(now + ticks(length), Rank.LIFE, over)
+        self.events.push(now + to_ticks(length), Rank.LIFE, end_phase)
 
     def _serve(self, pod: Pod, now: int) -> None:
         pod.starts += 1
@@ -236,21 +236,21 @@ class Fleet:
         pod.engine = Replica(
             pod.name, self.config, self.cost, instance=instance, started_at=now, fast_forward=self.fast_forward
         )
-        self._enter(pod, Phase.READY)
+        self._enter_phase(pod, Phase.READY)
         self.hooks.ready(pod, now)
 
     def _delete(self, pod: Pod, now: int) -> None:
         if pod.engine is None or pod.engine.in_flight == 0:
-            self._end(pod, now)
+            self._end_pod(pod, now)
             return
-        self._enter(pod, Phase.DRAINING)
+        self._enter_phase(pod, Phase.DRAINING)
         self.hooks.leaving(pod, now)
-        self.events.push(now + ticks(self.drain_timeout), Rank.LIFE, lambda now: self.idle(pod, now))
+        self.events.push(now + to_ticks(self.drain_timeout), Rank.LIFE, lambda now: self.idle(pod, now))
 
-    def _end(self, pod: Pod, now: int) -> None:
-        self._enter(pod, Phase.GONE)
+    def _end_pod(self, pod: Pod, now: int) -> None:
+        self._enter_phase(pod, Phase.GONE)
         del self.pods[pod.name]
-        self.replica_seconds += seconds(now - pod.created)
+        self.replica_seconds += to_seconds(now - pod.created)
         self._stop_engine(pod, now)
 
     def _stop_engine(self, pod: Pod, now: int) -> None:
@@ -263,7 +263,7 @@ class Fleet:
         self.hooks.leaving(pod, now)
         self.hooks.broken(pod, engine.list_unfinished(), now)
 
-    def _enter(self, pod: Pod, phase: Phase) -> None:
+    def _enter_phase(self, pod: Pod, phase: Phase) -> None:
         self.counts[pod.phase] -= 1
         self.counts[phase] += 1
         pod.phase = phase

@@ -120,10 +120,10 @@ def parse_profile(text: str, *, where: str) -> Profile:
     try:
         return Profile.model_validate(document)
     except ValidationError as error:
-        raise ProfileError("\n".join(f"{where}: {_line(dict(fault))}" for fault in error.errors())) from error
+        raise ProfileError("\n".join(f"{where}: {_describe_fault(dict(fault))}" for fault in error.errors())) from error
 
 
-def _line(fault: Mapping[str, Any]) -> str:
+def _describe_fault(fault: Mapping[str, Any]) -> str:
     field = ".".join(str(part) for part in fault["loc"])
     if fault["type"] == "missing":
         return f"{field}: is missing: it is required"

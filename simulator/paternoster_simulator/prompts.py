@@ -21,7 +21,7 @@ def own_token(number: int) -> int:
     return OWN_TOKENS + number % OWN_TOKENS
 
 
-def prompt(length: int, prefix_blocks: Sequence[int], number: int) -> list[int]:
+def make_prompt(length: int, prefix_blocks: Sequence[int], number: int) -> list[int]:
     """The prompt of request ``number``: equal leading block ids give equal leading tokens, the rest is its own."""
     shared = (token for block in prefix_blocks for token in repeat(block % OWN_TOKENS, PREFIX_BLOCK_TOKENS))
     tokens = list(islice(shared, length))

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from paternoster_engine.bench.requests.synthetic import AZURE_CONVERSATION
 from paternoster_engine.bench.requests.trace import TraceRow, read_trace
 from paternoster_engine.bench.requests.workload import Limits
-from paternoster_operator.api.manifest import load
+from paternoster_operator.api.manifest import load_resources
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_simulator.arrivals import named_pattern, replay, synthetic
+from paternoster_simulator.arrivals import generate_requests, named_pattern, replay_trace
 from paternoster_simulator.outcome.outcome import Outcome
 from paternoster_simulator.outcome.summary import decision_lines, summary_lines
 from paternoster_simulator.policies.registry import make_policy
 from paternoster_simulator.profile import Profile, load_profile
 from paternoster_simulator.settings import FleetSettings
-from paternoster_simulator.simulation import Progress, simulate
+from paternoster_simulator.simulation import Progress, simulate_fleet
 
 SYNTHETIC = "synthetic"
 DEFAULT_DURATION = 600.0
@@ -25,12 +25,12 @@ DEFAULT_DURATION = 600.0
 
 def run_session(args: argparse.Namespace) -> Outcome:
     """Simulate as the arguments say, print and write; raises ``ValueError`` with what is wrong with them."""
-    resource = _resource(args.file)
+    resource = _load_resource(args.file)
     profile = load_profile(args.profile)
-    rows, duration, shared = _requests(args, resource, profile)
+    rows, duration, shared = _read_requests(args, resource, profile)
     settings = FleetSettings.from_spec(resource.spec, profile, prefix_cache=shared)
-    with _progress(duration, quiet=args.json) as progress:
-        outcome = simulate(
+    with _show_progress(duration, quiet=args.json) as progress:
+        outcome = simulate_fleet(
             profile,
             rows,
             make_policy(args.policy, resource.spec, profile),
@@ -52,15 +52,15 @@ def run_session(args: argparse.Namespace) -> Outcome:
     return outcome
 
 
-def _resource(path: str) -> LLMDeployment:
-    resources = load(path)
+def _load_resource(path: str) -> LLMDeployment:
+    resources = load_resources(path)
     if len(resources) != 1:
         names = ", ".join(resource.metadata.name for resource in resources)
         raise ValueError(f"{path}: has {len(resources)} LLMDeployments ({names}): must have one")
     return resources[0]
 
 
-def _requests(
+def _read_requests(
     args: argparse.Namespace, resource: LLMDeployment, profile: Profile
 ) -> tuple[Iterator[TraceRow], float, bool]:
     """Requests in order of arrival, for how long, and whether they tell of shared prefixes."""
@@ -73,7 +73,7 @@ def _requests(
         duration = args.duration or DEFAULT_DURATION
         rate = AZURE_CONVERSATION.rate if args.rate is None else args.rate
         shape = named_pattern(pattern or "constant", rate, duration)
-        return synthetic(shape, duration=duration, seed=args.seed, limits=limits), duration, False
+        return generate_requests(shape, duration=duration, seed=args.seed, limits=limits), duration, False
     rows = read_trace(args.trace)
     speed = 1.0 if args.speed is None else args.speed
     if args.rate is not None and rows[-1].arrival_s > 0:
@@ -83,7 +83,7 @@ def _requests(
     duration = args.duration or once + 1e-6
     repeat = args.duration if once and args.duration and args.duration > once else None
     shared = any(row.prefix_blocks for row in rows)
-    return replay(rows, speed=speed, duration=repeat, limits=limits), duration, shared
+    return replay_trace(rows, speed=speed, duration=repeat, limits=limits), duration, shared
 
 
 def _start_replicas(args: argparse.Namespace, resource: LLMDeployment) -> int:
@@ -96,7 +96,7 @@ def _start_replicas(args: argparse.Namespace, resource: LLMDeployment) -> int:
 
 
 @contextmanager
-def _progress(duration: float, *, quiet: bool) -> Iterator[Progress | None]:
+def _show_progress(duration: float, *, quiet: bool) -> Iterator[Progress | None]:
     """A bar of virtual seconds on stderr, where that is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield None

@@ -45,7 +45,7 @@ class FleetSettings:
             max_held_requests=spec.admission.max_held_requests,
             hold_timeout_seconds=hold,
             drain_timeout_seconds=spec.drain.timeout_seconds,
-            objective=_objective(spec, profile),
+            objective=_read_objective(spec, profile),
         )
 
     def scheduler_config(self, profile: Profile) -> SchedulerConfig:
@@ -72,7 +72,7 @@ def with_capacity(spec: LLMDeploymentSpec, profile: Profile) -> LLMDeploymentSpe
     return spec.model_copy(update={"engine": engine})
 
 
-def _objective(spec: LLMDeploymentSpec, profile: Profile) -> Objective:
+def _read_objective(spec: LLMDeploymentSpec, profile: Profile) -> Objective:
     """The manifest's objective where it has one, field by field; else the profile's."""
     slo = getattr(spec, "slo", None)
     ttft = getattr(slo, "ttft_p95_milliseconds", None)

@@ -12,7 +12,7 @@ from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.prefix_routing import PrefixRouting
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.report.startup import StartupTimes
-from paternoster_simulator.cost import TICKS_PER_SECOND, seconds, ticks
+from paternoster_simulator.cost import TICKS_PER_SECOND, to_seconds, to_ticks
 from paternoster_simulator.events import EventQueue, Rank
 from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies, SlowStartups
 from paternoster_simulator.fleet import Fleet, Hooks, Phase, Pod
@@ -34,7 +34,7 @@ Progress = Callable[[float], None]
 """Called now and then with the virtual second."""
 
 
-def simulate(
+def simulate_fleet(
     profile: Profile,
     requests: Iterable[TraceRow],
     policy: Policy,
@@ -88,7 +88,7 @@ class Simulation:
             drain_timeout=settings.drain_timeout_seconds + PRE_STOP_SECONDS,
             events=self._events,
             rng=Random(self._rng.random()),
-            hooks=Hooks(ready=self._ready, leaving=self._leaving, broken=self._broken),
+            hooks=Hooks(ready=self._on_ready, leaving=self._on_leaving, broken=self._on_broken),
             fast_forward=settings.fast_forward,
         )
         self._gateway = VirtualGateway(
@@ -98,7 +98,7 @@ class Simulation:
             published_caches=settings.published_caches,
             max_held=settings.max_held_requests,
             hold_timeout=settings.hold_timeout_seconds,
-            wake=self._wake,
+            wake=self._schedule_step,
             idle=self._fleet.idle,
             balancer=Balancer(prefixes=prefixes),
         )
@@ -117,11 +117,11 @@ class Simulation:
 
     def run(self, requests: Iterable[TraceRow], faults: Sequence[Fault], progress: Progress | None) -> Outcome:
         for fault in faults:
-            self._events.push(ticks(fault.at), Rank.LIFE, self._injected(fault))
+            self._events.push(to_ticks(fault.at), Rank.LIFE, self._make_injection(fault))
         self._events.push(0, Rank.OBSERVE, self._observe)
         arrivals = iter(requests)
         self._next_arrival(arrivals)
-        end, last = ticks(self._duration), ticks(self._duration + LAST_ANSWER_SECONDS)
+        end, last = to_ticks(self._duration), to_ticks(self._duration + LAST_ANSWER_SECONDS)
         now, reported = 0, 0
         with _rare_collections():
             while self._events:
@@ -132,8 +132,8 @@ class Simulation:
                 now = self._events.run_next()
                 if progress is not None and now - reported >= TICKS_PER_SECOND:
                     reported = now
-                    progress(seconds(now))
-        return self._outcome(now)
+                    progress(to_seconds(now))
+        return self._build_outcome(now)
 
     def _next_arrival(self, arrivals: Iterator[TraceRow]) -> None:
         """Only the next request is in the queue: a trace may be longer than memory."""
@@ -141,13 +141,13 @@ class Simulation:
         if row is None or row.arrival_s >= self._duration:
             return
 
-        def arrive(now: int, row: TraceRow = row) -> None:
+        def on_arrival(now: int, row: TraceRow = row) -> None:
             self._gateway.on_arrival(row, now)
             self._next_arrival(arrivals)
 
-        self._events.push(ticks(row.arrival_s), Rank.ARRIVAL, arrive)
+        self._events.push(to_ticks(row.arrival_s), Rank.ARRIVAL, on_arrival)
 
-    def _wake(self, pod: Pod, engine: Replica) -> None:
+    def _schedule_step(self, pod: Pod, engine: Replica) -> None:
         """Be there when the work that is under way ends."""
         if engine.end is None:
             return
@@ -157,7 +157,7 @@ class Simulation:
             if engine.end != now or pod.engine is not engine:
                 return
             done = engine.advance(now)
-            self._wake(pod, engine)
+            self._schedule_step(pod, engine)
             if engine.prompted:
                 self._gateway.on_first_tokens(pod, engine.prompted, now)
             if done:
@@ -165,17 +165,17 @@ class Simulation:
 
         self._events.push(engine.end, Rank.STEP, step)
 
-    def _ready(self, pod: Pod, now: int) -> None:
+    def _on_ready(self, pod: Pod, now: int) -> None:
         self._gateway.on_pod_ready(pod, now)
 
-    def _leaving(self, pod: Pod, now: int) -> None:
+    def _on_leaving(self, pod: Pod, now: int) -> None:
         self._gateway.on_pod_leaving(pod, now)
 
-    def _broken(self, pod: Pod, requests: list[Any], now: int) -> None:
+    def _on_broken(self, pod: Pod, requests: list[Any], now: int) -> None:
         self._gateway.on_engine_end(pod, requests, now)
 
     def _observe(self, now: int) -> None:
-        self._events.push(now + ticks(self._policy.period_seconds), Rank.OBSERVE, self._observe)
+        self._events.push(now + to_ticks(self._policy.period_seconds), Rank.OBSERVE, self._observe)
         fleet, gateway = self._fleet, self._gateway
         stats = {
             pod.name: pod.serving.stats(now, draining=pod.phase is Phase.DRAINING)
@@ -186,7 +186,7 @@ class Simulation:
         fleet.startups.clear()
         dark = self._dark
         observation = Observation(
-            now=seconds(now) + self._clock_offset,
+            now=to_seconds(now) + self._clock_offset,
             replicas=self._wanted,
             serving=tuple(pod.name for pod in fleet.of(Phase.READY)),
             pending=tuple(pod.name for pod in fleet.pending),
@@ -197,14 +197,14 @@ class Simulation:
             gateway_requests={"gateway": gateway.requests},
             startup_seconds=self._startup.average,
         )
-        self._record(observation, stats, now)
+        self._record_sample(observation, stats, now)
         self._apply_action(self._policy.decide(observation), observation, now)
 
     def _apply_action(self, action: Action, observation: Observation, now: int) -> None:
         if action.replicas < 0:
             raise ValueError(f"the policy asks for {action.replicas} replicas: must be at least 0")
         self._decisions += [
-            {"time": seconds(now), **decision} for decision in action.decisions if decision.get("action") != "Hold"
+            {"time": to_seconds(now), **decision} for decision in action.decisions if decision.get("action") != "Hold"
         ]
         if action.cap is not None:
             self._cap_events += self._cap is not None and action.cap != self._cap
@@ -215,7 +215,7 @@ class Simulation:
                     before = engine.end
                     engine.set_cap(action.cap, now)
                     if engine.end != before:
-                        self._wake(pod, engine)
+                        self._schedule_step(pod, engine)
         if action.token_budget is not None:
             self._budget_events += self._token_budget is not None and action.token_budget != self._token_budget
             self._token_budget = action.token_budget
@@ -235,17 +235,17 @@ class Simulation:
             requests = {pod: stats.running + stats.waiting for pod, stats in observation.engines.items()}
             self._fleet.resize(action.replicas, requests, action.longest_drain_seconds, now)
 
-    def _record(self, observation: Observation, stats: Mapping[str, EngineStats], now: int) -> None:
+    def _record_sample(self, observation: Observation, stats: Mapping[str, EngineStats], now: int) -> None:
         serving = [stats[name] for name in observation.serving]
         totals = self._fleet.totals()
         tokens, finished, preempted, requests, then = self._before
         self._before = (
-            totals.generation_tokens, totals.finished, totals.preempted, self._gateway.requests, seconds(now),
+            totals.generation_tokens, totals.finished, totals.preempted, self._gateway.requests, to_seconds(now),
         )  # fmt: skip
-        elapsed = seconds(now) - then or float("inf")
+        elapsed = to_seconds(now) - then or float("inf")
         done, hit = totals.finished - finished, totals.preempted - preempted
         series = self._series
-        series.time.append(seconds(now))
+        series.time.append(to_seconds(now))
         series.wanted.append(self._wanted)
         series.ready.append(len(observation.serving))
         series.pending.append(len(observation.pending))
@@ -258,36 +258,36 @@ class Simulation:
         series.tokens_per_second.append((totals.generation_tokens - tokens) / elapsed)
         series.requests_per_second.append((self._gateway.requests - requests) / elapsed)
 
-    def _injected(self, fault: Fault) -> Callable[[int], None]:
-        return lambda now: self._inject(fault, now)
+    def _make_injection(self, fault: Fault) -> Callable[[int], None]:
+        return lambda now: self._inject_fault(fault, now)
 
-    def _inject(self, fault: Fault, now: int) -> None:
+    def _inject_fault(self, fault: Fault, now: int) -> None:
         match fault:
             case ReplicaDies():
-                for pod in self._victims(fault.count):
+                for pod in self._choose_victims(fault.count):
                     self._fleet.kill(pod, now)
             case EngineRestarts():
-                for pod in self._victims(fault.count):
+                for pod in self._choose_victims(fault.count):
                     self._fleet.restart(pod, now)
             case MetricsBlackout():
                 pods = sorted(self._fleet.pods)
                 chosen = set(self._rng.sample(pods, round(fault.share * len(pods))))
                 self._dark = (lambda name: True) if fault.share == 1 else chosen.__contains__
-                self._after(fault.seconds, now, lambda now: setattr(self, "_dark", None))
+                self._run_after(fault.seconds, now, lambda now: setattr(self, "_dark", None))
             case ClockJumps():
                 self._clock_offset += fault.seconds
             case SlowStartups():
                 self._fleet.slowness = fault.factor
-                self._after(fault.seconds, now, lambda now: setattr(self._fleet, "slowness", 1.0))
+                self._run_after(fault.seconds, now, lambda now: setattr(self._fleet, "slowness", 1.0))
 
-    def _after(self, wait: float, now: int, action: Callable[[int], None]) -> None:
-        self._events.push(now + ticks(wait), Rank.LIFE, action)
+    def _run_after(self, wait: float, now: int, action: Callable[[int], None]) -> None:
+        self._events.push(now + to_ticks(wait), Rank.LIFE, action)
 
-    def _victims(self, count: int) -> list[Pod]:
+    def _choose_victims(self, count: int) -> list[Pod]:
         ready = list(self._fleet.of(Phase.READY))
         return self._rng.sample(ready, min(count, len(ready)))
 
-    def _outcome(self, now: int) -> Outcome:
+    def _build_outcome(self, now: int) -> Outcome:
         for pod in self._fleet.of(Phase.READY, Phase.DRAINED, Phase.DRAINING):
             pod.serving.observe(now)
         self._gateway.close()
@@ -296,7 +296,7 @@ class Simulation:
             objective=self._settings.objective or self._profile.objective,
             records=self._gateway.records,
             totals=self._fleet.totals(),
-            seconds=seconds(now),
+            seconds=to_seconds(now),
             replica_hours=self._fleet.replica_seconds_until(now) / 3600,
             scale_events=self._scale_events,
             cap_events=self._cap_events,

@@ -12,11 +12,11 @@ from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.decisions import Queue, Reject, Result, Retry, ReturnResult, RoutedRequest
-from paternoster_simulator.cost import TICKS_PER_SECOND, seconds, ticks
+from paternoster_simulator.cost import TICKS_PER_SECOND, to_seconds, to_ticks
 from paternoster_simulator.events import EventQueue, Rank
 from paternoster_simulator.fleet import Pod
 from paternoster_simulator.outcome.records import Records, RequestOutcome
-from paternoster_simulator.prompts import filler_tokens, own_token, prompt
+from paternoster_simulator.prompts import filler_tokens, make_prompt, own_token
 from paternoster_simulator.replica.replica import Replica
 from paternoster_simulator.virtual_cache import VirtualCache, text_of
 
@@ -89,7 +89,7 @@ class VirtualGateway:
         """Route a request that a client sends ``now``."""
         self.requests += 1
         text = text_of(row) if self._prefix_routing else None
-        routed = self._balancer.open_request(MODEL, "", seconds(now), prompt=text)
+        routed = self._balancer.open_request(MODEL, "", to_seconds(now), prompt=text)
         self._route(Ticket(self.requests, row, now, routed), now)
 
     def on_first_tokens(self, pod: Pod, requests: list[Request], now: int) -> None:
@@ -98,7 +98,7 @@ class VirtualGateway:
         for request in requests:
             ticket = self._tickets.get(request.request_id)
             if ticket is not None and ticket.routed.prompt is not None:
-                self._balancer.on_result(ticket.routed, pod.name, Result.ANSWERED, seconds(now))
+                self._balancer.on_result(ticket.routed, pod.name, Result.ANSWERED, to_seconds(now))
                 if cache is not None:
                     cache.record_prompt(request, ticket.routed.prompt)
 
@@ -123,7 +123,7 @@ class VirtualGateway:
         pod.serving.in_flight -= len(requests)
         for request in requests:
             ticket = self._tickets.pop(request.request_id)
-            self._balancer.on_result(ticket.routed, pod.name, Result.ANSWERED, seconds(now))
+            self._balancer.on_result(ticket.routed, pod.name, Result.ANSWERED, to_seconds(now))
             released += self._balancer.on_attempt_end(ticket.routed, pod.name)
             assert request.first_token is not None
             self.records.add(
@@ -146,11 +146,11 @@ class VirtualGateway:
         for ticket, request in tickets:
             result = Result.UNREACHABLE if request.first_token is None else Result.BROKEN
             released += self._balancer.on_attempt_end(ticket.routed, pod.name)
-            released += self._balancer.on_result(ticket.routed, pod.name, result, seconds(now))
+            released += self._balancer.on_result(ticket.routed, pod.name, result, to_seconds(now))
             ticket.outcome = RequestOutcome.BROKEN
         for ticket, request in tickets:
             if ticket.routed.retry is Retry.NONE:
-                self._lose(ticket, ticket.outcome, request)
+                self._lose_request(ticket, ticket.outcome, request)
             else:
                 self._route(ticket, now)
         self._release(released, now)
@@ -158,7 +158,7 @@ class VirtualGateway:
     def close(self) -> None:
         """End the simulation: requests without an answer are recorded as unfinished."""
         for ticket in [*(ticket for ticket, _ in self._held.values()), *self._tickets.values()]:
-            self._lose(ticket, RequestOutcome.UNFINISHED)
+            self._lose_request(ticket, RequestOutcome.UNFINISHED)
         self._held.clear()
         self._tickets.clear()
 
@@ -180,31 +180,31 @@ class VirtualGateway:
         """Do what the balancer decides for a request, until it is in flight, held or lost."""
         self._held.pop(ticket.routed, None)
         while True:
-            decision = self._balancer.route(ticket.routed, self._row, seconds(now))
+            decision = self._balancer.route(ticket.routed, self._row, to_seconds(now))
             self._release(self._balancer.pop_released(), now)
             if isinstance(decision, Queue):
-                self._hold(ticket, decision, now)
+                self._hold_ticket(ticket, decision, now)
                 return
             if isinstance(decision, Reject):
-                self._lose(ticket, RequestOutcome.HELD_TOO_LONG)
+                self._lose_request(ticket, RequestOutcome.HELD_TOO_LONG)
                 return
             if isinstance(decision, ReturnResult):
-                self._lose(ticket, ticket.outcome)
+                self._lose_request(ticket, ticket.outcome)
                 return
             result = self._send(ticket, self._pods[decision.replica.url], now)
             if result is None:
                 return
             ticket.outcome = RequestOutcome.REFUSED
-            released = self._balancer.on_result(ticket.routed, decision.replica.url, result, seconds(now))
+            released = self._balancer.on_result(ticket.routed, decision.replica.url, result, to_seconds(now))
             released += self._balancer.on_attempt_end(ticket.routed, decision.replica.url)
             self._release(released, now)
             if ticket.routed.retry is Retry.NONE:
-                self._lose(ticket, ticket.outcome)
+                self._lose_request(ticket, ticket.outcome)
                 return
 
     def _send(self, ticket: Ticket, pod: Pod, now: int) -> Result | None:
         """Send the request to a pod's engine; the result where it is refused at once."""
-        engine, request = pod.serving, self._request(ticket, now)
+        engine, request = pod.serving, self._build_request(ticket, now)
         before = engine.end
         try:
             engine.add(request, now)
@@ -218,9 +218,9 @@ class VirtualGateway:
             self._wake(pod, engine)
         return None
 
-    def _hold(self, ticket: Ticket, decision: Queue, now: int) -> None:
+    def _hold_ticket(self, ticket: Ticket, decision: Queue, now: int) -> None:
         # A float of seconds is coarser than a tick: the next one may not be the past.
-        again = max(ticks(decision.until), now + 1)
+        again = max(to_ticks(decision.until), now + 1)
         self._held[ticket.routed] = ticket, again
         if decision.evicted is not None:
             self._route_held(decision.evicted, now)
@@ -231,7 +231,7 @@ class VirtualGateway:
 
         self._events.push(again, Rank.LIFE, route_again)
 
-    def _lose(self, ticket: Ticket, outcome: RequestOutcome, request: Request | None = None) -> None:
+    def _lose_request(self, ticket: Ticket, outcome: RequestOutcome, request: Request | None = None) -> None:
         self._balancer.on_disconnect(ticket.routed)
         begun = request is not None and request.first_token is not None
         self.records.add(
@@ -245,10 +245,10 @@ class VirtualGateway:
             preemptions=request.num_preemptions if begun and request is not None else 0,
         )
 
-    def _request(self, ticket: Ticket, now: int) -> Request:
+    def _build_request(self, ticket: Ticket, now: int) -> Request:
         row, number = ticket.row, ticket.number
         tokens = (
-            prompt(row.prompt_tokens, row.prefix_blocks, number)
+            make_prompt(row.prompt_tokens, row.prefix_blocks, number)
             if self._prefix_cache
             else filler_tokens(row.prompt_tokens)
         )

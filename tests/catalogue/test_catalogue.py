@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from paternoster_engine.fit.memory import fits, parameters, sequence_bytes
+from paternoster_engine.fit.memory import count_parameters, find_fits, sequence_bytes
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.families.read import config_from_hf
-from paternoster_operator.api.manifest import load
+from paternoster_operator.api.manifest import load_resources
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = {path.stem: path for path in (ROOT / "tests/catalogue/configs").glob("*.json")}
@@ -50,12 +50,12 @@ def test_each_manifest_has_its_model() -> None:
 
 @pytest.mark.parametrize("name", sorted(BILLIONS))
 def test_the_sizes_make_the_model_that_was_published(name: str) -> None:
-    assert parameters(config(name)) / 1e9 == pytest.approx(BILLIONS[name], rel=0.001)
+    assert count_parameters(config(name)) / 1e9 == pytest.approx(BILLIONS[name], rel=0.001)
 
 
 @pytest.mark.parametrize("name", sorted(BILLIONS))
 def test_the_longest_sequence_fits(name: str) -> None:
-    (resource,) = load(MANIFESTS[name])
+    (resource,) = load_resources(MANIFESTS[name])
     engine, gpus = resource.spec.engine, resource.spec.resources.gpu.count
     assert engine.max_model_len is not None
     assert engine.max_model_len <= config(name).context_length
@@ -63,7 +63,7 @@ def test_the_longest_sequence_fits(name: str) -> None:
         assert engine.kv_cache_memory is not None
         return
     needed = sequence_bytes(config(name), engine.max_model_len, torch.bfloat16)
-    rooms = [fit.memory for fit in fits(config(name), torch.bfloat16, 0.9) if fit.count == gpus]
+    rooms = [fit.memory for fit in find_fits(config(name), torch.bfloat16, 0.9) if fit.count == gpus]
     assert max(rooms) > 2 * needed
     budget, autoscaling = resource.spec.budget.max_gpus, resource.spec.autoscaling
     assert budget is not None

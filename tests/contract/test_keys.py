@@ -23,24 +23,30 @@ class Clock:
 def test_a_derived_key_belongs_to_its_root_purpose_and_subject_alone(
     root: str, other: str, subjects: list[str]
 ) -> None:
-    made = {keys.derive(each, keys.GATEWAY_TO_ENGINE, subject) for each in (root, other) for subject in subjects}
+    made = {keys.derive_key(each, keys.GATEWAY_TO_ENGINE, subject) for each in (root, other) for subject in subjects}
     assert len(made) == len({root, other}) * len(set(subjects))
-    assert keys.derive(root, keys.OPERATOR_TO_ENGINE, subjects[0]) not in made
-    assert keys.derive(root, keys.GATEWAY_TO_ENGINE, subjects[0]) in made
+    assert keys.derive_key(root, keys.OPERATOR_TO_ENGINE, subjects[0]) not in made
+    assert keys.derive_key(root, keys.GATEWAY_TO_ENGINE, subjects[0]) in made
 
 
 @given(st.lists(_WORDS, max_size=4), _WORDS)
 def test_a_key_matches_the_digests_that_have_its_own(own_keys: list[str], key: str) -> None:
-    assert keys.matches(key, [keys.digest(each) for each in own_keys]) == (key in own_keys)
+    assert keys.matches_digest(key, [keys.digest_key(each) for each in own_keys]) == (key in own_keys)
 
 
 @given(st.lists(_WORDS, unique=True, max_size=5))
 def test_what_is_written_a_line_each_is_parsed(wanted: list[str]) -> None:
-    assert keys.parse("\r\n\n".join(f"  {key} " for key in wanted)) == tuple(wanted)
+    assert keys.parse_keys("\r\n\n".join(f"  {key} " for key in wanted)) == tuple(wanted)
 
 
 def test_the_scheme_of_a_bearer_key_has_no_case_and_no_other_is_one() -> None:
-    assert [keys.bearer(text) for text in ("Bearer a", "bearer  a ", "Basic a", "a", "")] == ["a", "a", "", "", ""]
+    assert [keys.read_bearer_key(text) for text in ("Bearer a", "bearer  a ", "Basic a", "a", "")] == [
+        "a",
+        "a",
+        "",
+        "",
+        "",
+    ]
 
 
 def test_a_client_shows_its_key_in_either_header() -> None:
@@ -64,7 +70,7 @@ def test_files_of_a_folder_are_read_again_and_two_keys_are_valid_meanwhile(tmp_p
     assert found.keys == ("old",)
     (tmp_path / "key").write_text("new\nold\n")
     assert found.keys == ("new", "old")
-    assert found.digests == (keys.digest("new"), keys.digest("old"))
+    assert found.digests == (keys.digest_key("new"), keys.digest_key("old"))
     (tmp_path / "key").write_text("new")
     assert found.keys == ("new",)
 

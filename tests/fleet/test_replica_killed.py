@@ -12,7 +12,7 @@ import pytest
 from tests.fleet.fleet import Up, wait_for
 
 from paternoster_engine.bench.requests.prompts import PromptSource, default_text
-from paternoster_engine.bench.requests.synthetic import generate
+from paternoster_engine.bench.requests.synthetic import generate_rows
 from paternoster_engine.bench.requests.trace import TraceRow, read_trace
 
 pytestmark = pytest.mark.slow
@@ -26,7 +26,7 @@ PROMPT, OUTPUT = 96, 16
 def rows() -> list[TraceRow]:
     """The beginning of the Azure conversation trace where it is at hand, else the generator fitted to it."""
     file = TRACES / "azure_llm_2023_conv.csv"
-    return read_trace(str(file))[:REQUESTS] if file.exists() else generate(REQUESTS)
+    return read_trace(str(file))[:REQUESTS] if file.exists() else generate_rows(REQUESTS)
 
 
 async def send_all(endpoint: str, kill: Callable[[], None]) -> list[tuple[int, dict[str, object]]]:

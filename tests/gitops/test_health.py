@@ -10,7 +10,7 @@ import yaml
 from lupa.lua51 import LuaError
 from tests.gitops.argo import FOLDER, health
 
-from paternoster_operator.api.manifest import InvalidManifest, parse
+from paternoster_operator.api.manifest import InvalidManifest, parse_resource
 from paternoster_operator.api.types.status import LLMDeploymentStatus
 
 TESTS = yaml.safe_load((FOLDER / "health_test.yaml").read_text(encoding="utf-8"))["tests"]
@@ -35,9 +35,9 @@ def test_every_fixture_has_a_case_and_looks_as_the_operator_writes_it() -> None:
         LLMDeploymentStatus.model_validate(document.get("status", {}))
         if path == "testdata/invalid_spec.yaml":
             with pytest.raises(InvalidManifest, match=r"spec\.replicas: is -1: must be at least 0"):
-                parse(document)
+                parse_resource(document)
         else:
-            parse(document)
+            parse_resource(document)
 
 
 def test_the_config_map_has_the_same_script() -> None:

@@ -11,7 +11,7 @@ from tests.gitops.argo import health
 from tests.gitops.kstatus import compute
 
 from paternoster_operator.api.crd import object_schema
-from paternoster_operator.api.manifest import InvalidManifest, parse
+from paternoster_operator.api.manifest import InvalidManifest, parse_resource
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_BUDGET, Decision
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.step_model import StepModel
@@ -41,7 +41,7 @@ def looked_at(observed: Observed, *, wanted: int = 2, **spec: Any) -> Document:
     decision = Decision({}, {REPLICAS: wanted, LIVE_CAP: 8, TOKEN_BUDGET: 0})
     ready = len(observed.serving)
     document["status"] = build_status(
-        parse(document), observed, Signals(ready=ready, fresh=ready > 0), decision, decision, NOW,
+        parse_resource(document), observed, Signals(ready=ready, fresh=ready > 0), decision, decision, NOW,
         Access(("ride",)), steps=StepModel(), age_of_load=1e9, endpoint="http://door",
     )  # fmt: skip
     return document
@@ -50,7 +50,7 @@ def looked_at(observed: Observed, *, wanted: int = 2, **spec: Any) -> Document:
 def refused(**spec: Any) -> Document:
     document = manifest(status={}, **spec)
     with pytest.raises(InvalidManifest) as invalid:
-        parse(document)
+        parse_resource(document)
     document["status"] = invalid_status(GENERATION, {}, invalid.value.errors, NOW)
     return document
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from paternoster_kernels import pick
+from paternoster_kernels import pick_kernel
 
 CPU = torch.device("cpu")
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
@@ -24,21 +24,21 @@ def test_rms_norm(dtype: torch.dtype) -> None:
     x, weight = torch.randn(5, 24, dtype=dtype), torch.randn(24, dtype=dtype)
     wide = x.double()
     expected = wide / (wide.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt() * weight.double()
-    _close(pick("rms_norm", CPU)(x, weight, 1e-5), expected, dtype)
+    _close(pick_kernel("rms_norm", CPU)(x, weight, 1e-5), expected, dtype)
 
 
 def test_rms_norm_adds_to_the_residual_first(dtype: torch.dtype) -> None:
     x, residual, weight = torch.randn(5, 24, dtype=dtype), torch.randn(5, 24, dtype=dtype), torch.ones(24, dtype=dtype)
     total = x + residual
-    got = pick("rms_norm", CPU)(x, weight, 1e-5, residual)
+    got = pick_kernel("rms_norm", CPU)(x, weight, 1e-5, residual)
     assert torch.equal(residual, total)
-    assert torch.equal(got, pick("rms_norm", CPU)(total, weight, 1e-5))
+    assert torch.equal(got, pick_kernel("rms_norm", CPU)(total, weight, 1e-5))
 
 
 def test_silu_mul(dtype: torch.dtype) -> None:
     gate_up = torch.randn(5, 32, dtype=dtype)
     gate, up = gate_up.double().chunk(2, -1)
-    _close(pick("silu_mul", CPU)(gate_up), gate / (1 + (-gate).exp()) * up, dtype)
+    _close(pick_kernel("silu_mul", CPU)(gate_up), gate / (1 + (-gate).exp()) * up, dtype)
 
 
 def test_rope_rotates_pairs_across_the_halves(dtype: torch.dtype) -> None:
@@ -47,7 +47,7 @@ def test_rope_rotates_pairs_across_the_halves(dtype: torch.dtype) -> None:
     angles = torch.rand(tokens, 1, half) * 6
     pairs = torch.complex(x[..., :half].double(), x[..., half:].double()) * torch.exp(1j * angles.double())
     cos, sin = angles.cos(), angles.sin()
-    rope = pick("rope", CPU)
+    rope = pick_kernel("rope", CPU)
     rope(x, torch.cat((cos, cos), -1).to(dtype), torch.cat((-sin, sin), -1).to(dtype))
     _close(x, torch.cat((pairs.real, pairs.imag), -1), dtype)
 
@@ -56,6 +56,6 @@ def test_rope_changes_a_slice_in_place() -> None:
     heads = torch.randn(2, 5, 4)
     before = heads.clone()
     cos, sin = torch.zeros(2, 1, 4), torch.tensor([-1.0, -1.0, 1.0, 1.0]).expand(2, 1, 4)
-    pick("rope", CPU)(heads[:, :3], cos, sin)
+    pick_kernel("rope", CPU)(heads[:, :3], cos, sin)
     assert torch.equal(heads[:, 3:], before[:, 3:])
     assert torch.equal(heads[:, :3, :2], -before[:, :3, 2:])

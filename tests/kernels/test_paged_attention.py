@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paternoster_kernels import RaggedBatch, pick, pick_invariant
+from paternoster_kernels import RaggedBatch, pick_invariant, pick_kernel
 from paternoster_kernels.device_batch import plan_attention as device_plan
 from paternoster_kernels.reference.unified_attention import unified_attention
 
@@ -46,9 +46,9 @@ def test_equals_attention_token_by_token(step: tuple[list[int], list[int], int, 
         lens = [stop - start for start, stop in zip(starts, stops, strict=True)]
         used = [i for i, n in enumerate(lens) if n]
         batch = RaggedBatch([lens[i] for i in used], [stops[i] for i in used], [tables[i] for i in used])
-        plan = pick("plan_attention", CPU)(batch, cache)
+        plan = pick_kernel("plan_attention", CPU)(batch, cache)
         chunk = [torch.cat([rows[i][starts[i] : stops[i]] for i in used]) for rows in (keys, values)]
-        pick("kv_write", CPU)(*chunk, cache, plan.slots)
+        pick_kernel("kv_write", CPU)(*chunk, cache, plan.slots)
         return plan
 
     starts = [n - q for n, q in zip(seq_lens, query_lens, strict=True)]
@@ -56,7 +56,7 @@ def test_equals_attention_token_by_token(step: tuple[list[int], list[int], int, 
         write([0] * len(starts), starts)
     plan = write(starts, seq_lens)
     new = torch.cat([rows[start:] for rows, start in zip(queries, starts, strict=True)])
-    got = pick("paged_attention", CPU)(new, cache, plan, 0.3)
+    got = pick_kernel("paged_attention", CPU)(new, cache, plan, 0.3)
 
     expected = []
     for q, k, v, start in zip(queries, keys, values, starts, strict=True):
@@ -92,7 +92,7 @@ def test_windows_caps_and_sinks(
     ids = (1 + torch.randperm(sum(counts), generator=generator)).tolist()
     batch = RaggedBatch(query_lens, seq_lens, [[ids.pop() for _ in range(n)] for n in counts])
     queries = torch.randn(sum(query_lens), kv_heads * group, HEAD_DIM, generator=generator)
-    choose = pick_invariant if invariant else pick
+    choose = pick_invariant if invariant else pick_kernel
     plan, attend = (choose(op, CPU) for op in ("plan_attention", "paged_attention"))
     planned = plan(batch, cache)
     sinks = torch.randn(kv_heads * group, generator=generator) if sunk else None
@@ -107,7 +107,7 @@ def test_decodes_of_like_length_share_a_call() -> None:
     cache = torch.zeros(65, 1, 4, 8)
     seq_lens = [40, 40, 32, 8, 4, 3]
     batch = RaggedBatch([1] * 6, seq_lens, [list(range(1, 11))] * 6)
-    plan = pick("plan_attention", CPU)(batch, cache)
+    plan = pick_kernel("plan_attention", CPU)(batch, cache)
     assert [(group.rows.start, group.rows.stop) for group in plan.decodes] == [(0, 3), (3, 4), (4, 6)]
     assert not plan.prefills
 
@@ -117,7 +117,9 @@ def test_padding_is_less_than_half(seq_lens: list[int]) -> None:
     block_size = 8
     seq_lens.sort(reverse=True)
     tables = [list(range(1, 64))] * len(seq_lens)
-    plan = pick("plan_attention", CPU)(RaggedBatch([1] * len(seq_lens), seq_lens, tables), torch.zeros(64, 1, 8, 2))
+    plan = pick_kernel("plan_attention", CPU)(
+        RaggedBatch([1] * len(seq_lens), seq_lens, tables), torch.zeros(64, 1, 8, 2)
+    )
     used = sum(-(-n // block_size) for n in seq_lens)
     assert used <= sum(len(group.pages) for group in plan.decodes) < 2 * used
     assert len(plan.decodes) <= 6  # the longest has 63 blocks: one group for each halving
@@ -125,4 +127,4 @@ def test_padding_is_less_than_half(seq_lens: list[int]) -> None:
 
 def test_unknown_operation() -> None:
     with pytest.raises(KeyError, match="flash"):
-        pick("flash", CPU)
+        pick_kernel("flash", CPU)

@@ -11,7 +11,7 @@ from paternoster_engine.sampling.random import row_keys
 from paternoster_kernels import RaggedBatch, reference
 from paternoster_kernels.device_batch import plan_attention
 from paternoster_kernels.reference.quantized_matmul import quantize_int4, quantize_weight
-from paternoster_kernels.reference.sample import gumbel_noise, threshold
+from paternoster_kernels.reference.sample import find_threshold, gumbel_noise
 
 
 @settings(max_examples=40, deadline=None)
@@ -104,7 +104,7 @@ def test_thresholds_are_the_engine_s(seed: int, rows: list[tuple[int, float, flo
     scores[0, :7] = float("-inf")
     top_k, top_p, min_p = (torch.tensor(column) for column in zip(*rows, strict=True))
     expected = find_thresholds(scores, Filters(top_k[:, None], top_p[:, None], min_p[:, None]))
-    got = threshold(scores, top_k, top_p, min_p)
+    got = find_threshold(scores, top_k, top_p, min_p)
     assert torch.equal(scores >= got[:, None], scores >= expected)
 
 

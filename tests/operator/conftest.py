@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from paternoster_operator.api.manifest import parse
+from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 
 
@@ -27,4 +27,4 @@ def document() -> Callable[..., dict[str, Any]]:
 @pytest.fixture
 def resource() -> Callable[..., LLMDeployment]:
     """The typed resource with the given parts of spec."""
-    return lambda **spec: parse(manifest_document(**spec))
+    return lambda **spec: parse_resource(manifest_document(**spec))

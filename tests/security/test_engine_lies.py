@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from paternoster_contract.stats import EngineState, EngineStats, GatewayStats
-from paternoster_operator.plausible import implausible
+from paternoster_operator.plausible import find_implausible
 from paternoster_operator.scrape import Scraper
 
 SOUND: dict[str, Any] = {
@@ -80,7 +80,7 @@ def test_what_cannot_be_is_refused(lie: str) -> None:
     change, words = LIES[lie]
     before = {"requests_total": 1000, "step_sums": [100.0] * 21}
     last = _stats(**before)
-    reason = implausible(_stats(**{**before, **change}), last, 5.0, capacity=64, queue=1024)
+    reason = find_implausible(_stats(**{**before, **change}), last, 5.0, capacity=64, queue=1024)
     assert reason is not None
     assert words in str(reason)
 
@@ -92,9 +92,9 @@ def test_a_busy_engine_is_believed() -> None:
         prompt_tokens_total=2_000_000, computed_tokens_total=2_000_000, preemptions_total=100, queue_seconds_total=9e4,
         running=64, kv_blocks_used=100,
     )  # fmt: skip
-    assert implausible(later, None, 0.0, capacity=64, queue=1024) is None
-    assert implausible(later, _stats(), 5.0, capacity=64, queue=1024) is None
-    assert implausible(_stats(instance="restarted"), later, 5.0, capacity=64, queue=1024) is None
+    assert find_implausible(later, None, 0.0, capacity=64, queue=1024) is None
+    assert find_implausible(later, _stats(), 5.0, capacity=64, queue=1024) is None
+    assert find_implausible(_stats(instance="restarted"), later, 5.0, capacity=64, queue=1024) is None
 
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]

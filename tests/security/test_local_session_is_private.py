@@ -18,7 +18,7 @@ import pytest
 
 from paternoster_contract.access import keys as derivation
 from paternoster_contract.labels import OBJECTS
-from paternoster_operator.api.manifest import parse
+from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.local import pod
 from paternoster_operator.local.client import fetch_objects, running_server
@@ -54,7 +54,7 @@ async def running(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.setattr(pod, "find_program", lambda _: str(program))
-    resource = parse(
+    resource = parse_resource(
         {
             "apiVersion": "paternoster.dev/v1alpha1",
             "kind": "LLMDeployment",
@@ -82,9 +82,9 @@ async def running(
         roots = await running.operator.keys.roots()
         uid = running.cluster.get(KEY)["metadata"]["uid"]
         made = [
-            *(derivation.derive(root, derivation.OPERATOR_TO_ENGINE, uid) for root in roots.admin),
-            *(derivation.derive(root, derivation.GATEWAY_TO_ENGINE, uid) for root in roots.gateway),
-            *(derivation.derive(root, derivation.GATEWAY_TO_OPERATOR) for root in roots.gateway),
+            *(derivation.derive_key(root, derivation.OPERATOR_TO_ENGINE, uid) for root in roots.admin),
+            *(derivation.derive_key(root, derivation.GATEWAY_TO_ENGINE, uid) for root in roots.gateway),
+            *(derivation.derive_key(root, derivation.GATEWAY_TO_OPERATOR) for root in roots.gateway),
         ]
         secrets = [CANARY, *roots.admin, *roots.gateway, *made]
         assert len(set(secrets)) == 6
@@ -116,7 +116,9 @@ async def test_manifests_are_for_the_user_who_runs_the_session(
     running: Running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     server = running.session.server
-    sender = derivation.derive((await running.session.operator.keys.roots()).gateway[0], derivation.GATEWAY_TO_OPERATOR)
+    sender = derivation.derive_key(
+        (await running.session.operator.keys.roots()).gateway[0], derivation.GATEWAY_TO_OPERATOR
+    )
     async with aiohttp.ClientSession() as client:
         for path in (OBJECTS, "/metrics", "/no-such-path"):
             for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": f"Bearer {sender}"}):
@@ -191,7 +193,9 @@ async def test_no_key_is_in_arguments_environments_logs_events_or_answers(
     seen = _processes()
     assert sum("serve" in text or "gateway" in text for text in seen.values()) >= 2
     gateway, operator = running.session.endpoint, running.session.server
-    sender = derivation.derive((await running.session.operator.keys.roots()).gateway[0], derivation.GATEWAY_TO_OPERATOR)
+    sender = derivation.derive_key(
+        (await running.session.operator.keys.roots()).gateway[0], derivation.GATEWAY_TO_OPERATOR
+    )
     async with aiohttp.ClientSession() as client:
         for base in (gateway, operator, f"http://127.0.0.1:{running.engine_port}"):
             for path in PATHS:
@@ -203,7 +207,7 @@ async def test_no_key_is_in_arguments_environments_logs_events_or_answers(
                 f"{gateway}/v1/completions", json={"model": "m"}, headers={"Authorization": f"Bearer {key}"}
             ) as response:
                 seen[f"answer to {key}"] = f"{response.headers} {await response.text()}"
-    assert derivation.digest(CANARY) in seen[f"{operator}/routes"]
+    assert derivation.digest_key(CANARY) in seen[f"{operator}/routes"]
     for log in running.session.logs.iterdir():
         seen[str(log)] = log.read_text()
     seen["state"] = state_file().read_text()

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from paternoster_contract import supervise as supervision
-from paternoster_contract.supervise import supervise
+from paternoster_contract.supervise import supervise_task
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_operator.metrics import OperatorMetrics
 
@@ -57,7 +57,7 @@ async def test_work_that_fails_is_logged_counted_and_begun_again(caplog: pytest.
             raise KeyError("broken")
 
     with caplog.at_level(logging.ERROR):
-        await supervise(work, "some-work")
+        await supervise_task(work, "some-work")
     assert runs == 3
     assert supervision.failures["some-work"] == 2
     assert "the task 'some-work' failed; again in" in caplog.text
@@ -72,12 +72,12 @@ async def test_work_that_is_not_begun_again_raises() -> None:
         raise OSError("gone")
 
     with pytest.raises(OSError, match="gone"):
-        await supervise(work, "once", again=False)
+        await supervise_task(work, "once", again=False)
     assert supervision.failures["once"] == 1
 
 
 async def test_cancelled_work_is_no_failure() -> None:
-    task = supervise(asyncio.Event().wait, "cancelled")  # type: ignore[arg-type]
+    task = supervise_task(asyncio.Event().wait, "cancelled")  # type: ignore[arg-type]
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -14,7 +14,7 @@ from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.step_work import StepWork
-from paternoster_simulator.cost import StepCost, seconds
+from paternoster_simulator.cost import StepCost, to_seconds
 from paternoster_simulator.profile import parse_profile
 
 CONFIG = SchedulerConfig(max_num_seqs=8, max_batched_tokens=64, max_model_len=128, block_size=16, num_blocks=40)
@@ -49,7 +49,7 @@ def test_both_sides_count_the_same_work(fit: StepCostFit, items: list[tuple[int,
             for i, (start, count, samples) in enumerate(items)
         ),
     )
-    simulated = seconds(StepCost.from_seconds(**asdict(fit)).step(batch))
+    simulated = to_seconds(StepCost.from_seconds(**asdict(fit)).step(batch))
     # The simulator rounds each price to a picosecond.
     work = StepWork.from_batch(batch)
     rounding = 1e-12 * (1 + work.prefill_tokens + work.decode_sequences + work.kv_tokens + work.prefill_pairs)

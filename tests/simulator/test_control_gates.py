@@ -3,7 +3,7 @@
 Each gate is a whole fleet in virtual time: the real scheduler, the real routing and the real law.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import pairwise, product
 from typing import Any
@@ -13,18 +13,17 @@ import pytest
 from tests.simulator.small_profile import SMALL
 
 from paternoster_engine.bench.requests.synthetic import AZURE_CONVERSATION, Workload
-from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_engine.bench.requests.workload import Limits
-from paternoster_operator.api.manifest import parse
+from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
-from paternoster_simulator.arrivals import Pattern, bursts, constant, spike, step, synthetic
+from paternoster_simulator.arrivals import Pattern, constant_rate, generate_requests, rate_bursts, rate_spike, rate_step
 from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies, SlowStartups
 from paternoster_simulator.outcome.outcome import Outcome
 from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.profile import Objective, Profile, Startup, load_profile
 from paternoster_simulator.settings import FleetSettings
-from paternoster_simulator.simulation import simulate
+from paternoster_simulator.simulation import simulate_fleet
 
 # Some are minutes long on a busy machine; files that ask for more time than others begin first.
 pytestmark = pytest.mark.timeout(600)
@@ -76,7 +75,7 @@ def spec(**changes: Any) -> LLMDeploymentSpec:
             **changes,
         },
     }
-    return parse(document).spec
+    return parse_resource(document).spec
 
 
 def run(
@@ -92,8 +91,8 @@ def run(
 ) -> Outcome:
     manifest = spec(**changes)
     limits = Limits(max_total=profile.max_model_len)
-    rows: Iterator[TraceRow] = synthetic(pattern, duration=duration, seed=seed, limits=limits, workload=workload)
-    return simulate(
+    rows = generate_requests(pattern, duration=duration, seed=seed, limits=limits, workload=workload)
+    return simulate_fleet(
         profile,
         rows,
         LawPolicy.from_spec(manifest, profile),
@@ -130,7 +129,7 @@ def late(outcome: Outcome, begin: float, end: float) -> float:
 @pytest.mark.parametrize(("rate", "seed"), [*product([2.0, 10.0], SEEDS), (21.0, 0)])
 def test_constant_load_settles(rate: float, seed: int) -> None:
     """At most one change of direction in any window of five minutes, and a fleet that carries the load."""
-    outcome = run(constant(rate), duration=900, seed=seed, start=3)
+    outcome = run(constant_rate(rate), duration=900, seed=seed, start=3)
     made = changes(outcome)
     turns = [b["time"] for a, b in pairwise(made) if a["action"] != b["action"]]
     assert all(later - earlier > 300 for earlier, later in pairwise(turns)), [(m["time"], m["message"]) for m in made]
@@ -142,7 +141,7 @@ def test_constant_load_settles(rate: float, seed: int) -> None:
 def test_a_new_fleet_does_not_take_prompts_for_all_there_is_to_do(seed: int) -> None:
     """Conversations on a 70B model: in the first seconds prompts are read, and most answers are yet to come."""
     outcome = run(
-        constant(10.0), duration=180, seed=seed, start=4, workload=AZURE_CONVERSATION, profile=LARGE,
+        constant_rate(10.0), duration=180, seed=seed, start=4, workload=AZURE_CONVERSATION, profile=LARGE,
         autoscaling={"minReplicas": 1, "maxReplicas": 30}, engine={"maxBatchedTokens": 2048},
         slo={"ttftP95Milliseconds": 2000, "itlP95Milliseconds": 50},
     )  # fmt: skip
@@ -159,7 +158,7 @@ def in_pace(outcome: Outcome) -> float:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_long_prompts_make_steps_smaller_and_not_the_cap(seed: int) -> None:
     """Code: prompts of 700 tokens, answers of 14, ten times as many for one of every three minutes."""
-    pattern = bursts(3.5, period=180, share=1 / 3, factor=10.0, first=30)
+    pattern = rate_bursts(3.5, period=180, share=1 / 3, factor=10.0, first=30)
     outcome = run(pattern, duration=500, seed=seed, start=6, workload=CODE)
     fixed = {"mode": "Auto", "min": 2, "tokenBudget": {"mode": "Fixed"}}
     before = run(pattern, duration=500, seed=seed, start=6, workload=CODE, concurrency=fixed)
@@ -175,7 +174,7 @@ def test_long_prompts_make_steps_smaller_and_not_the_cap(seed: int) -> None:
 def test_a_quiet_fleet_goes_down_to_its_floor(seed: int) -> None:
     """A request every 15 s on four replicas, two at least: the others go after one window."""
     bounds = {"minReplicas": 2, "maxReplicas": 10}
-    outcome = run(constant(1 / 15), duration=1800, seed=seed, start=4, autoscaling=bounds)
+    outcome = run(constant_rate(1 / 15), duration=1800, seed=seed, start=4, autoscaling=bounds)
     assert [made["to"] for made in changes(outcome)] == [2]
     assert outcome.replica_hours * 3600 <= 1.14 * 2 * 1800
     assert late(outcome, 0, 1800) == 0
@@ -184,7 +183,7 @@ def test_a_quiet_fleet_goes_down_to_its_floor(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_recovery_after_a_step(seed: int) -> None:
     """Three times the traffic: within a few starts no request waits any more."""
-    outcome = run(step(4.0, at=300, factor=3.0), duration=800, seed=seed, start=2)
+    outcome = run(rate_step(4.0, at=300, factor=3.0), duration=800, seed=seed, start=2)
     recovered = 300 + 5 * STARTUP_SECONDS
     assert late(outcome, recovered, 800) < 0.02
     assert outcome.lost == 0
@@ -192,7 +191,7 @@ def test_recovery_after_a_step(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_recovery_after_a_spike_and_back_down(seed: int) -> None:
-    outcome = run(spike(4.0, at=300, seconds=60, factor=4.0), duration=1500, seed=seed, start=2)
+    outcome = run(rate_spike(4.0, at=300, seconds=60, factor=4.0), duration=1500, seed=seed, start=2)
     assert late(outcome, 300 + 60 + 4 * STARTUP_SECONDS, 1500) < 0.02
     assert outcome.series.wanted[-1] <= 3, "what the spike brought goes again"
     assert outcome.lost == 0
@@ -201,7 +200,7 @@ def test_recovery_after_a_spike_and_back_down(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_burst_that_comes_again_finds_its_replicas(seed: int) -> None:
     """The first is over before replicas have come; five minutes later they are still there."""
-    pattern = bursts(4.0, period=400, share=0.15, factor=4.0, first=200)
+    pattern = rate_bursts(4.0, period=400, share=0.15, factor=4.0, first=200)
     outcome = run(pattern, duration=1200, seed=seed, start=2)
     assert late(outcome, 200, 300) > 0.3, "there was something to learn"
     assert late(outcome, 600, 700) < 0.02
@@ -210,7 +209,7 @@ def test_a_burst_that_comes_again_finds_its_replicas(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_lost_replica_is_replaced_and_nothing_else(seed: int) -> None:
-    outcome = run(constant(8.0), duration=800, seed=seed, start=4, faults=[ReplicaDies(at=400)])
+    outcome = run(constant_rate(8.0), duration=800, seed=seed, start=4, faults=[ReplicaDies(at=400)])
     assert late(outcome, 400 + 4 * STARTUP_SECONDS, 800) < 0.02
     before = [made for made in changes(outcome) if made["time"] < 400]
     after = [made for made in changes(outcome) if made["time"] >= 400]
@@ -219,14 +218,14 @@ def test_a_lost_replica_is_replaced_and_nothing_else(seed: int) -> None:
 
 @cache
 def undisturbed(seed: int) -> Outcome:
-    return run(constant(8.0), duration=1000, seed=seed, start=3)
+    return run(constant_rate(8.0), duration=1000, seed=seed, start=3)
 
 
 @pytest.mark.parametrize(("seconds", "share", "seed"), [(60, 1.0, 0), (300, 1.0, 1), (60, 1 / 3, 1), (300, 1 / 3, 0)])
 def test_a_blackout_changes_no_decision_while_it_lasts_or_after(seconds: float, share: float, seed: int) -> None:
     """Numbers of no pod, or of two thirds: the fleet is the undisturbed one, also once all report again."""
     blackout = MetricsBlackout(at=400, seconds=seconds, share=share)
-    outcome = run(constant(8.0), duration=1000, seed=seed, start=3, faults=[blackout])
+    outcome = run(constant_rate(8.0), duration=1000, seed=seed, start=3, faults=[blackout])
     assert changes(outcome) == changes(undisturbed(seed))
     assert outcome.series.wanted == undisturbed(seed).series.wanted
     assert changes(outcome, "LiveCap") == changes(undisturbed(seed), "LiveCap")
@@ -245,8 +244,8 @@ REASONING = Workload(
 
 def long_answers(seed: int) -> Outcome:
     return run(
-        spike(0.1, at=60, seconds=300, factor=8.0), duration=1500, seed=seed, start=4, profile=LONG, workload=REASONING,
-        slo={"ttftP95Milliseconds": 2000, "itlP95Milliseconds": 100},
+        rate_spike(0.1, at=60, seconds=300, factor=8.0), duration=1500, seed=seed, start=4, profile=LONG,
+        workload=REASONING, slo={"ttftP95Milliseconds": 2000, "itlP95Milliseconds": 100},
     )  # fmt: skip
 
 
@@ -272,7 +271,7 @@ def test_a_demand_that_returns_finds_the_drained_replicas() -> None:
 def test_no_pending_replica_is_called_back_while_requests_wait_or_are_refused(factor: float, seed: int) -> None:
     """Twenty times the traffic; starts take ten minutes, five times what is assumed, or pods are stuck."""
     outcome = run(
-        step(1.0, at=200, factor=20.0), duration=700, seed=seed, start=2,
+        rate_step(1.0, at=200, factor=20.0), duration=700, seed=seed, start=2,
         faults=[SlowStartups(at=190, seconds=1000, factor=factor)],
         autoscaling={"minReplicas": 1, "maxReplicas": 20}, engine={"maxQueuedRequests": 64},
     )  # fmt: skip
@@ -297,7 +296,7 @@ def test_a_cold_request_waits_as_long_as_the_gateway_lets_it() -> None:
         update={"startup": Startup(schedule_seconds=1, pull_seconds=1, load_seconds=300, warm_seconds=1)}
     )
     to_zero = {"minReplicas": 0, "maxReplicas": 2, "scaleToZero": {"enabled": True, "activationTimeoutSeconds": 400}}
-    outcome = run(constant(1 / 20), duration=330, seed=0, start=0, profile=slow, autoscaling=to_zero)
+    outcome = run(constant_rate(1 / 20), duration=330, seed=0, start=0, profile=slow, autoscaling=to_zero)
     assert outcome.lost == 0
     assert outcome.records.ttft.max() > 200
 
@@ -305,8 +304,8 @@ def test_a_cold_request_waits_as_long_as_the_gateway_lets_it() -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_counters_that_begin_anew_scale_nothing(seed: int) -> None:
     """Engines that start again in their pods: their load moves for a while, the demand does not."""
-    outcome = run(constant(8.0), duration=850, seed=seed, start=4, faults=[EngineRestarts(at=500)])
-    before = run(constant(8.0), duration=850, seed=seed, start=4)
+    outcome = run(constant_rate(8.0), duration=850, seed=seed, start=4, faults=[EngineRestarts(at=500)])
+    before = run(constant_rate(8.0), duration=850, seed=seed, start=4)
     assert min(outcome.series.wanted) >= min(before.series.wanted)
     assert max(outcome.series.wanted[100:]) <= max(before.series.wanted[100:]) + 1
     assert late(outcome, 500 + 4 * STARTUP_SECONDS, 850) < 0.02
@@ -314,7 +313,7 @@ def test_counters_that_begin_anew_scale_nothing(seed: int) -> None:
 
 @pytest.mark.parametrize("seconds", [3600.0, -3600.0])
 def test_a_jump_of_the_clock_is_no_reason(seconds: float) -> None:
-    outcome = run(constant(8.0), duration=850, seed=1, start=3, faults=[ClockJumps(at=500, seconds=seconds)])
+    outcome = run(constant_rate(8.0), duration=850, seed=1, start=3, faults=[ClockJumps(at=500, seconds=seconds)])
     soon = [made for made in changes(outcome) if 500 <= made["time"] < 560]
     assert soon == []
     assert late(outcome, 600, 850) < 0.02
@@ -326,7 +325,7 @@ def test_at_the_ceiling_what_capacity_can_answer_is_answered_in_time(
 ) -> None:
     """Twice what two replicas can do: half of it is refused, and most of the rest is in time."""
     outcome = run(
-        constant(rate), duration=420, seed=seed, start=2, workload=workload,
+        constant_rate(rate), duration=420, seed=seed, start=2, workload=workload,
         autoscaling={"minReplicas": 1, "maxReplicas": 2},
     )  # fmt: skip
     records = outcome.records
@@ -340,7 +339,7 @@ def test_at_the_ceiling_what_capacity_can_answer_is_answered_in_time(
 @pytest.mark.parametrize("seed", SEEDS)
 def test_never_outside_bounds_and_budget(seed: int) -> None:
     outcome = run(
-        step(2.0, at=60, factor=15.0), duration=260, seed=seed, start=2,
+        rate_step(2.0, at=60, factor=15.0), duration=260, seed=seed, start=2,
         autoscaling={"minReplicas": 2, "maxReplicas": 9},
         resources={"gpu": {"count": 1}}, budget={"maxGPUs": 5},
     )  # fmt: skip
@@ -357,7 +356,7 @@ def test_preemptions_come_below_their_target(seed: int) -> None:
     """A pool that carries a quarter of ``max_num_seqs``: the cap finds what it carries."""
     short = PROFILE.model_copy(update={"kv_blocks": 260})
     outcome = run(
-        constant(5.0), duration=1500, seed=seed, start=1, profile=short,
+        constant_rate(5.0), duration=1500, seed=seed, start=1, profile=short,
         autoscaling={"minReplicas": 1, "maxReplicas": 1}, concurrency=FEW_PREEMPTIONS,
     )  # fmt: skip
     assert changes(outcome, "LiveCap")
@@ -377,7 +376,7 @@ def test_scarce_memory_is_never_served_worse_than_with_a_fixed_cap(seed: int) ->
 
     def share_late(concurrency: Mapping[str, Any]) -> float:
         outcome = run(
-            constant(2.5), duration=400, seed=seed, start=1, profile=short,
+            constant_rate(2.5), duration=400, seed=seed, start=1, profile=short,
             autoscaling={"minReplicas": 1, "maxReplicas": 1}, concurrency=concurrency,
         )  # fmt: skip
         return late(outcome, 60, 400)
@@ -391,7 +390,7 @@ def test_scarce_memory_is_never_served_worse_than_with_a_fixed_cap(seed: int) ->
 def test_no_loop_turns_more_than_once_in_ten_minutes_of_steady_load(rate: float) -> None:
     """Code on as many replicas as are allowed: just in time, and with first tokens that come later and later."""
     outcome = run(
-        constant(rate), duration=660, seed=0, start=1, workload=CODE,
+        constant_rate(rate), duration=660, seed=0, start=1, workload=CODE,
         autoscaling={"minReplicas": 1, "maxReplicas": 1},
     )  # fmt: skip
     for loop in ("Replicas", "LiveCap", "TokenBudget"):

@@ -9,7 +9,7 @@ from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.step_work import StepSums, StepWork
-from paternoster_simulator.cost import StepCost, seconds, ticks
+from paternoster_simulator.cost import StepCost, to_seconds, to_ticks
 
 costs = st.builds(
     StepCost,
@@ -60,8 +60,8 @@ def test_a_step_adds_up_its_parts() -> None:
 
 
 def test_seconds_and_ticks() -> None:
-    assert ticks(1.5) == 1_500_000_000_000
-    assert seconds(ticks(0.25)) == 0.25
+    assert to_ticks(1.5) == 1_500_000_000_000
+    assert to_seconds(to_ticks(0.25)) == 0.25
 
 
 @pytest.mark.parametrize(("field", "value", "wanted"), [("fixed", 0, "at least 1"), ("kv_token", -1, "at least 0")])

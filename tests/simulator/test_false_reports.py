@@ -13,19 +13,19 @@ from tests.simulator.test_control_gates import CHAT, PROFILE, late, spec
 from paternoster_engine.bench.requests.workload import Limits
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.policy import ScalingPolicy
-from paternoster_simulator.arrivals import Pattern, constant, step, synthetic
+from paternoster_simulator.arrivals import Pattern, constant_rate, generate_requests, rate_step
 from paternoster_simulator.outcome.outcome import Outcome
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.policies.policy import Action, Policy
 from paternoster_simulator.settings import FleetSettings, with_capacity
-from paternoster_simulator.simulation import simulate
+from paternoster_simulator.simulation import simulate_fleet
 
 BEGIN = 200.0
 SECONDS: Final = 5
 TERMS: Final = tuple(combinations_with_replacement(range(SECONDS + 1), 2))
 """Of which two of a step's numbers each of ``step_sums`` is the product."""
-EIGHT = constant(8.0)
+EIGHT = constant_rate(8.0)
 COUNTERS = ("requests_total", "requests_finished_total", "generation_tokens_total")
 
 
@@ -77,9 +77,9 @@ def run_false(fields: tuple[str, ...], factor: float) -> Outcome:
 def run(policy: Policy, pattern: Pattern = EIGHT) -> Outcome:
     """Ten minutes, at a load for three replicas where no other is given."""
     manifest = spec()
-    return simulate(
+    return simulate_fleet(
         PROFILE,
-        synthetic(pattern, duration=600, seed=0, limits=Limits(max_total=1024), workload=CHAT),
+        generate_requests(pattern, duration=600, seed=0, limits=Limits(max_total=1024), workload=CHAT),
         policy,
         start_replicas=3,
         duration=600,
@@ -123,7 +123,7 @@ def test_step_times_wrong_by_five_end_no_worse_than_a_fixed_fleet(factor: float)
     steady = run(FalseStepTimes(law_policy(), factor))
     assert late(steady, 60, 600) <= late(run(FixedPolicy(3)), 60, 600)
     assert max(steady.series.wanted) == (10 if factor > 1 else 3), "the model believes them, within bounds"
-    grown = step(4.0, at=200, factor=3.0)
+    grown = rate_step(4.0, at=200, factor=3.0)
     wrong = run(FalseStepTimes(law_policy(), factor), grown)
     assert late(wrong, 60, 600) < late(run(FixedPolicy.from_spec(spec(), PROFILE), grown), 60, 600)
     assert wrong.series.wanted[-1] >= 3

@@ -7,11 +7,11 @@ import pytest
 from tests.simulator.test_control_gates import LARGE, STARTUP, late, spec
 
 from paternoster_engine.bench.requests.workload import Limits
-from paternoster_simulator.arrivals import constant, synthetic
+from paternoster_simulator.arrivals import constant_rate, generate_requests
 from paternoster_simulator.outcome.outcome import Outcome
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.settings import FleetSettings
-from paternoster_simulator.simulation import simulate
+from paternoster_simulator.simulation import simulate_fleet
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -28,12 +28,12 @@ def run(long_prompts: float, seed: int) -> Outcome:
         slo={"ttftP95Milliseconds": 2000, "itlP95Milliseconds": 100},
     )
     duration = END + 600
-    chats = synthetic(constant(5.0), duration=duration, seed=seed, limits=Limits(max_total=8192))
-    drawn = synthetic(constant(long_prompts), duration=END - BEGIN, seed=seed + 1) if long_prompts else ()
+    chats = generate_requests(constant_rate(5.0), duration=duration, seed=seed, limits=Limits(max_total=8192))
+    drawn = generate_requests(constant_rate(long_prompts), duration=END - BEGIN, seed=seed + 1) if long_prompts else ()
     beside = (
         replace(row, arrival_s=BEGIN + row.arrival_s, prompt_tokens=PROMPT_TOKENS, output_tokens=200) for row in drawn
     )
-    return simulate(
+    return simulate_fleet(
         PROFILE,
         merge(chats, beside, key=lambda row: row.arrival_s),
         LawPolicy.from_spec(manifest, PROFILE),

@@ -9,14 +9,14 @@ from tests.simulator.small_profile import SMALL
 
 from paternoster_engine.bench.requests.synthetic import Workload
 from paternoster_engine.bench.requests.trace import TraceRow
-from paternoster_operator.api.manifest import parse
-from paternoster_simulator.arrivals import Pattern, spike, step, synthetic
+from paternoster_operator.api.manifest import parse_resource
+from paternoster_simulator.arrivals import Pattern, generate_requests, rate_spike, rate_step
 from paternoster_simulator.outcome.outcome import Outcome
 from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.profile import Startup, StepSeconds
 from paternoster_simulator.settings import FleetSettings
-from paternoster_simulator.simulation import simulate
+from paternoster_simulator.simulation import simulate_fleet
 
 PROFILE = SMALL.model_copy(
     update={
@@ -54,13 +54,14 @@ def run(pattern: Pattern, *, seed: int, duration: float, output: int = 0) -> Out
             "concurrency": {"mode": "Auto"},
         },
     }
-    manifest = parse(document).spec
+    manifest = parse_resource(document).spec
     rows: Iterator[TraceRow] = (
-        replace(row, output_tokens=output) for row in synthetic(pattern, duration=duration, seed=seed, workload=TEXTS)
+        replace(row, output_tokens=output)
+        for row in generate_requests(pattern, duration=duration, seed=seed, workload=TEXTS)
     )
     settings = FleetSettings.from_spec(manifest, PROFILE)
     policy = LawPolicy.from_spec(manifest, PROFILE)
-    return simulate(PROFILE, rows, policy, start_replicas=1, duration=duration, seed=seed, settings=settings)
+    return simulate_fleet(PROFILE, rows, policy, start_replicas=1, duration=duration, seed=seed, settings=settings)
 
 
 def waited(outcome: Outcome, begin: float, end: float) -> float:
@@ -74,7 +75,7 @@ def waited(outcome: Outcome, begin: float, end: float) -> float:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_full_fleet_grows(seed: int, output: int) -> None:
     """From 40 % of one replica to two and a half of them."""
-    outcome = run(step(4.0, at=200, factor=6.0), seed=seed, duration=700, output=output)
+    outcome = run(rate_step(4.0, at=200, factor=6.0), seed=seed, duration=700, output=output)
     series = outcome.series
     assert max(series.wanted[: series.time.index(200)]) <= 2
     assert 3 <= series.wanted[-1] <= 5
@@ -84,7 +85,7 @@ def test_a_full_fleet_grows(seed: int, output: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_a_peak_brought_goes_again(seed: int) -> None:
-    outcome = run(spike(4.0, at=100, seconds=300, factor=6.0), seed=seed, duration=1800)
+    outcome = run(rate_spike(4.0, at=100, seconds=300, factor=6.0), seed=seed, duration=1800)
     assert max(outcome.series.wanted) >= 3
     assert outcome.series.wanted[-1] <= 2
     assert waited(outcome, 300, 1800) < 0.02

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from tests.simulator.small_profile import SMALL
 
-from paternoster_engine.bench.reports.html import Page, Panel, render
+from paternoster_engine.bench.reports.html import Page, Panel, render_page
 from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_operator.autoscaling.observation import Observation
-from paternoster_simulator.cost import seconds
+from paternoster_simulator.cost import to_seconds
 from paternoster_simulator.outcome.outcome import Outcome
 from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_simulator.outcome.report import MOST_MARKS, report_page
 from paternoster_simulator.policies.policy import Action
 from paternoster_simulator.profile import Objective
-from paternoster_simulator.simulation import simulate
+from paternoster_simulator.simulation import simulate_fleet
 
 PROFILE = SMALL.model_copy(update={"objective": Objective(ttft_ms=1000, itl_ms=40)})
 
@@ -37,7 +37,7 @@ class Wavering:
 @pytest.fixture(scope="module")
 def outcome() -> Outcome:
     rows = [TraceRow(i * 0.1, 100, 300 if i < 60 else 1 + i % 3) for i in range(300)]
-    return simulate(PROFILE, rows, Wavering(), start_replicas=1, duration=60)
+    return simulate_fleet(PROFILE, rows, Wavering(), start_replicas=1, duration=60)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def test_decisions_are_marked_where_they_were_made(outcome: Outcome, page: Page)
         assert [(point.x, point.kind) for point in chart.marks] == [
             (decision["time"], decision["action"].lower()) for decision in outcome.decisions
         ]
-    text = render(page)
+    text = render_page(page)
     assert "Because: &lt;b&gt;2" in text, "in the hover text"
     assert "<td>&lt;b&gt;2&lt;/b&gt;</td>" in text, "in the table"
     assert "<b>2" not in text
@@ -98,9 +98,9 @@ def test_the_summary_has_cost_and_hours(outcome: Outcome, page: Page) -> None:
 
 def sum_of_lives(outcome: Outcome) -> float:
     """Replicas times time, out of the hours that are paid."""
-    return outcome.replica_hours / (seconds(round(outcome.seconds * 10**12)) / 3600)
+    return outcome.replica_hours / (to_seconds(round(outcome.seconds * 10**12)) / 3600)
 
 
 def test_nothing_at_all_makes_a_page_too() -> None:
-    empty = simulate(PROFILE, [], Wavering(), start_replicas=0, duration=1)
-    assert "A title" in render(report_page(empty, title="A title"))
+    empty = simulate_fleet(PROFILE, [], Wavering(), start_replicas=0, duration=1)
+    assert "A title" in render_page(report_page(empty, title="A title"))

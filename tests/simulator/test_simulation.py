@@ -13,7 +13,7 @@ from tests.simulator.small_profile import SMALL
 from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_engine.bench.requests.workload import Limits
 from paternoster_operator.autoscaling.observation import Observation
-from paternoster_simulator.arrivals import constant, synthetic
+from paternoster_simulator.arrivals import constant_rate, generate_requests
 from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies, SlowStartups
 from paternoster_simulator.outcome.outcome import Outcome
 from paternoster_simulator.outcome.records import RequestOutcome
@@ -21,7 +21,7 @@ from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policies.policy import Action
 from paternoster_simulator.profile import Profile
 from paternoster_simulator.settings import FleetSettings
-from paternoster_simulator.simulation import simulate
+from paternoster_simulator.simulation import simulate_fleet
 
 
 class Script:
@@ -53,7 +53,7 @@ def run(
     profile: Profile = SMALL,
     fleet: FleetSettings | None = None,
 ) -> Outcome:
-    return simulate(
+    return simulate_fleet(
         profile, rows, policy, start_replicas=start, duration=duration, seed=seed, faults=faults, settings=fleet
     )
 
@@ -101,7 +101,7 @@ def test_every_request_has_one_end_and_leaps_change_nothing(
 
     def go(*, fast_forward: bool) -> Outcome:
         limits = Limits(max_prompt=300, max_output=150)
-        rows = list(synthetic(constant(rate), duration=45, seed=seed, limits=limits))
+        rows = list(generate_requests(constant_rate(rate), duration=45, seed=seed, limits=limits))
         return run(
             rows, Script(act), start=2, duration=45, faults=faults, seed=seed,
             fleet=FleetSettings(
@@ -110,7 +110,7 @@ def test_every_request_has_one_end_and_leaps_change_nothing(
         )  # fmt: skip
 
     outcome = go(fast_forward=True)
-    came = sum(1 for _ in synthetic(constant(rate), duration=45, seed=seed))
+    came = sum(1 for _ in generate_requests(constant_rate(rate), duration=45, seed=seed))
     assert outcome.requests == came
     assert outcome.finished + outcome.lost == came
     assert outcome.totals.finished == outcome.finished
@@ -267,7 +267,7 @@ def test_prompts_find_what_they_share_whether_engines_publish_it_or_not(publishe
 def test_what_cannot_be_simulated_is_refused(name: str, value: float) -> None:
     arguments = {"start_replicas": 1, "duration": 10.0, name: value}
     with pytest.raises(ValueError, match=f"{name} is {value}: must be"):
-        simulate(SMALL, [], FixedPolicy(1), **arguments)  # type: ignore[arg-type]
+        simulate_fleet(SMALL, [], FixedPolicy(1), **arguments)  # type: ignore[arg-type]
 
 
 def test_the_garbage_collector_is_left_as_it_was() -> None:

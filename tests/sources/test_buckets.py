@@ -13,7 +13,7 @@ from tests.sources.file_server import Answer, FileServer
 from tests.sources.model_files import AT_ONCE, model_files
 
 from paternoster_sources import errors
-from paternoster_sources.fetch import fetch
+from paternoster_sources.fetch import fetch_model
 from paternoster_sources.remote import buckets
 from paternoster_sources.storage.cache import Cache
 
@@ -73,19 +73,19 @@ def test_a_folder_of_a_bucket(s3: Any, cache: Cache) -> None:
     files = model_files()
     put(s3, "team/tiny/", files)
     put(s3, "team/tiny2/", {"other.json": b"{}"})
-    model = fetch("s3://models/team/tiny", cache, retry=AT_ONCE)
+    model = fetch_model("s3://models/team/tiny", cache, retry=AT_ONCE)
     assert model.path.name == "tiny"
     assert {file.name: file.read_bytes() for file in model.path.iterdir()} == {
         name: files[name] for name in ("config.json", "tokenizer.json", WEIGHTS)
     }
-    assert fetch("s3://models/team/tiny/", cache, retry=AT_ONCE).path == model.path
+    assert fetch_model("s3://models/team/tiny/", cache, retry=AT_ONCE).path == model.path
 
 
 def test_one_file_of_a_bucket(s3: Any, cache: Cache) -> None:
     put(s3, "", {"a.gguf": b"a" * 99, "b.gguf": b"b" * 99})
-    assert fetch("s3://models/b.gguf", cache, retry=AT_ONCE).path.read_bytes() == b"b" * 99
+    assert fetch_model("s3://models/b.gguf", cache, retry=AT_ONCE).path.read_bytes() == b"b" * 99
     with pytest.raises(errors.AmbiguousWeights, match=r"a\.gguf, b\.gguf"):
-        fetch("s3://models", cache, retry=AT_ONCE)
+        fetch_model("s3://models", cache, retry=AT_ONCE)
 
 
 def test_google_cloud_storage(s3: Any, moto: str, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_google_cloud_storage(s3: Any, moto: str, cache: Cache, monkeypatch: pyt
     put(s3, "tiny/", files)
     account = {"gcs_base_url": moto, "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
     monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT_KEY", json.dumps(account))
-    model = fetch("gs://models/tiny", cache, retry=AT_ONCE)
+    model = fetch_model("gs://models/tiny", cache, retry=AT_ONCE)
     assert (model.path / WEIGHTS).read_bytes() == files[WEIGHTS]
 
 
@@ -107,7 +107,7 @@ def test_after_a_break_only_the_rest_is_asked_for(
     files = model_files(size=500_000)
     put(s3, "tiny/", files)
     store.breaks[PATH] = [150_000]
-    model = fetch("s3://models/tiny", cache, retry=AT_ONCE)
+    model = fetch_model("s3://models/tiny", cache, retry=AT_ONCE)
     assert (model.path / WEIGHTS).read_bytes() == files[WEIGHTS]
     requests = store.of(PATH)
     assert (requests[0].start, requests[0].sent) == (0, 150_000)
@@ -119,7 +119,7 @@ def test_it_goes_on_no_more_than_so_often(s3: Any, store: FileServer, cache: Cac
     put(s3, "tiny/", model_files())
     store.breaks[PATH] = [0] * 100
     with pytest.raises(errors.Unreachable, match=f"{WEIGHTS}: .*tried 3 times"):
-        fetch("s3://models/tiny", cache, retry=AT_ONCE)
+        fetch_model("s3://models/tiny", cache, retry=AT_ONCE)
     assert len(store.of(PATH)) == AT_ONCE.attempts
 
 
@@ -136,9 +136,9 @@ def test_corrupted_bytes_are_refused_and_fetched_anew_when_mended(s3: Any, store
 
     store.answer = corrupted
     with pytest.raises(errors.Corrupted, match=f"{WEIGHTS}: the md5 of what came"):
-        fetch("s3://models/tiny", cache, retry=AT_ONCE)
+        fetch_model("s3://models/tiny", cache, retry=AT_ONCE)
     store.answer = answer
-    assert (fetch("s3://models/tiny", cache, retry=AT_ONCE).path / WEIGHTS).read_bytes() == files[WEIGHTS]
+    assert (fetch_model("s3://models/tiny", cache, retry=AT_ONCE).path / WEIGHTS).read_bytes() == files[WEIGHTS]
 
 
 def test_an_object_put_in_parts_has_no_md5(s3: Any, cache: Cache) -> None:
@@ -152,7 +152,7 @@ def test_an_object_put_in_parts_has_no_md5(s3: Any, cache: Cache) -> None:
         for number, part in enumerate(cut, 1)
     ]
     s3.complete_multipart_upload(MultipartUpload={"Parts": parts}, **where)
-    assert (fetch("s3://models/tiny", cache, retry=AT_ONCE).path / WEIGHTS).read_bytes() == data
+    assert (fetch_model("s3://models/tiny", cache, retry=AT_ONCE).path / WEIGHTS).read_bytes() == data
 
 
 def test_an_object_that_is_replaced_meanwhile(s3: Any, store: FileServer, cache: Cache) -> None:
@@ -177,7 +177,7 @@ def test_an_object_that_is_replaced_meanwhile(s3: Any, store: FileServer, cache:
 
     store._serve = serve  # type: ignore[method-assign]
     with pytest.raises(errors.Corrupted, match="it changed while it was fetched"):
-        fetch("s3://models/tiny", cache, retry=AT_ONCE)
+        fetch_model("s3://models/tiny", cache, retry=AT_ONCE)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_an_object_that_is_replaced_meanwhile(s3: Any, store: FileServer, cache:
 )
 def test_what_is_not_there(s3: Any, store: FileServer, cache: Cache, address: str, reason: type[Exception]) -> None:
     with pytest.raises(reason, match=address):
-        fetch(address, cache, retry=AT_ONCE)
+        fetch_model(address, cache, retry=AT_ONCE)
     assert len(store.received) == 1, "nothing that another attempt would mend"
 
 
@@ -198,18 +198,18 @@ def test_wrong_credentials(s3: Any, store: FileServer, cache: Cache, monkeypatch
     put(s3, "tiny/", model_files())
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "wrong")
     with pytest.raises(errors.Unauthorized, match=r"s3://models/tiny.*403 Forbidden: InvalidAccessKeyId") as caught:
-        fetch("s3://models/tiny", cache, retry=AT_ONCE)
+        fetch_model("s3://models/tiny", cache, retry=AT_ONCE)
     assert "secret" not in str(caught.value)
     assert len(store.received) == 1
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "right")
-    assert fetch("s3://models/tiny", cache, retry=AT_ONCE).path.exists()
+    assert fetch_model("s3://models/tiny", cache, retry=AT_ONCE).path.exists()
 
 
 def test_nobody_there(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
     with pytest.raises(errors.Unreachable, match=r"s3://models/tiny.*tried 3 times"):
-        fetch("s3://models/tiny", cache, retry=AT_ONCE)
+        fetch_model("s3://models/tiny", cache, retry=AT_ONCE)
 
 
 def test_without_credentials(s3: Any, store: FileServer, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,5 +218,5 @@ def test_without_credentials(s3: Any, store: FileServer, cache: Cache, monkeypat
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(errors.Unauthorized, match=r"s3://models/tiny.*no credentials .*\$AWS_ACCESS_KEY_ID"):
-        fetch("s3://models/tiny", cache, retry=AT_ONCE)
+        fetch_model("s3://models/tiny", cache, retry=AT_ONCE)
     assert store.received == []

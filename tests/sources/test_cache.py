@@ -13,11 +13,11 @@ from tests.sources.loopback_hub import LoopbackHub
 from tests.sources.model_files import AT_ONCE, model_files
 
 from paternoster_sources import errors
-from paternoster_sources.address import parse
-from paternoster_sources.fetch import fetch
+from paternoster_sources.address import parse_address
+from paternoster_sources.fetch import fetch_model
 from paternoster_sources.plan import Listing, RemoteFile, make_plan
 from paternoster_sources.storage.cache import Cache, Model
-from paternoster_sources.storage.eviction import Entry, choose
+from paternoster_sources.storage.eviction import Entry, choose_evicted
 
 WEIGHTS = "model.safetensors"
 TOTAL = 305_039
@@ -33,7 +33,7 @@ ENTRIES = st.lists(
 
 @given(ENTRIES, st.integers(0, 100), st.integers(0, 100), st.integers(1, 200))
 def test_what_is_evicted(entries: list[Entry], need: int, free: int, limit: int) -> None:
-    chosen = choose(entries, need, free, limit)
+    chosen = choose_evicted(entries, need, free, limit)
     size = sum(entry.size + entry.coming for entry in entries)
     freed = sum(entry.size for entry in chosen)
 
@@ -53,11 +53,11 @@ def test_disk_without_room_is_seen_before_anything_is_written(hub: LoopbackHub, 
     room = {"free": TOTAL - 1}
     cache = Cache(tmp_path / "models", free=lambda folder: room["free"])
     with pytest.raises(errors.NoSpace, match=rf"needs {TOTAL} bytes more: .* has {TOTAL - 1} bytes free"):
-        fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     assert not any("/resolve/" in request.path for request in hub.hub.received)
     assert list(cache.folder.rglob(WEIGHTS)) == []
     room["free"] = TOTAL
-    assert fetch("hf://org/tiny", cache, retry=AT_ONCE).path.exists()
+    assert fetch_model("hf://org/tiny", cache, retry=AT_ONCE).path.exists()
 
 
 def test_a_disk_that_fills_while_it_is_written(hub: LoopbackHub, cache: Cache, tmp_path: Path) -> None:
@@ -73,10 +73,10 @@ def test_a_disk_that_fills_while_it_is_written(hub: LoopbackHub, cache: Cache, t
     try:
         full = Cache(small, free=lambda folder: 2**40)
         with pytest.raises(errors.NoSpace, match=f"no space left while {WEIGHTS} was written"):
-            fetch("hf://org/tiny", full, retry=AT_ONCE)
+            fetch_model("hf://org/tiny", full, retry=AT_ONCE)
         assert full.find_model("hf://org/tiny") is None
         subprocess.run(["mount", "-o", "remount,size=2m", small], check=True)
-        release(fetch("hf://org/tiny", full, retry=AT_ONCE))
+        release(fetch_model("hf://org/tiny", full, retry=AT_ONCE))
     finally:
         subprocess.run(["umount", small], check=True)
 
@@ -86,7 +86,7 @@ def filled(hub: LoopbackHub, cache: Cache, *names: str) -> list[Path]:
     paths = []
     for age, name in enumerate(names):
         hub.add(f"org/{name}", model_files(seed=10 * age))
-        model = fetch(f"hf://org/{name}", cache, retry=AT_ONCE)
+        model = fetch_model(f"hf://org/{name}", cache, retry=AT_ONCE)
         paths.append(model.path)
         release(model)
         os.utime(record(model.path), (1000.0 + age, 1000.0 + age))
@@ -105,10 +105,10 @@ def release(model: Model) -> None:
 def test_the_least_recently_used_model_makes_room(hub: LoopbackHub, tmp_path: Path) -> None:
     first, second = filled(hub, Cache(tmp_path / "models"), "first", "second")
     cache = Cache(tmp_path / "models", limit=3 * TOTAL - 1)
-    used = fetch("hf://org/first", cache, retry=AT_ONCE)
+    used = fetch_model("hf://org/first", cache, retry=AT_ONCE)
     release(used)
     hub.add("org/third", model_files(seed=50))
-    third = fetch("hf://org/third", cache, retry=AT_ONCE)
+    third = fetch_model("hf://org/third", cache, retry=AT_ONCE)
     assert first.exists()
     assert not second.exists()
     assert third.path.exists()
@@ -118,15 +118,15 @@ def test_the_least_recently_used_model_makes_room(hub: LoopbackHub, tmp_path: Pa
 def test_a_model_in_use_is_never_evicted(hub: LoopbackHub, tmp_path: Path) -> None:
     (first,) = filled(hub, Cache(tmp_path / "models"), "first")
     cache = Cache(tmp_path / "models", limit=2 * TOTAL - 1)
-    used = fetch("hf://org/first", cache, retry=AT_ONCE)
+    used = fetch_model("hf://org/first", cache, retry=AT_ONCE)
     hub.add("org/other", model_files(seed=50))
     with pytest.raises(
         errors.NoSpace, match=rf"PATERNOSTER_MODELS_LIMIT is {2 * TOTAL - 1}, of which {TOTAL} are in use"
     ):
-        fetch("hf://org/other", cache, retry=AT_ONCE)
+        fetch_model("hf://org/other", cache, retry=AT_ONCE)
     assert first.exists()
     release(used)
-    assert fetch("hf://org/other", cache, retry=AT_ONCE).path.exists()
+    assert fetch_model("hf://org/other", cache, retry=AT_ONCE).path.exists()
     assert not first.exists()
 
 
@@ -134,10 +134,10 @@ def test_others_go_where_the_oldest_is_in_use(hub: LoopbackHub, tmp_path: Path) 
     """An engine that runs for long is what was used least recently."""
     first, second = filled(hub, Cache(tmp_path / "models"), "first", "second")
     cache = Cache(tmp_path / "models", limit=3 * TOTAL - 1)
-    used = fetch("hf://org/first", cache, retry=AT_ONCE)
+    used = fetch_model("hf://org/first", cache, retry=AT_ONCE)
     os.utime(record(first), (500.0, 500.0))
     hub.add("org/third", model_files(seed=50))
-    assert fetch("hf://org/third", cache, retry=AT_ONCE).path.exists()
+    assert fetch_model("hf://org/third", cache, retry=AT_ONCE).path.exists()
     assert used.path.exists()
     assert not second.exists()
 
@@ -146,7 +146,7 @@ def test_a_model_larger_than_the_limit_evicts_nothing(hub: LoopbackHub, tmp_path
     (first,) = filled(hub, Cache(tmp_path / "models"), "first")
     hub.add("org/large", model_files(seed=50, size=900_000))
     with pytest.raises(errors.NoSpace, match=rf"PATERNOSTER_MODELS_LIMIT allows {2 * TOTAL} in all"):
-        fetch("hf://org/large", Cache(tmp_path / "models", limit=2 * TOTAL), retry=AT_ONCE)
+        fetch_model("hf://org/large", Cache(tmp_path / "models", limit=2 * TOTAL), retry=AT_ONCE)
     assert first.exists()
 
 
@@ -154,17 +154,17 @@ def test_what_another_process_is_about_to_write_counts_as_written(hub: LoopbackH
     room = {"free": 2 * TOTAL - 1}
     cache = Cache(tmp_path / "models", free=lambda folder: room["free"])
     cache.make_folder()
-    other = make_plan(parse("hf://org/other"), Listing((RemoteFile("a.gguf", TOTAL),)))
+    other = make_plan(parse_address("hf://org/other"), Listing((RemoteFile("a.gguf", TOTAL),)))
     with contextlib.closing(cache.lock_model(other.key)) as lock:
         assert lock.try_exclusive()
         cache.prepare_folder(other)
         hub.add("org/tiny", model_files())
         with pytest.raises(errors.NoSpace, match=f"needs {TOTAL} bytes more: .* has {TOTAL - 1} bytes free"):
-            fetch("hf://org/tiny", cache, retry=AT_ONCE)
+            fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
         limited = Cache(cache.folder, limit=2 * TOTAL - 1)
         with pytest.raises(errors.NoSpace, match=f"of which {TOTAL} are in use"):
-            fetch("hf://org/tiny", limited, retry=AT_ONCE)
-    assert fetch("hf://org/tiny", cache, retry=AT_ONCE).path.exists(), "the other one was given up"
+            fetch_model("hf://org/tiny", limited, retry=AT_ONCE)
+    assert fetch_model("hf://org/tiny", cache, retry=AT_ONCE).path.exists(), "the other one was given up"
 
 
 def test_what_was_begun_and_given_up_makes_room_too(hub: LoopbackHub, tmp_path: Path) -> None:
@@ -173,17 +173,17 @@ def test_what_was_begun_and_given_up_makes_room_too(hub: LoopbackHub, tmp_path: 
     hub.add("org/begun", files)
     hub.cdn.breaks[hub.blob_path(files[WEIGHTS])] = [250_000, 0, 0]
     with pytest.raises(errors.Unreachable):
-        fetch("hf://org/begun", cache, retry=AT_ONCE)
+        fetch_model("hf://org/begun", cache, retry=AT_ONCE)
     assert len(list(cache.folder.glob("*.partial"))) == 1
     hub.add("org/other", model_files(seed=50, size=500_000))
-    assert fetch("hf://org/other", cache, retry=AT_ONCE).path.exists()
+    assert fetch_model("hf://org/other", cache, retry=AT_ONCE).path.exists()
     assert list(cache.folder.glob("*.partial")) == []
 
 
 def test_a_model_without_its_record_is_fetched_again(hub: LoopbackHub, cache: Cache) -> None:
     (path,) = filled(hub, cache, "tiny")
     record(path).unlink()
-    assert fetch("hf://org/tiny", cache, retry=AT_ONCE).path.exists()
+    assert fetch_model("hf://org/tiny", cache, retry=AT_ONCE).path.exists()
 
 
 def test_a_model_that_lost_a_file_or_a_part_of_one_is_fetched_again(hub: LoopbackHub, cache: Cache) -> None:
@@ -191,7 +191,7 @@ def test_a_model_that_lost_a_file_or_a_part_of_one_is_fetched_again(hub: Loopbac
         (path,) = filled(hub, cache, "tiny")
         damage(path / WEIGHTS)
         assert cache.find_model("hf://org/tiny") is None
-        model = fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        model = fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
         assert (model.path / WEIGHTS).stat().st_size == 300_000
         release(model)
 
@@ -201,7 +201,7 @@ def test_an_address_that_leads_nowhere_is_asked_for_again(hub: LoopbackHub, cach
     (path,) = filled(hub, cache, "tiny")
     (pointer,) = (cache.folder / "addresses").iterdir()
     pointer.write_text(text)
-    assert fetch("hf://org/tiny", cache, retry=AT_ONCE).path == path
+    assert fetch_model("hf://org/tiny", cache, retry=AT_ONCE).path == path
 
 
 def test_a_link_in_the_place_of_a_file_is_not_written_through(hub: LoopbackHub, cache: Cache, tmp_path: Path) -> None:
@@ -209,21 +209,21 @@ def test_a_link_in_the_place_of_a_file_is_not_written_through(hub: LoopbackHub, 
     hub.add("org/tiny", files)
     hub.cdn.breaks[hub.blob_path(files[WEIGHTS])] = [0, 0, 0]
     with pytest.raises(errors.Unreachable):
-        fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     (partial,) = cache.folder.rglob(WEIGHTS)
     other = tmp_path / "other"
     other.write_bytes(b"precious")
     partial.unlink()
     partial.symlink_to(other)
     with pytest.raises(errors.CacheUnusable, match=os.strerror(errno.ELOOP)):
-        fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     assert other.read_bytes() == b"precious"
 
 
 def test_a_folder_that_is_a_file(hub: LoopbackHub, tmp_path: Path) -> None:
     (tmp_path / "models").write_text("")
     with pytest.raises(errors.CacheUnusable, match="PATERNOSTER_MODELS names another"):
-        fetch("hf://org/tiny", Cache(tmp_path / "models"), retry=AT_ONCE)
+        fetch_model("hf://org/tiny", Cache(tmp_path / "models"), retry=AT_ONCE)
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "10GB", "1.5"])

@@ -14,7 +14,7 @@ from tests.sources.model_files import model_files
 
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 from paternoster_engine.model.errors import ModelSourceError, ModelUnavailable
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 
@@ -28,10 +28,10 @@ def smollm2() -> Path:
 
 def test_an_address_becomes_a_folder(hub: LoopbackHub) -> None:
     hub.add("org/tiny", model_files())
-    source = resolve("hf://org/tiny")
+    source = resolve_source("hf://org/tiny")
     assert source.format == "safetensors"
     assert source.path.name == "tiny"
-    assert resolve(source.path.as_uri()) == source
+    assert resolve_source(source.path.as_uri()) == source
 
 
 def test_what_no_engine_reads_is_refused_as_on_disk(hub: LoopbackHub) -> None:
@@ -39,12 +39,12 @@ def test_what_no_engine_reads_is_refused_as_on_disk(hub: LoopbackHub) -> None:
     del files["tokenizer.json"]
     hub.add("org/tiny", files)
     with pytest.raises(ModelSourceError, match=r"hf://org/tiny.*no tokenizer\.json"):
-        resolve("hf://org/tiny")
+        resolve_source("hf://org/tiny")
 
 
 def test_a_refusal_names_its_reason(hub: LoopbackHub) -> None:
     with pytest.raises(ModelSourceError, match=r"^SourceNotFound: model 'hf://org/none'") as caught:
-        resolve("hf://org/none")
+        resolve_source("hf://org/none")
     assert not isinstance(caught.value, ModelUnavailable)
 
 
@@ -52,13 +52,13 @@ def test_what_may_be_there_later_is_told_apart(hub: LoopbackHub) -> None:
     hub.add("org/tiny", model_files())
     hub.blobs = {digest: b"x" * len(data) for digest, data in hub.blobs.items()}
     with pytest.raises(ModelUnavailable, match=r"^Corrupted: "):
-        resolve("hf://org/tiny")
+        resolve_source("hf://org/tiny")
 
 
 @pytest.mark.parametrize("address", ["http://host/a.gguf", "hf:/org/tiny", "file://[/a"])
 def test_addresses_that_are_none(address: str) -> None:
     with pytest.raises(ModelSourceError, match="allowed: file:///"):
-        resolve(address)
+        resolve_source(address)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from tests.sources.file_server import Answer, FileServer, entity_tag
 from tests.sources.model_files import AT_ONCE
 
 from paternoster_sources import errors
-from paternoster_sources.fetch import fetch
+from paternoster_sources.fetch import fetch_model
 from paternoster_sources.storage.cache import Cache
 
 DATA = bytes(range(256)) * 1000
@@ -61,27 +61,27 @@ def web(authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_file(web: Web, cache: Cache) -> None:
-    model = fetch(web.address(), cache, retry=AT_ONCE)
+    model = fetch_model(web.address(), cache, retry=AT_ONCE)
     assert model.format == "gguf"
     assert model.path.name == "tiny.gguf"
     assert model.path.read_bytes() == DATA
     num_requests = len(web.server.received)
-    assert fetch(web.address(), cache, retry=AT_ONCE).path == model.path
+    assert fetch_model(web.address(), cache, retry=AT_ONCE).path == model.path
     assert len(web.server.received) == num_requests
 
 
 def test_a_file_of_a_known_hash(web: Web, cache: Cache) -> None:
-    assert fetch(f"{web.address()}#sha256={SHA256}", cache, retry=AT_ONCE).path.read_bytes() == DATA
+    assert fetch_model(f"{web.address()}#sha256={SHA256}", cache, retry=AT_ONCE).path.read_bytes() == DATA
     web.files[PATH] = b"x" + DATA[1:]
     other = f"{web.address()}#sha256={'0' * 64}"
     with pytest.raises(errors.Corrupted, match=f"must be {'0' * 64}"):
-        fetch(other, cache, retry=AT_ONCE)
+        fetch_model(other, cache, retry=AT_ONCE)
 
 
 def test_after_a_break_only_the_rest_is_asked_for(web: Web, cache: Cache) -> None:
     cut = len(DATA) * 3 // 10
     web.server.breaks[PATH] = [1, cut]
-    assert fetch(web.address(), cache, retry=AT_ONCE).path.read_bytes() == DATA
+    assert fetch_model(web.address(), cache, retry=AT_ONCE).path.read_bytes() == DATA
     assert [(request.start, request.sent) for request in web.server.of(PATH)] == [
         (0, 1),
         (0, cut),
@@ -101,28 +101,28 @@ def test_a_file_that_is_replaced_between_two_attempts(web: Web, cache: Cache) ->
 
     web.server.answer = replacing
     with pytest.raises(errors.Corrupted, match="it changed while it was fetched"):
-        fetch(web.address(), cache, retry=AT_ONCE)
+        fetch_model(web.address(), cache, retry=AT_ONCE)
 
 
 def test_a_file_that_is_replaced_before_it_is_asked_for_again(web: Web, cache: Cache) -> None:
     web.server.breaks[PATH] = [1, 1000, 0, 0]
     with pytest.raises(errors.Unreachable):
-        fetch(web.address(), cache, retry=AT_ONCE)
+        fetch_model(web.address(), cache, retry=AT_ONCE)
     new = bytes(reversed(DATA))
     web.files[PATH] = new
-    assert fetch(web.address(), cache, retry=AT_ONCE).path.read_bytes() == new
+    assert fetch_model(web.address(), cache, retry=AT_ONCE).path.read_bytes() == new
 
 
 def test_redirects_to_another_https_host_are_followed(web: Web, cache: Cache) -> None:
     web.redirects["/latest.gguf"] = web.address()
-    assert fetch(web.address("/latest.gguf"), cache, retry=AT_ONCE).path.read_bytes() == DATA
+    assert fetch_model(web.address("/latest.gguf"), cache, retry=AT_ONCE).path.read_bytes() == DATA
 
 
 def test_redirects_to_plain_http_are_not(web: Web, cache: Cache) -> None:
     with FileServer(lambda path, headers: Answer(DATA)).running() as plain:
         web.redirects[PATH] = f"{plain.url}/tiny.gguf"
         with pytest.raises(errors.UnsafeListing, match=r"redirected to http://127\.0\.0\.1: must be https"):
-            fetch(web.address(), cache, retry=AT_ONCE)
+            fetch_model(web.address(), cache, retry=AT_ONCE)
         assert plain.received == []
 
 
@@ -130,7 +130,7 @@ def test_redirects_to_plain_http_are_not(web: Web, cache: Cache) -> None:
 def test_redirects_to_nowhere(web: Web, cache: Cache, target: str) -> None:
     web.redirects[PATH] = target
     with pytest.raises(errors.UnsafeListing):
-        fetch(web.address(), cache, retry=AT_ONCE)
+        fetch_model(web.address(), cache, retry=AT_ONCE)
 
 
 def test_an_authority_that_is_not_trusted(
@@ -140,14 +140,14 @@ def test_an_authority_that_is_not_trusted(
     trustme.CA().cert_pem.write_to_path(str(other))
     monkeypatch.setenv("SSL_CERT_FILE", str(other))
     with pytest.raises(errors.Unreachable, match=r"CERTIFICATE_VERIFY_FAILED.*\$SSL_CERT_FILE"):
-        fetch(web.address(), cache, retry=AT_ONCE)
+        fetch_model(web.address(), cache, retry=AT_ONCE)
     assert web.server.received == []
 
 
 def test_a_file_of_unknown_size(web: Web, cache: Cache) -> None:
     web.chunked = True
     with pytest.raises(errors.UnsafeListing, match="does not say how many bytes"):
-        fetch(web.address(), cache, retry=AT_ONCE)
+        fetch_model(web.address(), cache, retry=AT_ONCE)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_file_of_unknown_size(web: Web, cache: Cache) -> None:
 def test_statuses(web: Web, cache: Cache, status: int, reason: type[Exception], times: int) -> None:
     web.statuses[PATH] = status
     with pytest.raises(reason, match=f"{PATH}'.*answers {status}"):
-        fetch(web.address(), cache, retry=AT_ONCE)
+        fetch_model(web.address(), cache, retry=AT_ONCE)
     assert len(web.server.received) == times
 
 
@@ -174,7 +174,7 @@ def test_without_an_entity_tag(web: Web, cache: Cache, headers: dict[str, str]) 
     web.server.answer = lambda path, _: Answer(web.files[path], headers=headers)
     cut = len(DATA) * 3 // 10
     web.server.breaks[PATH] = [1, cut]
-    assert fetch(web.address(), cache, retry=AT_ONCE).path.read_bytes() == DATA
+    assert fetch_model(web.address(), cache, retry=AT_ONCE).path.read_bytes() == DATA
     assert web.server.of(PATH)[2].start == (cut if headers else 0)
 
 
@@ -182,4 +182,4 @@ def test_a_file_of_authorities_that_is_not_there(web: Web, cache: Cache, monkeyp
     monkeypatch.setenv("SSL_CERT_FILE", "/there/is/none.pem")
     for address in (web.address(), "s3://bucket/tiny"):
         with pytest.raises(errors.Unreachable, match=r"\$SSL_CERT_FILE is '/there/is/none\.pem'"):
-            fetch(address, cache, retry=AT_ONCE)
+            fetch_model(address, cache, retry=AT_ONCE)

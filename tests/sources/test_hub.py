@@ -10,7 +10,7 @@ from tests.sources.loopback_hub import LoopbackHub, sha256
 from tests.sources.model_files import AT_ONCE, model_files
 
 from paternoster_sources import errors
-from paternoster_sources.fetch import fetch
+from paternoster_sources.fetch import fetch_model
 from paternoster_sources.report import log_progress
 from paternoster_sources.storage.cache import Cache
 
@@ -24,7 +24,7 @@ def names(folder: Path) -> set[str]:
 def test_a_model_is_what_is_read_of_it_and_nothing_that_runs(hub: LoopbackHub, cache: Cache) -> None:
     files = model_files()
     hub.add("org/tiny", files)
-    model = fetch("hf://org/tiny", cache, retry=AT_ONCE)
+    model = fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     assert model.format == "safetensors"
     assert model.revision == "a" * 40
     assert model.path.name == "tiny", "the name under which it is served"
@@ -35,7 +35,7 @@ def test_a_model_is_what_is_read_of_it_and_nothing_that_runs(hub: LoopbackHub, c
 
 def test_files_are_asked_for_by_the_commit_that_was_listed(hub: LoopbackHub, cache: Cache) -> None:
     hub.add("org/tiny", model_files(), commit="c" * 40)
-    fetch("hf://org/tiny", cache, retry=AT_ONCE)
+    fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     assert {request.path.split("/")[4] for request in hub.hub.received if "/resolve/" in request.path} == {"c" * 40}
 
 
@@ -45,7 +45,7 @@ def test_the_hub_is_asked_for_the_model_alone_and_no_address_is_logged(
     """A CDN's addresses are signed."""
     hub.add("org/tiny", model_files())
     with caplog.at_level("INFO"):
-        fetch("hf://org/tiny", cache, report=log_progress("hf://org/tiny"), retry=AT_ONCE)
+        fetch_model("hf://org/tiny", cache, report=log_progress("hf://org/tiny"), retry=AT_ONCE)
     paths = [request.path for request in hub.hub.received]
     assert [path for path in paths if "/resolve/" not in path] == ["/api/models/org/tiny/revision/main"]
     assert "/blobs/" not in caplog.text
@@ -54,39 +54,39 @@ def test_the_hub_is_asked_for_the_model_alone_and_no_address_is_logged(
 
 def test_a_cached_model_needs_no_network(hub: LoopbackHub, cache: Cache) -> None:
     hub.add("org/tiny", model_files())
-    first = fetch("hf://org/tiny", cache, retry=AT_ONCE)
+    first = fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     num_requests = len(hub.hub.received)
-    assert fetch("hf://org/tiny", cache, retry=AT_ONCE).path == first.path
+    assert fetch_model("hf://org/tiny", cache, retry=AT_ONCE).path == first.path
     assert len(hub.hub.received) == num_requests
 
 
 def test_a_refresh_follows_the_branch_and_keeps_what_is_the_same(hub: LoopbackHub, cache: Cache) -> None:
     hub.add("org/tiny", model_files())
-    first = fetch("hf://org/tiny", cache, retry=AT_ONCE)
-    assert fetch("hf://org/tiny", cache, refresh=True, retry=AT_ONCE).path == first.path
+    first = fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
+    assert fetch_model("hf://org/tiny", cache, refresh=True, retry=AT_ONCE).path == first.path
     assert len(hub.cdn.received) == 2, "tokenizer and weights, once"
     hub.add("org/tiny", model_files(seed=9), commit="b" * 40)
-    assert fetch("hf://org/tiny", cache, retry=AT_ONCE).path == first.path
-    second = fetch("hf://org/tiny", cache, refresh=True, retry=AT_ONCE)
+    assert fetch_model("hf://org/tiny", cache, retry=AT_ONCE).path == first.path
+    second = fetch_model("hf://org/tiny", cache, refresh=True, retry=AT_ONCE)
     assert second.revision == "b" * 40
-    assert fetch("hf://org/tiny", cache, retry=AT_ONCE).path == second.path
+    assert fetch_model("hf://org/tiny", cache, retry=AT_ONCE).path == second.path
     assert first.path.exists()
 
 
 @pytest.mark.parametrize("revision", ["v1", "refs/pr/1", "a" * 40, "feature%2Fx"])
 def test_revisions(hub: LoopbackHub, cache: Cache, revision: str) -> None:
     hub.add("org/tiny", model_files(), branches=("v1", "refs/pr/1", "feature/x"))
-    assert fetch(f"hf://org/tiny@{revision}", cache, retry=AT_ONCE).revision == "a" * 40
+    assert fetch_model(f"hf://org/tiny@{revision}", cache, retry=AT_ONCE).revision == "a" * 40
 
 
 def test_one_gguf_file_of_several(hub: LoopbackHub, cache: Cache) -> None:
     hub.add("org/tiny", {"a-Q8_0.gguf": b"q8" * 999, "sub/b-Q4_0.gguf": b"q4" * 999, "README.md": b""})
     with pytest.raises(errors.AmbiguousWeights, match=r"has 2 \.gguf files.*a-Q8_0\.gguf, sub/b-Q4_0\.gguf"):
-        fetch("hf://org/tiny", cache, retry=AT_ONCE)
-    model = fetch("hf://org/tiny/sub/b-Q4_0.gguf", cache, retry=AT_ONCE)
+        fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
+    model = fetch_model("hf://org/tiny/sub/b-Q4_0.gguf", cache, retry=AT_ONCE)
     assert model.format == "gguf"
     assert model.path.read_bytes() == b"q4" * 999
-    assert fetch("hf://org/tiny@main/a-Q8_0.gguf", cache, retry=AT_ONCE).path.read_bytes() == b"q8" * 999
+    assert fetch_model("hf://org/tiny@main/a-Q8_0.gguf", cache, retry=AT_ONCE).path.read_bytes() == b"q8" * 999
 
 
 def test_a_token_goes_to_the_hub_and_not_to_the_cdn(
@@ -94,7 +94,7 @@ def test_a_token_goes_to_the_hub_and_not_to_the_cdn(
 ) -> None:
     hub.add("org/tiny", model_files(), private=True)
     monkeypatch.setenv("HF_TOKEN", hub.token)
-    fetch("hf://org/tiny", cache, retry=AT_ONCE)
+    fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     assert {request.authorization for request in hub.hub.received} == {f"Bearer {hub.token}"}
     assert {request.authorization for request in hub.cdn.received} == {None}
 
@@ -104,7 +104,7 @@ def test_after_a_break_only_the_rest_is_asked_for(hub: LoopbackHub, cache: Cache
     hub.add("org/tiny", files)
     path, size = hub.blob_path(files[WEIGHTS]), len(files[WEIGHTS])
     hub.cdn.breaks[path] = [size * 3 // 10]
-    model = fetch("hf://org/tiny", cache, retry=AT_ONCE)
+    model = fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     assert (model.path / WEIGHTS).read_bytes() == files[WEIGHTS]
     first, second = hub.cdn.of(path)
     assert (first.start, first.sent) == (0, size * 3 // 10)
@@ -117,10 +117,10 @@ def test_a_later_process_goes_on_where_one_gave_up(hub: LoopbackHub, cache: Cach
     path, size = hub.blob_path(files[WEIGHTS]), len(files[WEIGHTS])
     hub.cdn.breaks[path] = [size * 3 // 10, 0, 0]
     with pytest.raises(errors.Unreachable, match=f"{WEIGHTS}: .*tried 3 times"):
-        fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     assert cache.find_model("hf://org/tiny") is None
     before = len(hub.cdn.of(path))
-    fetch("hf://org/tiny", cache, retry=AT_ONCE)
+    fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     (again,) = hub.cdn.of(path)[before:]
     assert (again.start, again.sent) == (size * 3 // 10, size - size * 3 // 10)
 
@@ -137,7 +137,7 @@ def test_a_server_that_gives_no_ranges_is_read_from_the_beginning(hub: LoopbackH
 
     hub.cdn.answer = whole  # type: ignore[assignment]
     hub.cdn.breaks[hub.blob_path(files[WEIGHTS])] = [1000]
-    model = fetch("hf://org/tiny", cache, retry=AT_ONCE)
+    model = fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     assert (model.path / WEIGHTS).read_bytes() == files[WEIGHTS]
 
 
@@ -147,10 +147,10 @@ def test_corrupted_bytes_are_refused_and_fetched_anew_when_mended(hub: LoopbackH
     right, digest = files[WEIGHTS], sha256(files[WEIGHTS])
     hub.blobs[digest] = right[:-1] + bytes([right[-1] ^ 1])
     with pytest.raises(errors.Corrupted, match=f"{WEIGHTS}: the sha256 of what came .* must be {digest}"):
-        fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     assert cache.find_model("hf://org/tiny") is None
     hub.blobs[digest] = right
-    assert (fetch("hf://org/tiny", cache, retry=AT_ONCE).path / WEIGHTS).read_bytes() == right
+    assert (fetch_model("hf://org/tiny", cache, retry=AT_ONCE).path / WEIGHTS).read_bytes() == right
 
 
 def test_corrupted_git_blobs_are_refused(hub: LoopbackHub, cache: Cache) -> None:
@@ -158,7 +158,7 @@ def test_corrupted_git_blobs_are_refused(hub: LoopbackHub, cache: Cache) -> None
     listed = [{"rfilename": "config.json", "size": 39, "blobId": "0" * 40}, _lfs(WEIGHTS, repo.files[WEIGHTS])]
     repo.listing["siblings"] = listed
     with pytest.raises(errors.Corrupted, match=r"config\.json: the git-sha1 .* must be 0000"):
-        fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
 
 
 def test_what_lay_on_disk_wrong_is_fetched_again(hub: LoopbackHub, cache: Cache) -> None:
@@ -167,11 +167,11 @@ def test_what_lay_on_disk_wrong_is_fetched_again(hub: LoopbackHub, cache: Cache)
     path, size = hub.blob_path(files[WEIGHTS]), len(files[WEIGHTS])
     hub.cdn.breaks[path] = [size // 2, 0, 0]
     with pytest.raises(errors.Unreachable):
-        fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     (partial,) = cache.folder.rglob(WEIGHTS)
     with partial.open("r+b") as file:
         file.write(b"wrong")
-    assert (fetch("hf://org/tiny", cache, retry=AT_ONCE).path / WEIGHTS).read_bytes() == files[WEIGHTS]
+    assert (fetch_model("hf://org/tiny", cache, retry=AT_ONCE).path / WEIGHTS).read_bytes() == files[WEIGHTS]
 
 
 def test_a_file_of_another_size_than_listed(hub: LoopbackHub, cache: Cache) -> None:
@@ -179,30 +179,30 @@ def test_a_file_of_another_size_than_listed(hub: LoopbackHub, cache: Cache) -> N
     hub.add("org/tiny", files)
     hub.blobs[sha256(files[WEIGHTS])] = files[WEIGHTS] + b"more"
     with pytest.raises(errors.Corrupted, match=f"{WEIGHTS}: has 300004 bytes, was listed with 300000"):
-        fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
 
 
 def test_a_missing_repository_is_named(hub: LoopbackHub, cache: Cache) -> None:
     with pytest.raises(errors.SourceNotFound, match=r"hf://org/none.*no repository org/none on http.*HF_TOKEN"):
-        fetch("hf://org/none", cache, retry=AT_ONCE)
+        fetch_model("hf://org/none", cache, retry=AT_ONCE)
 
 
 def test_a_private_repository_without_a_token(hub: LoopbackHub, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.add("org/tiny", model_files(), private=True)
     with pytest.raises(errors.SourceNotFound, match="or it is private"):
-        fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     monkeypatch.setenv("HF_TOKEN", hub.token)
-    assert fetch("hf://org/tiny", cache, retry=AT_ONCE).path.exists()
+    assert fetch_model("hf://org/tiny", cache, retry=AT_ONCE).path.exists()
 
 
 def test_a_wrong_token(hub: LoopbackHub, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.add("org/tiny", model_files())
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     with pytest.raises(errors.Unauthorized, match=r"answers 401 \(the token that was sent\)") as caught:
-        fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     assert "hf_wrong" not in str(caught.value)
     monkeypatch.setenv("HF_TOKEN", hub.token)
-    assert fetch("hf://org/tiny", cache, retry=AT_ONCE).path.exists()
+    assert fetch_model("hf://org/tiny", cache, retry=AT_ONCE).path.exists()
 
 
 @pytest.mark.parametrize("token", [None, LoopbackHub.token])
@@ -211,28 +211,28 @@ def test_a_gated_model(hub: LoopbackHub, cache: Cache, monkeypatch: pytest.Monke
     if token:
         monkeypatch.setenv("HF_TOKEN", token)
     with pytest.raises(errors.GatedModel, match=rf"terms must be accepted on {hub.url}/org/tiny"):
-        fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     repo.gated = False
-    assert fetch("hf://org/tiny", cache, retry=AT_ONCE).path.exists()
+    assert fetch_model("hf://org/tiny", cache, retry=AT_ONCE).path.exists()
 
 
 def test_a_missing_revision(hub: LoopbackHub, cache: Cache) -> None:
     hub.add("org/tiny", model_files())
     with pytest.raises(errors.RevisionNotFound, match="'v9' is no branch, tag or commit of org/tiny"):
-        fetch("hf://org/tiny@v9", cache, retry=AT_ONCE)
+        fetch_model("hf://org/tiny@v9", cache, retry=AT_ONCE)
 
 
 def test_a_repository_of_pickles_alone(hub: LoopbackHub, cache: Cache) -> None:
     hub.add("org/tiny", {"config.json": b"{}", "pytorch_model.bin": b"x", "modeling.py": b"x"})
     with pytest.raises(errors.UnsafeWeights, match=r"only as pytorch_model\.bin.*allowed: \*\.safetensors"):
-        fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     assert not any("/resolve/" in request.path for request in hub.hub.received)
 
 
 def test_a_repository_of_words(hub: LoopbackHub, cache: Cache) -> None:
     hub.add("org/tiny", {"README.md": b"x"})
     with pytest.raises(errors.NoWeights, match=r"no weights among README\.md"):
-        fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_a_repository_of_words(hub: LoopbackHub, cache: Cache) -> None:
 def test_a_listing_that_no_hub_gives(hub: LoopbackHub, cache: Cache, listing: dict[str, object]) -> None:
     hub.add("org/tiny", model_files(), listing=listing)
     with pytest.raises(errors.UnsafeListing):
-        fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     assert not any("/resolve/" in request.path for request in hub.hub.received)
 
 
@@ -260,20 +260,20 @@ def test_a_model_larger_than_any(hub: LoopbackHub, cache: Cache) -> None:
     huge = {"rfilename": "a.gguf", "size": 2**50, "blobId": "0" * 40}
     hub.add("org/tiny", model_files(), listing={"siblings": [huge]})
     with pytest.raises(errors.TooLarge, match=rf"a\.gguf' has {2**50} bytes: must be at most"):
-        fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
 
 
 def test_nobody_there(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(errors.Unreachable, match=r"hf://org/tiny.*127\.0\.0\.1: .*tried 3 times"):
-        fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
 
 
 def test_offline(hub: LoopbackHub, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.add("org/tiny", model_files())
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(errors.NotCached, match=re.escape("$HF_HUB_OFFLINE")):
-        fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     assert hub.hub.received == []
 
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_sources import names
-from paternoster_sources.address import Address, is_remote, parse
+from paternoster_sources.address import Address, is_remote, parse_address
 from paternoster_sources.errors import AmbiguousWeights, InvalidAddress, NoWeights, SourceError, UnsafeListing
 from paternoster_sources.plan import LARGEST_MODEL, MOST_FILES, Digest, Listing, RemoteFile, make_plan
 
-TINY = parse("hf://org/tiny")
+TINY = parse_address("hf://org/tiny")
 PARTS = st.sampled_from(
     ["a", "..", ".", "", "config.json", "model.safetensors", "x.gguf", "\0", "\\", "ü", "a" * 300, "~"]
 )
@@ -60,7 +60,7 @@ FILES = st.builds(
     ],
 )
 def test_addresses(text: str, address: dict[str, str]) -> None:
-    assert parse(text) == Address(text, **address)  # type: ignore[arg-type]
+    assert parse_address(text) == Address(text, **address)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -77,14 +77,14 @@ def test_addresses(text: str, address: dict[str, str]) -> None:
 )  # fmt: skip
 def test_addresses_that_are_none(text: str) -> None:
     with pytest.raises(InvalidAddress) as caught:
-        parse(text)
+        parse_address(text)
     assert "secret" not in str(caught.value)
 
 
 @given(st.text(max_size=60) | st.builds("{}://{}".format, st.sampled_from(["hf", "s3", "gs", "https"]), HOSTILE))
 def test_any_text_is_an_address_or_refused(text: str) -> None:
     try:
-        address = parse(text)
+        address = parse_address(text)
     except InvalidAddress:
         return
     assert is_remote(text)
@@ -153,7 +153,7 @@ def test_other_content_is_another_entry_of_the_cache(change: dict[str, object]) 
 
 
 def names_of(*listed: str, address: str = "hf://org/tiny") -> list[str]:
-    plan = make_plan(parse(address), Listing(tuple(RemoteFile(name, 5) for name in listed)))
+    plan = make_plan(parse_address(address), Listing(tuple(RemoteFile(name, 5) for name in listed)))
     return [file.name for file in plan.files]
 
 

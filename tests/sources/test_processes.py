@@ -22,7 +22,7 @@ from tests.sources.model_files import AT_ONCE, model_files
 
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 from paternoster_sources import errors
-from paternoster_sources.fetch import fetch
+from paternoster_sources.fetch import fetch_model
 from paternoster_sources.storage.cache import Cache
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
@@ -107,7 +107,7 @@ def test_what_is_there_is_taken_without_asking_for_it(hub: LoopbackHub, cache: C
 def test_who_waits_gets_a_model_that_is_in_use_from_then_on(hub: LoopbackHub, cache: Cache) -> None:
     """An engine keeps its lease: a wait for the lock alone would last as long as the engine lives."""
     hub.add("org/tiny", model_files())
-    model = fetch("hf://org/tiny", cache, retry=AT_ONCE)
+    model = fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     with pull("hf://org/tiny") as process:
         output, _ = process.communicate(timeout=PATIENCE)
     assert Path(output.strip()) == model.path
@@ -124,7 +124,7 @@ def test_a_killed_process_leaves_no_lock_and_its_bytes(hub: LoopbackHub, cache: 
         process.kill()
         process.wait()
     before = len(hub.cdn.of(path))
-    model = fetch("hf://org/tiny", cache, retry=AT_ONCE)
+    model = fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     assert (model.path / WEIGHTS).read_bytes() == files[WEIGHTS]
     assert {request.start for request in hub.cdn.of(path)[before:]} <= {cut}
 
@@ -164,7 +164,7 @@ def test_a_refusal_is_told_to_people_and_to_programs(
 def test_progress_counts_bytes(hub: LoopbackHub, cache: Cache) -> None:
     hub.add("org/tiny", model_files())
     reports = []
-    fetch("hf://org/tiny", cache, report=reports.append, retry=AT_ONCE)
+    fetch_model("hf://org/tiny", cache, report=reports.append, retry=AT_ONCE)
     assert reports[-1].state == "ready"
     assert all(0 <= one.done <= one.total for one in reports)
     assert {one.total for one in reports} == {reports[-1].done}
@@ -173,7 +173,7 @@ def test_progress_counts_bytes(hub: LoopbackHub, cache: Cache) -> None:
 def test_the_folder_needs_only_to_be_read(hub: LoopbackHub, cache: Cache) -> None:
     """As a volume that pods mount read-only after one has filled it."""
     hub.add("org/tiny", model_files())
-    model = fetch("hf://org/tiny", cache, retry=AT_ONCE)
+    model = fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     assert model.lease is not None
     model.lease.close()
     folder = str(cache.folder)
@@ -181,12 +181,12 @@ def test_the_folder_needs_only_to_be_read(hub: LoopbackHub, cache: Cache) -> Non
         pytest.skip("nothing may be mounted here")
     try:
         subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
-        again = fetch("hf://org/tiny", cache, retry=AT_ONCE)
+        again = fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
         assert again.path == model.path
         assert again.lease is not None
         again.lease.close()
         with pytest.raises(errors.CacheUnusable, match=os.strerror(errno.EROFS)):
-            fetch("hf://org/tiny", Cache(cache.folder / "other"), retry=AT_ONCE)
+            fetch_model("hf://org/tiny", Cache(cache.folder / "other"), retry=AT_ONCE)
     finally:
         subprocess.run(["umount", folder], check=True)
 

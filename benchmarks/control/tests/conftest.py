@@ -10,7 +10,7 @@ from control.scenarios import SCENARIOS, Scenario
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_operator.autoscaling.observation import Observation
-from paternoster_simulator.arrivals import constant
+from paternoster_simulator.arrivals import constant_rate
 from paternoster_simulator.cost import StepCost
 from paternoster_simulator.replica.replica import Replica
 
@@ -49,5 +49,5 @@ def observe() -> Callable[..., Observation]:
 def minute() -> Scenario:
     """Two replicas for a minute, one request a second, the first 20 seconds to warm up."""
     bursts = SCENARIOS["bursts"]
-    traffic = replace(bursts.traffic, pattern=lambda _: constant(1.0))
+    traffic = replace(bursts.traffic, pattern=lambda _: constant_rate(1.0))
     return replace(bursts, duration=60.0, warm_seconds=20.0, start_replicas=2, traffic=traffic)

@@ -14,7 +14,7 @@ from control.warm import Warmed
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policies.policy import Action
-from paternoster_simulator.simulation import simulate
+from paternoster_simulator.simulation import simulate_fleet
 
 
 class Eager:
@@ -40,7 +40,7 @@ def test_hours_and_requests_count_after_the_warm_up(minute: Scenario) -> None:
     assert result.requests == sum(row.arrival_s >= 20 for row in rows)
     assert result.lost == 0
     assert result.slo_attainment == 1.0
-    outcome = simulate(minute.profile, rows, FixedPolicy(2), start_replicas=2, duration=60.0)
+    outcome = simulate_fleet(minute.profile, rows, FixedPolicy(2), start_replicas=2, duration=60.0)
     # 8B profile: one GPU a replica.
     assert result.gpu_hours == pytest.approx(2 * (outcome.seconds - 20) / 3600)
     assert (result.scale_events, result.preemption_rate, result.recomputed_tokens) == (0, 0.0, 0)
@@ -56,7 +56,9 @@ def test_a_part_is_judged_by_all_of_its_draws(minute: Scenario) -> None:
 
 
 def test_a_request_is_within_its_objective_only_in_both_ways(minute: Scenario) -> None:
-    outcome = simulate(minute.profile, minute.requests("tune", None), FixedPolicy(2), start_replicas=2, duration=60.0)
+    outcome = simulate_fleet(
+        minute.profile, minute.requests("tune", None), FixedPolicy(2), start_replicas=2, duration=60.0
+    )
     counts = outcome.records.arrival >= 20
     middle = float(np.median(outcome.records.ttft[counts])) * 1000
     outcome.objective = outcome.objective.model_copy(update={"ttft_ms": middle, "itl_ms": 1000.0})

@@ -56,9 +56,9 @@ def smollm2_file(source: str) -> Callable[[torch.device], Decoder] | None:
     """What loads the model at ``source`` in float32; None, and a note, when it or a library for it is missing."""
     try:
         from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
-        from paternoster_engine.model.source import resolve
+        from paternoster_engine.model.source import resolve_source
 
-        checkpoint = open_checkpoint(resolve(source))
+        checkpoint = open_checkpoint(resolve_source(source))
     except Exception as raised:
         print(f"oracle on {source}: skipped, {type(raised).__name__}: {raised}", flush=True)
         return None

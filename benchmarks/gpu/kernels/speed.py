@@ -10,7 +10,7 @@ from triton.testing import do_bench
 
 from gpu.ceilings import Ceilings
 from gpu.kernels.expert_products import GPT_OSS_20B, QWEN3_30B, products
-from paternoster_kernels import RaggedBatch, pick
+from paternoster_kernels import RaggedBatch, pick_kernel
 from paternoster_kernels.device_batch import plan_attention
 from paternoster_kernels.reference.quantized_matmul import quantize_int4, quantize_weight
 from paternoster_kernels.scaled_cache import is_scaled, token_width, view_scales
@@ -82,7 +82,7 @@ def _by_compute(
 
 def _decode_speeds(limits: Ceilings) -> Iterator[Speed]:
     heads, kv_heads, head_dim, block_size = 32, 8, 128, 64
-    attention = pick("unified_attention", CUDA)
+    attention = pick_kernel("unified_attention", CUDA)
     for rows, length in ((1, 1024), (1, 32_768), (8, 4096), (64, 4096), (256, 1024)):
         count = -(-length // block_size)
         tables = (1 + torch.randperm(rows * count)).view(rows, count).tolist()
@@ -107,7 +107,7 @@ def _decode_speeds(limits: Ceilings) -> Iterator[Speed]:
 
 def _prefill_speeds(limits: Ceilings) -> Iterator[Speed]:
     heads, kv_heads, head_dim, block_size = 32, 8, 128, 64
-    attention = pick("unified_attention", CUDA)
+    attention = pick_kernel("unified_attention", CUDA)
     for rows, length in ((16, 512), (4, 2048), (1, 8192)):
         count = length // block_size
         tables = (1 + torch.randperm(rows * count)).view(rows, count).tolist()
@@ -128,13 +128,13 @@ def _row_speeds(limits: Ceilings) -> Iterator[Speed]:
     rows, size = 8192, 4096
     x, residual, gate_up = (torch.randn(rows, width, dtype=BF16, device=CUDA) for width in (size, size, 2 * 14_336))
     weight = torch.ones(size, dtype=BF16, device=CUDA)
-    rms_norm, silu_mul = pick("rms_norm", CUDA), pick("silu_mul", CUDA)
+    rms_norm, silu_mul = pick_kernel("rms_norm", CUDA), pick_kernel("silu_mul", CUDA)
     yield _by_memory("residual and norm", limits, 4 * x.nbytes, lambda: rms_norm(x, weight, 1e-5, residual))
     yield _by_memory("silu and product", limits, 1.5 * gate_up.nbytes, lambda: silu_mul(gate_up))
 
     vocab, count = 128_256, 64
     logits = 3 * torch.randn(count, vocab, dtype=torch.float32, device=CUDA)
-    sample, argmax = pick("sample", CUDA), pick("argmax", CUDA)
+    sample, argmax = pick_kernel("sample", CUDA), pick_kernel("argmax", CUDA)
     whole = torch.arange(count, device=CUDA)
     ones = torch.ones(count, device=CUDA)
     yield _by_memory("argmax", limits, logits.nbytes, lambda: argmax(logits), lambda: logits.argmax(-1))
@@ -145,12 +145,12 @@ def _row_speeds(limits: Ceilings) -> Iterator[Speed]:
 
     cache = torch.zeros(400, 8, 64, 256, dtype=BF16, device=CUDA)
     pairs = torch.randperm(400, device=CUDA).view(200, 2)
-    copy_blocks = pick("copy_blocks", CUDA)
+    copy_blocks = pick_kernel("copy_blocks", CUDA)
     yield _by_memory("copy blocks", limits, cache.nbytes, lambda: copy_blocks(cache, cache, pairs))
     qkv = torch.randn(8192, 48 * 128, dtype=BF16, device=CUDA)
     table = torch.rand(8192, 128, device=CUDA)
     positions, slots = torch.arange(8192, device=CUDA), 64 + torch.randperm(8192, device=CUDA)
-    write = pick("rope_kv_write", CUDA)
+    write = pick_kernel("rope_kv_write", CUDA)
     moved = 2 * qkv.nbytes + positions.nbytes + slots.nbytes + table.nbytes
     yield _by_memory("rope and kv write", limits, moved, lambda: write(qkv, positions, table, cache, slots))
 
@@ -160,7 +160,7 @@ def _weight_speeds(limits: Ceilings) -> Iterator[Speed]:
     plain = weight.to(BF16)
     eight, scales = quantize_weight(weight, torch.int8)
     four = quantize_int4(weight, 128)
-    by_eight, by_four = pick("weight_only_matmul", CUDA), pick("int4_matmul", CUDA)
+    by_eight, by_four = pick_kernel("weight_only_matmul", CUDA), pick_kernel("int4_matmul", CUDA)
     for rows in (1, 16, 64):
         x = torch.randn(rows, 4096, dtype=BF16, device=CUDA)
 
@@ -172,7 +172,7 @@ def _weight_speeds(limits: Ceilings) -> Iterator[Speed]:
 
 def _expert_speeds(limits: Ceilings) -> Iterator[Speed]:
     """Of whichever ceiling is the lower one: few tokens are bound by matrices that are read, many by products."""
-    matmul = pick("grouped_matmul", CUDA)
+    matmul = pick_kernel("grouped_matmul", CUDA)
     for mixture in MIXTURES:
         for tokens in MIXTURE_TOKENS:
             generator = torch.Generator(CUDA).manual_seed(tokens)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paternoster_engine.bench.client import BenchClient, BenchRequest, RequestResult, drive
+from paternoster_engine.bench.client import BenchClient, BenchRequest, RequestResult, drive_load
 from peers.peer import OnResult, PeerError
 
 READY_WITHIN = 420.0
@@ -40,7 +40,7 @@ class RunningServer:
         async def send() -> list[RequestResult]:
             sampling = {"temperature": 0.0, "ignore_eos": True, **self.sampling}
             async with BenchClient(self.url, self.model, sampling=sampling, keep_alive=False) as client:
-                return await drive(client, requests, max_concurrency=concurrency, on_result=on_result)
+                return await drive_load(client, requests, max_concurrency=concurrency, on_result=on_result)
 
         return asyncio.run(send())
 

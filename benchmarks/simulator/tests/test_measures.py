@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_engine.bench.client import Outcome, RequestResult
-from paternoster_engine.bench.requests.synthetic import generate
+from paternoster_engine.bench.requests.synthetic import generate_rows
 from paternoster_engine.bench.requests.workload import retime_rows
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policies.policy import Action
 from paternoster_simulator.profile import Profile, load_profile
-from paternoster_simulator.simulation import simulate
+from paternoster_simulator.simulation import simulate_fleet
 from simulator.conditions import LIMITS, Conditions, requests
 from simulator.measures import Sample, average, of_reality, of_simulation, ratios
 from simulator.simulated import STEPS, OftenLooked, capacity, nearby, run
@@ -116,7 +116,7 @@ def test_the_manifest_is_a_fleet_that_never_changes_its_replicas(law: bool) -> N
 
 def test_more_load_than_capacity_makes_the_fleet_wait_and_preempt() -> None:
     conditions = Conditions()
-    rows = requests(generate(500), 60, seed=0)
+    rows = requests(generate_rows(500), 60, seed=0)
     assert all(LIMITS.clip(row) == row for row in rows)
     served = capacity(conditions, profile(conditions), rows, sample_seconds=0.5)
     timed = retime_rows(rows, rate=2 * served, burstiness=1, seed=0)
@@ -137,8 +137,10 @@ def test_more_load_than_capacity_makes_the_fleet_wait_and_preempt() -> None:
 @given(st.integers(1, 20), st.integers(0, 100))
 def test_a_simulation_is_measured_to_its_last_answer(count: int, seed: int) -> None:
     conditions = Conditions()
-    rows = requests(generate(200, seed=seed), count, seed=seed)
-    outcome = simulate(profile(conditions), rows, FixedPolicy(2, period_seconds=0.5), start_replicas=2, duration=1e-6)
+    rows = requests(generate_rows(200, seed=seed), count, seed=seed)
+    outcome = simulate_fleet(
+        profile(conditions), rows, FixedPolicy(2, period_seconds=0.5), start_replicas=2, duration=1e-6
+    )
     measures = of_simulation(outcome)
     tokens = sum(row.output_tokens for row in rows)
     assert measures.output_tokens_per_second * measures.seconds == pytest.approx(tokens)

@@ -40,7 +40,7 @@ class Identity(BaseModel):
     expires: datetime | None = Field(default=None, description="when its key opens nothing any more")
 
     @model_validator(mode="after")
-    def _consistent(self) -> "Identity":
+    def _check_consistency(self) -> "Identity":
         if self.min_priority > self.max_priority:
             raise ValueError(f"minPriority is {self.min_priority}: must be at most maxPriority, {self.max_priority}")
         if self.expires is not None and self.expires.tzinfo is None:

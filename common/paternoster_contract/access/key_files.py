@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from paternoster_contract.access.keys import digest, parse
+from paternoster_contract.access.keys import digest_key, parse_keys
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class KeyFiles:
             self._read_at = now
             keys = self._read()
             if keys != self._keys:
-                self._keys, self._digests = keys, tuple(map(digest, keys))
+                self._keys, self._digests = keys, tuple(map(digest_key, keys))
         return self._keys
 
     @property
@@ -42,16 +42,16 @@ class KeyFiles:
 
     def _read(self) -> tuple[str, ...]:
         found: list[str] = []
-        for file in self._files():
+        for file in self._list_files():
             try:
                 with file.open("rb") as opened:
                     content = opened.read(LONGEST_FILE + 1)
-                found += parse(content.decode()) if len(content) <= LONGEST_FILE else ()
+                found += parse_keys(content.decode()) if len(content) <= LONGEST_FILE else ()
             except (OSError, UnicodeDecodeError) as error:
                 log.warning("%s is not read: %s", file, error)
         return tuple(dict.fromkeys(found))
 
-    def _files(self) -> list[Path]:
+    def _list_files(self) -> list[Path]:
         """A kubelet keeps the content of the files in hidden folders beside them."""
         try:
             return sorted(file for file in self._path.iterdir() if not file.name.startswith("."))

@@ -13,7 +13,7 @@ OPERATOR_TO_ENGINE = "operator-to-engine"
 GATEWAY_TO_OPERATOR = "gateway-to-operator"
 
 
-def derive(root: str, purpose: str, subject: str = "") -> str:
+def derive_key(root: str, purpose: str, subject: str = "") -> str:
     """The key for one purpose and subject, such as a fleet's uid: HMAC-SHA256 (RFC 2104) in hex.
 
     Who has ``root`` can make every such key; who has one of them learns nothing of the others.
@@ -21,18 +21,18 @@ def derive(root: str, purpose: str, subject: str = "") -> str:
     return hmac.new(root.encode(), f"{purpose}/{subject}".encode(), sha256).hexdigest()
 
 
-def digest(key: str) -> str:
+def digest_key(key: str) -> str:
     """The form in which keys are reported and compared: SHA-256 in hex."""
     return sha256(key.encode()).hexdigest()
 
 
-def matches(key: str, digests: Collection[str]) -> bool:
+def matches_digest(key: str, digests: Collection[str]) -> bool:
     """Whether ``key`` is one of those whose digests these are."""
-    given = digest(key)
+    given = digest_key(key)
     return any(hmac.compare_digest(given, valid) for valid in digests)
 
 
-def bearer(authorization: str) -> str:
+def read_bearer_key(authorization: str) -> str:
     """The key of an ``Authorization`` header (RFC 6750), empty where it has none."""
     scheme, _, key = authorization.partition(" ")
     return key.strip() if scheme.lower() == "bearer" else ""
@@ -43,9 +43,9 @@ def client_key(headers: Mapping[str, str]) -> str:
 
     ``headers`` decides how names are compared; those of all HTTP servers ignore case.
     """
-    return bearer(headers.get("authorization", "")) or headers.get("x-api-key", "").strip()
+    return read_bearer_key(headers.get("authorization", "")) or headers.get("x-api-key", "").strip()
 
 
-def parse(text: str) -> tuple[str, ...]:
+def parse_keys(text: str) -> tuple[str, ...]:
     """The keys of a file, in order; blank lines are none."""
     return tuple(dict.fromkeys(key for line in text.splitlines() if (key := line.strip())))

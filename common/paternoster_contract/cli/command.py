@@ -18,13 +18,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand and return its exit code, as :func:`paternoster_contract.cli.subcommands.run` gives it."""
     # Any other process has the kernel's own action, which no long call can put off.
     if os.getpid() == FIRST_PID:
-        signal.signal(signal.SIGTERM, _end)
+        signal.signal(signal.SIGTERM, _exit_on_signal)
     from paternoster_contract.cli import subcommands
 
     return subcommands.run(sys.argv[1:] if argv is None else argv)
 
 
-def _end(number: int, _frame: object) -> None:
+def _exit_on_signal(number: int, _frame: object) -> None:
     """With the status of a process that the signal ended: not 0, as nothing that was asked for is done.
 
     A Job would take 0 for success. At once, for there is nothing yet that would have to be put in order.

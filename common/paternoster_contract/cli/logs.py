@@ -62,13 +62,13 @@ def configure_logging(args: argparse.Namespace) -> None:
     for variable, value in ((LEVEL_VARIABLE, level), (FORMAT_VARIABLE, log_format)):
         if value:
             os.environ[variable] = value
-    _configure(level or args.default_log_level, log_format or "text")
+    _configure_logging(level or args.default_log_level, log_format or "text")
 
 
 def configure_child_logging(default_level: str) -> None:
     """Configure the log of a process that a command started: its parent's settings are in the environment."""
     level = _read_variable(os.environ, LEVEL_VARIABLE, LEVELS)
-    _configure(level or default_level, _read_variable(os.environ, FORMAT_VARIABLE, FORMATS) or "text")
+    _configure_logging(level or default_level, _read_variable(os.environ, FORMAT_VARIABLE, FORMATS) or "text")
 
 
 def log_through(handler: logging.Handler) -> None:
@@ -85,7 +85,7 @@ class _StandardError(logging.StreamHandler[TextIO]):
     """The handler of :func:`configure_logging`."""
 
 
-def _configure(level: str, log_format: str) -> None:
+def _configure_logging(level: str, log_format: str) -> None:
     """Keep the handlers that are there: a program that calls a command's function has its own."""
     root = logging.getLogger()
     root.setLevel(level.upper())

@@ -28,7 +28,7 @@ EXTRAS = {
 """Package that registers a subcommand -> extra that brings what it needs."""
 
 
-def _load(entry: EntryPoint) -> ModuleType:
+def _import_command(entry: EntryPoint) -> ModuleType:
     return importlib.import_module(entry.value)
 
 
@@ -53,7 +53,7 @@ def run(argv: Sequence[str]) -> int:
             if chosen in commands and name != chosen:
                 subparsers.add_parser(name)
                 continue
-            module = _load(entry)
+            module = _import_command(entry)
             subparser = subparsers.add_parser(name, help=module.HELP, description=module.HELP)
             module.add_arguments(subparser)
             add_log_flags(subparser, default_level=getattr(module, "LOG_LEVEL", "warning"))

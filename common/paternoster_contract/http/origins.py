@@ -8,7 +8,7 @@ _ORIGIN = re.compile(
 EVERY = "*"
 
 
-def origins(text: str) -> tuple[str, ...]:
+def parse_origins(text: str) -> tuple[str, ...]:
     """``https://a.example,http://localhost:3000``, or ``*`` for every page, taken apart; raises ``ValueError``."""
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     for origin in found:
@@ -21,6 +21,6 @@ def origins(text: str) -> tuple[str, ...]:
 
 
 def check_origin(text: str) -> str:
-    """``text`` as it is; raises ``ValueError`` as :func:`origins`."""
-    origins(text)
+    """``text`` as it is; raises ``ValueError`` as :func:`parse_origins`."""
+    parse_origins(text)
     return text

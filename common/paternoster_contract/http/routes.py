@@ -53,46 +53,46 @@ class Route:
         return self.kind not in (Kind.API, Kind.GATEWAY)
 
 
-def _api(method: str, path: str, serves: str, gateway: AtGateway = AtGateway.FORWARDS) -> Route:
+def _api_route(method: str, path: str, serves: str, gateway: AtGateway = AtGateway.FORWARDS) -> Route:
     return Route(method, path, Kind.API, gateway, serves)
 
 
-def _own(path: str, kind: Kind, serves: str, gateway: AtGateway = AtGateway.ANSWERS) -> Route:
+def _probe_route(path: str, kind: Kind, serves: str, gateway: AtGateway = AtGateway.ANSWERS) -> Route:
     return Route("GET", path, kind, gateway, serves)
 
 
-def _admin(method: str, path: str, serves: str) -> Route:
+def _admin_route(method: str, path: str, serves: str) -> Route:
     return Route(method, path, Kind.ADMIN, AtGateway.NONE, serves)
 
 
 ROUTES = (
-    _api("POST", "/v1/chat/completions", "answers to a conversation"),
-    _api("POST", "/v1/completions", "continuations of texts"),
-    _api("POST", "/v1/responses", "answers in OpenAI's newer form, without a store"),
-    _api("POST", "/v1/messages", "answers in Anthropic's form"),
-    _api("POST", "/v1/messages/count_tokens", "how many tokens such a request has"),
-    _api("POST", "/v1/embeddings", "vectors of texts"),
-    _api("POST", "/v1/rerank", "documents in the order of what they have to do with a query, as Jina and Cohere"),
-    _api("POST", "/v2/rerank", "the same"),
-    _api("POST", "/rerank", "the same"),
-    _api("POST", "/v1/score", "how much pairs of texts have to do with each other, as vLLM"),
-    _api("POST", "/score", "the same"),
-    _api("POST", "/tokenize", "the tokens of a text or a conversation, as vLLM"),
-    _api("POST", "/detokenize", "the text of tokens, as vLLM"),
-    _api("GET", paths.MODELS, "the models that the caller may ask", AtGateway.ANSWERS),
-    _api("GET", paths.MODEL, "one of them", AtGateway.ANSWERS),
-    _own(paths.HEALTH, Kind.PROBE, "liveness: 503 once an engine's loop stands still"),
-    _own(paths.READY, Kind.PROBE, "readiness: 200 while new requests are taken"),
-    _own(paths.VERSION, Kind.PROBE, "the version of the program", AtGateway.NONE),
-    _own(paths.STATS, Kind.NUMBERS, "its numbers in one JSON document"),
-    _own(paths.METRICS, Kind.NUMBERS, "its numbers for Prometheus"),
+    _api_route("POST", "/v1/chat/completions", "answers to a conversation"),
+    _api_route("POST", "/v1/completions", "continuations of texts"),
+    _api_route("POST", "/v1/responses", "answers in OpenAI's newer form, without a store"),
+    _api_route("POST", "/v1/messages", "answers in Anthropic's form"),
+    _api_route("POST", "/v1/messages/count_tokens", "how many tokens such a request has"),
+    _api_route("POST", "/v1/embeddings", "vectors of texts"),
+    _api_route("POST", "/v1/rerank", "documents in the order of what they have to do with a query, as Jina and Cohere"),
+    _api_route("POST", "/v2/rerank", "the same"),
+    _api_route("POST", "/rerank", "the same"),
+    _api_route("POST", "/v1/score", "how much pairs of texts have to do with each other, as vLLM"),
+    _api_route("POST", "/score", "the same"),
+    _api_route("POST", "/tokenize", "the tokens of a text or a conversation, as vLLM"),
+    _api_route("POST", "/detokenize", "the text of tokens, as vLLM"),
+    _api_route("GET", paths.MODELS, "the models that the caller may ask", AtGateway.ANSWERS),
+    _api_route("GET", paths.MODEL, "one of them", AtGateway.ANSWERS),
+    _probe_route(paths.HEALTH, Kind.PROBE, "liveness: 503 once an engine's loop stands still"),
+    _probe_route(paths.READY, Kind.PROBE, "readiness: 200 while new requests are taken"),
+    _probe_route(paths.VERSION, Kind.PROBE, "the version of the program", AtGateway.NONE),
+    _probe_route(paths.STATS, Kind.NUMBERS, "its numbers in one JSON document"),
+    _probe_route(paths.METRICS, Kind.NUMBERS, "its numbers for Prometheus"),
     Route("POST", paths.HAND_OVER, Kind.GATEWAY, AtGateway.NONE, "hands over a call that has got no byte yet"),
-    _own(paths.TEXT_CHAINS, Kind.GATEWAY, "which text is cached, as a stream of changes", AtGateway.NONE),
-    _admin("GET", paths.ADMIN_CONFIG, "the live settings"),
-    _admin("PATCH", paths.ADMIN_CONFIG, "changes live settings; acts on the next step"),
-    _admin("POST", paths.ADMIN_DRAIN, "admits no more; what runs is finished"),
-    _admin("DELETE", paths.ADMIN_DRAIN, "admits again"),
-    _admin("POST", paths.ADMIN_RESET_PREFIX_CACHE, "forgets cached blocks that no request holds"),
+    _probe_route(paths.TEXT_CHAINS, Kind.GATEWAY, "which text is cached, as a stream of changes", AtGateway.NONE),
+    _admin_route("GET", paths.ADMIN_CONFIG, "the live settings"),
+    _admin_route("PATCH", paths.ADMIN_CONFIG, "changes live settings; acts on the next step"),
+    _admin_route("POST", paths.ADMIN_DRAIN, "admits no more; what runs is finished"),
+    _admin_route("DELETE", paths.ADMIN_DRAIN, "admits again"),
+    _admin_route("POST", paths.ADMIN_RESET_PREFIX_CACHE, "forgets cached blocks that no request holds"),
 )
 
 PROBES = frozenset(route.path for route in ROUTES if route.kind is Kind.PROBE)

@@ -34,14 +34,14 @@ class ServiceCounters:
         active = waiting or running
         floor = min(self[other] for other in active) if active else self[self._last_to_leave or ""]
         if len(self.by_tenant) >= MAX_COUNTERS:
-            self._forget(floor, waiting, running)
+            self._forget_idle(floor, waiting, running)
         self.by_tenant[tenant] = max(self[tenant], floor)
 
     def end_waiting(self, tenant: str) -> None:
         """No request of ``tenant`` waits any more."""
         self._last_to_leave = tenant
 
-    def _forget(self, floor: float, waiting: Collection[str], running: Collection[str]) -> None:
+    def _forget_idle(self, floor: float, waiting: Collection[str], running: Collection[str]) -> None:
         """Forget counters that a return would lift anyway; where they are few, the least served half of all."""
         absent = {t: c for t, c in self.by_tenant.items() if t not in waiting and c > floor}
         if len(absent) > MAX_COUNTERS // 2:

@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from paternoster_contract.flags import Settings
-from paternoster_contract.quantity import QUANTITY, quantity
-from paternoster_contract.settings.removed import REMOVED_PREEMPTIONS, refuse
+from paternoster_contract.quantity import QUANTITY, parse_quantity
+from paternoster_contract.settings.removed import REMOVED_PREEMPTIONS, refuse_removed
 
 PreemptionName = Literal["recompute", "swap"]
 KVCacheDtypeName = Literal["auto", "int8", "fp8"]
 
 
-def _bytes(value: object) -> object:
+def _parse_bytes(value: object) -> object:
     """Parse a Kubernetes quantity such as 512Mi, or the same with a B such as 512MiB, into bytes.
 
     Raises ``ValueError``.
@@ -23,12 +23,12 @@ def _bytes(value: object) -> object:
     if re.search("[0-9](k|[KMGTPE]i?)B$", value):
         # Kubernetes writes the prefix k in lower case: 10KB is 10k.
         value = re.sub("K$", "k", value.removesuffix("B"))
-    if not re.fullmatch(QUANTITY, value) or (number := quantity(value)).denominator != 1:
+    if not re.fullmatch(QUANTITY, value) or (number := parse_quantity(value)).denominator != 1:
         raise ValueError("must be whole bytes, as a number or a quantity such as 512Mi, 512MiB or 0.5GB")
     return int(number)
 
 
-Bytes = Annotated[int, BeforeValidator(_bytes)]
+Bytes = Annotated[int, BeforeValidator(_parse_bytes)]
 
 
 class KVCacheSettings(Settings):
@@ -36,7 +36,7 @@ class KVCacheSettings(Settings):
 
     block_size: int = Field(default=32, ge=1, le=1024, description="tokens per KV block")
     prefix_cache: bool = Field(default=True, description="serve repeated prompt prefixes from the KV pool")
-    preemption: Annotated[PreemptionName, refuse(REMOVED_PREEMPTIONS)] = Field(
+    preemption: Annotated[PreemptionName, refuse_removed(REMOVED_PREEMPTIONS)] = Field(
         default="recompute",
         description="what becomes of a preempted request's blocks. recompute: dropped; swap: copied to host memory",
     )

@@ -28,12 +28,12 @@ REMOVED_PREEMPTIONS: Mapping[str, str] = {"auto": "swap"}
 """By the value of ``preemption``."""
 
 
-def refuse(successors: Mapping[str, str]) -> BeforeValidator:
+def refuse_removed(successors: Mapping[str, str]) -> BeforeValidator:
     """Of the values that a setting had: what to use instead of each that it has no more."""
 
-    def check(value: object) -> object:
+    def check_value(value: object) -> object:
         if isinstance(value, str) and value in successors:
             raise ValueError(f"was removed: use {successors[value]!r}")
         return value
 
-    return BeforeValidator(check)
+    return BeforeValidator(check_value)

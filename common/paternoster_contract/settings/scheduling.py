@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from paternoster_contract.flags import Settings
-from paternoster_contract.settings.removed import REMOVED_ADMISSIONS, REMOVED_ORDERS, REMOVED_VICTIMS, refuse
+from paternoster_contract.settings.removed import REMOVED_ADMISSIONS, REMOVED_ORDERS, REMOVED_VICTIMS, refuse_removed
 
 AdmissionName = Literal["greedy", "no-evict"]
 OrderName = Literal["fcfs", "priority", "fair-share"]
@@ -26,12 +26,12 @@ class SchedulingSettings(Settings):
     await_prefix: bool = Field(
         default=True, description="let a prompt wait while another one computes the block that it would compute next"
     )
-    admission: Annotated[AdmissionName, refuse(REMOVED_ADMISSIONS)] = Field(
+    admission: Annotated[AdmissionName, refuse_removed(REMOVED_ADMISSIONS)] = Field(
         default="greedy",
         description="memory an admission must leave. greedy: the watermark; no-evict: the largest future need of all "
         "that run",
     )
-    order: Annotated[OrderName | None, refuse(REMOVED_ORDERS)] = Field(
+    order: Annotated[OrderName | None, refuse_removed(REMOVED_ORDERS)] = Field(
         default=None,
         description="who is next. fcfs: first come; priority: lowest first, preempting running requests of a lower "
         "class; fair-share: the tenant served least (VTC) (default: fair-share with api-keys, else fcfs)",
@@ -46,7 +46,7 @@ class SchedulingSettings(Settings):
     reserved_slots: int = Field(
         default=0, ge=0, description="slots under the live cap that only requests with a priority below 0 get"
     )
-    victim: Annotated[VictimName, refuse(REMOVED_VICTIMS)] = Field(
+    victim: Annotated[VictimName, refuse_removed(REMOVED_VICTIMS)] = Field(
         default="least-computed", description="who is preempted when the KV pool runs dry"
     )
 

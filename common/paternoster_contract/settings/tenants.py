@@ -10,7 +10,7 @@ from paternoster_contract.flags import Settings
 from paternoster_contract.limits import MAX_PRIORITY, MIN_PRIORITY
 
 
-def _weights(value: object) -> object:
+def _parse_weights(value: object) -> object:
     """``name=weight,name=weight`` as a mapping; raises ``ValueError`` for what no flag could say."""
     if isinstance(value, str):
         pairs = [pair.rpartition("=") for pair in value.split(",") if pair]
@@ -31,7 +31,7 @@ def _check_weights(weights: Mapping[str, float]) -> Mapping[str, float]:
     return weights
 
 
-Weights = Annotated[Mapping[str, float], BeforeValidator(_weights), AfterValidator(_check_weights)]
+Weights = Annotated[Mapping[str, float], BeforeValidator(_parse_weights), AfterValidator(_check_weights)]
 """Shares by tenant; as text ``name=weight,name=weight``."""
 
 

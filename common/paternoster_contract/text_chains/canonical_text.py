@@ -80,12 +80,12 @@ def canonical_text(path: str, body: Any) -> CanonicalText | None:
     if not isinstance(body, dict):
         return None
     if path == COMPLETIONS:
-        return _completion(body.get("prompt"))
+        return _read_completion(body.get("prompt"))
     if path not in CHATS:
         return None
-    parts = list(_conversation(path, body))
+    parts = list(_write_conversation(path, body))
     head = _count_head(parts)
-    return CanonicalText(parts, _settings(body), head) if parts else None
+    return CanonicalText(parts, _write_settings(body), head) if parts else None
 
 
 def cache_salt_of(body: Any) -> str:
@@ -99,10 +99,10 @@ def answer_parts(
 ) -> list[str]:
     """What the next turn appends to ``text`` for an answer to it; ``calls``: name and arguments as text of each."""
     role = [] if text.continues_answer else [write_mark(ASSISTANT)]
-    return [*role, *_thought(reasoning), *([content] if content else []), *_calls(calls)]
+    return [*role, *_write_thought(reasoning), *([content] if content else []), *_write_calls(calls)]
 
 
-def _completion(prompt: Any) -> CanonicalText | None:
+def _read_completion(prompt: Any) -> CanonicalText | None:
     if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list):
         prompt = prompt[0]
     if isinstance(prompt, str):
@@ -112,15 +112,15 @@ def _completion(prompt: Any) -> CanonicalText | None:
     return None
 
 
-def _settings(body: Mapping[str, Any]) -> bytes:
+def _write_settings(body: Mapping[str, Any]) -> bytes:
     settings = {name: body[name] for name in SETTINGS if body.get(name)}
     choice = body.get("tool_choice")
     if (choice.get("type") if isinstance(choice, dict) else choice) == "none":
         settings.pop("tools", None)
-    return _json(settings) if settings else b""
+    return _write_json(settings) if settings else b""
 
 
-def _json(value: Any) -> bytes:
+def _write_json(value: Any) -> bytes:
     try:
         return to_json(value)
     except ValueError:
@@ -128,9 +128,9 @@ def _json(value: Any) -> bytes:
         return b""
 
 
-def _conversation(path: str, body: Mapping[str, Any]) -> Iterator[str]:
+def _write_conversation(path: str, body: Mapping[str, Any]) -> Iterator[str]:
     for name in ("system",) if path == "/v1/messages" else ("instructions",) if path == "/v1/responses" else ():
-        text = _text(body.get(name))
+        text = _join_text(body.get(name))
         if text:
             yield write_mark("system")
             yield text
@@ -143,7 +143,7 @@ def _conversation(path: str, body: Mapping[str, Any]) -> Iterator[str]:
     for item in items if isinstance(items, list) else ():
         if not isinstance(item, dict):
             continue
-        for role, parts in _plain_turn(item) or _turns(item):
+        for role, parts in _plain_turn(item) or _split_turns(item):
             if role != ASSISTANT or last != ASSISTANT:
                 yield write_mark(role)
             last = role
@@ -158,68 +158,68 @@ def _plain_turn(item: Mapping[str, Any]) -> tuple[tuple[str, Sequence[str]]] | N
     return None
 
 
-def _turns(item: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str]]]:
+def _split_turns(item: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str]]]:
     """The roles and parts of one message, or of one item of Responses."""
     kind, role, content = item.get("type"), item.get("role"), item.get("content")
     if isinstance(role, str):
         blocks = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
         for block in blocks:
             if block.get("type") == "tool_result":
-                yield "tool", _texts(block.get("content"))
+                yield "tool", _list_texts(block.get("content"))
         if role == ASSISTANT:
             yield role, list(_of_assistant(item, content, blocks))
             return
-        texts = _texts(content)
+        texts = _list_texts(content)
         if texts or not blocks:
             name = item.get("name") if role != "tool" else None
             yield role, [*([write_mark("name"), name] if isinstance(name, str) else []), *texts]
         return
     if kind == "reasoning":
-        yield ASSISTANT, _thought(_text(content) or _text(item.get("summary")))
+        yield ASSISTANT, _write_thought(_join_text(content) or _join_text(item.get("summary")))
     elif isinstance(kind, str) and kind.endswith("_output"):
-        yield "tool", _texts(item.get("output"))
+        yield "tool", _list_texts(item.get("output"))
     elif isinstance(kind, str) and kind.endswith("_call"):
         arguments = next((item[name] for name in ("arguments", "input", "action") if name in item), "")
-        yield ASSISTANT, _calls([(item.get("name", kind), arguments)])
+        yield ASSISTANT, _write_calls([(item.get("name", kind), arguments)])
 
 
 def _of_assistant(message: Mapping[str, Any], content: Any, blocks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     thought = message.get("reasoning_content") or message.get("reasoning")
     thoughts = [thought] if thought else [block["thinking"] for block in blocks if "thinking" in block]
-    yield from _thought("\n".join(filter(None, map(_text, thoughts))))
-    yield from _texts(content)
+    yield from _write_thought("\n".join(filter(None, map(_join_text, thoughts))))
+    yield from _list_texts(content)
     for block in blocks:
         if block.get("type") == "tool_use":
-            yield from _calls([(block.get("name"), block.get("input"))])
+            yield from _write_calls([(block.get("name"), block.get("input"))])
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
         function = call.get("function") if isinstance(call, dict) else None
         if isinstance(function, dict):
-            yield from _calls([(function.get("name"), function.get("arguments"))])
+            yield from _write_calls([(function.get("name"), function.get("arguments"))])
 
 
-def _thought(text: str) -> list[str]:
+def _write_thought(text: str) -> list[str]:
     return [write_mark("thought"), text] if text else []
 
 
-def _calls(calls: Sequence[tuple[Any, Any]]) -> list[str]:
+def _write_calls(calls: Sequence[tuple[Any, Any]]) -> list[str]:
     """Arguments in one spelling, as clients send them parsed and not."""
     parts: list[str] = []
     for name, arguments in calls:
         if isinstance(arguments, str) and arguments:
             with contextlib.suppress(ValueError, RecursionError):
                 arguments = json.loads(arguments)
-        spelled = _json({} if arguments in ("", None) else arguments).decode()
+        spelled = _write_json({} if arguments in ("", None) else arguments).decode()
         parts += [write_mark("call"), name if isinstance(name, str) else "", write_mark("arguments"), spelled]
     return parts
 
 
-def _texts(content: Any) -> list[str]:
-    text = _text(content)
+def _list_texts(content: Any) -> list[str]:
+    text = _join_text(content)
     return [text] if text else []
 
 
-def _text(content: Any) -> str:
+def _join_text(content: Any) -> str:
     """The text of a message's content: a text, or the texts of its parts, which a newline joins."""
     if isinstance(content, str):
         return content

@@ -108,7 +108,7 @@ def encode_frame(frame: Frame) -> bytes:
             kind, data = _SNAPSHOTS, _SNAPSHOT.pack(frame.sequence, frame.last) + _encode_stored(frame.stored)
         case Changes():
             head = _CHANGES.pack(frame.sequence, frame.cleared, len(frame.removed))
-            kind, data = _CHANGE, head + _pack("Q", frame.removed) + _encode_stored(frame.stored)
+            kind, data = _CHANGE, head + _pack_numbers("Q", frame.removed) + _encode_stored(frame.stored)
         case Heartbeat():
             kind, data = _HEARTBEAT, _NUMBER.pack(frame.sequence)
     if len(data) > MAX_FRAME_BYTES:
@@ -140,14 +140,14 @@ class FrameReader:
                     break
                 body = bytes(self._data[start + _HEAD.size : end])
                 start = end
-                frame = _decode(kind, body)
+                frame = _decode_frame(kind, body)
                 if frame is not None:
                     yield frame
         finally:
             del self._data[:start]
 
 
-def _decode(kind: int, body: bytes) -> Frame | None:
+def _decode_frame(kind: int, body: bytes) -> Frame | None:
     try:
         match kind:
             case 1:
@@ -160,7 +160,7 @@ def _decode(kind: int, body: bytes) -> Frame | None:
                 end = _CHANGES.size + count * DIGEST_BYTES
                 if end > len(body):
                     raise InvalidStream(f"a frame of {len(body)} bytes has {count} removed pieces")
-                removed = _unpack("Q", body[_CHANGES.size : end])
+                removed = _unpack_numbers("Q", body[_CHANGES.size : end])
                 return Changes(sequence, _decode_stored(body, end), tuple(removed), _read_flag(cleared))
             case 4:
                 return Heartbeat(*_NUMBER.unpack(body))
@@ -178,7 +178,7 @@ def _read_flag(value: int) -> bool:
 
 def _encode_stored(stored: Mapping[int, int]) -> bytes:
     """All digests, then the tokens of each."""
-    return _pack("Q", stored.keys()) + _pack("I", stored.values())
+    return _pack_numbers("Q", stored.keys()) + _pack_numbers("I", stored.values())
 
 
 def _decode_stored(body: bytes, start: int) -> dict[int, int]:
@@ -186,17 +186,17 @@ def _decode_stored(body: bytes, start: int) -> dict[int, int]:
     if rest:
         raise InvalidStream(f"{len(body) - start} bytes of stored pieces: must be a multiple of {DIGEST_BYTES + 4}")
     middle = start + count * DIGEST_BYTES
-    return dict(zip(_unpack("Q", body[start:middle]), _unpack("I", body[middle:]), strict=True))
+    return dict(zip(_unpack_numbers("Q", body[start:middle]), _unpack_numbers("I", body[middle:]), strict=True))
 
 
-def _pack(code: Literal["Q", "I"], numbers: Iterable[int]) -> bytes:
+def _pack_numbers(code: Literal["Q", "I"], numbers: Iterable[int]) -> bytes:
     packed = array(code, numbers)
     if sys.byteorder == "little":
         packed.byteswap()
     return packed.tobytes()
 
 
-def _unpack(code: Literal["Q", "I"], data: bytes) -> "array[int]":
+def _unpack_numbers(code: Literal["Q", "I"], data: bytes) -> "array[int]":
     numbers = array(code)
     numbers.frombytes(data)
     if sys.byteorder == "little":

@@ -65,7 +65,7 @@ class _Rewriting:
     async def _flush(self, more: bool) -> None:
         start, body, self._start = self._start, self._body, None
         assert start is not None
-        message = None if more else _message(body)
+        message = None if more else _read_message(body)
         if message is not None:
             body = json.dumps(error_body(start["status"], message)).encode()
             MutableHeaders(scope=start)["content-length"] = str(len(body))
@@ -79,7 +79,7 @@ def _may_be_error(start: Message) -> bool:
     return start["status"] >= 400 and plain and headers.get("content-type", "").startswith("application/json")
 
 
-def _message(body: bytes) -> str | None:
+def _read_message(body: bytes) -> str | None:
     """What an error in OpenAI's form says; None for anything else."""
     try:
         document = json.loads(body)

@@ -79,14 +79,14 @@ class ServerError(Exception):
     """The server's own explanation of why it did not serve a request."""
 
 
-def explanation(payload: Any) -> str | None:
+def read_explanation(payload: Any) -> str | None:
     """The message of an OpenAI error body, or None when it explains nothing."""
     error = payload.get("error") if isinstance(payload, dict) else None
     message = error.get("message") if isinstance(error, dict) else error
     return message if isinstance(message, str) and message else None
 
 
-async def events(response: aiohttp.ClientResponse) -> AsyncIterator[str]:
+async def read_events(response: aiohttp.ClientResponse) -> AsyncIterator[str]:
     """The ``data`` of each server-sent event, as the HTML standard's event stream format frames them."""
     buffer = b""
     async for chunk in response.content.iter_any():
@@ -98,13 +98,13 @@ async def events(response: aiohttp.ClientResponse) -> AsyncIterator[str]:
                 yield b"\n".join(lines).decode()
 
 
-async def chunks(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
+async def read_chunks(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
     """The JSON chunks of a completion stream up to ``[DONE]``; raises :class:`ServerError` on an error event."""
-    async for data in events(response):
+    async for data in read_events(response):
         if data == DONE:
             return
         chunk = json.loads(data)
-        if (message := explanation(chunk)) is not None:
+        if (message := read_explanation(chunk)) is not None:
             raise ServerError(message)
         yield chunk
     raise aiohttp.ClientPayloadError("the stream ended before [DONE]")
@@ -141,20 +141,20 @@ class BenchClient:
 
     async def models(self) -> list[dict[str, Any]]:
         """The served models, as ``/v1/models`` lists them."""
-        return list((await self._json("GET", paths.MODELS)).get("data", []))
+        return list((await self._request_json("GET", paths.MODELS)).get("data", []))
 
     async def tokenize(self, text: str) -> list[int]:
         """Token ids of ``text``, without special tokens."""
         body = {"model": self.model, "prompt": text, "add_special_tokens": False}
-        return list((await self._json("POST", TOKENIZE, body))["tokens"])
+        return list((await self._request_json("POST", TOKENIZE, body))["tokens"])
 
     async def chat(self, prompt: str, **params: Any) -> AsyncIterator[str]:
         """The answer to one user message, piece by piece; raises :class:`ServerError`."""
         body = {"model": self.model, "messages": [{"role": "user", "content": prompt}], "stream": True, **params}
         async with self._session.post(self.url + CHAT_COMPLETIONS, json=body) as response:
             if response.status != 200:
-                raise ServerError(await _refusal(response) or f"HTTP {response.status}")
-            async for chunk in chunks(response):
+                raise ServerError(await _read_refusal(response) or f"HTTP {response.status}")
+            async for chunk in read_chunks(response):
                 for choice in chunk["choices"]:
                     if piece := choice["delta"].get("content"):
                         yield piece
@@ -163,7 +163,7 @@ class BenchClient:
         """One completion from first byte to last; never raises for what the server or the network does."""
         result = RequestResult(request.index, time.perf_counter(), request.prompt_tokens)
         try:
-            await self._stream(request, result)
+            await self._stream_request(request, result)
         except ServerError as error:
             result.outcome, result.error = Outcome.REFUSED, str(error)
         except TimeoutError:
@@ -173,7 +173,7 @@ class BenchClient:
         result.latency = time.perf_counter() - result.start
         return result
 
-    async def _stream(self, request: BenchRequest, result: RequestResult) -> None:
+    async def _stream_request(self, request: BenchRequest, result: RequestResult) -> None:
         body = {
             "model": self.model,
             "prompt": request.prompt,
@@ -185,13 +185,13 @@ class BenchClient:
         async with self._session.post(self.url + COMPLETIONS, json=body) as response:
             result.status = response.status
             if response.status != 200:
-                if (message := await _refusal(response)) is not None:
+                if (message := await _read_refusal(response)) is not None:
                     raise ServerError(message)
                 result.error = f"HTTP {response.status} without an explanation"
                 return
             finished = False
             last = result.start
-            async for chunk in chunks(response):
+            async for chunk in read_chunks(response):
                 if usage := chunk.get("usage"):
                     result.prompt_tokens = usage["prompt_tokens"]
                     result.output_tokens = usage["completion_tokens"]
@@ -209,24 +209,26 @@ class BenchClient:
         else:
             result.error = "the stream ended without a finish reason"
 
-    async def _json(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    async def _request_json(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         try:
             async with self._session.request(method, self.url + path, json=body) as response:
                 if response.status != 200:
-                    raise ServerError(f"{path}: HTTP {response.status}: {await _refusal(response) or response.reason}")
+                    raise ServerError(
+                        f"{path}: HTTP {response.status}: {await _read_refusal(response) or response.reason}"
+                    )
                 return dict(await response.json())
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise ServerError(f"{self.url}{path}: {error_text(error)}") from error
 
 
-async def _refusal(response: aiohttp.ClientResponse) -> str | None:
+async def _read_refusal(response: aiohttp.ClientResponse) -> str | None:
     try:
-        return explanation(await response.json(content_type=None))
+        return read_explanation(await response.json(content_type=None))
     except ValueError:
         return None
 
 
-async def drive(
+async def drive_load(
     client: BenchClient,
     requests: Iterable[BenchRequest],
     *,
@@ -251,7 +253,7 @@ async def drive(
         on_result(result)
         return result
 
-    def over() -> bool:
+    def is_over() -> bool:
         return duration is not None and time.perf_counter() - begin >= duration
 
     for request in requests:
@@ -261,7 +263,7 @@ async def drive(
             await asyncio.sleep(delay)
         if slots:
             await slots.acquire()
-        if over():
+        if is_over():
             break
         tasks.append(asyncio.create_task(run(request)))
     return list(await asyncio.gather(*tasks))

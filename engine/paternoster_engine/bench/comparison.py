@@ -28,7 +28,7 @@ def order_turns(names: Sequence[str], repeats: int) -> list[list[str]]:
     return [list(names) if turn % 2 == 0 else list(names)[::-1] for turn in range(repeats)]
 
 
-def ratios(runs: dict[str, list[Report]], baseline: str) -> dict[str, dict[str, Spread]]:
+def compute_ratios(runs: dict[str, list[Report]], baseline: str) -> dict[str, dict[str, Spread]]:
     """For each other contender and key, the ratio to the baseline's run of the same repetition; zeros are left out."""
     keys = (*RATIOS, *(key for key in ENGINE_RATIOS if key in runs[baseline][0]))
     ratios_of: dict[str, dict[str, Spread]] = {}
@@ -89,13 +89,13 @@ class CompareSession:
         for number, turn in enumerate(order_turns(self.names, repeats)):
             for name in turn:
                 runs[name].append(visit(name, f"{number + 1}/{repeats} {name}", number))
-        ratios_of = ratios(runs, self.names[0])
+        ratios_of = compute_ratios(runs, self.names[0])
         if self.options.json:
-            print(json.dumps(document(runs, ratios_of, self.names[0]), indent=2))
+            print(json.dumps(build_document(runs, ratios_of, self.names[0]), indent=2))
         else:
             print(format_comparison(runs, ratios_of, self.names[0]))
         if self.options.save_result:
-            text = json.dumps(document(runs, ratios_of, self.names[0]), indent=2) + "\n"
+            text = json.dumps(build_document(runs, ratios_of, self.names[0]), indent=2) + "\n"
             Path(self.options.save_result).write_text(text, encoding="utf-8")
         return runs
 
@@ -103,13 +103,13 @@ class CompareSession:
         offline = Offline.load(self.options, self.args, self.traffic)
         offline.warm_up()
 
-        def visit(mode: str, title: str, number: int) -> Report:
+        def run_contender(mode: str, title: str, number: int) -> Report:
             # A second pass over the same prompts must cost what the first did.
             return offline.run(
                 title, pace=self.pace, fresh_prompts=False, mode=cast(ModeName, mode), prefix_cache=False
             )[0]
 
-        return visit
+        return run_contender
 
     def _serve(self, url: str, title: str, number: int) -> Report:
         # New prompts in each repetition, the same for all, or a prefix cache would serve the later ones.
@@ -119,7 +119,9 @@ class CompareSession:
         return asyncio.run(session.measure(title, first))[0]
 
 
-def document(runs: dict[str, list[Report]], ratios_of: dict[str, dict[str, Spread]], baseline: str) -> dict[str, Any]:
+def build_document(
+    runs: dict[str, list[Report]], ratios_of: dict[str, dict[str, Spread]], baseline: str
+) -> dict[str, Any]:
     """The result as plain values."""
     return {
         "baseline": baseline,

@@ -11,7 +11,7 @@ from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.bench.batching import ModeName, make_scheduler
 from paternoster_engine.bench.client import RequestResult
 from paternoster_engine.bench.in_process import InProcess
-from paternoster_engine.bench.progress import progress
+from paternoster_engine.bench.progress import show_progress
 from paternoster_engine.bench.reports.goodput import Goodput
 from paternoster_engine.bench.reports.report import build_report
 from paternoster_engine.bench.requests import workload
@@ -79,7 +79,7 @@ class Offline:
         in_process = self._in_process(config, live_cap, mode)
         source = workload.repeat_rows(rows) if options.duration else rows
         requests = self.traffic.requests(source, self.prompts, first)
-        with progress(title, None if options.duration else len(rows), quiet=options.json) as on_result:
+        with show_progress(title, None if options.duration else len(rows), quiet=options.json) as on_result:
             begin = time.perf_counter()
             results = in_process.serve(
                 requests, max_concurrency=pace.max_concurrency, duration=options.duration, on_result=on_result

@@ -10,7 +10,7 @@ from paternoster_engine.bench.client import Outcome, RequestResult
 
 
 @contextmanager
-def progress(title: str, total: int | None, *, quiet: bool) -> Iterator[Callable[[RequestResult], None]]:
+def show_progress(title: str, total: int | None, *, quiet: bool) -> Iterator[Callable[[RequestResult], None]]:
     """A bar that counts answers, and those that were none."""
     columns = (
         TextColumn("{task.description}"),

@@ -11,8 +11,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from paternoster_engine.bench.client import BenchClient, RequestResult, ServerError, drive
-from paternoster_engine.bench.progress import progress
+from paternoster_engine.bench.client import BenchClient, RequestResult, ServerError, drive_load
+from paternoster_engine.bench.progress import show_progress
 from paternoster_engine.bench.reports.charts import load_page
 from paternoster_engine.bench.reports.goodput import Goodput
 from paternoster_engine.bench.reports.html import write_page
@@ -78,7 +78,7 @@ class LoadSession:
     async def run(self) -> list[dict[str, Any]]:
         """Send the traffic, print and write what was asked for, and return a result document for each pace."""
         options = self.options
-        async with self._client() as client:
+        async with self._open_client() as client:
             context = await choose_model(client)
             prompts = await make_prompts(client, self.traffic.text, seed=options.seed)
             if options.num_warmups:
@@ -90,17 +90,17 @@ class LoadSession:
                 runs.append(await self._run_at(pace, client, context, prompts, first))
                 if len(self.paces) > 1 and not options.json:
                     print(format_report(runs[-1][0]), flush=True)
-        self._deliver([report for report, _ in runs], [results for _, results in runs])
+        self._write_reports([report for report, _ in runs], [results for _, results in runs])
         return [report for report, _ in runs]
 
     async def measure(self, title: str, first: int) -> tuple[dict[str, Any], list[RequestResult]]:
         """One run at the first pace with requests numbered from ``first``; ``title`` is for the progress bar."""
-        async with self._client() as client:
+        async with self._open_client() as client:
             context = await choose_model(client)
             prompts = await make_prompts(client, self.traffic.text, seed=self.options.seed)
             return await self._run_at(self.paces[0], client, context, prompts, first, title)
 
-    def _client(self) -> BenchClient:
+    def _open_client(self) -> BenchClient:
         options = self.options
         sampling = {"temperature": options.temperature, "ignore_eos": options.ignore_eos}
         return BenchClient(
@@ -109,8 +109,8 @@ class LoadSession:
 
     async def _warm_up(self, client: BenchClient, rows: list[TraceRow], prompts: Prompts) -> None:
         count = self.options.num_warmups
-        with progress("warm-up", count, quiet=self.options.json) as on_result:
-            await drive(client, self.traffic.warm_up(rows, prompts, count), max_concurrency=8, on_result=on_result)
+        with show_progress("warm-up", count, quiet=self.options.json) as on_result:
+            await drive_load(client, self.traffic.warm_up(rows, prompts, count), max_concurrency=8, on_result=on_result)
 
     async def _run_at(
         self,
@@ -125,9 +125,9 @@ class LoadSession:
         rows = self.traffic.list_timed(pace.request_rate, context)
         source: Iterable[TraceRow] = workload.repeat_rows(rows) if options.duration else rows
         total = None if options.duration else len(rows)
-        with progress(title, total, quiet=options.json) as on_result:
+        with show_progress(title, total, quiet=options.json) as on_result:
             begin = time.perf_counter()
-            results = await drive(
+            results = await drive_load(
                 client,
                 self.traffic.requests(source, prompts, first),
                 max_concurrency=pace.max_concurrency,
@@ -135,7 +135,7 @@ class LoadSession:
                 on_result=on_result,
             )
             duration = time.perf_counter() - begin
-        settings = self._settings(client.model, len(results)) | pace.settings()
+        settings = self._describe_settings(client.model, len(results)) | pace.settings()
         report = build_report(
             results,
             duration=duration,
@@ -145,7 +145,7 @@ class LoadSession:
         )
         return report, results
 
-    def _settings(self, model: str, count: int) -> dict[str, Any]:
+    def _describe_settings(self, model: str, count: int) -> dict[str, Any]:
         options = self.options
         return {
             "date": datetime.now().strftime("%Y%m%d-%H%M%S"),
@@ -160,7 +160,7 @@ class LoadSession:
             "seed": options.seed,
         }
 
-    def _deliver(self, reports: list[dict[str, Any]], results: list[list[RequestResult]]) -> None:
+    def _write_reports(self, reports: list[dict[str, Any]], results: list[list[RequestResult]]) -> None:
         options = self.options
         single = len(reports) == 1
         if options.json:

@@ -16,9 +16,9 @@ from paternoster_contract.http import paths
 from paternoster_contract.labels import ADMIN_PORT
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import EngineStats
-from paternoster_engine.bench.client import BenchClient, ServerError, drive
+from paternoster_engine.bench.client import BenchClient, ServerError, drive_load
 from paternoster_engine.bench.offline import Offline
-from paternoster_engine.bench.progress import progress
+from paternoster_engine.bench.progress import show_progress
 from paternoster_engine.bench.reports.report import build_report
 from paternoster_engine.bench.requests.traffic import Prompts, Traffic
 from paternoster_engine.bench.session import check_percentiles, choose_model, make_prompts
@@ -41,7 +41,7 @@ def next_cap(cap: int, decrease_percent: int) -> int:
     return max(1, min(cap - 1, cap * (100 - decrease_percent) // 100))
 
 
-async def walk(visit: Visit, start: int, *, target: float, decrease_percent: int, floor: int = 1) -> list[Report]:
+async def walk_caps(visit: Visit, start: int, *, target: float, decrease_percent: int, floor: int = 1) -> list[Report]:
     """Reports from ``start`` down to the first cap whose preemption rate is at most ``target``, or to ``floor``."""
     reports: list[Report] = []
     cap = start
@@ -95,22 +95,22 @@ class ServedTarget:
 
     async def connect(self) -> "ServedTarget":
         """Learn capacity and present cap; raises :class:`ServerError`."""
-        config = LiveConfig.model_validate(await self._json("GET", paths.ADMIN_CONFIG))
+        config = LiveConfig.model_validate(await self._request_json("GET", paths.ADMIN_CONFIG))
         self.capacity, self.before = config.capacity, config.live_cap
         return self
 
     async def visit(self, cap: int) -> Report:
         options = self._traffic.options
         await self.set_cap(cap)
-        before = await self._stats()
+        before = await self._read_stats()
         rows = self._traffic.list_timed(None, self._context)
         requests = self._traffic.requests(rows, self._prompts, self._num_taken)
         self._num_taken += len(rows)
         begin = asyncio.get_running_loop().time()
-        with progress(f"live cap {cap}", len(rows), quiet=options.json) as on_result:
-            results = await drive(self._client, requests, on_result=on_result)
+        with show_progress(f"live cap {cap}", len(rows), quiet=options.json) as on_result:
+            results = await drive_load(self._client, requests, on_result=on_result)
         duration = asyncio.get_running_loop().time() - begin
-        after = await self._stats()
+        after = await self._read_stats()
         if before.instance != after.instance:
             raise ServerError(f"{self._client.url}: started anew during the run")
         finished = after.requests_finished_total - before.requests_finished_total
@@ -125,12 +125,12 @@ class ServedTarget:
         }
 
     async def set_cap(self, cap: int) -> None:
-        await self._json("PATCH", paths.ADMIN_CONFIG, LiveConfigPatch(live_cap=cap).model_dump())
+        await self._request_json("PATCH", paths.ADMIN_CONFIG, LiveConfigPatch(live_cap=cap).model_dump())
 
-    async def _stats(self) -> EngineStats:
-        return EngineStats.model_validate(await self._json("GET", paths.STATS))
+    async def _read_stats(self) -> EngineStats:
+        return EngineStats.model_validate(await self._request_json("GET", paths.STATS))
 
-    async def _json(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    async def _request_json(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         url = self._admin_url + path
         try:
             async with (
@@ -171,7 +171,7 @@ class TuneSession:
 
     def run(self) -> list[Report]:
         """Walk down, print and return a report for each cap; the engine keeps the cap it had."""
-        reports = asyncio.run(self._served() if self.options.url else self._in_process())
+        reports = asyncio.run(self._tune_served() if self.options.url else self._in_process())
         target = self.options.preemption_target / 100
         if self.options.json:
             print(
@@ -186,9 +186,9 @@ class TuneSession:
     async def _in_process(self) -> list[Report]:
         offline = Offline.load(self.options, self.args, self.traffic)
         offline.warm_up()
-        return await self._walk(InProcessTarget(offline))
+        return await self._walk_target(InProcessTarget(offline))
 
-    async def _served(self) -> list[Report]:
+    async def _tune_served(self) -> list[Report]:
         options = self.options
         sampling = {"temperature": options.temperature, "ignore_eos": options.ignore_eos}
         client = BenchClient(options.url, api_key=self.api_key, timeout=options.timeout, sampling=sampling)
@@ -198,16 +198,16 @@ class TuneSession:
             admin_url = options.admin_url or default_admin_url(options.url)
             served = await ServedTarget(client, self.traffic, prompts, context, admin_url, self.admin_key).connect()
             try:
-                return await self._walk(served)
+                return await self._walk_target(served)
             finally:
                 await served.set_cap(served.before)
 
-    async def _walk(self, target: Target) -> list[Report]:
+    async def _walk_target(self, target: Target) -> list[Report]:
         options = self.options
         start = target.capacity if options.start is None else options.start
         if start > target.capacity:
             raise ValueError(f"start is {start}: must be at most {target.capacity}, the capacity")
-        return await walk(
+        return await walk_caps(
             target.visit,
             start,
             target=options.preemption_target / 100,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from paternoster_engine.chat.errors import ChatTemplateError
-from paternoster_engine.chat.reshape import Conversation, Step, possible_steps, reshape
+from paternoster_engine.chat.reshape import Conversation, Step, possible_steps, reshape_messages
 from paternoster_engine.chat.skeleton import markers_in
 
 Render = Callable[[Conversation], str]
@@ -37,7 +37,7 @@ class _Trial(NamedTuple):
         return len(required - self.shown) if self.error is None else len(required) + 1
 
 
-def fit(messages: Conversation, required: Iterable[str], render: Render) -> Fit:
+def fit_skeleton(messages: Conversation, required: Iterable[str], render: Render) -> Fit:
     """Return the first form of the skeleton ``messages`` that shows all ``required`` markers, or the best one.
 
     Renders once where the usual form shows all of them, and else about twenty times at most.
@@ -84,7 +84,7 @@ def _without_refusal(refused: _Trial, needed: frozenset[str], render: Render) ->
 
 def _try_steps(messages: Conversation, steps: tuple[Step, ...], render: Render, step: Step | None = None) -> _Trial:
     if step is not None:
-        messages, steps = reshape(messages, [step]), (*steps, step)
+        messages, steps = reshape_messages(messages, [step]), (*steps, step)
     try:
         text = render(messages)
     except ChatTemplateError as error:

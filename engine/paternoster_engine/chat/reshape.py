@@ -14,7 +14,7 @@ INSTRUCTING = ("system", "developer")
 _BLANK_LINE = "\n\n"
 
 
-def reshape(messages: Conversation, steps: Sequence[Step]) -> Conversation:
+def reshape_messages(messages: Conversation, steps: Sequence[Step]) -> Conversation:
     """Apply ``steps`` to ``messages``, one after another."""
     for name, indices in steps:
         messages = STEPS[name](messages, frozenset(indices))
@@ -143,18 +143,18 @@ def possible_steps(messages: Conversation, concerned: Callable[[Mapping[str, Any
     """Yield the steps that change some of the ``concerned`` messages; those that change least come first."""
     indices = [i for i, message in enumerate(messages) if concerned(message)]
 
-    def where(condition: Callable[[Mapping[str, Any]], Any]) -> list[int]:
+    def indices_where(condition: Callable[[Mapping[str, Any]], Any]) -> list[int]:
         return [i for i in indices if condition(messages[i])]
 
-    yield "as_system", where(lambda message: message["role"] == "developer")
-    yield "without_content", where(lambda message: message.get("tool_calls") and message["content"] == "")
-    yield "one_call", where(lambda message: len(message.get("tool_calls") or ()) > 1)
-    beside = where(lambda message: message.get("tool_calls") and message["content"])
+    yield "as_system", indices_where(lambda message: message["role"] == "developer")
+    yield "without_content", indices_where(lambda message: message.get("tool_calls") and message["content"] == "")
+    yield "one_call", indices_where(lambda message: len(message.get("tool_calls") or ()) > 1)
+    beside = indices_where(lambda message: message.get("tool_calls") and message["content"])
     yield "split_calls", beside
     yield "split_calls_without_content", beside
     yield "gather_texts", beside
-    yield "as_parts", where(lambda message: isinstance(message["content"], str) and message["content"])
-    instructing = where(lambda message: message["role"] in INSTRUCTING)
+    yield "as_parts", indices_where(lambda message: isinstance(message["content"], str) and message["content"])
+    instructing = indices_where(lambda message: message["role"] in INSTRUCTING)
     yield (
         "merge_instructions",
         instructing if len(_instruction_contents(messages)) > 1 or messages[0]["role"] not in INSTRUCTING else [],

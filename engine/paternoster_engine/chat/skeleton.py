@@ -126,12 +126,12 @@ def _skeleton_tool(places: dict[str, tuple[str, int]]) -> dict[str, Any]:
 def _skeleton_document(index: int, document: Any, places: dict[str, tuple[str, int]]) -> Any:
     count = 0
 
-    def marked(value: Any) -> Any:
+    def mark_value(value: Any) -> Any:
         nonlocal count
         if isinstance(value, dict):
-            return {name: marked(item) for name, item in value.items()}
+            return {name: mark_value(item) for name, item in value.items()}
         if isinstance(value, list):
-            return [marked(item) for item in value]
+            return [mark_value(item) for item in value]
         if not isinstance(value, str) or not value.strip():
             return value
         marker = f"qz{index}{_LETTERS[DOCUMENT]}{count}zq"
@@ -139,4 +139,4 @@ def _skeleton_document(index: int, document: Any, places: dict[str, tuple[str, i
         places[marker] = (DOCUMENT, index)
         return marker
 
-    return marked(document)
+    return mark_value(document)

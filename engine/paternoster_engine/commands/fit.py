@@ -78,16 +78,16 @@ def _argument_fault(args: argparse.Namespace) -> str | None:
 def _read_model_config(address: str) -> "ModelConfig":
     from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
     from paternoster_engine.model.families.read import config_from_hf
-    from paternoster_engine.model.source import resolve
+    from paternoster_engine.model.source import resolve_source
     from paternoster_engine.model.weights.model_folder import ModelFolder
-    from paternoster_sources.address import is_remote, parse
+    from paternoster_sources.address import is_remote, parse_address
     from paternoster_sources.fetch import fetch_side_file
 
-    if not is_remote(address) or parse(address).file is not None:
-        return open_checkpoint(resolve(address)).config
+    if not is_remote(address) or parse_address(address).file is not None:
+        return open_checkpoint(resolve_source(address)).config
     with TemporaryDirectory() as folder:
         fetch_side_file(address, "config.json", Path(folder))
-        return config_from_hf(ModelFolder(Path(folder)).json("config.json"), parse(address).name)
+        return config_from_hf(ModelFolder(Path(folder)).json("config.json"), parse_address(address).name)
 
 
 def _print_answer(config: "ModelConfig", args: argparse.Namespace) -> int:
@@ -96,13 +96,13 @@ def _print_answer(config: "ModelConfig", args: argparse.Namespace) -> int:
     from rich.table import Table
 
     from paternoster_engine.fit.gpus import GPUS
-    from paternoster_engine.fit.memory import fits, parameters, sequence_bytes, token_bytes, window_bytes
+    from paternoster_engine.fit.memory import count_parameters, find_fits, sequence_bytes, token_bytes, window_bytes
     from paternoster_engine.fit.profile import derived_profile
     from paternoster_engine.runner.device import KV_DTYPES
 
     dtype = torch.bfloat16
     kv_dtype = KV_DTYPES.get(args.kv_cache_dtype, dtype)
-    count = parameters(config)
+    count = count_parameters(config)
     windows = window_bytes(config, config.context_length, kv_dtype)
     bounded = f" and at most {windows / 2**20:.1f} MiB a sequence in layers with a window" if windows else ""
     print(
@@ -115,7 +115,7 @@ def _print_answer(config: "ModelConfig", args: argparse.Namespace) -> int:
     gpus = GPUS if args.gpu is None else {args.gpu: GPUS[args.gpu]}
     found = [
         fit
-        for fit in fits(config, dtype, args.gpu_memory_utilization, gpus, kv_dtype)
+        for fit in find_fits(config, dtype, args.gpu_memory_utilization, gpus, kv_dtype)
         if args.count is None or fit.count == args.count
     ]
     for fit in found:

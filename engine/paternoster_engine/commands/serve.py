@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     # Until the model is served: what is imported and loaded lives as long as the process.
     gc.disable()
     try:
-        return _serve(engine_args, args.fd, args.admin_fd)
+        return _serve_model(engine_args, args.fd, args.admin_fd)
     except ValueError as error:
         from paternoster_engine.model.errors import ModelError, ModelUnavailable
 
@@ -102,7 +102,7 @@ def model_address(text: str) -> str:
     return f"hf://{text}"
 
 
-def _serve(args: EngineArgs, fd: int | None, admin_fd: int | None) -> int:
+def _serve_model(args: EngineArgs, fd: int | None, admin_fd: int | None) -> int:
     """Raises ``ValueError`` for a setting or a model that cannot be served."""
     import asyncio
 
@@ -115,14 +115,14 @@ def _serve(args: EngineArgs, fd: int | None, admin_fd: int | None) -> int:
 
     async def serve(listener: socket.socket, admin_listener: socket.socket | None) -> None:
         state = ServerState(stall_timeout=stall_timeout)
-        await EngineProcess(args, listener, state, _build, admin_listener).run()
+        await EngineProcess(args, listener, state, _build_engine, admin_listener).run()
 
     with contextlib.ExitStack() as opened:
         # Before the model: a port in use should not cost the time of loading it.
-        listener = opened.enter_context(_inherit_listener("--fd", fd) or _listen(args.host, "--port", args.port))
+        listener = opened.enter_context(_inherit_listener("--fd", fd) or _open_port(args.host, "--port", args.port))
         admin_listener = _inherit_listener("--admin-fd", admin_fd)
         if admin_listener is None and args.admin_port is not None:
-            admin_listener = _listen(args.host, "--admin-port", args.admin_port)
+            admin_listener = _open_port(args.host, "--admin-port", args.admin_port)
         if admin_listener is not None:
             opened.enter_context(admin_listener)
         runner = opened.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
@@ -146,12 +146,12 @@ def _inherit_listener(flag: str, descriptor: int | None) -> socket.socket | None
         raise ValueError(f"{flag} is {descriptor}: {error}: must be the descriptor of a bound TCP socket") from error
 
 
-def _listen(host: str, flag: str, port: int) -> socket.socket:
+def _open_port(host: str, flag: str, port: int) -> socket.socket:
     """Raises ``ValueError`` naming the flag."""
-    from paternoster_engine.server.process import listen
+    from paternoster_engine.server.process import open_listener
 
     try:
-        return listen(host, port)
+        return open_listener(host, port)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ValueError(
@@ -159,7 +159,7 @@ def _listen(host: str, flag: str, port: int) -> socket.socket:
         ) from error
 
 
-def _build(args: EngineArgs, timer: "StartTimer") -> "tuple[Engine, Tokenizer, Described]":
+def _build_engine(args: EngineArgs, timer: "StartTimer") -> "tuple[Engine, Tokenizer, Described]":
     # Imported in the loading thread: torch alone takes seconds, in which probes are answered already.
     from paternoster_engine.build import build_engine
 

@@ -28,7 +28,7 @@ class Fit:
     """Bytes for the KV pool, on all of them together."""
 
 
-def parameters(config: ModelConfig) -> int:
+def count_parameters(config: ModelConfig) -> int:
     """Numbers that are loaded."""
     return sum(math.prod(shape) for _, shape in expected_shapes(config))
 
@@ -58,7 +58,7 @@ def sequence_bytes(config: ModelConfig, num_tokens: int, dtype: torch.dtype) -> 
     return num_tokens * token_bytes(config, dtype) + window_bytes(config, num_tokens, dtype)
 
 
-def fits(
+def find_fits(
     config: ModelConfig,
     dtype: torch.dtype,
     utilization: float,

@@ -9,7 +9,7 @@ import torch
 
 from paternoster_engine.bench.calibration.step_cost import StepCostFit
 from paternoster_engine.fit.gpus import Gpu
-from paternoster_engine.fit.memory import parameters, rank_bytes
+from paternoster_engine.fit.memory import count_parameters, rank_bytes
 from paternoster_engine.model.config import ModelConfig
 from paternoster_kernels.scaled_cache import token_width
 
@@ -35,7 +35,7 @@ def active_parameters(config: ModelConfig) -> int:
             bias = config.block.mlp_bias * (2 * layer.experts.intermediate_size + config.hidden_size)
             each = 3 * config.hidden_size * layer.experts.intermediate_size + bias
             idle += (layer.experts.count - layer.experts.active) * each
-    return parameters(config) - idle
+    return count_parameters(config) - idle
 
 
 def step_cost(

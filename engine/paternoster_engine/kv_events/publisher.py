@@ -48,7 +48,7 @@ class KVEventPublisher:
         self._wake = self._context.socket(zmq.PUSH)
         self._wake.connect(WAKE)
         try:
-            self.endpoint = _open(self._events, config.endpoint)
+            self.endpoint = _open_endpoint(self._events, config.endpoint)
             if config.replay_endpoint is not None:
                 self._replay = self._context.socket(zmq.ROUTER)
                 self._replay.set_hwm(config.buffer_steps + 1)
@@ -119,7 +119,7 @@ class KVEventPublisher:
         replay.send_multipart((peer, b"", b"", END_OF_REPLAY, b""))
 
 
-def _open(socket: "zmq.Socket[bytes]", endpoint: str) -> str:
+def _open_endpoint(socket: "zmq.Socket[bytes]", endpoint: str) -> str:
     """Bind or connect, as vLLM does; returns the endpoint with its port. Raises ``zmq.ZMQError``."""
     if "*" in endpoint or "::" in endpoint or endpoint.startswith("ipc://"):
         socket.bind(endpoint)

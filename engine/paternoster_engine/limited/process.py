@@ -37,7 +37,7 @@ class ProcessEnded(RuntimeError):
 
 
 class LimitedProcess:
-    """Runs a module that calls :func:`~paternoster_engine.limited.worker.serve`. One request at a time."""
+    """Runs a module that calls :func:`~paternoster_engine.limited.worker.serve_requests`. One request at a time."""
 
     def __init__(self, module: str, limits: Limits) -> None:
         self._limits = limits
@@ -55,7 +55,7 @@ class LimitedProcess:
         return self._process.poll() is None
 
     def begin(self, given: Any, wall_time: float) -> dict[str, Any]:
-        """Send what the process needs for all requests; answers and raises as :meth:`ask`."""
+        """Send what the process needs for all requests; answers and raises as :meth:`request_answer`."""
         return self.request_answer({"limits": asdict(self._limits), "given": given}, wall_time)
 
     def request_answer(self, request: Mapping[str, Any], wall_time: float) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from paternoster_engine.limited import frames
 Answer = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
-def serve(prepare: Callable[[Any], Answer], refusal: type[Exception]) -> None:
+def serve_requests(prepare: Callable[[Any], Answer], refusal: type[Exception]) -> None:
     """Answer requests by the function that ``prepare`` returns; a ``refusal`` becomes the answer's ``error``."""
     # A key pressed in a terminal is for the engine, which finishes what runs.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -129,9 +129,9 @@ class Decoder:
         for layer in self._layers:
             cache, plan = kv_cache[layer.place], step.attention[layer.group]
             hidden = self._read(residual, added, layer.attention_norm)
-            added = self._adds(layer.attention(hidden, cache, step.positions, plan), layer.attention_post_norm)
+            added = self._norm_output(layer.attention(hidden, cache, step.positions, plan), layer.attention_post_norm)
             hidden = self._read(residual, added, layer.mlp_norm)
-            added = self._adds(layer.mlp(hidden), layer.mlp_post_norm)
+            added = self._norm_output(layer.mlp(hidden), layer.mlp_post_norm)
         assert added is not None
         return added
 
@@ -144,7 +144,7 @@ class Decoder:
         hidden = self._rms_norm(residual, norm, eps) if added is None else self._rms_norm(added, norm, eps, residual)
         return hidden
 
-    def _adds(self, output: torch.Tensor, norm: torch.Tensor | None) -> torch.Tensor:
+    def _norm_output(self, output: torch.Tensor, norm: torch.Tensor | None) -> torch.Tensor:
         """What attention or MLP adds to the residual."""
         if norm is not None:
             output = self._rms_norm(output, norm, self.config.rms_norm_eps)

@@ -55,28 +55,28 @@ class Fields:
 
     def read_flag(self, key: str, *, default: bool = False) -> bool:
         """True or false."""
-        return self._of(key, bool, "true or false", default=default)  # type: ignore[no-any-return]
+        return self._read_field(key, bool, "true or false", default=default)  # type: ignore[no-any-return]
 
     def read_text(self, key: str, *, default: Any = _REQUIRED) -> str:
-        return self._of(key, str, "a text", default)  # type: ignore[no-any-return]
+        return self._read_field(key, str, "a text", default)  # type: ignore[no-any-return]
 
     def read_texts(self, key: str, *, default: Any = _REQUIRED) -> list[str]:
         """A list of texts."""
-        value = self._of(key, list, "a list of texts", default)
+        value = self._read_field(key, list, "a list of texts", default)
         if value is not default and not all(isinstance(item, str) for item in value):
             raise self.describe_refusal(key, value, "a list of texts")
         return value  # type: ignore[no-any-return]
 
     def read_integers(self, key: str, most: int, *, default: Any = _REQUIRED) -> list[int]:
         """A list of whole numbers from 0 to ``most``."""
-        value = self._of(key, list, "a list of whole numbers", default)
+        value = self._read_field(key, list, "a list of whole numbers", default)
         if value is not default and not all(type(item) is int and 0 <= item <= most for item in value):
             raise self.describe_refusal(key, value, f"a list of whole numbers from 0 to {most}")
         return value  # type: ignore[no-any-return]
 
     def read_positives(self, key: str) -> list[float]:
         """A list of finite numbers above 0."""
-        value = self._of(key, list, "a list of numbers", _REQUIRED)
+        value = self._read_field(key, list, "a list of numbers", _REQUIRED)
         if not all(type(item) in (int, float) and 0 < item < math.inf for item in value):
             raise self.describe_refusal(key, value, "a list of finite numbers above 0")
         return [float(item) for item in value]
@@ -91,7 +91,7 @@ class Fields:
 
     def read_mapping(self, key: str) -> "Mapping[str, Any]":
         """Absent is empty."""
-        return self._of(key, Mapping, "an object", default={})  # type: ignore[no-any-return]
+        return self._read_field(key, Mapping, "an object", default={})  # type: ignore[no-any-return]
 
     def read_mappings(self, key: str) -> "list[Mapping[str, Any]] | None":
         """A list of objects; None where the field is anything else."""
@@ -103,7 +103,7 @@ class Fields:
         """The error to raise."""
         return UnsupportedModelError(f"{self._file}: {self._prefix}{key} is {shorten_value(value)}: must be {allowed}")
 
-    def _of(self, key: str, kind: type, allowed: str, default: Any) -> Any:
+    def _read_field(self, key: str, kind: type, allowed: str, default: Any) -> Any:
         value = self._get(key, default)
         if value is not default and not isinstance(value, kind):
             raise self.describe_refusal(key, value, allowed)
@@ -131,7 +131,7 @@ def shorten_value(value: Any) -> str:
 
 def parse_object(text: str, where: str) -> dict[str, Any]:
     """``text`` as a JSON object; raises :class:`ModelError` saying ``where`` it is none."""
-    document = _parse(text, where)
+    document = _parse_json(text, where)
     if not isinstance(document, dict):
         raise ModelError(f"{where} is {shorten_value(document)}: must be a JSON object")
     return document
@@ -139,13 +139,13 @@ def parse_object(text: str, where: str) -> dict[str, Any]:
 
 def parse_list(text: str, where: str) -> list[dict[str, Any]]:
     """``text`` as a list of JSON objects; raises :class:`ModelError` saying ``where`` it is none."""
-    document = _parse(text, where)
+    document = _parse_json(text, where)
     if not isinstance(document, list) or not all(isinstance(item, dict) for item in document):
         raise ModelError(f"{where} is {shorten_value(document)}: must be a list of JSON objects")
     return document
 
 
-def _parse(text: str, where: str) -> Any:
+def _parse_json(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except RecursionError as error:

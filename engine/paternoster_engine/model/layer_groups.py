@@ -35,17 +35,17 @@ def layer_groups(windows: tuple[int | None, ...], longest: int) -> tuple[LayerGr
     for layer, window in enumerate(windows):
         kinds.setdefault(longest if window is None else min(window, longest), []).append(layer)
 
-    def divided(size: int) -> Iterator[LayerGroup]:
+    def divide_groups(size: int) -> Iterator[LayerGroup]:
         for seen, layers in sorted(kinds.items(), reverse=True):
             for first in range(0, len(layers), size):
                 yield LayerGroup(None if seen == longest else seen, tuple(layers[first : first + size]))
 
-    def held(groups: tuple[LayerGroup, ...]) -> int:
+    def count_held(groups: tuple[LayerGroup, ...]) -> int:
         size = max(len(group.layers) for group in groups)
         return size * sum(group.window or longest for group in groups)
 
     largest = max(map(len, kinds.values()))
-    choices = [tuple(divided(size)) for size in range(1, largest + 1)]
+    choices = [tuple(divide_groups(size)) for size in range(1, largest + 1)]
     choices = [groups for groups in choices if len(groups) <= MAX_GROUPS]
     choices.append((LayerGroup(None, tuple(range(len(windows)))),))
-    return min(choices, key=lambda groups: (held(groups), len(groups)))
+    return min(choices, key=lambda groups: (count_held(groups), len(groups)))

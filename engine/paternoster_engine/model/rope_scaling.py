@@ -99,7 +99,7 @@ class Yarn(RopeScaling):
 
     def stretch(self, frequencies: "torch.Tensor", theta: float) -> "torch.Tensor":
         size = 2 * len(frequencies)
-        low, high = (self._dimension(turns, size, theta) for turns in (self.fast, self.slow))
+        low, high = (self._find_dimension(turns, size, theta) for turns in (self.fast, self.slow))
         if self.whole:
             low, high = math.floor(low), math.ceil(high)
         low, high = max(low, 0), min(high, size - 1)
@@ -112,7 +112,7 @@ class Yarn(RopeScaling):
         # As vLLM has it: the stretched length of a file is in its rope_parameters alone.
         return max(context, int(self.original * self.factor))
 
-    def _dimension(self, turns: float, size: int, theta: float) -> float:
+    def _find_dimension(self, turns: float, size: int, theta: float) -> float:
         """That turns so often within the original context."""
         return size * math.log(self.original / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
@@ -143,9 +143,9 @@ def from_hf(rope: Fields, context: int) -> RopeScaling | None:
     amplitude = rope.read_positive("attention_factor", default=None)
     if amplitude is None:
         above, below = rope.read_positive("mscale", default=None), rope.read_positive("mscale_all_dim", default=None)
-        amplitude = _amplitude(factor)
+        amplitude = _find_amplitude(factor)
         if above is not None and below is not None:
-            amplitude = _amplitude(factor, above) / _amplitude(factor, below)
+            amplitude = _find_amplitude(factor, above) / _find_amplitude(factor, below)
     whole = rope.read_flag("truncate", default=True)
     return Yarn(factor, original, fast, slow, amplitude, whole)
 
@@ -181,10 +181,10 @@ def from_gguf(fields: Fields, divisors: Sequence[float], context: int) -> RopeSc
     if kind == "linear":
         return Linear(factor)
     original = fields.read_integer(f"{key}.original_context_length", LONGEST_ORIGINAL, default=context)
-    amplitude = fields.read_positive(f"{key}.attn_factor", default=1.0) * _amplitude(factor)
+    amplitude = fields.read_positive(f"{key}.attn_factor", default=1.0) * _find_amplitude(factor)
     fast = fields.read_positive(f"{key}.yarn_beta_fast", default=32.0)
     return Yarn(factor, original, fast, fields.read_positive(f"{key}.yarn_beta_slow", default=1.0), amplitude)
 
 
-def _amplitude(factor: float, scale: float = 1.0) -> float:
+def _find_amplitude(factor: float, scale: float = 1.0) -> float:
     return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0

@@ -89,14 +89,14 @@ def defaults_of_generation_config(values: Mapping[str, Any]) -> SamplingDefaults
         min_p=fields.read_number("min_p", 0, 1, default=None),
         repetition_penalty=fields.read_number("repetition_penalty", LEAST_PENALTY, MOST_PENALTY, default=None),
         max_tokens=fields.read_integer("max_new_tokens", MOST_TOKENS, default=None),
-        notes=_notes("generation_config.json: ", values, _WITHOUT_EFFECT),
+        notes=_describe_ignored("generation_config.json: ", values, _WITHOUT_EFFECT),
     )
 
 
 def defaults_of_gguf(metadata: Mapping[str, Any]) -> SamplingDefaults:
     """Read the fields of a GGUF file; raises :class:`UnsupportedModelError` for a value that no request may have."""
     prefix = "general.sampling."
-    values = {name: _unrounded(metadata.get(prefix + key)) for name, key in _OF_GGUF.items()}
+    values = {name: _undo_rounding(metadata.get(prefix + key)) for name, key in _OF_GGUF.items()}
     # llama.cpp samples greedily below 0.
     if isinstance(values["temperature"], float | int):
         values["temperature"] = max(0.0, values["temperature"])
@@ -108,16 +108,16 @@ def defaults_of_gguf(metadata: Mapping[str, Any]) -> SamplingDefaults:
         top_k=fields.read_integer("top_k", MOST_TOKENS, least=-1, default=None),
         min_p=fields.read_number("min_p", 0, 1, default=None),
         repetition_penalty=fields.read_number("penalty_repeat", LEAST_PENALTY, MOST_PENALTY, default=None),
-        notes=_notes(f"the GGUF file: {prefix}", others, _GGUF_WITHOUT_EFFECT),
+        notes=_describe_ignored(f"the GGUF file: {prefix}", others, _GGUF_WITHOUT_EFFECT),
     )
 
 
-def _notes(where: str, values: Mapping[str, Any], neutral: Mapping[str, Sequence[Any]]) -> list[str]:
+def _describe_ignored(where: str, values: Mapping[str, Any], neutral: Mapping[str, Sequence[Any]]) -> list[str]:
     given = {name: values[name] for name in neutral if values.get(name) is not None}
     unused = [f"{name} {shorten_value(value)}" for name, value in given.items() if value not in neutral[name]]
     return [f"{where}{', '.join(unused)} has no effect here: requests may ask for what they need"] if unused else []
 
 
-def _unrounded(value: Any) -> Any:
+def _undo_rounding(value: Any) -> Any:
     """Undo the rounding to float32, which turns 0.95 into 0.949999988."""
     return float(f"{value:.6g}") if isinstance(value, float) and math.isfinite(value) else value

@@ -40,14 +40,14 @@ class ModelSource:
     """The .gguf file (the first of several parts), or the folder with config.json, tokenizer.json and *.safetensors."""
 
 
-def resolve(address: str) -> ModelSource:
+def resolve_source(address: str) -> ModelSource:
     """Find the model behind ``address``, fetching it where it must be.
 
     What was fetched stays in the cache as long as this process lives. Raises :class:`ModelSourceError`, and
     :class:`ModelUnavailable` for what may be there later.
     """
     if is_remote(address):
-        return _fetched(address)
+        return _fetch_source(address)
     try:
         parts = urlsplit(address)
     except ValueError as error:
@@ -63,14 +63,14 @@ def resolve(address: str) -> ModelSource:
     raise ModelSourceError(f"model {address!r}: unknown scheme {parts.scheme!r}; {ALLOWED}")
 
 
-def _fetched(address: str) -> ModelSource:
+def _fetch_source(address: str) -> ModelSource:
     # A laptop that serves files alone needs none of the libraries.
     from paternoster_sources.errors import SourceError
-    from paternoster_sources.fetch import fetch
+    from paternoster_sources.fetch import fetch_model
     from paternoster_sources.report import log_progress
 
     try:
-        model = fetch(address, report=log_progress(address))
+        model = fetch_model(address, report=log_progress(address))
     except SourceError as error:
         kind = ModelUnavailable if error.transient else ModelSourceError
         raise kind(f"{error.reason}: {error}") from error
@@ -103,10 +103,10 @@ def _from_path(address: str, path: Path) -> ModelSource:
         raise ModelSourceError(f"model {address!r}: there is no file or folder {path}")
     if path.suffix != ".gguf":
         raise ModelSourceError(f"model {address!r}: {path.name} is not a .gguf file; {ALLOWED}")
-    return _gguf(address, path)
+    return _gguf_source(address, path)
 
 
-def _gguf(address: str, path: Path) -> ModelSource:
+def _gguf_source(address: str, path: Path) -> ModelSource:
     """Return the file ``path``, or the first file of the split model that it is a part of."""
     parts = parts_of(path.name)
     if missing := [name for name in parts if not (path.parent / name).is_file()]:
@@ -130,7 +130,7 @@ def _from_folder(address: str, folder: Path) -> ModelSource:
             f"model {address!r}: the folder has several .gguf files; name one of them: {some_of(models, SHOWN)}"
         )
     if models:
-        return _gguf(address, place / ggufs[0])
+        return _gguf_source(address, place / ggufs[0])
     why = explain_folder([file.name for file in islice(place.iterdir(), MAX_LISTED)])
     raise ModelSourceError(
         f"model {address!r}: the folder has no {', '.join(missing)}{f': {why}' if why else ''}; {ALLOWED}"

@@ -111,7 +111,7 @@ class Tokenizer:
         (encoding,) = backend.encode_batch_fast([text], add_special_tokens=add_special_tokens and truncation is None)
         if truncation is not None:
             around = self.num_special_tokens if add_special_tokens else 0
-            _shorten(encoding, max(0, truncation.most - around), truncation.side)
+            _shorten_encoding(encoding, max(0, truncation.most - around), truncation.side)
             encoding = backend.post_process(encoding, add_special_tokens=add_special_tokens)
         whole: tokenizers.Encoding = encoding
         return whole
@@ -140,13 +140,13 @@ class Tokenizer:
         encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
         for encoding, limit in zip(encodings, each, strict=False):
             if limit is not None:
-                _shorten(encoding, limit)
+                _shorten_encoding(encoding, limit)
         if most is not None:
             room = max(0, most - self._backend.num_special_tokens_to_add(second is not None))
             if keep_first and second is not None:
-                _shorten(encodings[1], max(1, room - len(encodings[0])))
+                _shorten_encoding(encodings[1], max(1, room - len(encodings[0])))
             else:
-                _cut(encodings, room)
+                _cut_encodings(encodings, room)
         pair = None if second is None else encodings[1]
         whole: tokenizers.Encoding = self._backend.post_process(encodings[0], pair)
         return whole
@@ -239,9 +239,9 @@ class Tokenizer:
 
     @cached_property
     def _bytes(self) -> dict[int, bytes]:
-        return _Table(self._spelled)
+        return _Table(self._spell_token)
 
-    def _spelled(self, token_id: int) -> bytes:
+    def _spell_token(self, token_id: int) -> bytes:
         token = self.id_to_token(token_id)
         if token is None:
             return b""
@@ -278,21 +278,21 @@ def _named_template(config: Fields, name: str = DEFAULT) -> str | None:
     return found[0]
 
 
-def _cut(encodings: Sequence[tokenizers.Encoding], room: int) -> None:
+def _cut_encodings(encodings: Sequence[tokenizers.Encoding], room: int) -> None:
     """To ``room`` tokens in all, one by one from the longest, the first among equals."""
     lengths = [len(encoding) for encoding in encodings]
     if sum(lengths) <= room:
         return
     if len(lengths) == 1:
-        _shorten(encodings[0], room)
+        _shorten_encoding(encodings[0], room)
         return
     short, long = sorted((0, 1), key=lambda i: lengths[i])
     longer = max(room - lengths[short], room - room // 2)
-    _shorten(encodings[long], longer)
-    _shorten(encodings[short], min(lengths[short], room - longer))
+    _shorten_encoding(encodings[long], longer)
+    _shorten_encoding(encodings[short], min(lengths[short], room - longer))
 
 
-def _shorten(encoding: tokenizers.Encoding, most: int, side: Literal["left", "right"] = "right") -> None:
+def _shorten_encoding(encoding: tokenizers.Encoding, most: int, side: Literal["left", "right"] = "right") -> None:
     """To ``most`` tokens at most, by halves: the library keeps a part of ``most`` tokens for each ``most`` cut off."""
     while len(encoding) > most:
         encoding.truncate(max(most, len(encoding) // 2), direction=side)

@@ -37,9 +37,9 @@ class ParallelRunner(ModelRunner):
         return self._workers.fault
 
     @torch.inference_mode()
-    def _compute(self, batch: Batch, order: Sequence[ScheduledRequest], step: HostStep) -> StepResult:
+    def _compute_batch(self, batch: Batch, order: Sequence[ScheduledRequest], step: HostStep) -> StepResult:
         try:
-            return super()._compute(batch, order, step)
+            return super()._compute_batch(batch, order, step)
         except Exception:
             # CUDA reports an error in a kernel late, often only when the tokens are read.
             fault = self.fault or device_fault(self._kv_cache[0].device)

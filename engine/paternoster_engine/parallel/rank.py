@@ -8,7 +8,7 @@ from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.limits import EngineLimits
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.decoder import Decoder
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_engine.parallel.messages import Start
 from paternoster_engine.parallel.sharding import shard_config, shard_loader
 from paternoster_engine.process_group import ProcessGroup, Ranks
@@ -35,7 +35,7 @@ class Rank:
         kv_dtype = resolve_kv_dtype(args.kv_cache_dtype, dtype, device)
         torch.set_num_threads(rank_threads(args.threads, size))
         ranks = ProcessGroup(start.rank, size, device, start.rendezvous, fixed_order=args.batch_invariant)
-        checkpoint = open_checkpoint(resolve(args.model))
+        checkpoint = open_checkpoint(resolve_source(args.model))
         model = load_model(args, checkpoint, dtype, device, ranks)
         limits = EngineLimits.resolve(args, checkpoint.config, device)
         memory = limits.kv_cache_memory

@@ -27,7 +27,7 @@ Load = Callable[[str], Stored]
 def possible_sizes(config: ModelConfig) -> list[int]:
     """Numbers of ranks that the model can be split over, whole heads and equal parts for each."""
     # Key heads are not copied to several ranks: a copy would take the memory of the KV pool that more ranks bring.
-    common = math.gcd(config.num_heads, config.num_kv_heads, *_widths(config))
+    common = math.gcd(config.num_heads, config.num_kv_heads, *_list_widths(config))
     return [size for size in range(1, common + 1) if common % size == 0]
 
 
@@ -38,7 +38,7 @@ def shard_config(config: ModelConfig, size: int) -> ModelConfig:
         raise UnsupportedModelError(
             f"tensor_parallel_size is {size}: must be one of {', '.join(map(str, possible))} for {config.name}, as it "
             f"must divide {config.num_heads} query heads, {config.num_kv_heads} key heads and "
-            f"{' and '.join(map(str, sorted(_widths(config))))} columns of the MLP"
+            f"{' and '.join(map(str, sorted(_list_widths(config))))} columns of the MLP"
         )
     return replace(
         config,
@@ -49,7 +49,7 @@ def shard_config(config: ModelConfig, size: int) -> ModelConfig:
     )
 
 
-def _widths(config: ModelConfig) -> set[int]:
+def _list_widths(config: ModelConfig) -> set[int]:
     """Columns of every MLP and of every expert: each is split."""
     return {
         config.intermediate_size if layer.experts is None else layer.experts.intermediate_size

@@ -26,7 +26,7 @@ def run_worker_loop() -> int:
             assert isinstance(start, Start)
             rank = Rank.join(start)
             while True:
-                _execute(messages.recv(), rank)
+                _execute_message(messages.recv(), rank)
     except EOFError:
         return 0
     except Exception:
@@ -35,7 +35,7 @@ def run_worker_loop() -> int:
         os._exit(1)
 
 
-def _execute(message: Message, rank: Rank) -> None:
+def _execute_message(message: Message, rank: Rank) -> None:
     match message:
         case HostStep():
             rank.compute(message)

@@ -72,7 +72,7 @@ class DraftModel:
             # Single tokens first, longest first, as attention takes them best.
             chunks.sort(key=lambda chunk: (len(chunk.tokens) > 1, -chunk.stop))
             logits = self._forward(chunks)
-            chunks = self._choose(logits, [chunk for chunk in chunks if chunk.task.depth])
+            chunks = self._choose_tokens(logits, [chunk for chunk in chunks if chunk.task.depth])
         return proposed
 
     def _forward(self, chunks: Sequence["_Chunk"]) -> torch.Tensor:
@@ -93,7 +93,7 @@ class DraftModel:
         step = HostStep(token_ids, positions, lasts, [ragged])
         return self._model.forward(step.on_device(self._kv_cache[0], self._model.plan_attention), self._kv_cache)
 
-    def _choose(self, logits: torch.Tensor, chunks: Sequence["_Chunk"]) -> list["_Chunk"]:
+    def _choose_tokens(self, logits: torch.Tensor, chunks: Sequence["_Chunk"]) -> list["_Chunk"]:
         """Propose a token after each of ``chunks``; returns those that go on with it."""
         if not chunks:
             return []

@@ -8,7 +8,7 @@ import torch
 
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.errors import ModelError
-from paternoster_kernels import pick
+from paternoster_kernels import pick_kernel
 from paternoster_kernels.cpu import huge_pages
 from paternoster_kernels.scaled_cache import token_width
 
@@ -85,7 +85,7 @@ def copy_blocks(kv_cache: Sequence[torch.Tensor], copies: Sequence[tuple[int, in
     """Copy (from, to) pairs of blocks with all their layers; no block may be in two roles, or copied to twice."""
     device = kv_cache[0].device
     pairs = torch.tensor(copies, dtype=torch.int64, device=device)
-    copy = pick("copy_blocks", device)
+    copy = pick_kernel("copy_blocks", device)
     for layer in kv_cache:
         copy(layer, layer, pairs)
 

@@ -42,7 +42,7 @@ class ModelRunner(SynchronousRunner):
 
     def submit(self, batch: Batch) -> DeferredStep:
         order = attention_order(batch.scheduled)
-        return DeferredStep(partial(self._compute, batch, order, self._host_step(order)))
+        return DeferredStep(partial(self._compute_batch, batch, order, self._host_step(order)))
 
     def _host_step(self, order: Sequence[ScheduledRequest]) -> HostStep:
         return host_step(order, len(self._model.config.layer_groups))
@@ -59,15 +59,15 @@ class ModelRunner(SynchronousRunner):
             self._host.load(batch.swap_in)
 
     @torch.inference_mode()
-    def _compute(self, batch: Batch, order: Sequence[ScheduledRequest], step: HostStep) -> StepResult:
+    def _compute_batch(self, batch: Batch, order: Sequence[ScheduledRequest], step: HostStep) -> StepResult:
         self.swap(batch)
         if batch.copies:
             self._copy(batch.copies)
         if not order:
             return StepResult()
-        return self._result(batch, order, self._forward(step))
+        return self._build_result(batch, order, self._forward(step))
 
-    def _result(self, batch: Batch, order: Sequence[ScheduledRequest], logits: torch.Tensor) -> StepResult:
+    def _build_result(self, batch: Batch, order: Sequence[ScheduledRequest], logits: torch.Tensor) -> StepResult:
         """``logits``: of the rows that sample, in ``order``, and then of those with logprobs of their prompts."""
         rows, owners = sampled_rows(order)
         prompt_logprobs: dict[Request, list[TokenLogprobs]] = {}

@@ -25,12 +25,12 @@ class PoolingRunner(ModelRunner):
         super().__init__(model, kv_cache, Sampler(model.config.vocab_size, kv_cache[0].device))
         self._pooling = model.config.pooling
 
-    def _result(self, batch: Batch, order: Sequence[ScheduledRequest], logits: torch.Tensor) -> StepResult:
+    def _build_result(self, batch: Batch, order: Sequence[ScheduledRequest], logits: torch.Tensor) -> StepResult:
         assert self._pooling is not None
         vectors = logits.float()
         if self._pooling.normalized:
             vectors = functional.normalize(vectors)
-        return _vectors(batch, [item.request for item in order if item.samples], vectors)
+        return _vector_result(batch, [item.request for item in order if item.samples], vectors)
 
 
 class EncoderRunner(SynchronousRunner):
@@ -43,9 +43,9 @@ class EncoderRunner(SynchronousRunner):
     def execute(self, batch: Batch) -> StepResult:
         # Texts of one length become neighbours: attention takes them together.
         requests = sorted((item.request for item in batch.scheduled), key=lambda request: request.num_prompt)
-        return _vectors(batch, requests, self._model.vectors(self._texts(requests)))
+        return _vector_result(batch, requests, self._model.vectors(self._build_texts(requests)))
 
-    def _texts(self, requests: Sequence[Request]) -> TextBatch:
+    def _build_texts(self, requests: Sequence[Request]) -> TextBatch:
         token_ids: list[int] = []
         positions: list[int] = []
         token_types: list[int] = []
@@ -64,7 +64,7 @@ class EncoderRunner(SynchronousRunner):
         )
 
 
-def _vectors(batch: Batch, requests: Sequence[Request], vectors: torch.Tensor) -> StepResult:
+def _vector_result(batch: Batch, requests: Sequence[Request], vectors: torch.Tensor) -> StepResult:
     """``vectors``: ``[len(requests), size]`` float32."""
     size = vectors.shape[1]
     corrupted = with_infinite_vector(requests, vectors)

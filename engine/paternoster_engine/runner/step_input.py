@@ -9,7 +9,7 @@ import torch
 from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.model.step import StepInput
 from paternoster_engine.runner.collect_logprobs import prompt_rows
-from paternoster_kernels import RaggedBatch, pick
+from paternoster_kernels import RaggedBatch, pick_kernel
 from paternoster_kernels.upload import upload_tensor
 
 Plan = Callable[[RaggedBatch, torch.Tensor], Any]
@@ -35,10 +35,10 @@ class HostStep:
     def on_device(self, cache: torch.Tensor, plan_attention: Plan | None = None) -> StepInput:
         """As tensors on the device of ``cache``, any layer's KV cache.
 
-        ``plan_attention``: the model's own; what :func:`pick` gives when not given.
+        ``plan_attention``: the model's own; what :func:`pick_kernel` gives when not given.
         """
         device = cache.device
-        plan = plan_attention or pick("plan_attention", device)
+        plan = plan_attention or pick_kernel("plan_attention", device)
         return StepInput(
             token_ids=upload_tensor(torch.tensor(self.token_ids), device),
             positions=upload_tensor(torch.tensor(self.positions), device),

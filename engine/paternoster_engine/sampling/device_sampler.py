@@ -13,7 +13,7 @@ from paternoster_engine.sampling.columns import make_column, make_columns
 from paternoster_engine.sampling.grammars.masks import masks_of
 from paternoster_engine.sampling.logit_bias import add_logit_bias
 from paternoster_engine.sampling.penalties import forbid_early_end
-from paternoster_kernels import pick
+from paternoster_kernels import pick_kernel
 from paternoster_kernels.upload import upload_tensor
 
 BITS_PER_WORD = 32
@@ -25,8 +25,8 @@ class DeviceSampler:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._sample = pick("sample", device)
-        self._apply_penalties = pick("apply_penalties", device)
+        self._sample = pick_kernel("sample", device)
+        self._apply_penalties = pick_kernel("apply_penalties", device)
 
     def sample(self, logits: torch.Tensor, requests: Sequence[Row]) -> list[int]:
         """One token for each row of ``logits [rows, vocab]``; row ``i`` belongs to ``requests[i]``."""

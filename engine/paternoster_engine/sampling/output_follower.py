@@ -16,12 +16,12 @@ class OutputFollower:
         self._ahead: Self | None = None
         """The state after proposed tokens, as if they were accepted."""
 
-    def _consume(self, tokens: Sequence[int]) -> None:
+    def _consume_tokens(self, tokens: Sequence[int]) -> None:
         """Advance the state by ``tokens``."""
         raise NotImplementedError
 
     def _copy(self) -> Self:
-        """Copy everything that :meth:`_consume` changes."""
+        """Copy everything that :meth:`_consume_tokens` changes."""
         made = copy(self)
         made._ahead = None
         return made
@@ -37,5 +37,5 @@ class OutputFollower:
             state = self._ahead
         tokens = row.output[state._num_consumed :]
         state._num_consumed += len(tokens)
-        state._consume(tokens)
+        state._consume_tokens(tokens)
         return state

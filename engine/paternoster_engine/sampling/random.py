@@ -18,7 +18,7 @@ def _splitmix64(x: int) -> int:
     return x ^ (x >> 31)
 
 
-def _signed32(x: int) -> int:
+def _to_signed32(x: int) -> int:
     x &= 0xFFFFFFFF
     return x - (1 << 32) if x >> 31 else x
 
@@ -28,7 +28,9 @@ def row_keys(seeds: Sequence[int], positions: Sequence[int], device: torch.devic
     words = [
         _splitmix64(_splitmix64(seed & _MASK64) ^ position) for seed, position in zip(seeds, positions, strict=True)
     ]
-    return torch.tensor([[_signed32(word), _signed32(word >> 32)] for word in words], dtype=torch.int32, device=device)
+    return torch.tensor(
+        [[_to_signed32(word), _to_signed32(word >> 32)] for word in words], dtype=torch.int32, device=device
+    )
 
 
 def gumbel_noise(keys: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
@@ -37,12 +39,12 @@ def gumbel_noise(keys: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
     A 32-bit mixing function (xor-shift-multiply, two rounds) over token id and both key words.
     """
     first, second = keys[:, :1], keys[:, 1:]
-    x = token_ids * _signed32(0x9E3779B1) + first
+    x = token_ids * _to_signed32(0x9E3779B1) + first
     x ^= (x >> 16) & 0xFFFF
-    x *= _signed32(0x7FEB352D)
+    x *= _to_signed32(0x7FEB352D)
     x ^= second
     x ^= (x >> 15) & 0x1FFFF
-    x *= _signed32(0x846CA68B)
+    x *= _to_signed32(0x846CA68B)
     x ^= (x >> 16) & 0xFFFF
     # Uniform in (0, 1) with its finest steps near 0: -log1p(-u) is exponential, and small ones win.
     uniform = (x & 0x7FFFFFFF).float().add_(0.5).mul_(2.0**-31).clamp_(max=1.0 - 2.0**-24)

@@ -11,7 +11,7 @@ from paternoster_engine.sampling.grammars.masks import masks_of
 from paternoster_engine.sampling.logit_bias import add_logit_bias
 from paternoster_engine.sampling.penalties import apply_penalties, forbid_early_end
 from paternoster_engine.sampling.random import gumbel_noise, row_keys
-from paternoster_kernels import pick
+from paternoster_kernels import pick_kernel
 from paternoster_kernels.reference import sample as plain_sample
 
 
@@ -19,8 +19,8 @@ class Sampler:
     """Stateless: a token is a function of the row's logits, the request's settings, its seed and its position."""
 
     def __init__(self, vocab_size: int, device: torch.device) -> None:
-        self._argmax = pick("argmax", device)
-        self._device_sample = pick("sample", device)
+        self._argmax = pick_kernel("argmax", device)
+        self._device_sample = pick_kernel("sample", device)
         """Used where it is a kernel: what there is in plain torch here takes less time than the reference."""
         self._token_ids = torch.arange(vocab_size, dtype=torch.int32, device=device).unsqueeze(0)
 

@@ -71,7 +71,7 @@ class ThinkingBudget(OutputFollower):
         for token in tokens:
             if ahead._forced_end and token != ahead._forced_end[0]:
                 break
-            ahead._consume([token])
+            ahead._consume_tokens([token])
             count += 1
         return count if self._inner is None else min(count, self._inner.count_accepted(row, tokens[:count]))
 
@@ -80,7 +80,7 @@ class ThinkingBudget(OutputFollower):
         """The tokens that must come next; empty while the thought is within its limit, and once it is over."""
         return self._end[self._count - self._limit :] if self._thinks and self._count >= self._limit else ()
 
-    def _consume(self, tokens: Sequence[int]) -> None:
+    def _consume_tokens(self, tokens: Sequence[int]) -> None:
         begin, end = self._marks
         for token in tokens:
             if self._thinks is False:

@@ -171,7 +171,7 @@ def install_handlers(app: FastAPI) -> None:
         assert isinstance(error, RequestValidationError)
         return _invalid_body(request.headers.get("content-type", ""), error.errors(), error.body)
 
-    async def http(_: Request, error: Exception) -> JSONResponse:
+    async def answer_http_error(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         phrase = HTTPStatus(error.status_code).phrase
         message = _body_fault(error.__cause__) or error.detail
@@ -187,7 +187,7 @@ def install_handlers(app: FastAPI) -> None:
     for kind in (*TABLE, Exception):
         app.add_exception_handler(kind, respond_to_known_error)
     app.add_exception_handler(RequestValidationError, respond_to_invalid_body)
-    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(HTTPException, answer_http_error)
 
 
 def _body_fault(cause: BaseException | None) -> str | None:

@@ -9,7 +9,7 @@ from paternoster_engine.model.config import Described
 DIGITS = 12
 
 
-def fingerprint(args: EngineArgs, model: Described) -> str:
+def compute_fingerprint(args: EngineArgs, model: Described) -> str:
     """``fp_`` and a digest of what decides which numbers are computed: programs, model, formats, devices."""
     import torch  # which is there once a model is; a server says before that it loads
 

@@ -119,13 +119,13 @@ class EngineLoop:
             raise LoopStopped
         future: asyncio.Future[T] = self._asyncio_loop.create_future()
 
-        def command() -> None:
+        def run_command() -> None:
             try:
                 self._replies.append(partial(_settle_future, future, function(), None))
             except Exception as error:
                 self._replies.append(partial(_settle_future, future, None, error))
 
-        self._inbox.put(command)
+        self._inbox.put(run_command)
         return await future
 
     async def submit(self, requests: Sequence[Request], deliver: Deliver) -> None:

@@ -17,7 +17,7 @@ from fastapi import FastAPI
 
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.http.limits import HttpLimits
-from paternoster_contract.http.origins import origins
+from paternoster_contract.http.origins import parse_origins
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import StartPart
 from paternoster_engine.core.kv.cache_events import CacheEvents
@@ -26,7 +26,7 @@ from paternoster_engine.model.config import Described
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.access.identity import TenantRules
 from paternoster_engine.server.app import create_admin_app, create_app
-from paternoster_engine.server.fingerprint import fingerprint
+from paternoster_engine.server.fingerprint import compute_fingerprint
 from paternoster_engine.server.loop import EngineLoop, PublishEvents
 from paternoster_engine.server.metrics.histograms import Histograms
 from paternoster_engine.server.metrics.metrics import EngineCollector
@@ -65,7 +65,7 @@ class HttpServer(LimitedServer):
         yield
 
 
-def listen(host: str, port: int) -> socket.socket:
+def open_listener(host: str, port: int) -> socket.socket:
     """A listening socket; raises ``OSError`` when the address cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family, backlog=BACKLOG)
@@ -117,7 +117,10 @@ class EngineProcess:
         self._ending = asyncio.Event()
         self._address_lines = [f"listening on {base_url(listener)}"]
         api = create_app(
-            state, _open_key_files(args.api_keys), TenantRules.from_args(args), origins(args.allowed_origins or "")
+            state,
+            _open_key_files(args.api_keys),
+            TenantRules.from_args(args),
+            parse_origins(args.allowed_origins or ""),
         )
         self._http = [(listener, HttpServer(api, args))]
         if admin_listener is not None:
@@ -186,7 +189,7 @@ class EngineProcess:
             tool_parser=self._args.tool_parser,
             tool_template=self._args.tool_template,
             reasoning_parser=self._args.reasoning_parser,
-            fingerprint=fingerprint(self._args, model),
+            fingerprint=compute_fingerprint(self._args, model),
             pooling=model.pooling,
             sampling_defaults=model.sampling_defaults,
         )

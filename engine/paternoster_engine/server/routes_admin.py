@@ -42,14 +42,14 @@ async def patch_config(patch: LiveConfigPatch, state: State) -> LiveConfig:
 
 
 @router.post(paths.ADMIN_DRAIN)
-async def drain(state: State) -> LiveConfig:
+async def drain_engine(state: State) -> LiveConfig:
     """Admit nothing more; what runs is finished and the process stays up."""
     state.drain()
     return _live_config(state)
 
 
 @router.delete(paths.ADMIN_DRAIN)
-async def admit(state: State) -> LiveConfig:
+async def resume_admission(state: State) -> LiveConfig:
     """Admit again; 409 once the process is ending."""
     state.admit()
     return _live_config(state)

@@ -16,7 +16,7 @@ router = APIRouter()
 
 
 @router.get(paths.HEALTH, responses={503: {"description": "the engine hangs or is gone"}})
-async def health(state: State) -> JSONResponse:
+async def check_health(state: State) -> JSONResponse:
     """Liveness: 503 once the engine loop has not come round for too long."""
     if state.healthy:
         headers = None if state.loading else {JOURNAL: state.served.fingerprint}
@@ -26,18 +26,18 @@ async def health(state: State) -> JSONResponse:
 
 
 @router.get(paths.READY, responses={503: {"description": "the engine loads or drains"}})
-async def ready(state: State) -> JSONResponse:
+async def check_readiness(state: State) -> JSONResponse:
     """Readiness: 200 while new requests are admitted."""
     return JSONResponse({"status": state.phase}, 200 if state.phase is EngineState.READY else 503)
 
 
 @router.get(paths.STATS)
-async def stats(state: State) -> EngineStats:
+async def get_stats(state: State) -> EngineStats:
     return build_stats(state)
 
 
 @router.get(paths.METRICS, response_class=PlainTextResponse)
-async def metrics(request: Request, state: State) -> Response:
+async def get_metrics(request: Request, state: State) -> Response:
     """Prometheus text; of the process alone while the model loads."""
     registry = process_registry() if state.loading else state.served.registry
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
@@ -45,5 +45,5 @@ async def metrics(request: Request, state: State) -> Response:
 
 
 @router.get(paths.VERSION)
-async def version() -> dict[str, str]:
+async def get_version() -> dict[str, str]:
     return {"version": __version__}

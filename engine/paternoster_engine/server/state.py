@@ -161,12 +161,12 @@ class ServedModel:
         """As the parsers of answers see them."""
         marks = {token: text.encode() for text, token in self.answer_format.special.items()}
 
-        def spelled(token: int) -> bytes:
+        def spell_token(token: int) -> bytes:
             if self.tokenizer.is_special(token):
                 return marks.get(token, b"")
             return self.tokenizer.token_bytes(token)
 
-        return SeenTokens(self.tokenizer.largest_id + 1, spelled)
+        return SeenTokens(self.tokenizer.largest_id + 1, spell_token)
 
     def warm_up(self) -> None:
         """Start the process that renders, and find out what the template reads; waits, and raises nothing."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from paternoster_sources.errors import SourceNotFound, UnsafeListing
-from paternoster_sources.remote.tar import walk
+from paternoster_sources.remote.tar import walk_members
 
 INDEX = "index.json"
 _BLOB = re.compile(r"blobs/sha256/[0-9a-f]{64}")
@@ -36,7 +36,7 @@ class Folder:
         self._path = path
 
     def open(self, name: str) -> BinaryIO:
-        return _open(self._path / name)
+        return _open_plain(self._path / name)
 
 
 class Archive:
@@ -45,8 +45,8 @@ class Archive:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._places: dict[str, tuple[int, int]] = {}
-        with _open(path) as file:
-            for member in walk(file, os.fstat(file.fileno()).st_size):
+        with _open_plain(path) as file:
+            for member in walk_members(file, os.fstat(file.fileno()).st_size):
                 name = member.name.removeprefix("./")
                 if name != INDEX and not _BLOB.fullmatch(name):
                     continue
@@ -57,7 +57,7 @@ class Archive:
     def open(self, name: str) -> BinaryIO:
         if name not in self._places:
             raise SourceNotFound(f"{self._path}: there is no {name} in it")
-        return io.BufferedReader(_Slice(_open(self._path), *self._places[name]), 2**16)
+        return io.BufferedReader(_Slice(_open_plain(self._path), *self._places[name]), 2**16)
 
 
 class _Slice(io.RawIOBase):
@@ -92,7 +92,7 @@ class _Slice(io.RawIOBase):
         super().close()
 
 
-def _open(path: Path) -> BinaryIO:
+def _open_plain(path: Path) -> BinaryIO:
     """A plain file: what is none could keep its reader waiting for ever."""
     number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(number).st_mode):

@@ -71,17 +71,17 @@ class Bucket:
                     if len(found) > MOST_LISTED:
                         raise TooLarge(f"{self._what}: has more than {MOST_LISTED} objects")
         except (exceptions.BaseError, FileNotFoundError, ValueError) as error:
-            self._refuse(error)
-        return Listing(tuple(self._file(meta["path"], meta["size"], meta["e_tag"]) for meta in found))
+            self._raise_refusal(error)
+        return Listing(tuple(self._describe_file(meta["path"], meta["size"], meta["e_tag"]) for meta in found))
 
     @contextmanager
     def open(self, file: RemoteFile, start: int) -> Iterator[Stream]:
         try:
-            yield Stream(start, chain.from_iterable(self._ranges(file, start)))
+            yield Stream(start, chain.from_iterable(self._read_ranges(file, start)))
         except (exceptions.BaseError, FileNotFoundError) as error:
-            self._refuse(error)
+            self._raise_refusal(error)
 
-    def _ranges(self, file: RemoteFile, start: int) -> Iterator[Iterator[bytes]]:
+    def _read_ranges(self, file: RemoteFile, start: int) -> Iterator[Iterator[bytes]]:
         while start < file.size:
             end = min(start + RANGE, file.size)
             answer = obstore.get(
@@ -94,7 +94,7 @@ class Bucket:
             yield iter(answer.stream(min_chunk_size=CHUNK))
             start = end
 
-    def _file(self, path: str, size: int, tag: str | None) -> RemoteFile:
+    def _describe_file(self, path: str, size: int, tag: str | None) -> RemoteFile:
         """An entity tag is the MD5 of an object that was put in one piece; of several it ends in their count."""
         md5 = _MD5.fullmatch(tag or "") if self._address.scheme == "s3" else None
         return RemoteFile(path.removeprefix(self._prefix), size, Digest("md5", md5[1]) if md5 else None, tag)
@@ -103,7 +103,7 @@ class Bucket:
     def _what(self) -> str:
         return f"model {self._address.text!r}"
 
-    def _refuse(self, error: Exception) -> NoReturn:
+    def _raise_refusal(self, error: Exception) -> NoReturn:
         message = _one_line(error)
         found = _STATUS.search(str(error))
         status = int(found[1]) if found else 0

@@ -30,7 +30,7 @@ class Http:
         """``plain``: whether ``http`` is allowed, for an endpoint that was configured so."""
         self._plain = plain
         self._client = httpx2.Client(
-            follow_redirects=True, max_redirects=10, timeout=TIMEOUT, event_hooks={"request": [self._check]}
+            follow_redirects=True, max_redirects=10, timeout=TIMEOUT, event_hooks={"request": [self._check_request]}
         )
 
     def close(self) -> None:
@@ -54,18 +54,18 @@ class Http:
         except (httpx2.TransportError, httpx2.DecodingError) as error:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
                 raise Unreachable(
-                    f"{_host(url)}: {_one_line(error)}; $SSL_CERT_FILE names other authorities"
+                    f"{_host_of(url)}: {_one_line(error)}; $SSL_CERT_FILE names other authorities"
                 ) from error
-            raise Interrupted(f"{_host(url)}: {_one_line(error)}") from error
+            raise Interrupted(f"{_host_of(url)}: {_one_line(error)}") from error
         except httpx2.InvalidURL as error:
             raise UnsafeListing(f"{url}: redirects to what is no address: {_one_line(error)}") from error
 
-    def _check(self, request: httpx2.Request) -> None:
+    def _check_request(self, request: httpx2.Request) -> None:
         if request.url.scheme != "https" and not self._plain:
             raise UnsafeListing(f"redirected to {request.url.scheme}://{request.url.host}: must be https")
 
 
-def body(response: httpx2.Response, most: int) -> bytes:
+def read_body(response: httpx2.Response, most: int) -> bytes:
     """All of a response's body; raises :class:`UnsafeListing` above ``most`` bytes."""
     data = bytearray()
     for chunk in response.iter_raw():
@@ -80,11 +80,11 @@ def from_byte(start: int) -> dict[str, str]:
     return {"Range": f"bytes={start}-"} if start else {}
 
 
-def stream(response: httpx2.Response, file: RemoteFile, start: int) -> Stream:
+def read_stream(response: httpx2.Response, file: RemoteFile, start: int) -> Stream:
     """The bytes of a good answer; raises :class:`Corrupted` where the file is not the one that was listed."""
     if response.headers.get("Content-Encoding", "identity") != "identity":
         raise UnsafeListing(f"{file.name}: the server encodes what was asked for as it is")
-    begins, size = content(response)
+    begins, size = read_range(response)
     if response.status_code == 206 and begins != start:
         raise Interrupted(f"{file.name}: asked for the bytes from {start} on, got those from {begins} on")
     if size is not None and size != file.size:
@@ -92,7 +92,7 @@ def stream(response: httpx2.Response, file: RemoteFile, start: int) -> Stream:
     return Stream(begins, response.iter_raw())
 
 
-def content(response: httpx2.Response) -> tuple[int, int | None]:
+def read_range(response: httpx2.Response) -> tuple[int, int | None]:
     """Where a body begins in its file, and the file's size in bytes, if the header has it."""
     if response.status_code == 206:
         found = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
@@ -116,7 +116,7 @@ def _retry_after(response: httpx2.Response) -> float:
     return float(seconds) if re.fullmatch(r"\d{1,6}", seconds) else 0.0
 
 
-def _host(url: str) -> str:
+def _host_of(url: str) -> str:
     return httpx2.URL(url).host
 
 

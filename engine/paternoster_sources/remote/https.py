@@ -9,7 +9,7 @@ import httpx2
 from paternoster_sources.address import Address
 from paternoster_sources.errors import Corrupted, SourceNotFound, Unauthorized, UnsafeListing
 from paternoster_sources.plan import Digest, Listing, RemoteFile
-from paternoster_sources.remote.http import Http, content, describe_status, from_byte, stream
+from paternoster_sources.remote.http import Http, describe_status, from_byte, read_range, read_stream
 from paternoster_sources.remote.source import Stream
 
 _ENTITY_TAG = re.compile(r'(W/)?"[\x21\x23-\x7e]{0,200}"')
@@ -30,9 +30,9 @@ class Https:
     def list(self) -> Listing:
         # Not HEAD: some servers have no answer to it, and signed addresses are signed for GET.
         with self._http.get(self._url, {"Range": "bytes=0-0"}) as response:
-            self._check(response)
-            _, size = content(response)
-            version = _version(response)
+            self._check_response(response)
+            _, size = read_range(response)
+            version = _version_of(response)
         if size is None:
             raise UnsafeListing(f"{self._what}: the server does not say how many bytes it has")
         digest = Digest("sha256", self._address.sha256) if self._address.sha256 else None
@@ -42,16 +42,16 @@ class Https:
     @contextmanager
     def open(self, file: RemoteFile, start: int) -> Iterator[Stream]:
         with self._http.get(self._url, from_byte(start)) as response:
-            self._check(response)
-            if _version(response) != file.version:
+            self._check_response(response)
+            if _version_of(response) != file.version:
                 raise Corrupted(f"{self._what}: it changed while it was fetched")
-            yield stream(response, file, start)
+            yield read_stream(response, file, start)
 
     @property
     def _what(self) -> str:
         return f"model {self._address.text!r}"
 
-    def _check(self, response: httpx2.Response) -> None:
+    def _check_response(self, response: httpx2.Response) -> None:
         match response.status_code:
             case 200 | 206:
                 return
@@ -64,7 +64,7 @@ class Https:
         raise describe_status(self._what, response)
 
 
-def _version(response: httpx2.Response) -> str | None:
+def _version_of(response: httpx2.Response) -> str | None:
     """What another content would have another of."""
     for name, form in (("ETag", _ENTITY_TAG), ("Last-Modified", _DATE)):
         header: str = response.headers.get(name, "")

@@ -39,7 +39,7 @@ from paternoster_sources.errors import (
     UnsafeListing,
 )
 from paternoster_sources.plan import MOST_LISTED, Digest, Listing, RemoteFile
-from paternoster_sources.remote.http import LONGEST_ERROR, Http, body, describe_status, from_byte, stream
+from paternoster_sources.remote.http import LONGEST_ERROR, Http, describe_status, from_byte, read_body, read_stream
 from paternoster_sources.remote.source import Stream
 
 ENDPOINT = "https://huggingface.co"
@@ -93,8 +93,8 @@ class Hub:
     def list(self) -> Listing:
         url = f"{self._endpoint}/api/models/{self._address.place}/revision/{quote(self._revision, safe='')}"
         with self._http.get(url, self._headers, params={"blobs": "true"}) as response:
-            self._check(response)
-            data = body(response, LONGEST_LISTING)
+            self._check_response(response)
+            data = read_body(response, LONGEST_LISTING)
         try:
             info = _Info.model_validate_json(data)
         except ValidationError as error:
@@ -109,28 +109,28 @@ class Hub:
     def open(self, file: RemoteFile, start: int) -> Iterator[Stream]:
         url = hf_hub_url(self._address.place, file.name, revision=self._revision, endpoint=self._endpoint)
         with self._http.get(url, self._headers | from_byte(start)) as response:
-            self._check(response)
-            yield stream(response, file, start)
+            self._check_response(response)
+            yield read_stream(response, file, start)
 
     @property
     def _what(self) -> str:
         return f"model {self._address.text!r}"
 
-    def _check(self, response: httpx2.Response) -> None:
+    def _check_response(self, response: httpx2.Response) -> None:
         """Raise what a status that is no success means."""
         if response.status_code in (200, 206):
             return
         if response.status_code == 416:
             raise Corrupted(f"{self._what}: a file is shorter than it was listed")
         # The library looks into the body for a message, and would read one of any length.
-        response._content = body(response, LONGEST_ERROR)
+        response._content = read_body(response, LONGEST_ERROR)
         try:
             hf_raise_for_status(response)
         except HfHubHTTPError as error:
-            self._refuse(error, response)
+            self._raise_refusal(error, response)
         raise describe_status(self._what, response)
 
-    def _refuse(self, error: HfHubHTTPError, response: httpx2.Response) -> NoReturn:
+    def _raise_refusal(self, error: HfHubHTTPError, response: httpx2.Response) -> NoReturn:
         token = "the token that was sent" if "Authorization" in self._headers else "no token was sent; set $HF_TOKEN"
         match error:
             case GatedRepoError():

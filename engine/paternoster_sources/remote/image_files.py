@@ -18,7 +18,7 @@ from paternoster_sources.errors import Corrupted, Interrupted, SourceError, Sour
 from paternoster_sources.plan import Digest, Listing, RemoteFile
 from paternoster_sources.remote.blobs import Blobs, open_blobs
 from paternoster_sources.remote.image_manifest import Descriptor, Image, find_image
-from paternoster_sources.remote.layers import Changes, Entry, find_compression, lay_over, open_decompressed, scan
+from paternoster_sources.remote.layers import Changes, Entry, find_compression, lay_over, open_decompressed, scan_layer
 from paternoster_sources.remote.source import Stream
 
 USUAL = ("", "models")
@@ -67,30 +67,32 @@ class ImageFiles:
             scanned: dict[str, Changes] = {}
             for number, layer in enumerate(self._image.layers):
                 if layer.digest not in scanned:
-                    scanned[layer.digest] = self._scan(layer, number, folders)
+                    scanned[layer.digest] = self._scan_layer(layer, number, folders)
                 found = lay_over(found, scanned[layer.digest])
-            self._entries = _within(found, folders)
-            return Listing(tuple(self._file(name, entry) for name, entry in self._entries.items()), self._image.digest)
+            self._entries = _select_folder(found, folders)
+            return Listing(
+                tuple(self._describe_file(name, entry) for name, entry in self._entries.items()), self._image.digest
+            )
 
     @contextmanager
     def open(self, file: RemoteFile, start: int) -> Iterator[Stream]:
         entry = self._entries[file.name]
-        reader = self._reader(entry.layer, entry.offset + start)
+        reader = self._get_reader(entry.layer, entry.offset + start)
         try:
-            yield Stream(start, self._chunks(reader.archive, entry.offset + start, entry.size - start))
+            yield Stream(start, self._read_chunks(reader.archive, entry.offset + start, entry.size - start))
         except BaseException:
             reader.close()
             raise
         self._put_back(reader)
 
-    def _file(self, name: str, entry: Entry) -> RemoteFile:
+    def _describe_file(self, name: str, entry: Entry) -> RemoteFile:
         if not names.is_model_file(name):
             return RemoteFile(name, entry.size)
         if not entry.sha256:
             raise UnsafeListing(f"{name!r} is a link, a device or a file with holes: must be a plain file")
         return RemoteFile(name, entry.size, Digest("sha256", entry.sha256))
 
-    def _scan(self, layer: Descriptor, number: int, folders: tuple[str, ...]) -> Changes:
+    def _scan_layer(self, layer: Descriptor, number: int, folders: tuple[str, ...]) -> Changes:
         form = find_compression(layer.media_type)
         with self._blobs.open(layer.file) as file:
             size = file.seek(0, os.SEEK_END)
@@ -98,7 +100,7 @@ class ImageFiles:
             hashed = _Hashed(file)
             fault: SourceError | None = None
             try:
-                changes = scan(hashed, form, size, number, folders)  # type: ignore[arg-type]
+                changes = scan_layer(hashed, form, size, number, folders)  # type: ignore[arg-type]
             except SourceError as error:
                 fault = error
             if hashed.finish() != layer.digest:
@@ -107,7 +109,7 @@ class ImageFiles:
             raise fault
         return changes
 
-    def _reader(self, layer: int, offset: int) -> _Reader:
+    def _get_reader(self, layer: int, offset: int) -> _Reader:
         """One for the caller alone, which is not beyond ``offset`` yet."""
         with self._lock:
             before = [each for each in self._idle if each.layer == layer and each.archive.tell() <= offset]
@@ -125,7 +127,7 @@ class ImageFiles:
             while len(self._idle) > MOST_OPEN:
                 self._idle.pop(0).close()
 
-    def _chunks(self, archive: BinaryIO, start: int, left: int) -> Iterator[bytes]:
+    def _read_chunks(self, archive: BinaryIO, start: int, left: int) -> Iterator[bytes]:
         with self._translate_errors():
             archive.seek(start)
         while left > 0:
@@ -182,7 +184,7 @@ class _Hashed:
         return f"sha256:{self._hash.hexdigest()}"
 
 
-def _within(found: dict[str, Entry], folders: tuple[str, ...]) -> dict[str, Entry]:
+def _select_folder(found: dict[str, Entry], folders: tuple[str, ...]) -> dict[str, Entry]:
     """The files of the first of ``folders`` that has weights, by their names in it; of the first where none has."""
     each = [
         {path.rpartition("/")[2]: entry for path, entry in found.items() if path.rpartition("/")[0] == folder}

@@ -73,15 +73,15 @@ def find_image(blobs: Blobs, wanted: str | None) -> Image:
 
     Raises :class:`SourceError`, and ``OSError``.
     """
-    found = _named(_read(_open_index(blobs), _Index).manifests, wanted)
+    found = _find_named(_read_document(_open_index(blobs), _Index).manifests, wanted)
     for _ in range(DEEPEST):
         if found.media_type not in _INDEXES:
-            return Image(found.digest, tuple(_read(_blob(blobs, found), _Manifest).layers))
-        found = _of_this_machine(_read(_blob(blobs, found), _Index).manifests)
+            return Image(found.digest, tuple(_read_document(_read_blob(blobs, found), _Manifest).layers))
+        found = _of_this_machine(_read_document(_read_blob(blobs, found), _Index).manifests)
     raise UnsafeListing(f"indexes within indexes, more than {DEEPEST}")
 
 
-def _named(images: Sequence[Descriptor], wanted: str | None) -> Descriptor:
+def _find_named(images: Sequence[Descriptor], wanted: str | None) -> Descriptor:
     matching = [image for image in images if wanted is None or wanted in (image.name, image.digest)]
     found = {image.digest: image for image in matching}
     if len(found) == 1:
@@ -113,7 +113,7 @@ def _open_index(blobs: Blobs) -> bytes:
     return data
 
 
-def _blob(blobs: Blobs, of: Descriptor) -> bytes:
+def _read_blob(blobs: Blobs, of: Descriptor) -> bytes:
     if of.size > LONGEST_DOCUMENT:
         raise TooLarge(f"{of.digest} has {of.size} bytes: must be at most {LONGEST_DOCUMENT}")
     with blobs.open(of.file) as file:
@@ -123,7 +123,7 @@ def _blob(blobs: Blobs, of: Descriptor) -> bytes:
     return data
 
 
-def _read(data: bytes, kind: type[_Document]) -> _Document:
+def _read_document(data: bytes, kind: type[_Document]) -> _Document:
     try:
         return kind.model_validate_json(data)
     except ValidationError as error:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from paternoster_sources import names
 from paternoster_sources.errors import NoWeights, UnsafeListing
-from paternoster_sources.remote.tar import walk
+from paternoster_sources.remote.tar import walk_members
 
 MOST_TIMES, MOST_MORE = 64, 2**30
 """A compressed layer may grow by this factor, and by this many bytes more: weights become hardly twice theirs."""
@@ -67,11 +67,11 @@ def open_decompressed(file: BinaryIO, form: str | None) -> BinaryIO:
     if form == "gzip":
         return gzip.GzipFile(fileobj=file, mode="rb")  # type: ignore[return-value]
     if form == "zstd":
-        return _zstd().ZstdFile(file, "rb")  # type: ignore[no-any-return]
+        return _import_zstd().ZstdFile(file, "rb")  # type: ignore[no-any-return]
     return file
 
 
-def scan(file: BinaryIO, form: str | None, size: int, number: int, folders: Iterable[str]) -> Changes:
+def scan_layer(file: BinaryIO, form: str | None, size: int, number: int, folders: Iterable[str]) -> Changes:
     """What layer ``number`` has directly in ``folders`` of the image, and does to them; "" is the top.
 
     ``size``: bytes of the blob. Raises :class:`UnsafeListing` and :class:`TooLarge`.
@@ -80,12 +80,12 @@ def scan(file: BinaryIO, form: str | None, size: int, number: int, folders: Iter
     archive = open_decompressed(file, form)
     most = size if form is None else MOST_TIMES * size + MOST_MORE
     try:
-        for member in walk(archive, most):
-            _add_member(changes, _path(member.name), member, archive, number, wanted)
+        for member in walk_members(archive, most):
+            _add_member(changes, _path_of(member.name), member, archive, number, wanted)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UnsafeListing(f"a layer cannot be decompressed: {error}") from error
     except Exception as error:
-        if form == "zstd" and isinstance(error, _zstd().ZstdError):
+        if form == "zstd" and isinstance(error, _import_zstd().ZstdError):
             raise UnsafeListing(f"a layer cannot be decompressed: {error}") from error
         raise
     return changes
@@ -99,12 +99,12 @@ def lay_over(below: dict[str, Entry], changes: Changes) -> dict[str, Entry]:
         for path, entry in below.items()
         if path not in gone
         and path not in changes.folders
-        and not any(parent in gone or parent in changes.emptied for parent in _parents(path))
+        and not any(parent in gone or parent in changes.emptied for parent in _list_parents(path))
     }
     return {**remaining, **changes.entries}
 
 
-def _path(name: str) -> str:
+def _path_of(name: str) -> str:
     """As the image has it; empty for its top."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts:
@@ -112,7 +112,7 @@ def _path(name: str) -> str:
     return "/".join(parts)
 
 
-def _parents(path: str) -> Iterator[str]:
+def _list_parents(path: str) -> Iterator[str]:
     """The folders above, the top as the last."""
     while path:
         path = path.rpartition("/")[0]
@@ -138,7 +138,7 @@ def _add_member(
         changes.folders.add(path)
         changes.entries.pop(path, None)
     elif member.isreg() and not member.issparse():
-        digest = _sha256(archive, member) if names.is_model_file(name) else ""
+        digest = _hash_member(archive, member) if names.is_model_file(name) else ""
         changes.entries[path] = Entry(number, member.offset_data, member.size, digest)
     else:
         changes.entries[path] = Entry(number)
@@ -149,7 +149,7 @@ def _is_above(path: str, folders: tuple[str, ...]) -> bool:
     return not path or any(f"{folder}/".startswith(f"{path}/") for folder in folders)
 
 
-def _sha256(archive: BinaryIO, member: tarfile.TarInfo) -> str:
+def _hash_member(archive: BinaryIO, member: tarfile.TarInfo) -> str:
     left, total = member.size, hashlib.sha256()
     while left:
         data = archive.read(min(BLOCK, left))
@@ -160,7 +160,7 @@ def _sha256(archive: BinaryIO, member: tarfile.TarInfo) -> str:
     return total.hexdigest()
 
 
-def _zstd() -> Any:
+def _import_zstd() -> Any:
     """The standard library's from Python 3.14 on, and the same for those before."""
     if sys.version_info >= (3, 14):
         from compression import zstd

@@ -12,7 +12,7 @@ LONGEST_HEADER = 2**20
 """Bytes of what is read at once: a long name, or a member's fields beside its header."""
 
 
-def walk(file: BinaryIO, most: int) -> Iterator[tarfile.TarInfo]:
+def walk_members(file: BinaryIO, most: int) -> Iterator[tarfile.TarInfo]:
     """Every member; the file is then where its bytes begin, and the consumer may read those.
 
     ``most``: bytes that the archive may have. Raises :class:`UnsafeListing` for what is none, and

@@ -23,7 +23,7 @@ from paternoster_contract.labels import MODELS_ENV, MODELS_LIMIT_ENV
 from paternoster_sources import names
 from paternoster_sources.errors import CacheUnusable, NoSpace
 from paternoster_sources.plan import Plan
-from paternoster_sources.storage.eviction import Entry, choose
+from paternoster_sources.storage.eviction import Entry, choose_evicted
 from paternoster_sources.storage.lock import FileLock
 
 DEFAULT_FOLDER = "~/.cache/paternoster/models"
@@ -83,7 +83,7 @@ class Cache:
     def find_model(self, address: str) -> Model | None:
         """What ``address`` led to when it was last asked, if it is still there."""
         try:
-            key = json.loads(self._pointer(address).read_text()).get("key")
+            key = json.loads(self._pointer_path(address).read_text()).get("key")
         except (OSError, ValueError, AttributeError):
             return None
         return self.lease_model(key) if isinstance(key, str) and _KEY.fullmatch(key) else None
@@ -99,21 +99,21 @@ class Cache:
             lease = None
         if lease is not None:
             lease.wait_shared()
-        model = self._model(key, lease)
+        model = self._find_model(key, lease)
         if model is None and lease is not None:
             lease.close()
         return model
 
     def has_model(self, key: str) -> bool:
         """Whether the model ``key`` is whole."""
-        return self._model(key, None) is not None
+        return self._find_model(key, None) is not None
 
     def lock_model(self, key: str) -> FileLock:
         return FileLock(self.folder / f"{key}.lock")
 
     def record_address(self, address: str, key: str) -> None:
         """Remember that ``address`` leads to ``key``."""
-        _write(self._pointer(address), json.dumps({"address": address, "key": key}))
+        _write_text(self._pointer_path(address), json.dumps({"address": address, "key": key}))
 
     def prepare_folder(self, plan: Plan) -> Path:
         """The folder to fetch the files of ``plan`` into, perhaps with some of an earlier attempt in it.
@@ -126,21 +126,21 @@ class Cache:
         with contextlib.closing(self.lock_model("room")) as room:
             # One at a time: what another process is about to write counts as written.
             room.wait_exclusive()
-            self._make_room(plan, plan.total - min(_size(partial), plan.total))
+            self._make_room(plan, plan.total - min(_size_of(partial), plan.total))
             files.mkdir(parents=True, exist_ok=True)
-            _write(partial / TOTAL, str(plan.total))
+            _write_text(partial / TOTAL, str(plan.total))
         return files
 
     def _make_room(self, plan: Plan, need: int) -> None:
         what = f"model {plan.address.text!r}"
-        entries = self._entries(plan.key)
+        entries = self._list_entries(plan.key)
         free = self._free(self.folder) - sum(entry.coming for entry in entries)
         if self.limit is not None:
             if plan.total > self.limit:
                 raise NoSpace(f"{what}: has {plan.total} bytes: ${MODELS_LIMIT_ENV} allows {self.limit} in all")
-            for entry in choose(entries, need, free, self.limit):
+            for entry in choose_evicted(entries, need, free, self.limit):
                 self.evict_model(entry.key)
-            entries = self._entries(plan.key)
+            entries = self._list_entries(plan.key)
             held = sum(entry.size + entry.coming for entry in entries)
             if held + need > self.limit:
                 raise NoSpace(
@@ -161,14 +161,14 @@ class Cache:
             name=plan.address.name,
             files={names.base_name(file.name): file.size for file in plan.files},
         )
-        _write(partial / "entry.json", record.model_dump_json())
+        _write_text(partial / "entry.json", record.model_dump_json())
         (partial / TOTAL).unlink(missing_ok=True)
-        _sync(partial / FILES / plan.address.name)
-        _sync(partial)
+        _sync_folder(partial / FILES / plan.address.name)
+        _sync_folder(partial)
         if whole.exists():
             shutil.rmtree(whole)
         partial.rename(whole)
-        _sync(self.folder)
+        _sync_folder(self.folder)
 
     def evict_model(self, key: str) -> bool:
         """Remove a model, unless somebody uses or fetches it."""
@@ -195,7 +195,7 @@ class Cache:
                 f"{self.folder}: cannot be made: {error.strerror}; ${MODELS_ENV} names another"
             ) from error
 
-    def _model(self, key: str, lease: FileLock | None) -> Model | None:
+    def _find_model(self, key: str, lease: FileLock | None) -> Model | None:
         entry = self.folder / key
         try:
             record = _Record.model_validate_json((entry / "entry.json").read_text())
@@ -210,25 +210,25 @@ class Cache:
         path = next(iter(paths)) if record.format == "gguf" else folder
         return Model(path, record.format, record.revision, sum(paths.values()), lease)
 
-    def _entries(self, fetching: str) -> list[Entry]:
+    def _list_entries(self, fetching: str) -> list[Entry]:
         """By what is on disk, whole or begun; nothing more comes of ``fetching``, for which room is sought."""
         found = []
         for key in {folder.name.removesuffix(PARTIAL) for folder in self.folder.iterdir()}:
             if not _KEY.fullmatch(key):
                 continue
             whole, partial = self.folder / key, self.folder / f"{key}{PARTIAL}"
-            begun = _size(partial)
+            begun = _size_of(partial)
             in_use = self.is_in_use(key)
-            coming = max(0, _total(partial) - begun) if in_use and key != fetching else 0
-            used = max(_modified(whole / "entry.json"), _modified(partial))
-            found.append(Entry(key, _size(whole) + begun, used, in_use, coming))
+            coming = max(0, _total_size(partial) - begun) if in_use and key != fetching else 0
+            used = max(_modified_at(whole / "entry.json"), _modified_at(partial))
+            found.append(Entry(key, _size_of(whole) + begun, used, in_use, coming))
         return found
 
-    def _pointer(self, address: str) -> Path:
+    def _pointer_path(self, address: str) -> Path:
         return self.folder / "addresses" / f"{hashlib.sha256(address.encode()).hexdigest()[:40]}.json"
 
 
-def _size(entry: Path) -> int:
+def _size_of(entry: Path) -> int:
     """Bytes of a model's files, whole or begun."""
     total = 0
     for file in (entry / FILES).rglob("*"):
@@ -237,7 +237,7 @@ def _size(entry: Path) -> int:
     return total
 
 
-def _total(partial: Path) -> int:
+def _total_size(partial: Path) -> int:
     """Bytes that a model will have."""
     try:
         return int((partial / TOTAL).read_text())
@@ -245,7 +245,7 @@ def _total(partial: Path) -> int:
         return 0
 
 
-def _modified(path: Path) -> float:
+def _modified_at(path: Path) -> float:
     """Seconds since the epoch; 0 where there is nothing."""
     try:
         return path.stat().st_mtime
@@ -253,7 +253,7 @@ def _modified(path: Path) -> float:
         return 0.0
 
 
-def _write(path: Path, text: str) -> None:
+def _write_text(path: Path, text: str) -> None:
     """Whole or not at all."""
     # Not by the process's number: in a container it is 1.
     other = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
@@ -264,7 +264,7 @@ def _write(path: Path, text: str) -> None:
     other.replace(path)
 
 
-def _sync(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """What was renamed in it stays renamed after a crash."""
     number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

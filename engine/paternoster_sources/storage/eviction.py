@@ -19,7 +19,7 @@ class Entry:
     """Bytes that are being fetched and not on disk yet."""
 
 
-def choose(entries: Iterable[Entry], need: int, free: int, limit: int) -> list[Entry]:
+def choose_evicted(entries: Iterable[Entry], need: int, free: int, limit: int) -> list[Entry]:
     """The least recently used entries without which ``need`` more bytes fit, in the order in which they go.
 
     They must fit both below ``limit`` bytes in all and into ``free`` bytes of the disk that no other download is about

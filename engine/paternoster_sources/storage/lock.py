@@ -33,10 +33,10 @@ class FileLock:
             self._number = os.open(path, os.O_RDONLY | flags)
 
     def try_exclusive(self) -> bool:
-        return self._try(fcntl.LOCK_EX)
+        return self._try_lock(fcntl.LOCK_EX)
 
     def try_shared(self) -> bool:
-        return self._try(fcntl.LOCK_SH)
+        return self._try_lock(fcntl.LOCK_SH)
 
     def wait_shared(self) -> None:
         """An exclusive holder has it for as long as a model takes to be removed or moved into place."""
@@ -56,7 +56,7 @@ class FileLock:
             os.close(self._number)
             self._number = -1
 
-    def _try(self, kind: int) -> bool:
+    def _try_lock(self, kind: int) -> bool:
         try:
             fcntl.flock(self._number, kind | fcntl.LOCK_NB)
         except OSError as error:

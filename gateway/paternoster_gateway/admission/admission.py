@@ -3,16 +3,16 @@
 from dataclasses import dataclass, field
 
 from paternoster_contract.access.identity import Identity
-from paternoster_contract.access.keys import digest, matches
+from paternoster_contract.access.keys import digest_key, matches_digest
 from paternoster_contract.limits import MAX_PRIORITY
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway.errors import (
     GatewayError,
     another_fleet,
-    expired,
+    expired_key_error,
     model_needed,
     route_unread,
-    unauthorized,
+    unauthorized_error,
     unknown_model,
 )
 from paternoster_gateway.routing.decisions import Turn
@@ -65,15 +65,15 @@ class Admission:
         route = table.models[first]
         if route.fleet != self.fleet:
             raise another_fleet(name)
-        if route.key_digests is not None and not matches(self.key, route.key_digests):
-            raise unauthorized()
+        if route.key_digests is not None and not matches_digest(self.key, route.key_digests):
+            raise unauthorized_error()
         identity = route.identity(self.key)
         if identity is not None and identity.is_expired(now):
-            raise expired()
+            raise expired_key_error()
         return route
 
 
-def admit(
+def admit_request(
     table: RoutingTable,
     model: str,
     key: str,
@@ -96,7 +96,7 @@ def admit(
 
 def opens_any_model(table: RoutingTable, key: str) -> bool:
     """Whether ``key`` is one of some fleet's, or some model needs none."""
-    return table.all_key_digests is None or digest(key) in table.all_key_digests
+    return table.all_key_digests is None or digest_key(key) in table.all_key_digests
 
 
 def only_model(table: RoutingTable, key: str, now: float) -> str:
@@ -108,7 +108,7 @@ def only_model(table: RoutingTable, key: str, now: float) -> str:
     if len(names) == 1:
         return names[0]
     if table.models and not names:
-        raise unauthorized()
+        raise unauthorized_error()
     raise model_needed(names)
 
 
@@ -117,7 +117,7 @@ def models_open_to(table: RoutingTable, key: str, now: float) -> list[str]:
     names = []
     for name in table.models:
         try:
-            admit(table, name, key, now)
+            admit_request(table, name, key, now)
         except GatewayError:
             continue
         names.append(name)

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from paternoster_contract.access.keys import digest
+from paternoster_contract.access.keys import digest_key
 from paternoster_contract.routing import RoutingTable
 from paternoster_gateway.admission.admission import Admission
 from paternoster_http.shares import Party
@@ -21,7 +21,7 @@ class KnownParties:
     def remember(self, admission: Admission) -> None:
         """Record the party of an admitted request, if it came with a key."""
         if admission.identity is not None:
-            key_digest = digest(admission.key)
+            key_digest = digest_key(admission.key)
             self._parties[key_digest] = admission.model, admission.party
             self._parties.move_to_end(key_digest)
             if len(self._parties) > MOST_REMEMBERED:
@@ -29,7 +29,7 @@ class KnownParties:
 
     def party_of(self, key: str, table: RoutingTable) -> Party | None:
         """The party of ``key``; None if it was not admitted yet, or its fleet does not accept it now."""
-        model, party = self._parties.get(key_digest := digest(key), ("", None)) if key else ("", None)
+        model, party = self._parties.get(key_digest := digest_key(key), ("", None)) if key else ("", None)
         route = table.models.get(model)
         if party is None or route is None or party[0] != (route.fleet or model):
             return None

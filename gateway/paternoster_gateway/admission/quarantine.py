@@ -75,7 +75,7 @@ class Quarantine:
         self._left.pop(url, None)
 
 
-def quarantined(model: str) -> GatewayError:
+def quarantine_error(model: str) -> GatewayError:
     """The error for a refused body: 422, since clients retry after 5xx and the body would stop the next replica."""
     return GatewayError(
         422, "UnprocessableEntityError",

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from paternoster_contract.flags import RemovedFlag, flag_errors
 from paternoster_contract.http.limits import HttpLimits
-from paternoster_contract.http.origins import origins
+from paternoster_contract.http.origins import parse_origins
 
 if TYPE_CHECKING:
     from paternoster_gateway.process.tls import Certificate
@@ -104,18 +104,18 @@ def run(args: argparse.Namespace) -> int:
             print(f"paternoster gateway: {line}", file=sys.stderr)
         return 2
     try:
-        allowed = origins(args.allowed_origins or "")
+        allowed = parse_origins(args.allowed_origins or "")
     except ValueError as error:
         print(f"paternoster gateway: --allowed-origins {error}", file=sys.stderr)
         return 2
     tls = None
     try:
-        listener = _bind(args.host, args.port) if args.fd is None else _inherit(args.fd)
+        listener = _bind_port(args.host, args.port) if args.fd is None else _inherit_socket(args.fd)
         listeners = [listener]
         if args.stats_port is not None:
-            listeners.append(_bind(args.host, args.stats_port))
+            listeners.append(_bind_port(args.host, args.stats_port))
         if args.tls_cert or args.tls_key:
-            tls = _bind(args.host, args.tls_port), _certificate(args)
+            tls = _bind_port(args.host, args.tls_port), _load_certificate(args)
     except _Unusable as error:
         print(f"paternoster gateway: {error}", file=sys.stderr)
         return 2
@@ -148,7 +148,7 @@ class _Unusable(Exception):
     """A port or a file cannot be used; the text states which and why."""
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def _bind_port(host: str, port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -158,7 +158,7 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _inherit(descriptor: int) -> socket.socket:
+def _inherit_socket(descriptor: int) -> socket.socket:
     from paternoster_http.inherited import inherited_listener
 
     try:
@@ -167,7 +167,7 @@ def _inherit(descriptor: int) -> socket.socket:
         raise _Unusable(f"--fd is {descriptor}: {error}: must be the descriptor of a bound TCP socket") from error
 
 
-def _certificate(args: argparse.Namespace) -> "Certificate":
+def _load_certificate(args: argparse.Namespace) -> "Certificate":
     from paternoster_gateway.process.tls import Certificate
 
     if not (args.tls_cert and args.tls_key):

@@ -111,11 +111,11 @@ class _Bucket:
             return 0
         remaining = [at for at, slot in enumerate(self.slots) if slot not in retired]
         removed = len(self.slots) - len(remaining)
-        self.digests = _only(self.digests, remaining)
-        self.slots = _only(self.slots, remaining)
-        self.tokens = _only(self.tokens, remaining)
+        self.digests = _select_values(self.digests, remaining)
+        self.slots = _select_values(self.slots, remaining)
+        self.tokens = _select_values(self.tokens, remaining)
         return removed
 
 
-def _only(values: "array[int]", positions: Iterable[int]) -> "array[int]":
+def _select_values(values: "array[int]", positions: Iterable[int]) -> "array[int]":
     return array(values.typecode, [values[at] for at in positions])

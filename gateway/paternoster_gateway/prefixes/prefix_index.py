@@ -74,12 +74,12 @@ class PrefixIndex:
 
     def store(self, replica: str, pieces: Sequence[Piece]) -> None:
         """Add what ``replica`` holds now. Beyond its share of the memory, pieces are refused and counted."""
-        slots = self._slots.get(replica) or self._begin(replica)
+        slots = self._slots.get(replica) or self._add_replica(replica)
         self._add(slots[0], pieces, self._limit)
 
     def remove(self, replica: str, digests: Sequence[int]) -> None:
         """Remove what ``replica`` holds no longer."""
-        self._sweep(len(digests))
+        self._sweep_retired(len(digests))
         for slot in self._slots.get(replica, ()):
             for digest in digests:
                 self._counts[slot] -= self._table.remove(digest, slot)
@@ -87,12 +87,12 @@ class PrefixIndex:
     def forget(self, replica: str) -> None:
         """Forget all that ``replica`` holds; later changes free the memory."""
         for slot in self._slots.pop(replica, ()):
-            self._retire(slot)
+            self._retire_slot(slot)
 
     def remember(self, replica: str, pieces: Sequence[Piece], most: int) -> None:
         """Add what ``replica`` was sent, which does not publish what it holds; ``most``: pieces that it may hold."""
         limit = max(1, min(self._limit, most) // 2)
-        slots = self._slots.get(replica) or self._begin(replica)
+        slots = self._slots.get(replica) or self._add_replica(replica)
         if (count := self._counts[slots[0]]) and count + len(pieces) > limit:
             self.begin_generation(replica)
         self._add(slots[0], pieces, limit)
@@ -102,7 +102,7 @@ class PrefixIndex:
         slots = self._slots.get(replica)
         if slots is not None:
             for slot in slots[1:]:
-                self._retire(slot)
+                self._retire_slot(slot)
             slots[:] = self._new_slot(replica), slots[0]
 
     def find(self, chain: Sequence[int]) -> Mapping[str, Prefix]:
@@ -124,7 +124,7 @@ class PrefixIndex:
             before = held[0]
             if any(slot in self._replicas and self._replicas[slot] not in found for slot in before):
                 for place in range(min(at + step, length) - 1, at - 1, -1):
-                    self._record(found, place, held if place == at else self._table.holders(chain[place]))
+                    self._record_holders(found, place, held if place == at else self._table.holders(chain[place]))
         return found
 
     @property
@@ -132,7 +132,7 @@ class PrefixIndex:
         """Pieces that each replica may have."""
         return min(self._max_of_replica, self._max_pieces // max(1, len(self._slots)))
 
-    def _record(self, found: dict[str, Prefix], place: int, held: Holders | None) -> None:
+    def _record_holders(self, found: dict[str, Prefix], place: int, held: Holders | None) -> None:
         """Add the replicas that hold the piece at ``place`` of a chain, and none behind it."""
         for slot, tokens in zip(*held, strict=True) if held is not None else ():
             replica = self._replicas.get(slot)
@@ -140,7 +140,7 @@ class PrefixIndex:
                 found[replica] = Prefix(place + 1, tokens)
 
     def _add(self, slot: int, pieces: Sequence[Piece], limit: int) -> None:
-        self._sweep(len(pieces))
+        self._sweep_retired(len(pieces))
         count = self._counts[slot]
         for at, (digest, tokens) in enumerate(pieces):
             if count >= limit:
@@ -149,7 +149,7 @@ class PrefixIndex:
             count += self._table.add(digest, slot, min(tokens, MAX_TOKENS))
         self._counts[slot] = count
 
-    def _begin(self, replica: str) -> list[int]:
+    def _add_replica(self, replica: str) -> list[int]:
         slots = self._slots[replica] = [self._new_slot(replica)]
         return slots
 
@@ -161,13 +161,13 @@ class PrefixIndex:
         self._replicas[slot], self._counts[slot] = replica, 0
         return slot
 
-    def _retire(self, slot: int) -> None:
+    def _retire_slot(self, slot: int) -> None:
         del self._replicas[slot], self._counts[slot]
         self._retired.add(slot)
         while len(self._retired) > MAX_SLOTS // 4:
-            self._sweep(PIECES_PER_SWEPT_BUCKET * BUCKETS)
+            self._sweep_retired(PIECES_PER_SWEPT_BUCKET * BUCKETS)
 
-    def _sweep(self, pieces: int) -> None:
+    def _sweep_retired(self, pieces: int) -> None:
         """Free some of what retired slots hold; a slot is free again once a whole sweep has passed it."""
         if self._retired and self._table.sweep(self._retired, 1 + pieces // PIECES_PER_SWEPT_BUCKET):
             self._retired -= self._sweeping

@@ -101,8 +101,8 @@ class AccessLog:
                         "complete": whole,
                         "bytes_received": received,
                         "bytes_sent": sent,
-                        "duration": _milliseconds(time.monotonic() - clock),
-                        "response_duration": _milliseconds(first_byte),
+                        "duration": _to_milliseconds(time.monotonic() - clock),
+                        "response_duration": _to_milliseconds(first_byte),
                         "user_agent": headers.get("user-agent", "")[:LONGEST],
                         "request_id": current_request_id.get(),
                         "downstream_remote_address": f"{client[0]}:{client[1]}" if client else "",
@@ -112,5 +112,5 @@ class AccessLog:
             )
 
 
-def _milliseconds(seconds: float | None) -> int | None:
+def _to_milliseconds(seconds: float | None) -> int | None:
     return None if seconds is None else round(1000 * seconds)

@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paternoster_contract.http.limits import HttpLimits
-from paternoster_contract.supervise import supervise
+from paternoster_contract.supervise import supervise_task
 from paternoster_gateway.process.tls import Certificate
 from paternoster_http.server import LimitedServer
 
@@ -86,20 +86,20 @@ class Server(LimitedServer):
         if self._tls is not None:
             listener, certificate = self._tls
             self.listen(listener, certificate.context)
-            self._tasks.append(supervise(certificate.follow, "follow-certificate"))
+            self._tasks.append(supervise_task(certificate.follow, "follow-certificate"))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         at_once = sig != signal.SIGTERM or self._shutdown.begun or self._grace_seconds == 0
         self._shutdown.begun = True
         if at_once:
-            self._exit(sig, frame)
+            self._exit_on_signal(sig, frame)
             return
         loop = asyncio.get_running_loop()
 
-        def begin() -> None:
-            self._tasks.append(supervise(lambda: self._stop_after_grace(sig, frame), "shutdown-grace"))
+        def start_grace() -> None:
+            self._tasks.append(supervise_task(lambda: self._stop_after_grace(sig, frame), "shutdown-grace"))
 
-        loop.call_soon_threadsafe(begin)
+        loop.call_soon_threadsafe(start_grace)
 
     async def _stop_after_grace(self, sig: int, frame: FrameType | None) -> None:
         await asyncio.sleep(self._grace_seconds)
@@ -109,9 +109,9 @@ class Server(LimitedServer):
         await asyncio.sleep(LINGER_SECONDS)
         left = self._drain_seconds - (time.monotonic() - started)
         self.config.timeout_graceful_shutdown = max(1, round(left))
-        self._exit(sig, frame)
+        self._exit_on_signal(sig, frame)
 
-    def _exit(self, sig: int, frame: FrameType | None) -> None:
+    def _exit_on_signal(self, sig: int, frame: FrameType | None) -> None:
         # uvicorn raises each signal that it handled again when it ends; after a graceful shutdown the status must be 0.
         if sig == signal.SIGTERM:
             self.should_exit = True

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from paternoster_contract.routing import RoutingTable
 from paternoster_gateway.admission.admission import Admission
-from paternoster_gateway.errors import GatewayError, deadline_passed, too_many, unavailable
+from paternoster_gateway.errors import GatewayError, deadline_passed, too_many, unavailable_error
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.decisions import Cause, Queue, Reject, Result, ReturnResult, RoutedRequest, Send, Turn
 from paternoster_gateway.routing.prefix_routing import Prompt, PromptTokens
@@ -22,7 +22,7 @@ class Dispatcher:
 
     def change_table(self, table: RoutingTable) -> None:
         """Route by ``table`` from now on, held requests first."""
-        self._wake(self.balancer.on_table(table))
+        self._wake_requests(self.balancer.on_table(table))
 
     def open_request(
         self, admission: Admission, prompt: Prompt | None = None, turn: Turn | None = None
@@ -47,13 +47,13 @@ class Dispatcher:
         while True:
             row = admission.route(self.balancer.table, time.time())
             decision = self.balancer.route(request, row, self._clock())
-            self._wake(self.balancer.pop_released())
+            self._wake_requests(self.balancer.pop_released())
             if isinstance(decision, Reject):
                 raise _error_of(decision)
             if not isinstance(decision, Queue):
                 return decision
             if decision.evicted is not None:
-                self._wake([decision.evicted])
+                self._wake_requests([decision.evicted])
             await self._wait(request, decision.until)
 
     def route_hand_over(self, request: RoutedRequest, admission: Admission) -> Send | None:
@@ -71,7 +71,7 @@ class Dispatcher:
         tokens: PromptTokens | None = None,
     ) -> None:
         """Report what came of the attempt at ``url``, as :meth:`Balancer.on_result` has it."""
-        self._wake(self.balancer.on_result(request, url, result, self._clock(), served=served, tokens=tokens))
+        self._wake_requests(self.balancer.on_result(request, url, result, self._clock(), served=served, tokens=tokens))
 
     def count_output(self, request: RoutedRequest, tokens: int) -> None:
         """The client gets ``tokens`` more of its answer."""
@@ -79,15 +79,15 @@ class Dispatcher:
 
     def end_attempt(self, request: RoutedRequest, url: str) -> None:
         """The attempt at ``url`` has ended: its place is another's."""
-        self._wake(self.balancer.on_attempt_end(request, url))
+        self._wake_requests(self.balancer.on_attempt_end(request, url))
 
     def end_request(self, request: RoutedRequest) -> None:
         """The request gets no answer any more."""
-        self._wake(self.balancer.on_disconnect(request))
+        self._wake_requests(self.balancer.on_disconnect(request))
 
     def report_hung(self, url: str, hung: bool) -> None:
         """The replica at ``url`` answers no probe, or answers them again."""
-        self._wake(self.balancer.on_engine_report(url, hung=hung))
+        self._wake_requests(self.balancer.on_engine_report(url, hung=hung))
 
     def held(self, model: str) -> int:
         return self.balancer.held(model)
@@ -106,7 +106,7 @@ class Dispatcher:
         finally:
             del self._waiting[request]
 
-    def _wake(self, requests: Sequence[RoutedRequest]) -> None:
+    def _wake_requests(self, requests: Sequence[RoutedRequest]) -> None:
         for request in requests:
             released = self._waiting.get(request)
             if released is not None and not released.done():
@@ -116,7 +116,7 @@ class Dispatcher:
 def _error_of(rejection: Reject) -> GatewayError:
     match rejection.cause:
         case Cause.NO_REPLICA:
-            return unavailable(rejection.reason, rejection.retry_after)
+            return unavailable_error(rejection.reason, rejection.retry_after)
         case Cause.FULL:
             return too_many(rejection.reason, rejection.retry_after)
         case Cause.DEADLINE:

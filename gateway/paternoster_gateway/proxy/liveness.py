@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from paternoster_contract.supervise import supervise
+from paternoster_contract.supervise import supervise_task
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class Liveness:
             self._quiet_since.pop(url, None)
 
     def _start_probing(self, url: str) -> None:
-        task = self._probing[url] = supervise(lambda: self._probe_while_quiet(url), "probe-replicas")
+        task = self._probing[url] = supervise_task(lambda: self._probe_while_quiet(url), "probe-replicas")
 
         def remove(_: asyncio.Task[None]) -> None:
             self._probing.pop(url, None)

@@ -30,11 +30,11 @@ async def read_prompt(call: Call, model: str, tenant: str) -> Prompt | None:
         fields = from_json(body)
     except ValueError:
         return None
-    await _pause(body)
+    await _pause_between(body)
     text = canonical_text(path, fields)
     if text is None:
         return None
-    await _pause(body)
+    await _pause_between(body)
     pieces = text_chain(chain_scope(model, tenant, cache_salt_of(fields)), text)
     if not pieces:
         return None
@@ -48,6 +48,6 @@ def _is_costly(call: Call) -> bool:
     )
 
 
-async def _pause(body: bytes) -> None:
+async def _pause_between(body: bytes) -> None:
     if len(body) > SMALL_BYTES:
         await asyncio.sleep(0)

@@ -22,8 +22,8 @@ from paternoster_contract.http.headers import NOT_SERVING, ROUTING
 from paternoster_contract.routing import Replica
 from paternoster_contract.stream_journal import JOURNAL, RESUME
 from paternoster_gateway.admission.admission import Admission
-from paternoster_gateway.admission.quarantine import Quarantine, digest_of, quarantined
-from paternoster_gateway.errors import GatewayError, keys_refused, unavailable
+from paternoster_gateway.admission.quarantine import Quarantine, digest_of, quarantine_error
+from paternoster_gateway.errors import GatewayError, keys_refused, unavailable_error
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.proxy import liveness as probes
 from paternoster_gateway.proxy.call import Answer, Attempt, Call, HandedOver
@@ -102,7 +102,7 @@ class Proxy:
         turn = admission.turn(call.priority, len(call.body), call.deadline_seconds)
         request = self._dispatcher.open_request(admission, await self._read_prompt(call, admission), turn)
         relay = AnswerRelay(
-            request, call, admission, dispatcher=self._dispatcher, metrics=self._metrics, attempt=self._attempt,
+            request, call, admission, dispatcher=self._dispatcher, metrics=self._metrics, attempt=self._run_attempt,
             quarantine=self._put_in_quarantine,
         )  # fmt: skip
         try:
@@ -129,7 +129,7 @@ class Proxy:
         while True:
             self._refuse_quarantined(call, admission)  # the same body may have been in flight at another replica
             with self.unanswered.waiting(request, replica.url, call, admission) as waiting:
-                attempt = await self._attempt(request, replica, sent, admission)
+                attempt = await self._run_attempt(request, replica, sent, admission)
             if (handed := attempt.handed_over) is not None and moves < MAX_CONTINUATIONS:
                 target, moves, sent = self.unanswered.take_target(waiting), moves + 1, handed.resumed(call)
                 self._metrics.continued.labels(request.model, "drained" if target else "handed_over").inc()
@@ -170,9 +170,9 @@ class Proxy:
 
     def _refuse_quarantined(self, call: Call, admission: Admission) -> None:
         now = time.monotonic()
-        if self._quarantine.count(now) and self._quarantine.contains(_digest(call, admission), now):
+        if self._quarantine.count(now) and self._quarantine.contains(_digest_body(call, admission), now):
             self._metrics.quarantined.inc()
-            raise quarantined(call.model)
+            raise quarantine_error(call.model)
 
     async def _stopped_replicas(self, suspected: Sequence[tuple[str, Attempt]]) -> int:
         """How many ``suspected`` replicas, by URL, stopped: one that only closed connections answers a probe."""
@@ -183,13 +183,13 @@ class Proxy:
 
     def _put_in_quarantine(self, url: str, call: Call, admission: Admission) -> GatewayError:
         """The error for a client whose call made the replica at ``url`` stop; no other one gets such a call."""
-        self._quarantine.add(_digest(call, admission), time.monotonic())
+        self._quarantine.add(_digest_body(call, admission), time.monotonic())
         log.warning(
             "%s stopped while it had a request to %s of %d bytes: it is sent to no other replica",
             url, call.path, len(call.body),
         )  # fmt: skip
         self._metrics.quarantined.inc()
-        return quarantined(call.model)
+        return quarantine_error(call.model)
 
     async def _next_replica(self, request: RoutedRequest, admission: Admission) -> Replica | None:
         """The replica for a retry, once there is one; None where the result of the last attempt is the client's."""
@@ -202,7 +202,7 @@ class Proxy:
             self._metrics.retries_denied.inc()
         return None
 
-    async def _attempt(self, request: RoutedRequest, replica: Replica, call: Call, admission: Admission) -> Attempt:
+    async def _run_attempt(self, request: RoutedRequest, replica: Replica, call: Call, admission: Admission) -> Attempt:
         """Send ``call`` to ``replica``, wait for the first piece of the answer and report what came of it."""
         stack, number = AsyncExitStack(), len(request.tried)
         stack.callback(self._dispatcher.end_attempt, request, replica.url)
@@ -229,7 +229,7 @@ class Proxy:
                     journal = await read_journal(response)
                 await stack.aclose()
                 return Attempt(
-                    unavailable("The replica ends.", 1), "not_serving", handed_over=HandedOver(numerics, journal)
+                    unavailable_error("The replica ends.", 1), "not_serving", handed_over=HandedOver(numerics, journal)
                 )
             # The first piece belongs to the attempt: an engine that dies before it can be replaced.
             async with self._liveness.expecting(replica.url):
@@ -257,12 +257,12 @@ class Proxy:
             reason = "hung" if replica.url in self._liveness.hung else "unreachable"
             message = f"{number} replicas of `{call.model}` did not answer."
             suspected = Suspicion.NONE if header_wait is None else suspicion_of(len(call.body), error, header_wait)
-            return Attempt(unavailable(message, 1), reason, suspected)
+            return Attempt(unavailable_error(message, 1), reason, suspected)
         except BaseException:
             await stack.aclose()
             left_early = header_wait is not None and not (header_wait.silent_before or header_wait.answered)
             if header_wait is not None and left_early and len(call.body) > LONG_BODY:
-                self._quarantine.add_left(replica.url, _digest(call, admission), header_wait.read_by)
+                self._quarantine.add_left(replica.url, _digest_body(call, admission), header_wait.read_by)
             raise
 
     def _routing_of(self, request: RoutedRequest, replica: Replica) -> str:
@@ -341,6 +341,6 @@ def _refuses_journal(attempt: Attempt) -> bool:
     return isinstance(attempt.outcome, Answer) and attempt.outcome.status in (400, 412)
 
 
-def _digest(call: Call, admission: Admission) -> bytes:
+def _digest_body(call: Call, admission: Admission) -> bytes:
     tenant = "" if admission.identity is None else admission.identity.tenant
     return digest_of(admission.fleet, tenant, call.path, call.body)

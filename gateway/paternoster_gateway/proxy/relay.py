@@ -90,7 +90,7 @@ class AnswerRelay:
                         self._metrics.broken.labels(self._request.model).inc()
                         raise
                 await answer.discard()
-                following = await self._continue(answer, journal)
+                following = await self._continue_stream(answer, journal)
                 if isinstance(following, GatewayError):
                     self._metrics.broken.labels(self._request.model).inc()
                     yield b"\n\n" * (journal is None) + following.encode_event(self._call.path)
@@ -105,7 +105,7 @@ class AnswerRelay:
         self._dispatcher.report(self._request, answer.replica, Result.BROKEN)
         log.warning("%s broke off an answer: %s", answer.replica, error_text(error))
 
-    async def _continue(self, answer: Answer, journal: JournaledStream | None) -> Answer | GatewayError:
+    async def _continue_stream(self, answer: Answer, journal: JournaledStream | None) -> Answer | GatewayError:
         """The rest of the stream from another replica, or the error that ends it."""
         broken = GatewayError(502, "BadGatewayError", "The replica broke off its answer.")
         if journal is None:

@@ -14,7 +14,7 @@ import aiohttp
 from paternoster_contract.http import paths
 from paternoster_contract.routing import Replica
 from paternoster_contract.stream_journal import JOURNAL, MAX_JOURNAL_BYTES, STREAM_ID
-from paternoster_contract.supervise import supervise
+from paternoster_contract.supervise import supervise_task
 from paternoster_gateway.admission.admission import Admission
 from paternoster_gateway.errors import GatewayError
 from paternoster_gateway.proxy.call import Call
@@ -80,7 +80,7 @@ class UnansweredCalls:
     def on_table_change(self) -> None:
         """Begin to move calls, where a replica drains."""
         if self._moving is None and self._to_move():
-            self._moving = supervise(self._move, "hand-over-calls")
+            self._moving = supervise_task(self._move_requests, "hand-over-calls")
             self._moving.add_done_callback(lambda _: setattr(self, "_moving", None))
 
     async def close(self) -> None:
@@ -92,7 +92,7 @@ class UnansweredCalls:
         draining = self._dispatcher.balancer.handing_over
         return [waiting for url in draining for waiting in self._at.get(url, ())]
 
-    async def _move(self) -> None:
+    async def _move_requests(self) -> None:
         """Until no call waits for a draining replica."""
         while waiting := self._to_move():
             placed = [(each, target) for each in waiting if each.target is None and (target := self._find_target(each))]

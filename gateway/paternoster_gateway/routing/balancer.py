@@ -99,7 +99,7 @@ class Balancer:
             decision = self._begin_retry(request, ready, unserved, now)
             if decision is not None:
                 return decision
-        if self._bound(row) is not None:
+        if self._find_bound(row) is not None:
             reserved = self._reserve_places(request.model, row, now)
             self._released += [each for each in reserved if each is not request]
         tried = request.tried if request.hold_until is None else ()
@@ -110,7 +110,7 @@ class Balancer:
             return self._send(request, replica, now)
         if not row.hold and ready.pick(avoid={*unserved, *self._states.hung}) is None:
             return self._reject(request, row, now)
-        return self._hold(request, row, ready, now)
+        return self._hold_request(request, ready, now)
 
     def pop_released(self) -> list[RoutedRequest]:
         """Held requests before the one that was routed last, which have got a place: route them again, too."""
@@ -271,16 +271,16 @@ class Balancer:
         return ready.find(url)
 
     def _has_place(self, row: ModelRoute, url: str) -> bool:
-        bound = self._bound(row)
+        bound = self._find_bound(row)
         return bound is None or self.in_flight[url] < bound
 
-    def _bound(self, row: ModelRoute) -> int | None:
+    def _find_bound(self, row: ModelRoute) -> int | None:
         return row.most_in_flight(self._gateway)
 
     def _bounded_row(self, place: Place) -> ModelRoute | None:
         """The row of the fleet that has the name now, where it has a bound."""
         row = self.table.models.get(place[0])
-        return None if row is None or row.fleet != place[1] or self._bound(row) is None else row
+        return None if row is None or row.fleet != place[1] or self._find_bound(row) is None else row
 
     def _begin_retry(
         self, request: RoutedRequest, ready: ReadyReplicas, unserved: Collection[str], now: float
@@ -310,8 +310,8 @@ class Balancer:
         replica = self._pick_by_load(ready, avoid, now)
         if replica is None or request.prompt is None or len(ready) < 2:
             return replica
-        avoided = {*avoid, *self._avoided(now)}
-        if (bound := self._bound(ready.route)) is not None:
+        avoided = {*avoid, *self._find_avoided(now)}
+        if (bound := self._find_bound(ready.route)) is not None:
             avoided.update(url for url in ready.urls if self.in_flight[url] >= bound)
         best = self.prefixes.pick(request.model, request.prompt, ready, avoided, self.in_flight, now)
         if best is not None:
@@ -320,12 +320,12 @@ class Balancer:
 
     def _pick_by_load(self, ready: ReadyReplicas, avoid: Collection[str], now: float) -> Replica | None:
         self._turn += 1
-        avoided = self._avoided(now)
+        avoided = self._find_avoided(now)
         replica = ready.pick(avoid={*avoid, *avoided} if avoided else avoid, turn=self._turn)
         # The bound is the same for all: where the least loaded has no place, none has.
         return replica if replica is not None and self._has_place(ready.route, replica.url) else None
 
-    def _avoided(self, now: float) -> Collection[str]:
+    def _find_avoided(self, now: float) -> Collection[str]:
         """URLs that get nothing now."""
         ejected, hung = self._states.ejected(now), self._states.hung
         return {*ejected, *hung} if ejected or hung else ()
@@ -350,13 +350,13 @@ class Balancer:
             math.ceil(row.retry_after_seconds),
         )
 
-    def _hold(self, request: RoutedRequest, row: ModelRoute, ready: ReadyReplicas, now: float) -> Queue | Reject:
-        rejection, evicted = hold_request(self._held, request, row, now, full=self._is_full(ready, now))
+    def _hold_request(self, request: RoutedRequest, ready: ReadyReplicas, now: float) -> Queue | Reject:
+        rejection, evicted = hold_request(self._held, request, ready.route, now, full=self._is_full(ready, now))
         if rejection is not None:
             return rejection
         assert request.hold_until is not None
         again = now + (EJECTION_SECONDS if len(ready) else CHECK_SECONDS)
-        if self._bound(row) is not None and not request.tried:
+        if self._find_bound(ready.route) is not None and not request.tried:
             # All but the end of an ejection is an event, which releases the request. One that was tried may come back
             # to the same replica, where it avoided a free place a moment ago.
             again = min(now + CHECK_SECONDS, self._states.next_return(now))
@@ -364,7 +364,7 @@ class Balancer:
 
     def _is_full(self, ready: ReadyReplicas, now: float) -> bool:
         """Whether replicas could serve, had they a place."""
-        return self._bound(ready.route) is not None and ready.pick(avoid=self._avoided(now)) is not None
+        return self._find_bound(ready.route) is not None and ready.pick(avoid=self._find_avoided(now)) is not None
 
     def _is_served_or_gone(self, place: Place) -> bool:
         row = self.table.models.get(place[0])

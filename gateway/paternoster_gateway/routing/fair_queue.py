@@ -85,14 +85,14 @@ class FairQueue:
     def correct_prompt(self, request: RoutedRequest, tokens: float) -> None:
         """The prompt of ``request``, which was charged before, has ``tokens``."""
         if request.charged_prompt is not None:
-            self._charge(request, PROMPT_TOKEN_COST * (tokens - request.charged_prompt))
+            self._charge_tenant(request, PROMPT_TOKEN_COST * (tokens - request.charged_prompt))
             request.charged_prompt = tokens
 
     def count_output(self, request: RoutedRequest, tokens: int) -> None:
         """The answer to ``request`` has ``tokens`` more."""
-        self._charge(request, OUTPUT_TOKEN_COST * tokens)
+        self._charge_tenant(request, OUTPUT_TOKEN_COST * tokens)
 
-    def _charge(self, request: RoutedRequest, cost: float) -> None:
+    def _charge_tenant(self, request: RoutedRequest, cost: float) -> None:
         self._service.add(request.sender, cost, request.turn.weight)
 
     def _begin_waiting(self, sender: str) -> None:

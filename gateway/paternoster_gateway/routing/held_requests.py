@@ -17,7 +17,7 @@ class HeldRequests:
         self._queues: dict[Place, FairQueue] = {}
 
     def __contains__(self, request: RoutedRequest) -> bool:
-        queue = self._queues.get(_place(request))
+        queue = self._queues.get(_place_of(request))
         return queue is not None and request in queue
 
     def count(self, place: Place) -> int:
@@ -33,11 +33,11 @@ class HeldRequests:
 
     def queue_of(self, request: RoutedRequest) -> FairQueue:
         """The queue of its fleet, which also counts what senders are served."""
-        return self._queues.setdefault(_place(request), FairQueue())
+        return self._queues.setdefault(_place_of(request), FairQueue())
 
     def beside(self, request: RoutedRequest) -> int:
         """The number of held requests of its fleet without itself."""
-        return self.count(_place(request)) - (request in self)
+        return self.count(_place_of(request)) - (request in self)
 
     def add(self, request: RoutedRequest, now: float) -> None:
         """Hold ``request``; one that is held already stays where it is."""
@@ -48,7 +48,7 @@ class HeldRequests:
     def remove(self, request: RoutedRequest) -> None:
         """Hold ``request`` no longer; nothing happens where it is not held."""
         if request in self:
-            self._queues[_place(request)].remove(request)
+            self._queues[_place_of(request)].remove(request)
 
     def on_send(self, request: RoutedRequest, now: float) -> None:
         """A replica gets ``request``, which may have been held for it."""
@@ -65,7 +65,7 @@ class HeldRequests:
 
         Where the sender of ``request`` has as many as others, the last one of all if it is of a lower class, or None.
         """
-        others = [each for each in self.of(_place(request)) if each is not request and each.reserved is None]
+        others = [each for each in self.of(_place_of(request)) if each is not request and each.reserved is None]
         shares, party = Shares(len(others), reserve=0), (request.sender,)
         for each in others:
             shares.add((each.sender,), 1)
@@ -75,5 +75,5 @@ class HeldRequests:
         return others[-1] if others and others[-1].turn.priority > request.turn.priority else None
 
 
-def _place(request: RoutedRequest) -> Place:
+def _place_of(request: RoutedRequest) -> Place:
     return request.model, request.fleet

@@ -70,9 +70,9 @@ class Pace:
         self._moments = [
             rest * (moment + share * product) for moment, product in zip(self._moments, products, strict=True)
         ]
-        self._slopes = self._solve()
+        self._slopes = self._solve_line()
 
-    def _solve(self) -> tuple[float, float]:
+    def _solve_line(self) -> tuple[float, float]:
         (mx, mz, my), (xx, xz, zz, xy, zy) = self._means, self._moments
         most_x, most_z = (my / mx if mx > 0 else 0.0), (my / mz if mz > 0 else 0.0)
         determinant = xx * zz - xz * xz

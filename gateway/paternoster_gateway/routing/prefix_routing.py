@@ -112,7 +112,7 @@ class PrefixRouting:
     ) -> tuple[Replica, Pick] | None:
         """The replica of least cost outside ``avoid``, and why; None where there is none."""
         found = self.find(model, prompt, now)
-        urls = self._candidates(ready, found, avoid)
+        urls = self._find_candidates(ready, found, avoid)
         if not urls:
             return None
         pace, per_byte = self.pace(model), self.tokens_per_byte(model)
@@ -178,10 +178,10 @@ class PrefixRouting:
         self._waiting[url] = ahead + tokens
         pace = self.pace(model)
         pace.observe_work(tokens, now)
-        self._remember(model, prompt, url, now)
+        self._store_sent(model, prompt, url, now)
         return Sent(now, tokens, ahead, beside, pick.held.tokens, prompt, pace)
 
-    def _remember(self, model: str, prompt: Prompt, url: str, now: float) -> None:
+    def _store_sent(self, model: str, prompt: Prompt, url: str, now: float) -> None:
         if url in self.reported:
             self._expected.add(url, prompt.digests, now)
         else:
@@ -248,7 +248,7 @@ class PrefixRouting:
     def tokens_per_byte(self, model: str) -> float:
         return self._tokens_per_byte.get(model, TOKENS_PER_BYTE)
 
-    def _candidates(self, ready: ReadyReplicas, found: Mapping[str, Prefix], avoid: Collection[str]) -> list[str]:
+    def _find_candidates(self, ready: ReadyReplicas, found: Mapping[str, Prefix], avoid: Collection[str]) -> list[str]:
         urls = [url for url in ready.urls if url not in avoid]
         if len(urls) <= MAX_CANDIDATES:
             return urls

@@ -76,14 +76,14 @@ def _reject_slow(request: RoutedRequest, row: ModelRoute, queue: FairQueue, now:
     reason = (
         f"{ahead} requests wait for `{request.model}`: this one would be sent in {seconds:.0f} s, not {most:.0f} s."
     )
-    return Reject(reason, _within(seconds - most, row), Cause.FULL)
+    return Reject(reason, _retry_after(seconds - most, row), Cause.FULL)
 
 
 def _seconds_to_drain(queue: FairQueue, row: ModelRoute, now: float) -> int:
     """Until those that wait now have been sent, as fast as those before were."""
     seconds = len(queue) * queue.wait.between(now)
-    return _within(seconds, row) if seconds else RETRY_AFTER_SECONDS
+    return _retry_after(seconds, row) if seconds else RETRY_AFTER_SECONDS
 
 
-def _within(seconds: float, row: ModelRoute) -> int:
+def _retry_after(seconds: float, row: ModelRoute) -> int:
     return max(1, math.ceil(min(seconds, row.hold_timeout_seconds)))

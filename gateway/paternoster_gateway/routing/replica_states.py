@@ -35,7 +35,7 @@ class ReplicaStates:
             self._hung.discard(url)
 
     def ejected(self, now: float) -> Collection[str]:
-        return _unexpired(self._ejected_until, now)
+        return _find_unexpired(self._ejected_until, now)
 
     def next_return(self, now: float) -> float:
         """When the next ejected replica gets requests again; infinite where none is ejected."""
@@ -43,10 +43,10 @@ class ReplicaStates:
         return min(self._ejected_until.values(), default=math.inf)
 
     def full(self, now: float) -> Collection[str]:
-        return _unexpired(self._full_until, now)
+        return _find_unexpired(self._full_until, now)
 
 
-def _unexpired(until: dict[str, float], now: float) -> Collection[str]:
+def _find_unexpired(until: dict[str, float], now: float) -> Collection[str]:
     """The URLs whose time has not passed; the others are removed."""
     for url in [url for url, end in until.items() if end <= now]:
         del until[url]

@@ -21,18 +21,18 @@ class RetryBudget:
 
     def count_request(self, now: float) -> None:
         """Count a client's request; ``now`` in seconds of a clock that never goes back."""
-        self._second(now).requests += 1
+        self._current_second(now).requests += 1
 
     def withdraw(self, now: float) -> bool:
         """Whether one more retry is allowed; it is counted then."""
-        second = self._second(now)
+        second = self._current_second(now)
         allowed = RESERVE + RATIO * sum(each.requests for each in self._seconds)
         if sum(each.retries for each in self._seconds) + 1 > allowed:
             return False
         second.retries += 1
         return True
 
-    def _second(self, now: float) -> "_Second":
+    def _current_second(self, now: float) -> "_Second":
         number = int(now)
         while self._seconds and self._seconds[0].number <= number - WINDOW_SECONDS:
             self._seconds.popleft()

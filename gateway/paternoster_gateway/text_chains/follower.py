@@ -11,7 +11,7 @@ import aiohttp
 from paternoster_contract.error_text import error_text
 from paternoster_contract.http import paths
 from paternoster_contract.routing import RoutingTable
-from paternoster_contract.supervise import supervise
+from paternoster_contract.supervise import supervise_task
 from paternoster_contract.text_chains.stream import HEARTBEAT_SECONDS, MEDIA_TYPE, FrameReader, InvalidStream
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.routing.prefix_routing import PrefixRouting
@@ -68,7 +68,7 @@ class TextChainFollower:
         for gone in self._tasks.keys() - listed:
             self._tasks.pop(gone).cancel()
         for each in listed - self._tasks.keys():
-            self._tasks[each] = supervise(partial(self._follow, *each), "follow-text-chains")
+            self._tasks[each] = supervise_task(partial(self._follow_replica, *each), "follow-text-chains")
 
     async def close(self) -> None:
         """End all streams."""
@@ -79,7 +79,7 @@ class TextChainFollower:
         if self._session is not None:
             await self._session.close()
 
-    async def _follow(self, url: str, model: str, fleet: str) -> None:
+    async def _follow_replica(self, url: str, model: str, fleet: str) -> None:
         reader = self._readers[url] = ChainReader(url, model, self._prefixes)
         last_read, failures = time.monotonic(), 0
         try:
@@ -112,7 +112,7 @@ class TextChainFollower:
                 reader.drop()
 
     async def _read(self, reader: ChainReader, url: str, fleet: str) -> None:
-        """Read one connection until it ends. Raises what :meth:`_follow` expects."""
+        """Read one connection until it ends. Raises what :meth:`_follow_replica` expects."""
         assert self._session is not None
         get = partial(self._session.get, url + paths.TEXT_CHAINS, params=reader.begin(), allow_redirects=False)
         frames = FrameReader()

@@ -74,7 +74,7 @@ class ChainReader:
             case Changes():
                 yield from self._read_changes(frame)
             case Heartbeat():
-                self._expect(frame.sequence, 0)
+                self._check_sequence(frame.sequence, 0)
 
     def _read_hello(self, hello: Hello) -> None:
         if self._has_hello:
@@ -94,13 +94,13 @@ class ChainReader:
         if self._snapshot not in (None, snapshot.sequence) or self.is_whole:
             raise StreamFault("garbage", "a snapshot came where none was due")
         self._snapshot = snapshot.sequence
-        yield from self._store(snapshot.stored)
+        yield from self._store_pieces(snapshot.stored)
         if snapshot.last:
             self._sequence, self._snapshot = snapshot.sequence, None
             self.has_read = True
 
     def _read_changes(self, changes: Changes) -> Iterator[Step]:
-        self._expect(changes.sequence, 1)
+        self._check_sequence(changes.sequence, 1)
         # Until all is applied the index is of neither number.
         self._sequence = None
         index, url = self._prefixes.reported, self._url
@@ -110,17 +110,17 @@ class ChainReader:
         removed = iter(changes.removed)
         while digests := tuple(islice(removed, SLICE_PIECES)):
             yield partial(index.remove, url, digests)
-        yield from self._store(changes.stored)
+        yield from self._store_pieces(changes.stored)
         self._sequence = changes.sequence
 
-    def _expect(self, sequence: int, step: int) -> None:
+    def _check_sequence(self, sequence: int, step: int) -> None:
         if self._sequence is None:
             raise StreamFault("garbage", "changes came before a whole snapshot")
         if sequence != self._sequence + step:
             raise StreamFault("gap", f"number {sequence} came after {self._sequence}")
         self.has_read = True
 
-    def _store(self, stored: Mapping[int, int]) -> Iterator[Step]:
+    def _store_pieces(self, stored: Mapping[int, int]) -> Iterator[Step]:
         items = iter(stored.items())
         while pieces := tuple(islice(items, SLICE_PIECES)):
             yield partial(self._prefixes.reported.store, self._url, pieces)

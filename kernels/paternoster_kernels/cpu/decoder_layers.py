@@ -97,10 +97,10 @@ class _Matrix(Structure):
 
     @classmethod
     def of(cls, matrix: Matrix) -> "_Matrix":
-        weight, bias = matrix.weight, _pointer(matrix.bias)
+        weight, bias = matrix.weight, _pointer_of(matrix.bias)
         if isinstance(weight, Strips):
-            return cls(_pointer(weight.data), _pointer(weight.table), bias)
-        return cls(_pointer(weight), None, bias)
+            return cls(_pointer_of(weight.data), _pointer_of(weight.table), bias)
+        return cls(_pointer_of(weight), None, bias)
 
 
 class _Layer(Structure):
@@ -143,7 +143,7 @@ class DecoderLayers:
     """The layers of one model; keeps working memory for the largest pass it has seen."""
 
     def __init__(self, layers: Sequence[LayerWeights], shape: LayerShape) -> None:
-        """Of layers such as :meth:`takes` says."""
+        """Of layers that :meth:`supports` accepts."""
         self._weights = layers
         (hidden, intermediate), norm = layers[0].down.sizes, layers[0].query_norm
         self._shape = _Shape(
@@ -160,7 +160,7 @@ class DecoderLayers:
             softcap=shape.softcap or 0.0,
             residual_scale=shape.residual_scale,
         )
-        self._layers = (_Layer * len(layers))(*map(_layer, layers))
+        self._layers = (_Layer * len(layers))(*map(_describe_layer, layers))
         heads = shape.heads + 2 * shape.kv_heads
         self._widths = (hidden, heads * shape.head_dim, shape.heads * shape.head_dim, intermediate)
         self._room = torch.empty(0, dtype=BF16)
@@ -198,7 +198,7 @@ class DecoderLayers:
         for native, layer in zip(self._layers, self._weights, strict=True):
             native.cache = kv_cache[layer.place].data_ptr()
         self._shape.block_size, self._shape.quantized = kv_cache[0].shape[2], is_scaled(kv_cache[0])
-        groups = (_Group * len(plans))(*map(_group, plans))
+        groups = (_Group * len(plans))(*map(_describe_group, plans))
         tokens = _Tokens(count, positions.data_ptr(), addressof(groups))
         room = _Room(*(part.data_ptr() for part in (residual, hidden, qkv, mixed, gated)))
         require_library().decoder_layers(
@@ -207,25 +207,25 @@ class DecoderLayers:
         return hidden.view(count, -1)
 
 
-def _pointer(tensor: torch.Tensor | None) -> int | None:
+def _pointer_of(tensor: torch.Tensor | None) -> int | None:
     return None if tensor is None else tensor.data_ptr()
 
 
-def _layer(layer: LayerWeights) -> _Layer:
+def _describe_layer(layer: LayerWeights) -> _Layer:
     native = _Layer(
-        rotary=_pointer(layer.rotary),
+        rotary=_pointer_of(layer.rotary),
         rotary_dim=0 if layer.rotary is None else layer.rotary.shape[1],
         group=layer.group,
         window=layer.window or 0,
     )
     for name in VECTORS:
-        setattr(native, name, _pointer(getattr(layer, name)))
+        setattr(native, name, _pointer_of(getattr(layer, name)))
     for name in MATRICES:
         setattr(native, name, _Matrix.of(getattr(layer, name)))
     return native
 
 
-def _group(plan: DeviceBatch) -> _Group:
+def _describe_group(plan: DeviceBatch) -> _Group:
     return _Group(
         plan.slots.data_ptr(),
         plan.query_starts.data_ptr(),

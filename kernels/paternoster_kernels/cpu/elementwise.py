@@ -38,15 +38,23 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     """As the reference: ``silu(gate) * up`` for ``gate_up [rows, 2 * n]``, gate first; returns ``[rows, n]``."""
-    return _gated(gate_up, Gate.SILU) if _is_supported(gate_up, gate_up.shape[1] // 2) else reference.silu_mul(gate_up)
+    return (
+        _apply_gate(gate_up, Gate.SILU)
+        if _is_supported(gate_up, gate_up.shape[1] // 2)
+        else reference.silu_mul(gate_up)
+    )
 
 
 def gelu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     """As the reference: ``gelu(gate) * up``, in its tanh form."""
-    return _gated(gate_up, Gate.GELU) if _is_supported(gate_up, gate_up.shape[1] // 2) else reference.gelu_mul(gate_up)
+    return (
+        _apply_gate(gate_up, Gate.GELU)
+        if _is_supported(gate_up, gate_up.shape[1] // 2)
+        else reference.gelu_mul(gate_up)
+    )
 
 
-def _gated(gate_up: torch.Tensor, gate: Gate) -> torch.Tensor:
+def _apply_gate(gate_up: torch.Tensor, gate: Gate) -> torch.Tensor:
     rows, n = gate_up.shape[0], gate_up.shape[1] // 2
     out = gate_up.new_empty(rows, n)
     require_library().gated_mul(out.data_ptr(), gate_up.data_ptr(), rows, n, gate, torch.get_num_threads())

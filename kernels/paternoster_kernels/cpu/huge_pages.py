@@ -25,7 +25,7 @@ def zeros(shape: tuple[int, ...], dtype: torch.dtype, *, wait: bool = True) -> t
     Without ``wait`` a thread has that done where it can; what is used before is there when it is used.
     """
     size = math.prod(shape) * dtype.itemsize
-    memory = _pages(size)[:size]
+    memory = _allocate_pages(size)[:size]
     first = memory[:PRESENT_BYTES]
     if not _make_present(first):
         memory.zero_()
@@ -53,14 +53,14 @@ class Arena:
     def empty(self, size: int) -> torch.Tensor:
         """uint8 ``[size]``."""
         if size > len(self._free):
-            self._free = _pages(max(size, CHUNK_BYTES))
+            self._free = _allocate_pages(max(size, CHUNK_BYTES))
         place, self._free = self._free[:size], self._free[-(-size // ALIGNMENT) * ALIGNMENT :]
         return place
 
 
 # A tensor made under inference mode could not be written outside it, and an arena outlives its first user.
 @torch.inference_mode(False)
-def _pages(size: int) -> torch.Tensor:
+def _allocate_pages(size: int) -> torch.Tensor:
     """At least ``size`` bytes, from the beginning of a huge page on; the tensor keeps them alive."""
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return torch.empty(size, dtype=torch.uint8)

@@ -30,16 +30,16 @@ class InstructionSet:
     """The compiler's."""
 
 
-def _x86(name: str, needs: tuple[str, ...]) -> InstructionSet:
+def _x86_set(name: str, needs: tuple[str, ...]) -> InstructionSet:
     return InstructionSet(name, "x86_64", needs, tuple("-m" + need.replace("512_", "512") for need in needs))
 
 
 SETS = (
     InstructionSet("amx", "x86_64", (*_BF16, *_AMX), ("-march=sapphirerapids",)),
-    _x86("avx512_bf16", _BF16),
-    _x86("avx512_vnni", (*_AVX512, "avx512_vnni")),
-    _x86("avx512", _AVX512),
-    _x86("avx2", _AVX2),
+    _x86_set("avx512_bf16", _BF16),
+    _x86_set("avx512_vnni", (*_AVX512, "avx512_vnni")),
+    _x86_set("avx512", _AVX512),
+    _x86_set("avx2", _AVX2),
     InstructionSet("neon_bf16", "aarch64", ("asimd", "asimddp", "bf16"), ("-march=armv8.2-a+bf16+dotprod",)),
     InstructionSet("neon", "aarch64", ("asimd",), ("-march=armv8-a",)),
 )

@@ -27,7 +27,7 @@ def is_tiled(cache: torch.Tensor) -> bool:
 def kv_write(keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
     """As the reference."""
     if is_tiled(cache):
-        _write(torch.cat((keys, values), 1), cache, slots)
+        _write_rows(torch.cat((keys, values), 1), cache, slots)
     else:
         reference.kv_write(keys, values, cache, slots)
 
@@ -49,7 +49,7 @@ def rope_kv_write(
         rows = qkv.new_empty(len(qkv), kv_heads, 1, 2 * head_dim)
         own = torch.where(slots >= 0, torch.arange(len(qkv)), -1)
         reference.rope_kv_write(qkv, positions, rotary_table, rows, own)
-        _write(torch.cat(rows.squeeze(2).chunk(2, -1), 1), cache, slots)
+        _write_rows(torch.cat(rows.squeeze(2).chunk(2, -1), 1), cache, slots)
         return
     require_library().rope_kv_write(
         qkv.data_ptr(),
@@ -68,7 +68,7 @@ def rope_kv_write(
     )
 
 
-def _write(rows: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
+def _write_rows(rows: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
     """``rows [tokens, 2 * kv_heads, head_dim]``: all keys of a token, then all its values."""
     kv_heads, block_size = cache.shape[1:3]
     rows = rows.to(torch.bfloat16).contiguous()

@@ -77,7 +77,7 @@ def require_library() -> ctypes.CDLL:
     """The library, for operations that the registry picks only where it can run; raises ``RuntimeError`` elsewhere."""
     found = load_library()
     if found is None:
-        raise RuntimeError("native CPU operations cannot run here: see paternoster_kernels.registry.pick")
+        raise RuntimeError("native CPU operations cannot run here: see paternoster_kernels.registry.pick_kernel")
     return found
 
 

@@ -27,7 +27,9 @@ def pack_weight(weight: torch.Tensor, gated: bool = False) -> torch.Tensor:
 
 def packed_matmul(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """As the reference; ``packed`` from :func:`pack_weight`. A row's result does not depend on the other rows."""
-    return _product(x, packed, bias, Gate.NONE) if packed.dim() == 5 else reference.packed_matmul(x, packed, bias)
+    return (
+        _multiply_packed(x, packed, bias, Gate.NONE) if packed.dim() == 5 else reference.packed_matmul(x, packed, bias)
+    )
 
 
 def packed_gated_matmul(
@@ -36,10 +38,10 @@ def packed_gated_matmul(
     """As the reference; ``packed`` from :func:`pack_weight` with ``gated``."""
     if packed.dim() != 5:
         return reference.packed_gated_matmul(x, packed, bias, gelu=gelu)
-    return _product(x, packed, bias, Gate.GELU if gelu else Gate.SILU)
+    return _multiply_packed(x, packed, bias, Gate.GELU if gelu else Gate.SILU)
 
 
-def _product(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None, gate: Gate) -> torch.Tensor:
+def _multiply_packed(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None, gate: Gate) -> torch.Tensor:
     x = x.contiguous()
     rows, inputs = x.shape
     outputs = len(packed) * ROWS

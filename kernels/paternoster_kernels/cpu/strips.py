@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from paternoster_kernels.blocks import BF16, STRIP, Rows, Strips, interleave, strip_bytes
+from paternoster_kernels.blocks import BF16, STRIP, Rows, Strips, interleave_rows, strip_bytes
 from paternoster_kernels.cpu.elementwise import Gate
 from paternoster_kernels.cpu.huge_pages import WEIGHTS
 from paternoster_kernels.cpu.library import require_library
@@ -31,7 +31,7 @@ def pack_strips(matrices: Sequence[Rows], gated: bool = False) -> Strips:
         step = max(1, PIECE_BYTES // size)
         for first in range(0, count, step):
             part = strips[first : first + step]
-            part.copy_(_strips(matrix, first * STRIP, (first + len(part)) * STRIP))
+            part.copy_(_cut_strips(matrix, first * STRIP, (first + len(part)) * STRIP))
         at += size * count
     order = torch.tensor(table, dtype=torch.int64)
     if gated:
@@ -41,14 +41,14 @@ def pack_strips(matrices: Sequence[Rows], gated: bool = False) -> Strips:
 
 def strip_matmul(x: torch.Tensor, strips: Strips, bias: torch.Tensor | None = None) -> torch.Tensor:
     """As the reference, bit for bit what :func:`.matmul.packed_matmul` says of the bfloat16 numbers."""
-    return _product(x, strips, bias, Gate.NONE)
+    return _multiply_strips(x, strips, bias, Gate.NONE)
 
 
 def strip_gated_matmul(
     x: torch.Tensor, strips: Strips, bias: torch.Tensor | None = None, *, gelu: bool = False
 ) -> torch.Tensor:
     """As the reference; ``strips`` from :func:`pack_strips` with ``gated``."""
-    return _product(x, strips, bias, Gate.GELU if gelu else Gate.SILU)
+    return _multiply_strips(x, strips, bias, Gate.GELU if gelu else Gate.SILU)
 
 
 def strip_rows(strips: Strips, rows: torch.Tensor) -> torch.Tensor:
@@ -67,15 +67,15 @@ def strip_rows(strips: Strips, rows: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def _strips(matrix: Rows, first: int, last: int) -> torch.Tensor:
+def _cut_strips(matrix: Rows, first: int, last: int) -> torch.Tensor:
     rows = matrix.rows(first, last)
     if matrix.format is not None:
-        return interleave(matrix.format, rows)
+        return interleave_rows(matrix.format, rows)
     tiles = rows.to(torch.bfloat16).reshape(-1, STRIP, rows.shape[1] // 32, STRIP, 2).permute(0, 2, 3, 1, 4)
     return tiles.contiguous().view(torch.uint8).flatten(1)
 
 
-def _product(x: torch.Tensor, strips: Strips, bias: torch.Tensor | None, gate: Gate) -> torch.Tensor:
+def _multiply_strips(x: torch.Tensor, strips: Strips, bias: torch.Tensor | None, gate: Gate) -> torch.Tensor:
     x = x.to(torch.bfloat16).contiguous()
     rows, inputs = x.shape
     outputs = strips.out_features

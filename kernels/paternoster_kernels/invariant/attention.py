@@ -87,7 +87,7 @@ def paged_attention(
     scaled = grouped.reshape(-1, TILE * group, head_dim).float() * scale
     limits = plan.limits.expand(-1, -1, group).reshape(-1, 1, TILE * group, 1)
     chunks = [
-        _chunk(cache, plan.pages[:tiles, number * step : (number + 1) * step])
+        _read_chunk(cache, plan.pages[:tiles, number * step : (number + 1) * step])
         for number, tiles in enumerate(plan.tiles_with_chunk)
     ]
     scores = scaled.new_full((len(scaled), TILE * group, len(chunks) * step * block_size), float("-inf"))
@@ -119,7 +119,7 @@ def paged_attention(
     return out
 
 
-def _chunk(cache: torch.Tensor, pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _read_chunk(cache: torch.Tensor, pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Keys and values ``[tiles * kv_heads, tokens, head_dim]`` float32 of ``pages [tiles, blocks]``."""
     gathered = scaled_cache.gather_tokens(cache, pages, torch.float32).transpose(1, 2)
     keys, values = gathered.reshape(len(pages) * cache.shape[1], -1, gathered.shape[-1]).chunk(2, -1)

@@ -32,10 +32,10 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.
 
     operation = reference.rms_norm if load_library() is None else elementwise.rms_norm
 
-    def norm(rows: slice) -> torch.Tensor:
+    def norm_rows(rows: slice) -> torch.Tensor:
         return operation(x[rows], weight, eps, None if residual is None else residual[rows])
 
-    return in_groups(norm, *x.shape)
+    return in_groups(norm_rows, *x.shape)
 
 
 def head_norm(

@@ -11,7 +11,7 @@ FLOATS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, 
 """Of MXFP4's four bits: sign, two of exponent, one of mantissa."""
 
 
-def dequantize(found: BlockFormat, rows: torch.Tensor) -> torch.Tensor:
+def dequantize_blocks(found: BlockFormat, rows: torch.Tensor) -> torch.Tensor:
     """Float32 ``[out, in]`` of blocks uint8 ``[out, bytes of a row]``, as gguf's own ``dequantize`` has them."""
     blocks = rows.unflatten(1, (-1, found.bytes))
     fields = blocks.split([size * count for size, count in found.fields], -1)
@@ -26,7 +26,7 @@ def pack_strips(matrices: Sequence[Rows], gated: bool = False) -> torch.Tensor:
     found = []
     for matrix in matrices:
         rows = matrix.rows(0, matrix.shape[0])
-        found.append((rows if matrix.format is None else dequantize(matrix.format, rows)).to(torch.bfloat16))
+        found.append((rows if matrix.format is None else dequantize_blocks(matrix.format, rows)).to(torch.bfloat16))
     return torch.cat(found)
 
 
@@ -47,26 +47,26 @@ def strip_rows(strips: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     return strips[rows]
 
 
-def _halves(field: torch.Tensor) -> torch.Tensor:
+def _read_halves(field: torch.Tensor) -> torch.Tensor:
     return field.contiguous().view(torch.float16).float()
 
 
-def _nibbles(field: torch.Tensor, width: int) -> torch.Tensor:
+def _read_nibbles(field: torch.Tensor, width: int) -> torch.Tensor:
     """Of each ``width`` bytes the low halves, then the high ones."""
     parts = field.unflatten(-1, (-1, width))
     return torch.cat((parts & 15, parts >> 4), -1).flatten(-2)
 
 
-def _bits(field: torch.Tensor) -> torch.Tensor:
+def _read_bits(field: torch.Tensor) -> torch.Tensor:
     """32 bits, the lowest of the first byte first."""
     return (field.unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8) & 1).flatten(-2)
 
 
-def _fives(low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
-    return _nibbles(low, 16) + 16 * _bits(high)
+def _read_fives(low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+    return _read_nibbles(low, 16) + 16 * _read_bits(high)
 
 
-def _sixes(scales: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _read_sixes(scales: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """8 scales and 8 least numbers of six bits each, in 12 bytes."""
     first, second, rest = scales.split(4, -1)
     scale = torch.cat((first & 63, rest & 15 | first >> 6 << 4), -1)
@@ -74,11 +74,11 @@ def _sixes(scales: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return scale.float(), least.float()
 
 
-def _parts(scale: torch.Tensor, least: torch.Tensor, scales: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+def _scale_parts(scale: torch.Tensor, least: torch.Tensor, scales: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
     """Eight parts of 32 numbers with scales of their own."""
-    sixes, leasts = _sixes(scales)
-    found = numbers.unflatten(-1, (8, 32)).float() * (_halves(scale) * sixes).unsqueeze(-1)
-    parts: torch.Tensor = (found - (_halves(least) * leasts).unsqueeze(-1)).flatten(-2)
+    sixes, leasts = _read_sixes(scales)
+    found = numbers.unflatten(-1, (8, 32)).float() * (_read_halves(scale) * sixes).unsqueeze(-1)
+    parts: torch.Tensor = (found - (_read_halves(least) * leasts).unsqueeze(-1)).flatten(-2)
     return parts
 
 
@@ -86,37 +86,37 @@ def _q5_k(
     scale: torch.Tensor, least: torch.Tensor, scales: torch.Tensor, high: torch.Tensor, low: torch.Tensor
 ) -> torch.Tensor:
     fifths = (high.unsqueeze(-2) >> torch.arange(8, dtype=torch.uint8)[:, None] & 1).flatten(-2)
-    return _parts(scale, least, scales, _nibbles(low, 32) + 16 * fifths)
+    return _scale_parts(scale, least, scales, _read_nibbles(low, 32) + 16 * fifths)
 
 
 def _q6_k(low: torch.Tensor, high: torch.Tensor, scales: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     highs = high.unflatten(-1, (2, 1, 32)) >> torch.arange(0, 8, 2, dtype=torch.uint8)[:, None] & 3
-    numbers = (_nibbles(low, 64) + 16 * highs.flatten(-3)).float() - 32
-    scaled = _halves(scale) * scales.contiguous().view(torch.int8).float()
+    numbers = (_read_nibbles(low, 64) + 16 * highs.flatten(-3)).float() - 32
+    scaled = _read_halves(scale) * scales.contiguous().view(torch.int8).float()
     parts: torch.Tensor = (numbers.unflatten(-1, (16, 16)) * scaled.unsqueeze(-1)).flatten(-2)
     return parts
 
 
-def _mxfp4(exponent: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
-    return torch.ldexp(torch.tensor(FLOATS)[_nibbles(low, 16).int()], exponent.int() - 127)
+def _dequantize_mxfp4(exponent: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
+    return torch.ldexp(torch.tensor(FLOATS)[_read_nibbles(low, 16).int()], exponent.int() - 127)
 
 
-def _int4(scale: torch.Tensor, zero: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
-    return (_nibbles(low, 16).float() - zero.float()) * scale
+def _dequantize_int4(scale: torch.Tensor, zero: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
+    return (_read_nibbles(low, 16).float() - zero.float()) * scale
 
 
 _READERS: dict[str, Callable[..., torch.Tensor]] = {
-    "Q4_0": lambda scale, low: (_nibbles(low, 16).float() - 8) * _halves(scale),
-    "Q4_1": lambda scale, least, low: _nibbles(low, 16).float() * _halves(scale) + _halves(least),
-    "Q5_0": lambda scale, high, low: (_fives(low, high).float() - 16) * _halves(scale),
-    "Q5_1": lambda scale, least, high, low: _fives(low, high).float() * _halves(scale) + _halves(least),
-    "Q8_0": lambda scale, numbers: numbers.contiguous().view(torch.int8).float() * _halves(scale),
-    "Q4_K": lambda scale, least, scales, low: _parts(scale, least, scales, _nibbles(low, 32)),
+    "Q4_0": lambda scale, low: (_read_nibbles(low, 16).float() - 8) * _read_halves(scale),
+    "Q4_1": lambda scale, least, low: _read_nibbles(low, 16).float() * _read_halves(scale) + _read_halves(least),
+    "Q5_0": lambda scale, high, low: (_read_fives(low, high).float() - 16) * _read_halves(scale),
+    "Q5_1": lambda scale, least, high, low: _read_fives(low, high).float() * _read_halves(scale) + _read_halves(least),
+    "Q8_0": lambda scale, numbers: numbers.contiguous().view(torch.int8).float() * _read_halves(scale),
+    "Q4_K": lambda scale, least, scales, low: _scale_parts(scale, least, scales, _read_nibbles(low, 32)),
     "Q5_K": _q5_k,
     "Q6_K": _q6_k,
-    "MXFP4": _mxfp4,
-    "INT4_F16": lambda scale, zero, low: _int4(_halves(scale), zero, low),
-    "INT4_BF16": lambda scale, zero, low: _int4(scale.contiguous().view(torch.bfloat16).float(), zero, low),
+    "MXFP4": _dequantize_mxfp4,
+    "INT4_F16": lambda scale, zero, low: _dequantize_int4(_read_halves(scale), zero, low),
+    "INT4_BF16": lambda scale, zero, low: _dequantize_int4(scale.contiguous().view(torch.bfloat16).float(), zero, low),
     "FP8": lambda scale, numbers: (
         numbers.contiguous().view(torch.float8_e4m3fn).float() * scale.contiguous().view(torch.float32)
     ),

@@ -13,7 +13,7 @@ def lora_shrink(
     """
     wide = torch.promote_types(x.dtype, torch.float32)
     out = torch.zeros(len(x), down.shape[1], dtype=wide, device=x.device)
-    for start, stop, adapter in _segments(segment_starts, adapters):
+    for start, stop, adapter in _list_segments(segment_starts, adapters):
         out[start:stop] = x[start:stop].to(wide) @ down[adapter].to(wide).T
     return out
 
@@ -31,11 +31,11 @@ def lora_expand(
     ``shrunk [rows, rank]`` from :func:`lora_shrink`, ``up [adapters, outputs, rank]``, ``scales [adapters]`` float32.
     """
     wide = torch.promote_types(out.dtype, torch.float32)
-    for start, stop, adapter in _segments(segment_starts, adapters):
+    for start, stop, adapter in _list_segments(segment_starts, adapters):
         added = shrunk[start:stop].to(wide) @ up[adapter].to(wide).T * scales[adapter].to(wide)
         out[start:stop] = (out[start:stop].to(wide) + added).to(out.dtype)
 
 
-def _segments(segment_starts: torch.Tensor, adapters: torch.Tensor) -> list[tuple[int, int, int]]:
+def _list_segments(segment_starts: torch.Tensor, adapters: torch.Tensor) -> list[tuple[int, int, int]]:
     starts = segment_starts.tolist()
     return [row for row in zip(starts, starts[1:], adapters.tolist(), strict=False) if row[2] >= 0]

@@ -41,13 +41,15 @@ def paged_attention(
         keys_values = group.gathered.view(group.rows.stop - group.rows.start, kv_heads, -1, 2 * head_dim)
         keys, values = keys_values.split(head_dim, -1)
         scoring = _Scoring(scale, softcap, None if sinks is None else sinks.view(1, kv_heads, -1, 1))
-        grouped_out[group.rows] = _attend(grouped[group.rows], keys, values, group.build_mask(window), scoring)
+        grouped_out[group.rows] = _attend_queries(grouped[group.rows], keys, values, group.build_mask(window), scoring)
     for chunk in plan.prefills:
         torch.index_select(pages, 0, chunk.pages, out=chunk.gathered)
         keys_values = chunk.gathered.view(kv_heads, 1, -1, 2 * head_dim)[:, :, : chunk.seq_len]
         keys, values = keys_values.expand(-1, heads // kv_heads, -1, -1).split(head_dim, -1)
         scoring = _Scoring(scale, softcap, None if sinks is None else sinks.view(kv_heads, -1, 1, 1))
-        mixed = _attend(grouped[chunk.rows].permute(1, 2, 0, 3), keys, values, chunk.build_mask(window), scoring)
+        mixed = _attend_queries(
+            grouped[chunk.rows].permute(1, 2, 0, 3), keys, values, chunk.build_mask(window), scoring
+        )
         grouped_out[chunk.rows] = mixed.permute(2, 0, 1, 3)
     return out
 
@@ -61,14 +63,14 @@ class _Scoring(NamedTuple):
     """Scores of one further key without a value; None for none."""
 
 
-def _attend(
+def _attend_queries(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, scoring: _Scoring
 ) -> torch.Tensor:
     """Attention of ``queries``; ``mask`` is added to the scores, None for plain causal.
 
     NaN where a query sees a key that is NaN, and nowhere else, provided that such a key's value is 0.
     """
-    mixed = _mix(queries, keys, values, mask, scoring)
+    mixed = _mix_values(queries, keys, values, mask, scoring)
     # The output is checked because it is small; the keys are masked because minus infinity plus NaN is NaN everywhere.
     if not mixed.isnan().any():
         return mixed
@@ -76,10 +78,10 @@ def _attend(
     hidden = queries.new_ones(queries.shape[-2], keys.shape[-2]).triu(1) if mask is None else mask
     sees = (broken & (hidden == 0)).any(-1, keepdim=True)
     keys = keys.masked_fill(broken.transpose(-1, -2), 0.0)
-    return _mix(queries, keys, values, mask, scoring).masked_fill(sees, float("nan"))
+    return _mix_values(queries, keys, values, mask, scoring).masked_fill(sees, float("nan"))
 
 
-def _mix(
+def _mix_values(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None, scoring: _Scoring
 ) -> torch.Tensor:
     """The values, weighted by the softmax of the scores."""

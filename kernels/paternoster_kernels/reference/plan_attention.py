@@ -35,7 +35,7 @@ class DecodeGroup:
             return self.mask
         if window not in self.windows:
             hidden = np.arange(self.mask.shape[-1]) <= self.positions - window
-            self.windows[window] = _hide(self.mask, hidden[:, None, None, :])
+            self.windows[window] = _hide_keys(self.mask, hidden[:, None, None, :])
         return self.windows[window]
 
 
@@ -60,7 +60,7 @@ class PrefillChunk:
             positions = np.arange(self.seq_len - (self.rows.stop - self.rows.start), self.seq_len)[:, None]
             keys = np.arange(self.seq_len)
             allowed = (keys <= positions) & (keys > positions - window)
-            self.windows[window] = _additive(allowed, self.gathered)
+            self.windows[window] = _additive_mask(allowed, self.gathered)
         return self.windows[window]
 
 
@@ -94,27 +94,27 @@ def plan_attention(batch: RaggedBatch, cache: torch.Tensor) -> AttentionPlan | D
 
     decodes: list[DecodeGroup] = []
     prefills: list[PrefillChunk] = []
-    for first, last in _groups(batch.query_lens, blocks):
+    for first, last in _list_groups(batch.query_lens, blocks):
         width = max(blocks[first:last])
         rows = slice(int(starts[first]), int(starts[last]))
         index = torch.from_numpy(pages[first:last, :, :width].reshape(-1)).to(cache.device)
         gathered = cache.new_empty(len(index), block_size * cache.shape[3])
         if batch.query_lens[first] == 1:
             lengths = np.asarray(batch.seq_lens[first:last])
-            mask = _additive(np.arange(width * block_size) < lengths[:, None], cache)
+            mask = _additive_mask(np.arange(width * block_size) < lengths[:, None], cache)
             decodes.append(DecodeGroup(rows, index, mask[:, None, None, :], gathered, lengths[:, None] - 1))
         else:
             count, seq_len = batch.query_lens[first], batch.seq_lens[first]
             mask = None
             if count < seq_len:
                 limits = np.arange(seq_len - count, seq_len)
-                mask = _additive(np.arange(seq_len) <= limits[:, None], cache)
+                mask = _additive_mask(np.arange(seq_len) <= limits[:, None], cache)
             prefills.append(PrefillChunk(rows, index, seq_len, mask, gathered))
-    slots = torch.from_numpy(_slots(batch, tables, block_size)).to(cache.device)
+    slots = torch.from_numpy(_slots_of(batch, tables, block_size)).to(cache.device)
     return AttentionPlan(slots, tuple(decodes), tuple(prefills))
 
 
-def _groups(query_lens: Sequence[int], blocks: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _list_groups(query_lens: Sequence[int], blocks: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Ranges of sequences that share a call."""
     first = 0
     while first < len(blocks):
@@ -129,16 +129,16 @@ def _groups(query_lens: Sequence[int], blocks: Sequence[int]) -> Iterator[tuple[
         first = last
 
 
-def _hide(mask: torch.Tensor, hidden: np.ndarray) -> torch.Tensor:
+def _hide_keys(mask: torch.Tensor, hidden: np.ndarray) -> torch.Tensor:
     return mask.masked_fill(torch.from_numpy(hidden).to(mask.device), float("-inf"))
 
 
-def _additive(allowed: np.ndarray, cache: torch.Tensor) -> torch.Tensor:
+def _additive_mask(allowed: np.ndarray, cache: torch.Tensor) -> torch.Tensor:
     mask = cache.new_zeros(allowed.shape)
     return mask.masked_fill_(torch.from_numpy(~allowed).to(cache.device), float("-inf"))
 
 
-def _slots(batch: RaggedBatch, tables: np.ndarray, block_size: int) -> np.ndarray:
+def _slots_of(batch: RaggedBatch, tables: np.ndarray, block_size: int) -> np.ndarray:
     query_lens, seq_lens = np.asarray(batch.query_lens), np.asarray(batch.seq_lens)
     sequence = np.repeat(np.arange(len(query_lens)), query_lens)
     offsets = np.arange(query_lens.sum()) - np.repeat(np.cumsum(query_lens) - query_lens, query_lens)

@@ -30,7 +30,7 @@ def sample(
     greedy = temperature == 0
     scores = scores / torch.where(greedy, 1.0, temperature)[:, None]
     noisy = scores + gumbel_noise(seeds, positions, scores.shape[1]).to(scores.dtype)
-    noisy.masked_fill_(scores < threshold(scores, top_k, top_p, min_p)[:, None], float("-inf"))
+    noisy.masked_fill_(scores < find_threshold(scores, top_k, top_p, min_p)[:, None], float("-inf"))
     return torch.where(scores.amax(-1).isfinite(), torch.where(greedy[:, None], scores, noisy).argmax(-1), NO_TOKEN)
 
 
@@ -40,7 +40,7 @@ def argmax(logits: torch.Tensor) -> torch.Tensor:
     return torch.where(best.squeeze(-1).isfinite(), (logits == best).int().argmax(-1), NO_TOKEN)
 
 
-def threshold(scores: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:
+def find_threshold(scores: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, min_p: torch.Tensor) -> torch.Tensor:
     """Lowest score ``[rows]`` that each row of ``scores [rows, vocab]`` keeps.
 
     Top-k first; top-p (arXiv 1904.09751) is the share of what top-k left; min-p (arXiv 2407.01082) compares with the
@@ -62,7 +62,7 @@ def threshold(scores: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor, mi
 def gumbel_noise(seeds: torch.Tensor, positions: torch.Tensor, vocab: int) -> torch.Tensor:
     """Standard Gumbel noise ``[rows, vocab]`` float32: SplitMix64 of (seed, position), then mixed with each token."""
     words = _splitmix64(_splitmix64(seeds) ^ positions)[:, None]
-    low, high = words & 0xFFFFFFFF, _shift(words, 32)
+    low, high = words & 0xFFFFFFFF, _shift_right(words, 32)
     x = torch.arange(vocab, device=seeds.device) * 0x9E3779B1 + low & 0xFFFFFFFF
     x ^= x >> 16
     x = x * 0x7FEB352D & 0xFFFFFFFF
@@ -78,11 +78,11 @@ def gumbel_noise(seeds: torch.Tensor, positions: torch.Tensor, vocab: int) -> to
 def _splitmix64(x: torch.Tensor) -> torch.Tensor:
     """Finaliser of SplitMix64 (Steele, Lea, Flood 2014) in int64, which wraps as uint64 does."""
     x = x + GOLDEN
-    x = (x ^ _shift(x, 30)) * -4658895280553007687
-    x = (x ^ _shift(x, 27)) * -7723592293110705685
-    return x ^ _shift(x, 31)
+    x = (x ^ _shift_right(x, 30)) * -4658895280553007687
+    x = (x ^ _shift_right(x, 27)) * -7723592293110705685
+    return x ^ _shift_right(x, 31)
 
 
-def _shift(x: torch.Tensor, bits: int) -> torch.Tensor:
+def _shift_right(x: torch.Tensor, bits: int) -> torch.Tensor:
     """Logical shift to the right."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)

@@ -16,33 +16,33 @@ NO_TOKEN = tl.constexpr(2**31 - 1)
 
 
 @triton.jit
-def _scores(logits, token, vocab, temperature):
+def _load_scores(logits, token, vocab, temperature):
     """Logits over temperature, infinity for NaN; adding zero makes -0 equal to 0 as an integer too."""
-    return tl.div_rn(_logits(logits, token, vocab), temperature) + 0.0
+    return tl.div_rn(_load_logits(logits, token, vocab), temperature) + 0.0
 
 
 @triton.jit
-def _logits(logits, token, vocab):
+def _load_logits(logits, token, vocab):
     """In float32; infinity for NaN, which would be lost from a maximum."""
     values = tl.load(logits + token, mask=token < vocab, other=float("-inf")).to(tl.float32)
     return tl.where(values != values, float("inf"), values)
 
 
 @triton.jit
-def _chosen(best, best_token):
+def _chosen_token(best, best_token):
     """The token, or -1 (``NO_TOKEN`` of the reference) where the best score is not finite."""
     return tl.where(tl.abs(best) < float("inf"), best_token, -1).to(tl.int64)
 
 
 @triton.jit
-def _ordered(scores):
+def _ordered_integer(scores):
     """Float32 as int32 of the same order."""
     bits = scores.to(tl.int32, bitcast=True)
     return tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
 
 
 @triton.jit
-def _better(best, best_token, values, token):
+def _merge_best(best, best_token, values, token):
     """The first best token so far and its value, over one more block."""
     top = tl.max(values, 0)
     first = tl.min(tl.where(values == top, token, NO_TOKEN), 0)
@@ -50,13 +50,13 @@ def _better(best, best_token, values, token):
 
 
 @triton.jit
-def _weigh(logits, vocab, temperature, best, low, BY_COUNT: tl.constexpr, pivots, BLOCK: tl.constexpr):
+def _weigh_scores(logits, vocab, temperature, best, low, BY_COUNT: tl.constexpr, pivots, BLOCK: tl.constexpr):
     """Weight of the scores that are at least ``low`` and at least each pivot: their number, or their mass."""
     heavier = tl.zeros(pivots.shape, tl.float32)
     for start in range(0, vocab, BLOCK):
         token = start + tl.arange(0, BLOCK)
-        scores = _scores(logits, token, vocab, temperature)
-        order = _ordered(scores).to(tl.int64)
+        scores = _load_scores(logits, token, vocab, temperature)
+        order = _ordered_integer(scores).to(tl.int64)
         if BY_COUNT:
             weight = tl.where(token < vocab, 1.0, 0.0)
         else:
@@ -67,16 +67,16 @@ def _weigh(logits, vocab, temperature, best, low, BY_COUNT: tl.constexpr, pivots
 
 
 @triton.jit
-def _highest(logits, vocab, temperature, best, low, target, BY_COUNT: tl.constexpr, BLOCK: tl.constexpr):
+def _find_highest(logits, vocab, temperature, best, low, target, BY_COUNT: tl.constexpr, BLOCK: tl.constexpr):
     """Highest score, as an integer, whose equals and betters weigh at least ``target``; ``low`` if none does."""
     floor = low
-    high = _ordered(best).to(tl.int64) + 1
+    high = _ordered_integer(best).to(tl.int64) + 1
     lane = tl.arange(0, 16)
     while high - low > 1:
         step = (high - low + 15) // 16
         # Lane 0 is ``low`` itself; pivots at or beyond ``high`` weigh nothing.
         pivots = low + lane * step
-        weight = _weigh(logits, vocab, temperature, best, floor, BY_COUNT, pivots, BLOCK)
+        weight = _weigh_scores(logits, vocab, temperature, best, floor, BY_COUNT, pivots, BLOCK)
         enough = ((weight >= target) & (pivots < high)) | (lane == 0)
         low = tl.max(tl.where(enough, pivots, low), 0)
         high = tl.minimum(high, low + step)
@@ -103,29 +103,29 @@ def sample_kernel(
     if greedy | by_k | (top_p < 1.0) | (min_p > 0.0):
         for start in range(0, vocab, BLOCK):
             token = start + tl.arange(0, BLOCK)
-            scores = _scores(logits, token, vocab, temperature)
-            best, best_token = _better(best, best_token, scores, token)
+            scores = _load_scores(logits, token, vocab, temperature)
+            best, best_token = _merge_best(best, best_token, scores, token)
 
     if not greedy:
         # -inf as an ordered integer: below it no score lies.
         low = tl.full([], -2139095041, tl.int64)
         if by_k:
-            low = _highest(logits, vocab, temperature, best, low, top_k.to(tl.float32), True, BLOCK)
+            low = _find_highest(logits, vocab, temperature, best, low, top_k.to(tl.float32), True, BLOCK)
         if top_p < 1.0:
             lane = low + tl.arange(0, 16) * 0
-            mass = tl.max(_weigh(logits, vocab, temperature, best, low, False, lane, BLOCK), 0)
-            low = _highest(logits, vocab, temperature, best, low, top_p * mass, False, BLOCK)
+            mass = tl.max(_weigh_scores(logits, vocab, temperature, best, low, False, lane, BLOCK), 0)
+            low = _find_highest(logits, vocab, temperature, best, low, top_p * mass, False, BLOCK)
         floor = tl.where(min_p > 0.0, best + tl.log(min_p), float("-inf"))
         key = row_key(tl.load(seeds + row), tl.load(positions + row))
         best = tl.full([], float("-inf"), tl.float32)
         best_token = tl.full([], 0, tl.int32)
         for start in range(0, vocab, BLOCK):
             token = start + tl.arange(0, BLOCK)
-            scores = _scores(logits, token, vocab, temperature)
-            candidate = (_ordered(scores).to(tl.int64) >= low) & (scores >= floor)
+            scores = _load_scores(logits, token, vocab, temperature)
+            candidate = (_ordered_integer(scores).to(tl.int64) >= low) & (scores >= floor)
             noisy = tl.where(candidate, scores + gumbel_noise(key, token), float("-inf"))
-            best, best_token = _better(best, best_token, noisy, token)
-    tl.store(out + row, _chosen(best, best_token))
+            best, best_token = _merge_best(best, best_token, noisy, token)
+    tl.store(out + row, _chosen_token(best, best_token))
 
 
 def sample(
@@ -158,9 +158,9 @@ def argmax_kernel(logits, out, vocab, row_stride, BLOCK: tl.constexpr):
     best_token = tl.full([], 0, tl.int32)
     for start in range(0, vocab, BLOCK):
         token = start + tl.arange(0, BLOCK)
-        values = _logits(logits + row * row_stride, token, vocab)
-        best, best_token = _better(best, best_token, values, token)
-    tl.store(out + row, _chosen(best, best_token))
+        values = _load_logits(logits + row * row_stride, token, vocab)
+        best, best_token = _merge_best(best, best_token, values, token)
+    tl.store(out + row, _chosen_token(best, best_token))
 
 
 def argmax(logits: torch.Tensor) -> torch.Tensor:

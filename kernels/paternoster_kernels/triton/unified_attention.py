@@ -25,7 +25,7 @@ _LOG2_E = tl.constexpr(LOG2_E)
 
 
 @triton.jit
-def _attend(
+def _attend_tile(
     queries, cache, scales, sinks, out, part_out, part_lse, table,
     query_start, query_len, seq_len, first, part_row, kv_head, split, split_bound, part_rows,
     inner_scale, outer_scale, token_stride, head_stride,
@@ -140,14 +140,14 @@ def unified_attention_kernel(
     seq_len = tl.load(seq_lens + row)
     table = block_tables + row.to(tl.int64) * table_stride
     if ONE_PASS:
-        _attend(
+        _attend_tile(
             queries, cache, scales, sinks, out, part_out, part_lse, table,
             query_start, query_len, seq_len, first, row, kv_head, split, split_bound, part_rows,
             inner_scale, outer_scale, token_stride, head_stride,
             KV_HEADS, GROUP, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WIDTH, WINDOW, SOFTCAP, SINKS, SCALED, LONG, False, 2,
         )  # fmt: skip
     elif query_len * GROUP <= SHORT // GROUP * GROUP:
-        _attend(
+        _attend_tile(
             queries, cache, scales, sinks, out, part_out, part_lse, table,
             query_start, query_len, seq_len, first, row, kv_head, split, split_bound, part_rows,
             inner_scale, outer_scale, token_stride, head_stride,
@@ -155,7 +155,7 @@ def unified_attention_kernel(
         )  # fmt: skip
     elif not ONLY_SHORT:
         if split == 0:
-            _attend(
+            _attend_tile(
                 queries, cache, scales, sinks, out, part_out, part_lse, table,
                 query_start, query_len, seq_len, first, row, kv_head, split, split_bound, part_rows,
                 inner_scale, outer_scale, token_stride, head_stride,

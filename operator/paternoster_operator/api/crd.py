@@ -1,7 +1,7 @@
 """The CustomResourceDefinition, made from the types: structural schema, defaults, rules, columns and subresources.
 
 Reference: apiextensions.k8s.io/v1. Pydantic's JSON schema says some things in ways a structural schema may not;
-:func:`structural` rewrites them and raises where it has no rule.
+:func:`to_structural` rewrites them and raises where it has no rule.
 """
 
 from collections.abc import Mapping
@@ -80,14 +80,14 @@ def build_crd() -> dict[str, Any]:
                             "labelSelectorPath": ".status.selector",
                         },
                     },
-                    "additionalPrinterColumns": [_column(column) for column in COLUMNS],
+                    "additionalPrinterColumns": [_column_schema(column) for column in COLUMNS],
                 }
             ],
         },
     }
 
 
-def render() -> str:
+def render_crd() -> str:
     """The CRD as YAML, the same text each time."""
     head = "# Generated from operator/paternoster_operator/api by 'make generate'.\n"
     return head + yaml.dump(build_crd(), Dumper=_Plain, sort_keys=False, width=120, allow_unicode=True)
@@ -102,9 +102,9 @@ class _Plain(yaml.SafeDumper):
 
 def object_schema() -> Schema:
     """Schema of the resource."""
-    spec = structural(LLMDeploymentSpec.model_json_schema(by_alias=True))
-    spec["x-kubernetes-validations"] = [_validation(rule) for rule in SPEC_RULES]
-    status = structural(LLMDeploymentStatus.model_json_schema(by_alias=True))
+    spec = to_structural(LLMDeploymentSpec.model_json_schema(by_alias=True))
+    spec["x-kubernetes-validations"] = [_rule_schema(rule) for rule in SPEC_RULES]
+    status = to_structural(LLMDeploymentStatus.model_json_schema(by_alias=True))
     status["default"] = {"observedGeneration": -1}
     return {
         "type": "object",
@@ -117,27 +117,27 @@ def object_schema() -> Schema:
             "spec": spec,
             "status": status,
         },
-        "x-kubernetes-validations": [_validation(rule) for rule in OBJECT_RULES],
+        "x-kubernetes-validations": [_rule_schema(rule) for rule in OBJECT_RULES],
     }
 
 
-def structural(schema: Mapping[str, Any]) -> Schema:
+def to_structural(schema: Mapping[str, Any]) -> Schema:
     """Pydantic's schema as a structural one: no references, no unions with null, no titles."""
-    return _walk(schema, schema.get("$defs", {}), ())
+    return _convert_schema(schema, schema.get("$defs", {}), ())
 
 
-def _walk(schema: Mapping[str, Any], definitions: Mapping[str, Any], seen: tuple[str, ...]) -> Schema:
+def _convert_schema(schema: Mapping[str, Any], definitions: Mapping[str, Any], seen: tuple[str, ...]) -> Schema:
     node = dict(schema)
     if "$ref" in node:
         name = node.pop("$ref").rsplit("/", 1)[-1]
         if name in seen:
             raise TypeError(f"{name} contains itself: a structural schema cannot say that")
-        return _walk({**definitions[name], **node}, definitions, (*seen, name))
+        return _convert_schema({**definitions[name], **node}, definitions, (*seen, name))
     if "anyOf" in node:
         arms = [arm for arm in node.pop("anyOf") if arm.get("type") != "null"]
         if len(arms) != 1:
             raise TypeError(f"a structural schema has no rule for the union {arms}")
-        return _walk({**arms[0], **node}, definitions, seen)
+        return _convert_schema({**arms[0], **node}, definitions, seen)
     if "description" in node:
         node["description"] = " ".join(node["description"].split())
     if "const" in node:
@@ -146,15 +146,17 @@ def _walk(schema: Mapping[str, Any], definitions: Mapping[str, Any], seen: tuple
         del node["default"]
     extra = node.pop("additionalProperties", None)
     if isinstance(extra, Mapping):
-        node["additionalProperties"] = _walk(extra, definitions, seen)
+        node["additionalProperties"] = _convert_schema(extra, definitions, seen)
     if "properties" in node:
         required = node.get("required", ())
         node["properties"] = {
-            name: _with_default(_walk(child, definitions, seen), optional="anyOf" in child or name in required)
+            name: _with_default(
+                _convert_schema(child, definitions, seen), optional="anyOf" in child or name in required
+            )
             for name, child in node["properties"].items()
         }
     if "items" in node:
-        node["items"] = _walk(node["items"], definitions, seen)
+        node["items"] = _convert_schema(node["items"], definitions, seen)
     node = {key: value for key, value in node.items() if key not in _DROPPED}
     if unsupported := [key for key in node if key not in _KEYWORDS and not key.startswith("x-kubernetes-")]:
         raise TypeError(f"an API server has no {', '.join(unsupported)} in a schema")
@@ -166,11 +168,11 @@ def _with_default(node: Schema, *, optional: bool) -> Schema:
     return node if optional or "properties" not in node else {**node, "default": {}}
 
 
-def _validation(rule: Rule) -> Schema:
+def _rule_schema(rule: Rule) -> Schema:
     return {"rule": rule.expression, "message": rule.message}
 
 
-def _column(column: Column) -> Schema:
+def _column_schema(column: Column) -> Schema:
     out: Schema = {"name": column.name, "type": column.type, "jsonPath": column.path}
     if column.description:
         out["description"] = column.description

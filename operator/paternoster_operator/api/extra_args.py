@@ -39,7 +39,7 @@ _OF_OPERATOR = ("host", "port", "admin_port", "api_keys", "admin_keys", "identit
 
 def fields_of_settings(engine: type[BaseModel]) -> dict[str, str | None]:
     """By setting: the field below spec that says it, None where the operator does. ``engine`` is spec.engine's type."""
-    named = {name.removesuffix("_seconds"): path for name, path in _paths(engine, "engine")}
+    named = {name.removesuffix("_seconds"): path for name, path in _list_paths(engine, "engine")}
     same = {name: path for name, path in named.items() if name in EngineArgs.model_fields}
     return {**same, **_OF_SPEC, **dict.fromkeys(_OF_OPERATOR)}
 
@@ -69,11 +69,11 @@ def _describe_owned_flag(setting: str, field: str | None) -> str:
     return f"{flag} is for the operator to set" if field is None else f"{flag} must not be here: use spec.{field}"
 
 
-def _paths(model: type[BaseModel], path: str) -> Iterator[tuple[str, str]]:
+def _list_paths(model: type[BaseModel], path: str) -> Iterator[tuple[str, str]]:
     for name, field in model.model_fields.items():
         inner, here = field.annotation, f"{path}.{field.alias}"
         if isinstance(inner, type) and issubclass(inner, BaseModel):
-            yield from _paths(inner, here)
+            yield from _list_paths(inner, here)
         else:
             yield name, here
 

@@ -14,7 +14,7 @@ from paternoster_operator.api.pod.fields import faults_of
 from paternoster_operator.api.rule import Rule
 from paternoster_operator.api.rules import OBJECT_RULES, SPEC_RULES
 from paternoster_operator.api.stored import REMOVED_FIELDS
-from paternoster_operator.api.types.fields import shown
+from paternoster_operator.api.types.fields import show_value
 from paternoster_operator.api.types.secret import Secret
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 
@@ -30,17 +30,17 @@ class InvalidManifest(ValueError):
         self.errors = errors
 
 
-def parse(document: Mapping[str, Any], parsed: LLMDeployment | None = None) -> LLMDeployment:
+def parse_resource(document: Mapping[str, Any], parsed: LLMDeployment | None = None) -> LLMDeployment:
     """The typed resource with defaults filled in; raises :class:`InvalidManifest` with every fault found.
 
     ``parsed`` is the resource as it was parsed before: where name and spec are the same, their rules hold already.
     """
     if not isinstance(document, Mapping):
-        raise InvalidManifest([f"the document is {shown(document)}: must be a mapping"])
+        raise InvalidManifest([f"the document is {show_value(document)}: must be a mapping"])
     try:
         resource = LLMDeployment.model_validate(document)
     except ValidationError as error:
-        raise InvalidManifest([_line(dict(fault)) for fault in error.errors()]) from error
+        raise InvalidManifest([_describe_fault(dict(fault)) for fault in error.errors()]) from error
     if parsed is not None and (parsed.metadata.name, parsed.spec) == (resource.metadata.name, resource.spec):
         return resource
     # Rules rely on the types of what they look at.
@@ -50,12 +50,12 @@ def parse(document: Mapping[str, Any], parsed: LLMDeployment | None = None) -> L
     return resource
 
 
-def load(path: Path | str) -> list[LLMDeployment]:
+def load_resources(path: Path | str) -> list[LLMDeployment]:
     """Every LLMDeployment of a YAML or JSON file; raises :class:`InvalidManifest` naming file and document.
 
     Secrets may stand in it, too: :func:`load_secrets` reads them.
     """
-    documents = _documents(path)
+    documents = _read_documents(path)
     fleets = {where: document for where, document in documents.items() if not _is_secret(document)}
     if not fleets:
         raise InvalidManifest([f"{path}: has no LLMDeployment: must have at least one"])
@@ -63,7 +63,7 @@ def load(path: Path | str) -> list[LLMDeployment]:
     errors: list[str] = []
     for where, document in fleets.items():
         try:
-            resources.append(parse(document))
+            resources.append(parse_resource(document))
         except InvalidManifest as invalid:
             errors += [f"{where}: {error}" for error in invalid.errors]
     names = [(resource.metadata.namespace, resource.metadata.name) for resource in resources]
@@ -81,13 +81,13 @@ def load_secrets(path: Path | str) -> dict[tuple[str, str], dict[str, str]]:
     """What each Secret of a file holds, decoded, by namespace and name; raises :class:`InvalidManifest`."""
     found: dict[tuple[str, str], dict[str, str]] = {}
     errors: list[str] = []
-    for where, document in _documents(path).items():
+    for where, document in _read_documents(path).items():
         if not _is_secret(document):
             continue
         try:
             secret = Secret.model_validate(document)
         except ValidationError as error:
-            errors += [f"{where}: {_line(dict(fault))}" for fault in error.errors()]
+            errors += [f"{where}: {_describe_fault(dict(fault))}" for fault in error.errors()]
         else:
             decoded = {name: value.decode(errors="replace") for name, value in secret.data.items()}
             found[secret.metadata.namespace, secret.metadata.name] = decoded | secret.string_data
@@ -96,7 +96,7 @@ def load_secrets(path: Path | str) -> dict[tuple[str, str], dict[str, str]]:
     return found
 
 
-def _documents(path: Path | str) -> dict[str, Any]:
+def _read_documents(path: Path | str) -> dict[str, Any]:
     """The documents of a file, by how each is named to people."""
     path = Path(path)
     try:
@@ -117,18 +117,18 @@ def check_rules(resource: LLMDeployment) -> list[str]:
     """One line for each CEL rule that does not hold."""
     document = resource.model_dump(mode="json", by_alias=True, exclude_none=True)
     spec = document["spec"]
-    faults = [_rule_line(rule, spec, f"spec.{rule.field}") for rule in _broken(SPEC_RULES, spec)]
-    return faults + [_rule_line(rule, document, rule.field) for rule in _broken(OBJECT_RULES, document)]
+    faults = [_rule_line(rule, spec, f"spec.{rule.field}") for rule in _find_broken_rules(SPEC_RULES, spec)]
+    return faults + [_rule_line(rule, document, rule.field) for rule in _find_broken_rules(OBJECT_RULES, document)]
 
 
-def _broken(rules: Iterable[Rule], subject: Mapping[str, Any]) -> list[Rule]:
+def _find_broken_rules(rules: Iterable[Rule], subject: Mapping[str, Any]) -> list[Rule]:
     # A context takes the document over once, which costs more than all rules do.
     context = cel.Context({"self": subject})
-    return [rule for rule in rules if _program(rule.expression).execute(context) is not True]
+    return [rule for rule in rules if _compile_rule(rule.expression).execute(context) is not True]
 
 
 @cache
-def _program(expression: str) -> cel.Program:
+def _compile_rule(expression: str) -> cel.Program:
     """Each fleet is checked at each look: what is compiled once need not be again."""
     return cel.compile(expression)
 
@@ -145,11 +145,11 @@ def _rule_line(rule: Rule, subject: Mapping[str, Any], field: str) -> str:
     elif isinstance(value, list) and all(isinstance(item, Mapping) and "name" in item for item in value):
         found = f"has {', '.join(str(item['name']) for item in value)}"
     else:
-        found = f"is {shown(value)}"
+        found = f"is {show_value(value)}"
     return f"{field}: {found}: {rule.message}"
 
 
-def _line(fault: Mapping[str, Any]) -> str:
+def _describe_fault(fault: Mapping[str, Any]) -> str:
     """A pydantic error as field, value and what is allowed."""
     location = [part for part in fault["loc"] if part != "[key]"]
     field = ".".join(f"[{part}]" if isinstance(part, int) else str(part) for part in location).replace(".[", "[")
@@ -173,7 +173,7 @@ def _line(fault: Mapping[str, Any]) -> str:
         wanted = (
             fault["msg"].removeprefix("Value error, ").replace("Input should be", "must be").replace("should", "must")
         )
-    return f"{field}: is {shown(fault['input'])}: {wanted[:1].lower() + wanted[1:]}"
+    return f"{field}: is {show_value(fault['input'])}: {wanted[:1].lower() + wanted[1:]}"
 
 
 def _fields_at(location: list[Any]) -> list[str]:

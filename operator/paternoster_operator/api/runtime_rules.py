@@ -13,7 +13,7 @@ _KEYED = "(has(self.security.apiKeys) && size(self.security.apiKeys) > 0) || has
 
 def _refusal_rule(kind: EngineKind, refusal: Refusal) -> Rule:
     allowed = refusal.allowed if isinstance(refusal.allowed, list) and refusal.allowed else [refusal.allowed]
-    conditions = [_condition(f"self.{refusal.field}", value) for value in allowed]
+    conditions = [_write_condition(f"self.{refusal.field}", value) for value in allowed]
     values = " or ".join("unset" if value in (None, []) else json.dumps(value).strip('"') for value in allowed)
     return Rule(
         f"self.engine.runtime.type != '{kind.type}' || {' || '.join(conditions)}",
@@ -22,7 +22,7 @@ def _refusal_rule(kind: EngineKind, refusal: Refusal) -> Rule:
     )
 
 
-def _condition(path: str, value: Any) -> str:
+def _write_condition(path: str, value: Any) -> str:
     if value is None:
         return f"!has({path})"
     if value == []:

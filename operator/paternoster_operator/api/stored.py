@@ -24,13 +24,13 @@ REMOVED_FIELDS: Mapping[tuple[str, ...], str] = {
 def with_successors(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """``document`` with removed values replaced and removed fields left out; itself where there is none."""
     for path, successors in REMOVED_VALUES.items():
-        document = _replaced(document, path, successors)
+        document = _replace_values(document, path, successors)
     for path in REMOVED_FIELDS:
-        document = _without(document, path)
+        document = _remove_path(document, path)
     return document
 
 
-def _without(node: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
+def _remove_path(node: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
     name, *rest = path
     if name not in node:
         return node
@@ -39,11 +39,11 @@ def _without(node: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any
     value = node[name]
     if not isinstance(value, Mapping):
         return node
-    changed = _without(value, tuple(rest))
+    changed = _remove_path(value, tuple(rest))
     return node if changed is value else {**node, name: changed}
 
 
-def _replaced(node: Mapping[str, Any], path: tuple[str, ...], successors: Mapping[str, str]) -> Mapping[str, Any]:
+def _replace_values(node: Mapping[str, Any], path: tuple[str, ...], successors: Mapping[str, str]) -> Mapping[str, Any]:
     name, *rest = path
     value = node.get(name)
     if not rest:
@@ -52,5 +52,5 @@ def _replaced(node: Mapping[str, Any], path: tuple[str, ...], successors: Mappin
         return node
     if not isinstance(value, Mapping):
         return node
-    changed = _replaced(value, tuple(rest), successors)
+    changed = _replace_values(value, tuple(rest), successors)
     return node if changed is value else {**node, name: changed}

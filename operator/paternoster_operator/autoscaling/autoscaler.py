@@ -94,8 +94,8 @@ class Autoscaler:
         """What to have from now on; at first what there is, so that a restarted operator changes nothing by itself."""
         loops = self.loops
         if self._observation is not None:
-            self.states = adopt(loops, self._observation, self.signals, self.states)
-        decision, self.models, self.states = decide(loops, self.signals, self.models, self.states, now)
+            self.states = adopt_running(loops, self._observation, self.signals, self.states)
+        decision, self.models, self.states = decide_loops(loops, self.signals, self.models, self.states, now)
         return decision
 
     def seconds_until_sleep(self, now: float) -> float | None:
@@ -115,12 +115,14 @@ class Autoscaler:
         return self._windows.seconds_since_latest(pod, now)
 
 
-def adopt(loops: Sequence[ControlLoop], observation: Observation, signals: Signals, states: LoopStates) -> LoopStates:
+def adopt_running(
+    loops: Sequence[ControlLoop], observation: Observation, signals: Signals, states: LoopStates
+) -> LoopStates:
     """The state of each loop with what runs now."""
     return LoopStates({loop.name: loop.adopt(observation, signals, states.get(loop.name)) for loop in loops})
 
 
-def decide(
+def decide_loops(
     loops: Sequence[ControlLoop], signals: Signals, models: Models, states: LoopStates, now: float
 ) -> tuple[Decision, Models, LoopStates]:
     """The decision at ``now``, and what to remember for the next one."""

@@ -133,16 +133,16 @@ class ScalingPolicy:
                 schedules=bounds.schedules,
             )
         fixed = spec.replicas if spec.replicas is not None else auto.min_replicas if auto is not None else 1
-        cap = _cap(spec.concurrency, spec.engine.max_num_seqs)
+        cap = _cap_policy(spec.concurrency, spec.engine.max_num_seqs)
         budget = _token_budget(spec.concurrency)
         if spec.paused and cap.mode is ConcurrencyMode.AUTO:
             cap = replace(cap, mode=ConcurrencyMode.ADVISORY)
         if spec.paused and budget.mode is ConcurrencyMode.AUTO:
             budget = replace(budget, mode=ConcurrencyMode.ADVISORY)
-        return cls(fixed_replicas=fixed, replicas=replicas, cap=cap, budget=budget, slo=_slo(spec.slo))
+        return cls(fixed_replicas=fixed, replicas=replicas, cap=cap, budget=budget, slo=_slo_policy(spec.slo))
 
 
-def _cap(concurrency: Concurrency, capacity: int) -> CapPolicy:
+def _cap_policy(concurrency: Concurrency, capacity: int) -> CapPolicy:
     maximum = concurrency.max if concurrency.max is not None else capacity
     initial = concurrency.initial if concurrency.initial is not None else maximum
     mode = concurrency.mode or ConcurrencyMode.ADVISORY
@@ -169,11 +169,11 @@ def _token_budget(concurrency: Concurrency) -> BudgetPolicy:
     return BudgetPolicy(mode=budget.mode or concurrency.mode or ConcurrencyMode.AUTO, minimum=minimum)
 
 
-def _slo(slo: Slo) -> SloPolicy | None:
+def _slo_policy(slo: Slo) -> SloPolicy | None:
     if slo.ttft_p95_milliseconds is None and slo.itl_p95_milliseconds is None:
         return None
-    return SloPolicy(ttft=_seconds(slo.ttft_p95_milliseconds), itl=_seconds(slo.itl_p95_milliseconds))
+    return SloPolicy(ttft=_to_seconds(slo.ttft_p95_milliseconds), itl=_to_seconds(slo.itl_p95_milliseconds))
 
 
-def _seconds(milliseconds: int | None) -> float | None:
+def _to_seconds(milliseconds: int | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1000

@@ -48,7 +48,7 @@ class StepModel:
             share = self._observation_weight(means)
             weight += share
             products = [old + share * new for old, new in zip(products, means, strict=True)]
-        cost = _fit(products, self.cost, self.tuning.ridge) if weight > 0 else self.cost
+        cost = _fit_costs(products, self.cost, self.tuning.ridge) if weight > 0 else self.cost
         return replace(self, weight=weight, products=tuple(products), cost=cost)
 
     @property
@@ -61,7 +61,7 @@ class StepModel:
         """Share of the variance of steps' times that the fit explains (R squared), 0..1; 0 while unknown."""
         if self.cost is None or self.weight <= 0:
             return 0.0
-        at, cost = self._product, self.cost
+        at, cost = self._get_product, self.cost
         left = at(_TIME, _TIME) - 2 * sum(c * at(i, _TIME) for i, c in enumerate(cost))
         left += sum(a * b * at(i, j) for i, a in enumerate(cost) for j, b in enumerate(cost))
         total = at(_TIME, _TIME) - at(_STEPS, _TIME) ** 2 / self.weight
@@ -70,8 +70,8 @@ class StepModel:
     @property
     def context(self) -> float:
         """KV tokens that a decoding sequence reads, on average."""
-        decodes = self._product(_DECODE, _DECODE)
-        return self._product(_DECODE, _KV) / decodes if decodes > 0 else 0.0
+        decodes = self._get_product(_DECODE, _DECODE)
+        return self._get_product(_DECODE, _KV) / decodes if decodes > 0 else 0.0
 
     @property
     def decode_line(self) -> tuple[float, float] | None:
@@ -80,7 +80,7 @@ class StepModel:
         Prompts that come while sequences decode share their steps, so each generated token costs its share of a prompt.
         """
         cost = self.trusted_cost
-        if cost is None or self._product(_STEPS, _DECODE) <= 0:
+        if cost is None or self._get_product(_STEPS, _DECODE) <= 0:
             return None
         fixed, _, d, k, _ = cost
         return fixed, d + k * self.context + self.prompt_slope
@@ -88,12 +88,12 @@ class StepModel:
     @property
     def prompt_slope(self) -> float:
         """Seconds of prompts for each generated token; 0 while unknown."""
-        cost, decoded = self.trusted_cost, self._product(_STEPS, _DECODE)
+        cost, decoded = self.trusted_cost, self._get_product(_STEPS, _DECODE)
         return 0.0 if cost is None or decoded <= 0 else self._prompt_seconds(cost) / decoded
 
     def prompt_step(self, tokens: float) -> float | None:
         """Seconds of a step that has ``tokens`` of prompts and nothing else; None while unknown."""
-        cost, prefilled = self.trusted_cost, self._product(_STEPS, _PREFILL)
+        cost, prefilled = self.trusted_cost, self._get_product(_STEPS, _PREFILL)
         if cost is None or prefilled <= 0:
             return None
         return cost[0] + tokens * self._prompt_seconds(cost) / prefilled
@@ -125,7 +125,7 @@ class StepModel:
     @property
     def _mixed(self) -> tuple[float, float, float] | None:
         """Of steps with a prompt: seconds without it, seconds a prompt token, and sequences that decode beside it."""
-        cost, at = self.trusted_cost, self._product
+        cost, at = self.trusted_cost, self._get_product
         prompts = at(_STEPS, _PREFILL)
         if cost is None or prompts <= 0:
             return None
@@ -138,8 +138,8 @@ class StepModel:
     def _prompt_seconds(self, cost: Cost) -> float:
         """Seconds of a step that its prompts take, on average."""
         _, p, _, k, q = cost
-        read = max(self._product(_STEPS, _KV) - self.context * self._product(_STEPS, _DECODE), 0.0)
-        return p * self._product(_STEPS, _PREFILL) + q * self._product(_STEPS, _PAIRS) + k * read
+        read = max(self._get_product(_STEPS, _KV) - self.context * self._get_product(_STEPS, _DECODE), 0.0)
+        return p * self._get_product(_STEPS, _PREFILL) + q * self._get_product(_STEPS, _PAIRS) + k * read
 
     def _observation_weight(self, means: Sequence[float]) -> float:
         """Weight of an observation, 1 where it is near to what the fit expects."""
@@ -149,24 +149,24 @@ class StepModel:
         off = abs(means[_AT[_STEPS, _TIME]] - expected) / expected
         return 1.0 if off <= self.tuning.outlier_share else self.tuning.outlier_share / off
 
-    def _product(self, i: int, j: int) -> float:
+    def _get_product(self, i: int, j: int) -> float:
         return self.products[_AT[i, j]]
 
 
-def _fit(products: Sequence[float], prior: Cost | None, ridge: float) -> Cost:
+def _fit_costs(products: Sequence[float], prior: Cost | None, ridge: float) -> Cost:
     """Least squares with a ridge towards ``prior``; coefficients below 0 are set to 0 one by one."""
 
-    def at(i: int, j: int) -> float:
+    def product_at(i: int, j: int) -> float:
         return products[_AT[i, j]]
 
     prior = prior or _first_guess(products)
-    scale = [math.sqrt(at(i, i)) for i in range(_TIME)]
+    scale = [math.sqrt(product_at(i, i)) for i in range(_TIME)]
     free = [i for i in range(_TIME) if scale[i] > 0]
     cost = list(prior)
     while free:
-        matrix = [[at(i, j) / (scale[i] * scale[j]) + (ridge if i == j else 0.0) for j in free] for i in free]
-        right = [at(i, _TIME) / scale[i] + ridge * prior[i] * scale[i] for i in free]
-        found = _solve(matrix, right)
+        matrix = [[product_at(i, j) / (scale[i] * scale[j]) + (ridge if i == j else 0.0) for j in free] for i in free]
+        right = [product_at(i, _TIME) / scale[i] + ridge * prior[i] * scale[i] for i in free]
+        found = _solve_system(matrix, right)
         least = min(range(len(free)), key=found.__getitem__)
         if found[least] >= 0 or len(free) == 1:
             for i, value in zip(free, found, strict=True):
@@ -187,7 +187,7 @@ def _first_guess(products: Sequence[float]) -> Cost:
     return mean / 2, each, each, 0.0, 0.0
 
 
-def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
+def _solve_system(matrix: list[list[float]], right: list[float]) -> list[float]:
     """Gaussian elimination; the matrix is positive definite, so no row is exchanged."""
     n = len(right)
     rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]

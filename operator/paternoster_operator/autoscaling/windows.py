@@ -148,10 +148,10 @@ class SignalWindows:
         recent = {pod: tracks[pod] for pod in seen.serving if pod in tracks and tracks[pod].is_fresh(now, stale)}
         stats = [track.samples[-1] for track in recent.values()]
         growths = {pod: track.growth(track.window_begin(now, window_seconds, stale)) for pod, track in tracks.items()}
-        grown = _sum(growths.values())
+        grown = _sum_growths(growths.values())
         inside = {pod: track.within(track.window_begin(now, window_seconds, stale)) for pod, track in recent.items()}
         gateways = self._gateways.values()
-        came = _sum(track.growth(track.window_begin(now, window_seconds, stale)) for track in gateways)[0]
+        came = _sum_growths(track.growth(track.window_begin(now, window_seconds, stale)) for track in gateways)[0]
         unreported = tuple(sorted({name for s in stats for name in s.unreported}))
         # A gateway tries several engines before it refuses a request, and each of them counts it.
         refused = max(came - grown[_ADMITTED], 0) if came else grown[_REJECTED]
@@ -181,7 +181,7 @@ class SignalWindows:
             ),
             kv_usage=sum(s.kv_usage for s in stats) / len(stats) if stats else 0.0,
             kv_peak_usage=max((s.kv_usage for samples in inside.values() for s in samples), default=0.0),
-            replicas=tuple(_load(samples, growths[pod]) for pod, samples in inside.items()),
+            replicas=tuple(_replica_load(samples, growths[pod]) for pod, samples in inside.items()),
             arrived=round(came if Unreported.REQUESTS in unreported else grown[_ADMITTED] + refused),
             refused=round(refused),
             # What began has ended or runs: no engine reports more of them than it has places.
@@ -199,17 +199,17 @@ class SignalWindows:
         self._last_request = when if self._last_request is None else max(when, self._last_request)
 
 
-def _load(samples: Collection[EngineStats], growth: Totals) -> ReplicaLoad:
+def _replica_load(samples: Collection[EngineStats], growth: Totals) -> ReplicaLoad:
     steps = growth[_STEPS]
     return ReplicaLoad(
         running=sum(s.running for s in samples) / len(samples),
         kv_usage=sum(s.kv_usage for s in samples) / len(samples),
-        inter_token_seconds=_mean(growth[_BETWEEN_SECONDS], growth[_BETWEEN_COUNT]),
+        inter_token_seconds=_mean_of(growth[_BETWEEN_SECONDS], growth[_BETWEEN_COUNT]),
         step_sums=steps if steps[0] > 0 else (),
     )
 
 
-def _sum(growths: Iterable[Totals]) -> Totals:
+def _sum_growths(growths: Iterable[Totals]) -> Totals:
     """Over all engines."""
     return tuple(map(sum, zip(*growths, strict=True))) or _NOTHING
 
@@ -227,5 +227,5 @@ def _idle_seconds(stats: EngineStats, last: EngineStats | None) -> float | None:
     return 0.0 if grown or ended else None
 
 
-def _mean(total: float, count: float) -> float | None:
+def _mean_of(total: float, count: float) -> float | None:
     return total / count if count > 0 else None

@@ -135,10 +135,10 @@ class KubernetesCluster:
         return own_pods(self._cache.pods.get(key, ()), self._cache.replica_sets.get(key, ()), deployment)
 
     async def secret(self, key: Key) -> Mapping[str, str] | None:
-        found = await self._send("get", _path("v1", "Secret", *key), ignore=404)
+        found = await self._send("get", _object_path("v1", "Secret", *key), ignore=404)
         if found is None:
             return None
-        return {name: _text(value) for name, value in (found.get("data") or {}).items()}
+        return {name: _decode_text(value) for name, value in (found.get("data") or {}).items()}
 
     async def create_secret(self, key: Key, data: Mapping[str, str]) -> None:
         body = {
@@ -158,13 +158,13 @@ class KubernetesCluster:
             "data": {name: base64.b64encode(value).decode()},
         }
         await self._send(
-            "patch", _path("v1", "Secret", *key), body,
+            "patch", _object_path("v1", "Secret", *key), body,
             content_type=_APPLY, field_manager=labels.MANAGER, force_conflicts=True,
         )  # fmt: skip
 
     async def apply(self, obj: Object) -> Mapping[str, Any] | None:
         metadata = obj["metadata"]
-        path = _path(obj["apiVersion"], obj["kind"], metadata["namespace"], metadata["name"])
+        path = _object_path(obj["apiVersion"], obj["kind"], metadata["namespace"], metadata["name"])
         there = await self.check_owner(obj)
         if there is not None:
             # As a precondition: were another of that name there by now, the API server would refuse.
@@ -175,13 +175,13 @@ class KubernetesCluster:
 
     async def check_owner(self, obj: Object) -> Mapping[str, Any] | None:
         metadata = obj["metadata"]
-        path = _path(obj["apiVersion"], obj["kind"], metadata["namespace"], metadata["name"])
-        there = self._seen(obj) or await self._send("get", path, ignore=404)
+        path = _object_path(obj["apiVersion"], obj["kind"], metadata["namespace"], metadata["name"])
+        there = self._find_watched(obj) or await self._send("get", path, ignore=404)
         if there is not None:
             refuse_foreign(there, obj)
         return there
 
-    def _seen(self, obj: Object) -> Mapping[str, Any] | None:
+    def _find_watched(self, obj: Object) -> Mapping[str, Any] | None:
         """The child as a watch saw it last."""
         metadata = obj["metadata"]
         seen = self.child(Key(metadata["namespace"], metadata["labels"][labels.INSTANCE]), obj["kind"])
@@ -208,7 +208,7 @@ class KubernetesCluster:
 
     async def _apply_status(self, metadata: Object, status: Object, *, ignore: int) -> Mapping[str, Any] | None:
         body = {"apiVersion": labels.API_VERSION, "kind": labels.KIND, "metadata": metadata, "status": status}
-        path = _path(labels.API_VERSION, labels.KIND, metadata["namespace"], metadata["name"]) + "/status"
+        path = _object_path(labels.API_VERSION, labels.KIND, metadata["namespace"], metadata["name"]) + "/status"
         return await self._send(
             "patch", path, body, ignore=ignore, content_type=_APPLY, field_manager=labels.MANAGER, force_conflicts=True
         )
@@ -261,24 +261,24 @@ class KubernetesCluster:
         except ApiException as error:
             if error.status == ignore:
                 return None
-            message = f"{method.upper()} {path}: HTTP {error.status}: {_message(error)}"
+            message = f"{method.upper()} {path}: HTTP {error.status}: {_read_message(error)}"
             retriable = error.status not in _PERMANENT or _KIND_UNKNOWN in message
             raise ClusterError(message, retriable=retriable) from error
         except (OSError, TimeoutError) as error:
             raise ClusterError(f"{method.upper()} {path}: {error_text(error)}") from error
 
 
-def _path(api_version: str, kind: str, namespace: str, name: str) -> str:
+def _object_path(api_version: str, kind: str, namespace: str, name: str) -> str:
     root = f"/api/{api_version}" if "/" not in api_version else f"/apis/{api_version}"
     return f"{root}/namespaces/{namespace}/{_PLURALS[api_version, kind]}/{name}"
 
 
-def _text(encoded: str) -> str:
+def _decode_text(encoded: str) -> str:
     """A value of a Secret; bytes that are no text are no key either."""
     return base64.b64decode(encoded).decode(errors="replace")
 
 
-def _message(error: ApiException) -> str:
+def _read_message(error: ApiException) -> str:
     """The message of the API server's Status object, or what there is instead."""
     try:
         return str(json.loads(error.body or "")["message"])

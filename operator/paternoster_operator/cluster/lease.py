@@ -53,14 +53,14 @@ class Leadership:
         while True:
             config = Config(
                 self._lock, LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS,
-                onstarted_leading=self._lead, onstopped_leading=self._lose,
+                onstarted_leading=self._begin_leading, onstopped_leading=self._end_leading,
             )  # fmt: skip
             try:
                 await LeaderElection(config).run()
             except Exception:
                 log.exception("the election for the lease %s failed; again in %d s", self._lease, RETRY_SECONDS)
                 if self.leading:
-                    await self._lose()
+                    await self._end_leading()
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def resign(self) -> None:
@@ -77,12 +77,12 @@ class Leadership:
         except _FAULTS as error:
             log.warning("the lease %s is not given back: %s", self._lease, error)
 
-    async def _lead(self) -> None:
+    async def _begin_leading(self) -> None:
         log.info("%s leads", self.identity)
         self.leading = True
         await self._on_lead()
 
-    async def _lose(self) -> None:
+    async def _end_leading(self) -> None:
         log.warning("%s leads no more: the lease %s was not renewed", self.identity, self._lease)
         self.leading = False
         await self._on_lose()
@@ -105,12 +105,12 @@ class _Lock(LeaseLock):
             return True
 
         # Not the client's own: it asks for `pretty` with a value that its request refuses (kubernetes 37).
-        return await self._done(create())
+        return await self._is_done(create())
 
     async def update(self, name: str, namespace: str, updated_record: LeaderElectionRecord) -> bool:
-        return await self._done(super().update(name, namespace, updated_record))
+        return await self._is_done(super().update(name, namespace, updated_record))
 
-    async def _done(self, request: Awaitable[bool]) -> bool:
+    async def _is_done(self, request: Awaitable[bool]) -> bool:
         try:
             return await _in_time(request)
         except _FAULTS as error:

@@ -16,9 +16,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from paternoster_operator.api.crd import FILE_NAME, render
+    from paternoster_operator.api.crd import FILE_NAME, render_crd
 
-    text = render()
+    text = render_crd()
     if args.write is not None:
         args.write.mkdir(parents=True, exist_ok=True)
         (args.write / FILE_NAME).write_text(text, encoding="utf-8")

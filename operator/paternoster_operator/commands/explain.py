@@ -12,13 +12,17 @@ HELP = "tell why a fleet has the replicas and the cap that it has"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     resource.add_arguments(parser)
     parser.add_argument(
-        "--last", type=_positive, default=10, metavar="N", help="decisions that are told (default: all that are kept)"
+        "--last",
+        type=_parse_positive,
+        default=10,
+        metavar="N",
+        help="decisions that are told (default: all that are kept)",
     )
     parser.add_argument("--json", action="store_true", help="the same as one JSON document")
 
 
 def run(args: argparse.Namespace) -> int:
-    from paternoster_operator.terminal.explain import explain, summary
+    from paternoster_operator.terminal.explain import explain_status, summarize_status
 
     try:
         document = resource.find_resource(args)
@@ -26,13 +30,13 @@ def run(args: argparse.Namespace) -> int:
         print(f"paternoster explain: {error}", file=sys.stderr)
         return 1
     if args.json:
-        print(json.dumps(summary(document, last=args.last), indent=2))
+        print(json.dumps(summarize_status(document, last=args.last), indent=2))
     else:
-        print(explain(document, last=args.last), end="")
+        print(explain_status(document, last=args.last), end="")
     return 0
 
 
-def _positive(text: str) -> int:
+def _parse_positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"is {text!r}: must be a whole number of at least 1")
     return int(text)

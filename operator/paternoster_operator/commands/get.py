@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
         return 1
     if args.output in ("json", "yaml"):
         document = objects[0] if args.name is not None else {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-        print(_serialized(document, args.output), end="")
+        print(_serialize_document(document, args.output), end="")
         return 0
 
     from rich.console import Console
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _serialized(document: Any, output: str) -> str:
+def _serialize_document(document: Any, output: str) -> str:
     import yaml
 
     if output == "json":

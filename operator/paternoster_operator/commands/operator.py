@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--routes-secret",
-        type=_secret,
+        type=_parse_secret,
         metavar="NAMESPACE/NAME",
         help="Secret to keep a copy of the routing table in, for gateways that start while no operator is there "
         "(default: none is kept)",
@@ -85,7 +85,7 @@ def add_key_arguments(parser: argparse.ArgumentParser) -> None:
     for flag, what in (("--gateway-key-secret", "gateways'"), ("--admin-key-secret", "operator's")):
         parser.add_argument(
             flag,
-            type=_secret,
+            type=_parse_secret,
             default=f"default/paternoster-{flag.split('-')[2]}-key",
             metavar="NAMESPACE/NAME",
             help=f"Secret whose 'key' the {what} keys to engines are derived from; made when there is none "
@@ -100,17 +100,17 @@ def add_peer_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for who in ("operator", "gateway"):
         parser.add_argument(
-            f"--{who}-labels", type=_labels, metavar="NAME=VALUE,...", help=f"labels of the {who}'s pods there"
+            f"--{who}-labels", type=_parse_labels, metavar="NAME=VALUE,...", help=f"labels of the {who}'s pods there"
         )
     parser.add_argument(
         "--scraper-namespace-labels",
-        type=_labels,
+        type=_parse_labels,
         metavar="NAME=VALUE,...",
         help="labels of the namespaces whose pods may scrape engines (default: none may)",
     )
 
 
-def _peers(args: argparse.Namespace) -> "Peers | None":
+def _build_peers(args: argparse.Namespace) -> "Peers | None":
     from paternoster_operator.desired.network_policy import Peers
 
     if args.network_policies is None:
@@ -123,7 +123,7 @@ def _peers(args: argparse.Namespace) -> "Peers | None":
     return Peers(args.network_policies, args.operator_labels, gateway, args.scraper_namespace_labels)
 
 
-def _secret(text: str) -> "Key":
+def _parse_secret(text: str) -> "Key":
     from paternoster_operator.cluster.port import Key
 
     namespace, slash, name = text.partition("/")
@@ -132,7 +132,7 @@ def _secret(text: str) -> "Key":
     return Key(namespace, name)
 
 
-def _labels(text: str) -> dict[str, str]:
+def _parse_labels(text: str) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in text.split(",")]
     if not all(name and equals for name, equals, _ in pairs):
         raise argparse.ArgumentTypeError(f"is {text!r}: must be NAME=VALUE,...")
@@ -147,7 +147,7 @@ def run(args: argparse.Namespace) -> int:
     from paternoster_operator.settings import Names, Settings
 
     try:
-        peers = _peers(args)
+        peers = _build_peers(args)
     except ValueError as error:
         print(f"paternoster operator: {error}", file=sys.stderr)
         return 2

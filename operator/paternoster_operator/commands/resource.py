@@ -30,7 +30,7 @@ def find_resource(args: argparse.Namespace) -> Mapping[str, Any]:
     """Return the LLMDeployment ``args.name``; raises ``OSError`` that says where it was searched."""
     from paternoster_operator.cluster.kubeconfig import read_resource
 
-    server = _server(args)
+    server = _find_server(args)
     if server is None:
         return _read_cluster(args, lambda: read_resource(args.name, args.namespace))
     for item in _from_server(server, args.namespace):
@@ -45,13 +45,13 @@ def list_resources(args: argparse.Namespace, *, all_namespaces: bool) -> Sequenc
     """Return the LLMDeployments of ``args.namespace``, or of all; raises ``OSError`` that says where it searched."""
     from paternoster_operator.cluster.kubeconfig import read_resources
 
-    server = _server(args)
+    server = _find_server(args)
     if server is None:
         return _read_cluster(args, lambda: read_resources(args.namespace, all_namespaces=all_namespaces))
     return _from_server(server, args.namespace)
 
 
-def _server(args: argparse.Namespace) -> str | None:
+def _find_server(args: argparse.Namespace) -> str | None:
     """The operator that answers by HTTP; None for the kubeconfig's cluster."""
     from paternoster_operator.local.client import running_server
 

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from paternoster_operator.local.ports import HOST, listen_on
     from paternoster_operator.local.session import LocalSession
     from paternoster_operator.local.state import state_folder
-    from paternoster_operator.local.unsupported import unused
+    from paternoster_operator.local.unsupported import list_unused
     from paternoster_operator.terminal.interactive_session import run_interactive_session
 
     try:
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         for line in invalid.errors:
             print(line, file=sys.stderr)
         return 2
-    for line in unused(resources):
+    for line in list_unused(resources):
         print(line, file=sys.stderr)
     try:
         port = listen_on(args.port)

@@ -28,11 +28,11 @@ from paternoster_operator.desired.foreign_engine import (
 from paternoster_operator.desired.key_volumes import key_mounts, key_volumes
 from paternoster_operator.desired.model_fetch import engine_env, fetch_containers
 from paternoster_operator.desired.model_source import model_mounts, model_volumes, pull_secrets
-from paternoster_operator.desired.ownership import child_metadata, selector
+from paternoster_operator.desired.ownership import child_metadata, pod_selector
 from paternoster_operator.desired.pod_template import brings_shared_memory, with_template
 from paternoster_operator.desired.resources import (
     build_resources,
-    gpus,
+    count_gpus,
     scratch_volume,
     shared_memory_volume,
     startup_timeout,
@@ -63,7 +63,7 @@ def build_deployment(
         "spec": {
             "replicas": replicas,
             "revisionHistoryLimit": 3,
-            "selector": {"matchLabels": selector(resource)},
+            "selector": {"matchLabels": pod_selector(resource)},
             "strategy": {
                 "type": "RollingUpdate",
                 "rollingUpdate": {
@@ -75,7 +75,7 @@ def build_deployment(
             "progressDeadlineSeconds": spec.rollout.progress_deadline_seconds or startup_timeout(spec),
             "template": with_template(
                 {
-                    "metadata": {"labels": selector(resource), **engine_annotations(resource.spec)},
+                    "metadata": {"labels": pod_selector(resource), **engine_annotations(resource.spec)},
                     "spec": _pod_spec(resource, installation),
                 },
                 spec.pod_template,
@@ -98,10 +98,10 @@ def _pod_spec(resource: LLMDeployment, installation: Installation) -> dict[str, 
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "initContainers": [
-            *fetch_containers(spec, installation.fetch_image, _security()),
-            *plugin_containers(spec, installation.fetch_image, _security()),
+            *fetch_containers(spec, installation.fetch_image, _security_context()),
+            *plugin_containers(spec, installation.fetch_image, _security_context()),
         ],
-        "containers": [_container(resource, installation)],
+        "containers": [_build_container(resource, installation)],
         "volumes": [
             {"name": TMP_VOLUME, "emptyDir": scratch_volume(spec)},
             *key_volumes(resource, behind_gateway=installation.behind_gateway),
@@ -109,9 +109,9 @@ def _pod_spec(resource: LLMDeployment, installation: Installation) -> dict[str, 
             *plugin_volumes(spec),
             *_shared_memory(spec, {"name": SHARED_MEMORY_VOLUME, "emptyDir": shared_memory_volume()}),
         ],
-        "topologySpreadConstraints": spread(resource),
+        "topologySpreadConstraints": spread_constraints(resource),
         "nodeSelector": dict(spec.node_selector),
-        "tolerations": _dump(spec.tolerations),
+        "tolerations": _dump_parts(spec.tolerations),
         "priorityClassName": spec.priority_class_name,
         "runtimeClassName": spec.runtime_class_name,
         "serviceAccountName": spec.service_account_name,
@@ -124,17 +124,19 @@ def _pod_spec(resource: LLMDeployment, installation: Installation) -> dict[str, 
     return {name: value for name, value in pod.items() if value not in (None, {}, [])}
 
 
-def spread(resource: LLMDeployment) -> list[dict[str, Any]]:
+def spread_constraints(resource: LLMDeployment) -> list[dict[str, Any]]:
     """As the resource says; else over nodes, where possible."""
     constraints = resource.spec.topology_spread_constraints or [TopologySpread(topology_key="kubernetes.io/hostname")]
-    return [{**document, "labelSelector": {"matchLabels": selector(resource)}} for document in _dump(constraints)]
+    return [
+        {**document, "labelSelector": {"matchLabels": pod_selector(resource)}} for document in _dump_parts(constraints)
+    ]
 
 
-def _dump(parts: Sequence[Document]) -> list[dict[str, Any]]:
+def _dump_parts(parts: Sequence[Document]) -> list[dict[str, Any]]:
     return [part.model_dump(by_alias=True, exclude_none=True) for part in parts]
 
 
-def _container(resource: LLMDeployment, installation: Installation) -> dict[str, Any]:
+def _build_container(resource: LLMDeployment, installation: Installation) -> dict[str, Any]:
     spec = resource.spec
     foreign = is_foreign(spec)
     health = KINDS[spec.engine.runtime.type].health_path
@@ -143,14 +145,14 @@ def _container(resource: LLMDeployment, installation: Installation) -> dict[str,
     container = {
         "name": labels.ENGINE_CONTAINER,
         **process,
-        "startupProbe": _probe(ready, period=2, failures=math.ceil(startup_timeout(spec) / 2)),
-        "readinessProbe": _probe(ready, period=2, failures=2),
-        "livenessProbe": _probe(health, period=10, failures=6),
+        "startupProbe": _build_probe(ready, period=2, failures=math.ceil(startup_timeout(spec) / 2)),
+        "readinessProbe": _build_probe(ready, period=2, failures=2),
+        "livenessProbe": _build_probe(health, period=10, failures=6),
         # The last lines of a failed engine's log: the operator reports them.
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
         "resources": build_resources(spec),
-        "securityContext": _security(),
+        "securityContext": _security_context(),
         "volumeMounts": [
             {"name": TMP_VOLUME, "mountPath": TMP_FOLDER},
             *key_mounts(resource, behind_gateway=installation.behind_gateway),
@@ -165,7 +167,7 @@ def _container(resource: LLMDeployment, installation: Installation) -> dict[str,
 def _own_process(resource: LLMDeployment, installation: Installation) -> dict[str, Any]:
     """Image, command and ports of our own engine."""
     return {
-        "image": _image(resource.spec, installation),
+        "image": _engine_image(resource.spec, installation),
         "imagePullPolicy": resource.spec.engine.image_pull_policy.value,
         "command": ["paternoster", "serve"],
         "args": engine_args(resource, installation).to_flags(),
@@ -177,7 +179,7 @@ def _own_process(resource: LLMDeployment, installation: Installation) -> dict[st
     }
 
 
-def _security() -> dict[str, Any]:
+def _security_context() -> dict[str, Any]:
     """Of every container that the operator adds."""
     return {
         "allowPrivilegeEscalation": False,
@@ -186,16 +188,16 @@ def _security() -> dict[str, Any]:
     }
 
 
-def _image(spec: LLMDeploymentSpec, installation: Installation) -> str:
+def _engine_image(spec: LLMDeploymentSpec, installation: Installation) -> str:
     return spec.engine.image or installation.engine_image
 
 
 def _shared_memory(spec: LLMDeploymentSpec, part: dict[str, Any]) -> list[dict[str, Any]]:
     """``part`` where several GPUs need it and the template brings none."""
-    return [part] if gpus(spec) > 1 and not brings_shared_memory(spec.pod_template) else []
+    return [part] if count_gpus(spec) > 1 and not brings_shared_memory(spec.pod_template) else []
 
 
-def _probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
+def _build_probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
     return {
         "httpGet": {"path": path, "port": labels.ENGINE_PORT_NAME},
         "periodSeconds": period,

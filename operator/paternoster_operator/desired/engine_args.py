@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from paternoster_contract import labels
-from paternoster_contract.quantity import quantity
+from paternoster_contract.quantity import parse_quantity
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.settings.scheduling import OrderName
 from paternoster_operator.api.types.engine import Engine
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.key_volumes import ADMIN, API, key_folder, key_sources
 from paternoster_operator.desired.model_source import engine_source
-from paternoster_operator.desired.resources import gpus
+from paternoster_operator.desired.resources import count_gpus
 from paternoster_operator.engines.adapter import RuntimeType
 
 
@@ -38,7 +38,7 @@ def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> 
     """The settings of each engine. Live cap and token budget are not in them: they go through the admin API."""
     spec = resource.spec
     asks_for = key_sources(resource, behind_gateway=installation.behind_gateway)
-    devices = gpus(spec)
+    devices = count_gpus(spec)
     args = EngineArgs(
         model=engine_source(spec),
         served_model_name=resource.served_names,
@@ -59,7 +59,7 @@ def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> 
         identity_header=installation.behind_gateway,
         # A pod that waited for a GPU and does not see it must say so, and not serve from its CPUs.
         device="cuda" if devices else "auto",
-        threads=_threads(spec),
+        threads=_count_threads(spec),
         tensor_parallel_size=max(1, devices),
         order=spec.engine.order or _default_order(spec),
         drain_timeout=spec.drain.timeout_seconds,
@@ -96,13 +96,13 @@ def _engine_settings(engine: Engine) -> dict[str, Any]:
         "pause_lower_classes": scheduling.pause_lower_classes,
         "reserved_slots": scheduling.reserved_slots,
         "block_size": engine.block_size,
-        "kv_cache_memory": None if engine.kv_cache_memory is None else int(quantity(engine.kv_cache_memory)),
+        "kv_cache_memory": None if engine.kv_cache_memory is None else int(parse_quantity(engine.kv_cache_memory)),
         "kv_cache_dtype": engine.kv_cache_dtype,
         "prefix_cache": engine.prefix_cache,
         "watermark_percent": memory.watermark_percent,
         "gpu_memory_utilization": memory.gpu_utilization_percent / 100,
         "preemption": memory.preemption,
-        "swap_memory": int(quantity(memory.swap_memory)),
+        "swap_memory": int(parse_quantity(memory.swap_memory)),
         "max_queued_per_tenant": tenants.max_queued,
         "max_running_per_tenant": tenants.max_running,
         "tenant_tokens_per_second": tenants.tokens_per_second,
@@ -117,6 +117,6 @@ def _default_order(spec: LLMDeploymentSpec) -> OrderName | None:
     return "fair-share" if spec.security.api_keys and ours else None
 
 
-def _threads(spec: LLMDeploymentSpec) -> int | None:
+def _count_threads(spec: LLMDeploymentSpec) -> int | None:
     cpu = spec.resources.limits.get("cpu")
-    return None if cpu is None else max(1, math.ceil(quantity(cpu)))
+    return None if cpu is None else max(1, math.ceil(parse_quantity(cpu)))

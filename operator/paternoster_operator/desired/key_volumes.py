@@ -24,10 +24,10 @@ def key_sources(resource: LLMDeployment, *, behind_gateway: bool) -> dict[str, l
     """
     security = resource.spec.security
     own = SecretKey(name=resource.child_name + SUFFIX, key=ADMIN_FIELD)
-    api = [_source(SecretKey(name=own.name, key=GATEWAY_FIELD), "gateway")] if behind_gateway else []
+    api = [_volume_source(SecretKey(name=own.name, key=GATEWAY_FIELD), "gateway")] if behind_gateway else []
     if security.api_key_secret_ref is not None and not behind_gateway:
-        api.append(_source(security.api_key_secret_ref, "clients"))
-    sources = {ADMIN: [_source(security.admin_key_secret_ref or own, "operator")]}
+        api.append(_volume_source(security.api_key_secret_ref, "clients"))
+    sources = {ADMIN: [_volume_source(security.admin_key_secret_ref or own, "operator")]}
     return {API: api, **sources} if api or security.api_keys else sources
 
 
@@ -48,5 +48,5 @@ def key_mounts(resource: LLMDeployment, *, behind_gateway: bool) -> list[dict[st
     ]
 
 
-def _source(secret: SecretKey, file: str) -> dict[str, Any]:
+def _volume_source(secret: SecretKey, file: str) -> dict[str, Any]:
     return {"secret": {"name": secret.name, "items": [{"key": secret.key, "path": file}]}}

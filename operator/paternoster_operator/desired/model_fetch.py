@@ -7,7 +7,7 @@ what is wrong with a source is reported before a node has pulled gigabytes of an
 from typing import Any
 
 from paternoster_contract import labels
-from paternoster_contract.quantity import quantity
+from paternoster_contract.quantity import parse_quantity
 from paternoster_operator.api.pod.owned import MODEL_FOLDER, MODEL_VOLUME, TMP_FOLDER, TMP_VOLUME
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.desired.resources import build_fetch_resources, cache_limit
@@ -30,7 +30,7 @@ def fetch_containers(spec: LLMDeploymentSpec, image: str, security: dict[str, An
         "command": ["paternoster", "pull"],
         # What one replica of a fleet has fetched the next one takes, whatever a branch says by then.
         "args": [spec.model.source, "--no-refresh", *_status_flags()],
-        "env": [*_folder(), *_limit(spec)],
+        "env": [*_folder_env(), *_limit_env(spec)],
         "envFrom": [] if credentials is None else [{"secretRef": {"name": credentials.name}}],
         "terminationMessagePath": STATUS_FILE,
         # Where it ended before it could say why.
@@ -47,7 +47,7 @@ def fetch_containers(spec: LLMDeploymentSpec, image: str, security: dict[str, An
 
 def engine_env(spec: LLMDeploymentSpec) -> list[dict[str, Any]]:
     """The engine finds the model in the cache, and never asks for it itself."""
-    return [*_folder(), {"name": OFFLINE_ENV, "value": "1"}] if spec.model.remote else []
+    return [*_folder_env(), {"name": OFFLINE_ENV, "value": "1"}] if spec.model.remote else []
 
 
 def _status_flags() -> list[str]:
@@ -55,11 +55,11 @@ def _status_flags() -> list[str]:
     return ["--status-port", str(labels.ADMIN_PORT), "--status-file", STATUS_FILE]
 
 
-def _folder() -> list[dict[str, Any]]:
+def _folder_env() -> list[dict[str, Any]]:
     return [{"name": labels.MODELS_ENV, "value": MODEL_FOLDER}]
 
 
-def _limit(spec: LLMDeploymentSpec) -> list[dict[str, Any]]:
+def _limit_env(spec: LLMDeploymentSpec) -> list[dict[str, Any]]:
     """What does not fit is refused by name, before the kubelet evicts the pod for it."""
     limit = cache_limit(spec)
-    return [] if limit is None else [{"name": labels.MODELS_LIMIT_ENV, "value": str(int(quantity(limit)))}]
+    return [] if limit is None else [{"name": labels.MODELS_LIMIT_ENV, "value": str(int(parse_quantity(limit)))}]

@@ -13,13 +13,13 @@ def engine_source(spec: LLMDeploymentSpec) -> str:
     """The model's address for the engine: a claim is a folder to it, and so is an image."""
     if (image := spec.model.image) is not None:
         return f"file://{MODEL_FOLDER}/{image.path}".rstrip("/")
-    claim, path = _claim(spec)
+    claim, path = _find_claim(spec)
     return spec.model.source if claim is None else f"file://{MODEL_FOLDER}{path.rstrip('/')}"
 
 
 def model_claim(spec: LLMDeploymentSpec) -> str | None:
     """Name of the PersistentVolumeClaim that has the model."""
-    return _claim(spec)[0]
+    return _find_claim(spec)[0]
 
 
 def model_volumes(spec: LLMDeploymentSpec) -> list[dict[str, Any]]:
@@ -30,7 +30,7 @@ def model_volumes(spec: LLMDeploymentSpec) -> list[dict[str, Any]]:
         return [{"name": MODEL_VOLUME, "image": {"reference": image.reference, **policy}}]
     if (claim := model_claim(spec)) is not None:
         return [{"name": MODEL_VOLUME, "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}]
-    return [{"name": MODEL_VOLUME, **_cache(spec.model.cache)}] if spec.model.remote else []
+    return [{"name": MODEL_VOLUME, **_cache_volume(spec.model.cache)}] if spec.model.remote else []
 
 
 def model_mounts(spec: LLMDeploymentSpec) -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ def _has_volume(spec: LLMDeploymentSpec) -> bool:
     return spec.model.remote or spec.model.image is not None or model_claim(spec) is not None
 
 
-def _cache(cache: ModelCache | None) -> dict[str, Any]:
+def _cache_volume(cache: ModelCache | None) -> dict[str, Any]:
     if cache is not None and cache.claim is not None:
         return {"persistentVolumeClaim": {"claimName": cache.claim.name}}
     if cache is not None and cache.host_path is not None:
@@ -59,7 +59,7 @@ def _cache(cache: ModelCache | None) -> dict[str, Any]:
     return {"emptyDir": {} if limit is None else {"sizeLimit": limit}}
 
 
-def _claim(spec: LLMDeploymentSpec) -> tuple[str | None, str]:
+def _find_claim(spec: LLMDeploymentSpec) -> tuple[str | None, str]:
     """The claim and the path on it, which is empty or begins with a slash."""
     if not spec.model.source.startswith(_CLAIM):
         return None, ""

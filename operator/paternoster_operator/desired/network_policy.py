@@ -7,7 +7,7 @@ from typing import Any
 from paternoster_contract import labels
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.foreign_engine import is_foreign
-from paternoster_operator.desired.ownership import child_metadata, selector
+from paternoster_operator.desired.ownership import child_metadata, pod_selector
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 """Label of every namespace that the API server sets itself."""
@@ -36,10 +36,10 @@ def build_network_policy(resource: LLMDeployment, peers: Peers) -> dict[str, Any
     admin_port = labels.ENGINE_PORT_NAME if is_foreign(resource.spec) else labels.ADMIN_PORT_NAME
     api: dict[str, Any] = {"ports": [{"port": labels.ENGINE_PORT_NAME, "protocol": "TCP"}]}
     if peers.gateway is not None:
-        api["from"] = [_pods(peers.namespace, peers.gateway)]
+        api["from"] = [_select_pods(peers.namespace, peers.gateway)]
     admin: dict[str, Any] = {
         "ports": [{"port": admin_port, "protocol": "TCP"}],
-        "from": [_pods(peers.namespace, peers.operator)],
+        "from": [_select_pods(peers.namespace, peers.operator)],
     }
     if peers.scrapers is not None:
         # Its other routes need the operator's key.
@@ -49,14 +49,14 @@ def build_network_policy(resource: LLMDeployment, peers: Peers) -> dict[str, Any
         "kind": "NetworkPolicy",
         "metadata": child_metadata(resource),
         "spec": {
-            "podSelector": {"matchLabels": selector(resource)},
+            "podSelector": {"matchLabels": pod_selector(resource)},
             "policyTypes": ["Ingress"],
             "ingress": [api, admin],
         },
     }
 
 
-def _pods(namespace: str, pod_labels: Mapping[str, str]) -> dict[str, Any]:
+def _select_pods(namespace: str, pod_labels: Mapping[str, str]) -> dict[str, Any]:
     return {
         "namespaceSelector": {"matchLabels": {NAMESPACE_NAME: namespace}},
         "podSelector": {"matchLabels": dict(pod_labels)},

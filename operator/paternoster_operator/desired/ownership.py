@@ -25,6 +25,6 @@ def child_metadata(resource: LLMDeployment, suffix: str = "") -> dict[str, Any]:
     }
 
 
-def selector(resource: LLMDeployment) -> dict[str, str]:
+def pod_selector(resource: LLMDeployment) -> dict[str, str]:
     """Labels that choose the engine pods."""
     return labels.engine_labels(resource.metadata.name)

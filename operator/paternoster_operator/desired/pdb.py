@@ -3,7 +3,7 @@
 from typing import Any
 
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.desired.ownership import child_metadata, selector
+from paternoster_operator.desired.ownership import child_metadata, pod_selector
 
 
 def build_pdb(resource: LLMDeployment) -> dict[str, Any]:
@@ -14,7 +14,7 @@ def build_pdb(resource: LLMDeployment) -> dict[str, Any]:
         "metadata": child_metadata(resource),
         "spec": {
             "maxUnavailable": 1,
-            "selector": {"matchLabels": selector(resource)},
+            "selector": {"matchLabels": pod_selector(resource)},
             # An engine that never came to serve is no reason to keep a node.
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },

@@ -18,10 +18,10 @@ def with_template(pod: Mapping[str, Any], given: PodTemplate) -> dict[str, Any]:
     metadata = {**pod["metadata"], "labels": {**given.metadata.labels, **pod["metadata"]["labels"]}}
     if given.metadata.annotations:
         metadata["annotations"] = {**given.metadata.annotations, **metadata.get("annotations", {})}
-    return {**pod, "metadata": metadata, "spec": merged(pod["spec"], given.spec, Field(POD_SPEC))}
+    return {**pod, "metadata": metadata, "spec": merge_fields(pod["spec"], given.spec, Field(POD_SPEC))}
 
 
-def merged(ours: Any, theirs: Any, field: Field) -> Any:
+def merge_fields(ours: Any, theirs: Any, field: Field) -> Any:
     """``theirs`` over ``ours``, where both are what ``field`` holds."""
     if field.keys:
         return _merged_items(ours, theirs, field)
@@ -34,7 +34,10 @@ def merged(ours: Any, theirs: Any, field: Field) -> Any:
     fields = fields_of(field.of)
     return {
         **ours,
-        **{name: merged(ours[name], value, fields[name]) if name in ours else value for name, value in theirs.items()},
+        **{
+            name: merge_fields(ours[name], value, fields[name]) if name in ours else value
+            for name, value in theirs.items()
+        },
     }
 
 
@@ -43,7 +46,8 @@ def _merged_items(ours: Sequence[Any], theirs: Sequence[Any], field: Field) -> l
     given = {key_of(item, field.keys): item for item in theirs}
     own_keys = {key_of(item, field.keys) for item in ours}
     both = [
-        merged(item, given[key], field.item) if (key := key_of(item, field.keys)) in given else item for item in ours
+        merge_fields(item, given[key], field.item) if (key := key_of(item, field.keys)) in given else item
+        for item in ours
     ]
     return [*both, *(item for key, item in given.items() if key not in own_keys)]
 

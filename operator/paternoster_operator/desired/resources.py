@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from paternoster_contract.quantity import quantity
+from paternoster_contract.quantity import parse_quantity
 from paternoster_operator.api.pod.owned import GPU_CLAIM
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 
@@ -39,7 +39,7 @@ def build_resources(spec: LLMDeploymentSpec) -> dict[str, Any]:
     requests, limits = dict(spec.resources.requests), dict(spec.resources.limits)
     named = {*requests, *limits}
     if MEMORY not in named:
-        requests[MEMORY] = _memory(spec)
+        requests[MEMORY] = _default_memory(spec)
     if STORAGE not in named:
         requests[STORAGE] = STORAGE_REQUEST
         if not _unbounded_cache(spec):
@@ -65,7 +65,7 @@ def build_fetch_resources(spec: LLMDeploymentSpec) -> dict[str, Any]:
     for part in ("requests", "limits"):
         amounts = {name: amount for name, amount in engine.get(part, {}).items() if name != device}
         if room is not None and STORAGE in amounts:
-            amounts[STORAGE] = str(math.ceil(quantity(amounts[STORAGE]) + quantity(room)))
+            amounts[STORAGE] = str(math.ceil(parse_quantity(amounts[STORAGE]) + parse_quantity(room)))
         found[part] = amounts
     return {part: amounts for part, amounts in found.items() if amounts}
 
@@ -94,15 +94,15 @@ def shared_memory_volume() -> dict[str, Any]:
     return {"medium": "Memory", "sizeLimit": SHARED_MEMORY}
 
 
-def gpus(spec: LLMDeploymentSpec) -> int:
+def count_gpus(spec: LLMDeploymentSpec) -> int:
     """GPUs of an engine: it has a rank for each, as it uses all of them."""
     gpu = spec.resources.gpu
-    return gpu.count or int(quantity(spec.resources.limits.get(gpu.resource_name, "0")))
+    return gpu.count or int(parse_quantity(spec.resources.limits.get(gpu.resource_name, "0")))
 
 
 def host_kv_cache(spec: LLMDeploymentSpec) -> str | None:
     """KV pool in the memory of the pod; None where GPUs have it."""
-    return None if gpus(spec) else spec.engine.kv_cache_memory or CPU_KV_CACHE
+    return None if count_gpus(spec) else spec.engine.kv_cache_memory or CPU_KV_CACHE
 
 
 def startup_timeout(spec: LLMDeploymentSpec) -> int:
@@ -110,13 +110,13 @@ def startup_timeout(spec: LLMDeploymentSpec) -> int:
     if spec.engine.startup_timeout_seconds is not None:
         return spec.engine.startup_timeout_seconds
     given = spec.resources
-    memory = max(quantity(amounts.get(MEMORY, "0")) for amounts in (given.requests, given.limits))
-    room = max(memory, gpus(spec) * quantity(GPU_MEMORY))
-    return min(max(SHORTEST_STARTUP_TIMEOUT, math.ceil(room / quantity(SLOW_READ))), LONGEST_STARTUP_TIMEOUT)
+    memory = max(parse_quantity(amounts.get(MEMORY, "0")) for amounts in (given.requests, given.limits))
+    room = max(memory, count_gpus(spec) * parse_quantity(GPU_MEMORY))
+    return min(max(SHORTEST_STARTUP_TIMEOUT, math.ceil(room / parse_quantity(SLOW_READ))), LONGEST_STARTUP_TIMEOUT)
 
 
-def _memory(spec: LLMDeploymentSpec) -> str:
-    needed = quantity(BASE_MEMORY) + quantity(host_kv_cache(spec) or "0")
+def _default_memory(spec: LLMDeploymentSpec) -> str:
+    needed = parse_quantity(BASE_MEMORY) + parse_quantity(host_kv_cache(spec) or "0")
     if spec.engine.memory.preemption == "swap":
-        needed += quantity(spec.engine.memory.swap_memory)
-    return f"{math.ceil(needed / quantity('1Mi'))}Mi"
+        needed += parse_quantity(spec.engine.memory.swap_memory)
+    return f"{math.ceil(needed / parse_quantity('1Mi'))}Mi"

@@ -16,9 +16,9 @@ ADMIN_FIELD = "admin"
 def build_secret(resource: LLMDeployment, gateway_roots: Sequence[str], admin_roots: Sequence[str]) -> dict[str, Any]:
     """A key for each root: while one root takes another's place, engines accept those of both."""
     uid = resource.metadata.uid
-    fields = {ADMIN_FIELD: [keys.derive(root, keys.OPERATOR_TO_ENGINE, uid) for root in admin_roots]}
+    fields = {ADMIN_FIELD: [keys.derive_key(root, keys.OPERATOR_TO_ENGINE, uid) for root in admin_roots]}
     if gateway_roots:
-        fields[GATEWAY_FIELD] = [keys.derive(root, keys.GATEWAY_TO_ENGINE, uid) for root in gateway_roots]
+        fields[GATEWAY_FIELD] = [keys.derive_key(root, keys.GATEWAY_TO_ENGINE, uid) for root in gateway_roots]
     return {
         "apiVersion": "v1",
         "kind": "Secret",

@@ -4,7 +4,7 @@ from typing import Any
 
 from paternoster_contract import labels
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.desired.ownership import child_metadata, selector
+from paternoster_operator.desired.ownership import child_metadata, pod_selector
 
 
 def build_service(resource: LLMDeployment) -> dict[str, Any]:
@@ -15,7 +15,7 @@ def build_service(resource: LLMDeployment) -> dict[str, Any]:
         "metadata": child_metadata(resource),
         "spec": {
             "clusterIP": "None",
-            "selector": selector(resource),
+            "selector": pod_selector(resource),
             "ports": [
                 {
                     "name": labels.ENGINE_PORT_NAME,

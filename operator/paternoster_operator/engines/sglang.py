@@ -54,7 +54,7 @@ class SglangAdapter:
         missing = [name for name in GAUGES.values() if name not in found]
         if missing:
             raise StatsUnavailable(f"/metrics has no {', '.join(missing)}")
-        counts = {field: _number(field, found.get(name, 0.0)) for field, name in COUNTERS.items()}
+        counts = {field: _read_number(field, found.get(name, 0.0)) for field, name in COUNTERS.items()}
         here = {field: int(found[name]) for field, name in GAUGES.items()}
         recomputed = int(sum(found.get(name, 0.0) for name in _LOST))
         computed = counts["prompt_tokens_total"] - counts["cached_prompt_tokens_total"]
@@ -120,6 +120,6 @@ def _read_info(answer: bytes) -> dict[str, Any]:
     return {"version": version, **{name: states[0][name] for name in (_CAPACITY, LIVE_CAP)}}
 
 
-def _number(field: str, value: float) -> float:
+def _read_number(field: str, value: float) -> float:
     """Counts of tokens and requests are whole."""
     return value if field.endswith("seconds_total") else int(value)

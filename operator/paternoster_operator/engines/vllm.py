@@ -64,7 +64,7 @@ class VllmAdapter:
             here = [report[name] for name in ("requests_finished_total", "running", "waiting")]
             return EngineStats.model_validate({**document, "requests_total": sum(here)})
         except (ValidationError, TypeError) as error:
-            raise StatsUnavailable(_describe(error)) from None
+            raise StatsUnavailable(_describe_error(error)) from None
 
     def limits_call(self, limits: LiveConfigPatch) -> LimitsCall | None:
         body = limits.model_dump(exclude_none=True, include={"live_cap", "token_budget"})
@@ -81,7 +81,7 @@ def _read_report(answer: bytes) -> dict[str, Any]:
     return report
 
 
-def _describe(error: ValidationError | TypeError) -> str:
+def _describe_error(error: ValidationError | TypeError) -> str:
     if isinstance(error, TypeError):
         return f"the plugin's answer: {error}"[:200]
     first = error.errors(include_url=False, include_input=False)[0]

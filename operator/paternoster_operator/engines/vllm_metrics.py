@@ -45,11 +45,11 @@ def read_metrics(text: bytes, version: str) -> VllmMetrics:
     missing = [name for name in names.values() if name not in totals]
     if missing:
         raise StatsUnavailable(f"/metrics has no {', '.join(missing)}")
-    counters = {field: _number(field, totals[name]) for field, name in names.items()}
-    refused = {field: _number(field, totals.get(name, 0.0)) for field, name in OPTIONAL.items()}
+    counters = {field: _read_number(field, totals[name]) for field, name in names.items()}
+    refused = {field: _read_number(field, totals.get(name, 0.0)) for field, name in OPTIONAL.items()}
     return VllmMetrics(next(iter(models)), {**counters, **refused, "requests_rejected_total": sum(refused.values())})
 
 
-def _number(field: str, value: float) -> float:
+def _read_number(field: str, value: float) -> float:
     """Counts of tokens and requests are whole."""
     return value if field.endswith("seconds_total") else int(value)

@@ -48,7 +48,7 @@ class FleetKeys:
         """Keys of the engines' admin API, to try in order; raises :class:`UnusableKeys`."""
         own = resource.spec.security.admin_key_secret_ref
         if own is None:
-            return [keys.derive(root, keys.OPERATOR_TO_ENGINE, resource.metadata.uid) for root in roots.admin]
+            return [keys.derive_key(root, keys.OPERATOR_TO_ENGINE, resource.metadata.uid) for root in roots.admin]
         return await self._of_user(resource, "spec.security.adminKeySecretRef", own)
 
     async def client_keys(self, resource: LLMDeployment) -> ClientKeys:
@@ -62,7 +62,7 @@ class FleetKeys:
         if security.api_key_secret_ref is not None:
             try:
                 own = await self._of_user(resource, "spec.security.apiKeySecretRef", security.api_key_secret_ref)
-                digests |= dict.fromkeys(keys.digest(key) for key in own)
+                digests |= dict.fromkeys(keys.digest_key(key) for key in own)
             except ClusterError as error:
                 if error.retriable:
                     raise
@@ -90,7 +90,7 @@ class FleetKeys:
     async def routes_digests(self) -> list[str] | None:
         """Digests of the keys by which gateways may read the routing table, None without gateways."""
         roots = await self._gateway_roots()
-        return [keys.digest(keys.derive(root, keys.GATEWAY_TO_OPERATOR)) for root in roots] if roots else None
+        return [keys.digest_key(keys.derive_key(root, keys.GATEWAY_TO_OPERATOR)) for root in roots] if roots else None
 
     async def _gateway_roots(self) -> Sequence[str]:
         return () if self._settings.gateway_url is None else await self._secrets.root(self._settings.gateway_key)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from paternoster_contract.access.keys import parse
+from paternoster_contract.access.keys import parse_keys
 from paternoster_operator.cluster.port import Cluster, ClusterError, Key
 from paternoster_operator.keys.client_keys import MAX_KEYS, KeyList, read_key_list
 
@@ -59,12 +59,12 @@ class KeySecrets:
 
         Raises :class:`ClusterError` where it was never read: what was, stands while the cluster does not answer.
         """
-        found: tuple[str, ...] | None = await self._value(secret, name, _parse_keys)
+        found: tuple[str, ...] | None = await self._read_value(secret, name, _parse_keys)
         return found
 
     async def key_list(self, secret: Key, name: str) -> KeyList | None:
         """The list of hashed keys in field ``name``, as :meth:`keys`."""
-        found: KeyList | None = await self._value(secret, name, read_key_list)
+        found: KeyList | None = await self._read_value(secret, name, read_key_list)
         return found
 
     async def root(self, secret: Key) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ class KeySecrets:
             raise ClusterError(f"Secret {secret} has no key in its field {ROOT_FIELD!r}: write one, or delete it")
         return keys
 
-    async def _value(self, secret: Key, name: str, reader: Reader) -> Any:
+    async def _read_value(self, secret: Key, name: str, reader: Reader) -> Any:
         now = self._clock()
         if now - self._swept_at >= KEPT_SECONDS:
             self._entries = {each: e for each, e in self._entries.items() if now - e.asked_at < KEPT_SECONDS}
@@ -88,10 +88,10 @@ class KeySecrets:
         entry.asked_at = now
         async with entry.lock:
             if self._clock() - entry.read_at >= REREAD_SECONDS:
-                await self._reread(secret, name, reader, entry)
+                await self._refresh_value(secret, name, reader, entry)
         return entry.value
 
-    async def _reread(self, secret: Key, name: str, reader: Reader, entry: _Entry) -> None:
+    async def _refresh_value(self, secret: Key, name: str, reader: Reader, entry: _Entry) -> None:
         try:
             found = await self._cluster.secret(secret)
         except ClusterError as error:
@@ -108,4 +108,4 @@ class KeySecrets:
 
 
 def _parse_keys(text: str) -> tuple[str, ...]:
-    return parse(text)[:MAX_READ]
+    return parse_keys(text)[:MAX_READ]

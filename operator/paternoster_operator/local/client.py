@@ -26,7 +26,7 @@ def fetch_objects(server: str) -> list[dict[str, Any]]:
     """
     server = server.rstrip("/")
     try:
-        with urlopen(Request(server + OBJECTS, headers=_credentials(server)), timeout=TIMEOUT_SECONDS) as response:
+        with urlopen(Request(server + OBJECTS, headers=_read_credentials(server)), timeout=TIMEOUT_SECONDS) as response:
             items: list[dict[str, Any]] = json.load(response)["items"]
     except ValueError as error:
         raise OSError(f"{server} is no operator's address: {error}") from error
@@ -38,7 +38,7 @@ def fetch_objects(server: str) -> list[dict[str, Any]]:
     return items
 
 
-def _credentials(server: str) -> dict[str, str]:
+def _read_credentials(server: str) -> dict[str, str]:
     """Headers with the key of the session at ``server``; empty where none runs there."""
     for file in (state_file(), *sessions_folder().glob(f"*/{SESSION_FILE}")):
         session = _running_session(file)

@@ -44,13 +44,13 @@ class LocalDeployment:
     def apply(self, document: Document) -> None:
         """From now on, be like ``document``."""
         self._document = document
-        self._template_hash = _hash(document["spec"]["template"])
-        self._roll()
+        self._template_hash = _hash_template(document["spec"]["template"])
+        self._roll_once()
 
     async def delete(self) -> None:
         """End every pod in its own time."""
         self._document = None
-        await asyncio.gather(*[self._end(pod) for pod in self._pods.values()])
+        await asyncio.gather(*[self._end_pod(pod) for pod in self._pods.values()])
 
     def kill(self) -> None:
         """End every process now; those of pods that are not being deleted start again."""
@@ -62,7 +62,7 @@ class LocalDeployment:
         if self._document is None:
             return {}
         spec = self._document["spec"]
-        facts = self._facts()
+        facts = self._list_facts()
         counts = {
             "replicas": len(facts),
             "updatedReplicas": sum(pod.updated for pod in facts),
@@ -76,13 +76,13 @@ class LocalDeployment:
             **counts,
             "conditions": [
                 {"type": "Available", "status": "True" if counts["availableReplicas"] >= floor else "False"},
-                self._progressing(
+                self._progressing_condition(
                     done=set(counts.values()) == {wanted}, observed=(self._template_hash, wanted, counts)
                 ),
             ],
         }
 
-    def _progressing(self, *, done: bool, observed: object) -> dict[str, str]:
+    def _progressing_condition(self, *, done: bool, observed: object) -> dict[str, str]:
         """``observed`` differs from the last one whenever something moved."""
         assert self._document is not None
         last, since = self._progress
@@ -95,7 +95,7 @@ class LocalDeployment:
         message = f"nothing moved for {deadline} s, and not every replica is updated and available"
         return {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": message}
 
-    def _facts(self) -> list[PodFacts]:
+    def _list_facts(self) -> list[PodFacts]:
         assert self._document is not None
         min_ready = self._document["spec"]["minReadySeconds"]
         return [
@@ -111,18 +111,18 @@ class LocalDeployment:
             if not pod.deleting
         ]
 
-    def _roll(self) -> None:
+    def _roll_once(self) -> None:
         """One step of the rollout; every change of a pod brings the next."""
         if self._document is None:
             return
         spec, metadata = self._document["spec"], self._document["metadata"]
         rolling = spec["strategy"]["rollingUpdate"]
-        facts = self._facts()
+        facts = self._list_facts()
         step = plan_rollout(
             facts, replicas=spec["replicas"], max_surge=rolling["maxSurge"], max_unavailable=rolling["maxUnavailable"]
         )
         for name in step.end:
-            self._end(self._pods[name])
+            self._end_pod(self._pods[name])
         for _ in range(step.start):
             name = f"{metadata['name']}-{self._template_hash[:6]}-{token_hex(3)[:5]}"
             self._pods[name] = LocalPod(
@@ -141,19 +141,19 @@ class LocalDeployment:
             asyncio.get_running_loop().call_later(spec["minReadySeconds"], self._pod_changed)
 
     def _pod_changed(self) -> None:
-        self._roll()
+        self._roll_once()
         self._on_change()
 
-    def _end(self, pod: LocalPod) -> "asyncio.Task[None]":
+    def _end_pod(self, pod: LocalPod) -> "asyncio.Task[None]":
         """Delete a pod; it is forgotten once it is gone."""
         deletion = pod.delete()
-        deletion.add_done_callback(lambda _: self._forget(pod))
+        deletion.add_done_callback(lambda _: self._remove_pod(pod))
         return deletion
 
-    def _forget(self, pod: LocalPod) -> None:
+    def _remove_pod(self, pod: LocalPod) -> None:
         if self._pods.pop(pod.name, None) is not None:
             self._pod_changed()
 
 
-def _hash(template: Document) -> str:
+def _hash_template(template: Document) -> str:
     return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()

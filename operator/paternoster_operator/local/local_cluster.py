@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from paternoster_contract.supervise import supervise
+from paternoster_contract.supervise import supervise_task
 from paternoster_operator.api.names import child_name
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.ownership import refuse_foreign
@@ -38,7 +38,7 @@ class LocalCluster:
         self._running: dict[Key, LocalDeployment] = {}
         self._secrets: dict[Key, dict[str, str]] = {}
         """Those that no LLMDeployment owns."""
-        self._mounted = MountedSecrets(self._secret, private)
+        self._mounted = MountedSecrets(self._find_secret, private)
         self._ports = PortPool()
         self._leaving: dict[Key, dict[LocalDeployment, asyncio.Task[None]]] = {}
         """Deleted, with pods that still finish their requests, and the task that waits for them."""
@@ -51,21 +51,21 @@ class LocalCluster:
         before = self._resources.get(key)
         metadata = document["metadata"]
         if before is None:
-            metadata |= {"uid": str(uuid4()), "generation": 1, "creationTimestamp": _now()}
+            metadata |= {"uid": str(uuid4()), "generation": 1, "creationTimestamp": _format_now()}
         else:
             previous = before["metadata"]
             metadata |= {name: previous[name] for name in ("uid", "generation", "creationTimestamp")}
             metadata["generation"] += before["spec"] != document["spec"]
             document["status"] = before.get("status", {})
-        self._resources[key] = self._stamped(document)
+        self._resources[key] = self._add_metadata(document)
         self._on_change(key)
         return key
 
     async def remove(self, key: Key) -> None:
         """Delete an LLMDeployment and, as garbage collection would, everything it owns; waits for its pods to end."""
         self._resources.pop(key, None)
-        for kind, name in [child for child, document in self._children.items() if _owner(document).key == key]:
-            self._drop(kind, name)
+        for kind, name in [child for child, document in self._children.items() if _find_owner(document).key == key]:
+            self._drop_child(kind, name)
         self._on_change(key)
         await asyncio.gather(*self._leaving.get(_child_key(key), {}).values())
 
@@ -99,7 +99,7 @@ class LocalCluster:
 
     def child(self, key: Key, kind: str) -> Mapping[str, Any] | None:
         document = self._children.get((kind, _child_key(key)))
-        if document is None or _owner(document).key != key:
+        if document is None or _find_owner(document).key != key:
             return None
         return {**document, "status": self._running[_child_key(key)].status()} if kind == "Deployment" else document
 
@@ -109,21 +109,21 @@ class LocalCluster:
         return [pod for deployment in (*running, *self._leaving.get(name, {})) for pod in deployment.pods()]
 
     async def secret(self, key: Key) -> Mapping[str, str] | None:
-        return self._secret(key)
+        return self._find_secret(key)
 
     async def create_secret(self, key: Key, data: Mapping[str, str]) -> None:
         self._secrets.setdefault(key, dict(data))
 
     async def apply(self, obj: Object) -> Mapping[str, Any] | None:
-        owner = _owner(obj)
+        owner = _find_owner(obj)
         resource = self._resources.get(owner.key)
         if resource is None or resource["metadata"]["uid"] != owner.uid:
             return None  # garbage collection would take it at once
-        kind, name = obj["kind"], _name(obj)
+        kind, name = obj["kind"], _key_of(obj)
         before = await self.check_owner(obj)
         generation = before["metadata"]["generation"] if before is not None else 0
-        changed = before is None or _content(before) != _content(obj)
-        document = self._stamped({**obj, "metadata": {**obj["metadata"], "generation": generation + changed}})
+        changed = before is None or _content_of(before) != _content_of(obj)
+        document = self._add_metadata({**obj, "metadata": {**obj["metadata"], "generation": generation + changed}})
         self._children[kind, name] = document
         if kind == "Secret":
             self._mounted.refresh()
@@ -137,7 +137,7 @@ class LocalCluster:
         return document
 
     async def check_owner(self, obj: Object) -> Mapping[str, Any] | None:
-        there = self._children.get((obj["kind"], _name(obj)))
+        there = self._children.get((obj["kind"], _key_of(obj)))
         if there is not None:
             refuse_foreign(there, obj)
         return there
@@ -149,7 +149,7 @@ class LocalCluster:
     async def write_status(self, key: Key, status: Object) -> None:
         resource = self._resources.get(key)
         if resource is not None:
-            self._resources[key] = self._stamped({**resource, "status": status})
+            self._resources[key] = self._add_metadata({**resource, "status": status})
 
     async def amend_status(self, key: Key, fields: Object) -> bool:
         resource = self._resources.get(key)
@@ -162,25 +162,25 @@ class LocalCluster:
         return []  # a process here says all in its pod's status
 
     async def record_event(self, key: Key, event: Event) -> None:
-        self.events.setdefault(key, deque(maxlen=KEPT_EVENTS)).append((_now(), event))
+        self.events.setdefault(key, deque(maxlen=KEPT_EVENTS)).append((_format_now(), event))
         self.num_events[key] += 1
 
-    def _secret(self, key: Key) -> Mapping[str, str] | None:
+    def _find_secret(self, key: Key) -> Mapping[str, str] | None:
         child = self._children.get(("Secret", key))
         if child is None:
             return self._secrets.get(key)
         return {name: base64.b64decode(value).decode() for name, value in child["data"].items()}
 
-    def _drop(self, kind: str, name: Key) -> None:
+    def _drop_child(self, kind: str, name: Key) -> None:
         """Forget a child; a Deployment's pods end in their own time."""
         if self._children.pop((kind, name), None) is None or kind != "Deployment":
             return
         leaving = self._running.pop(name)
         others = self._leaving.setdefault(name, {})
-        others[leaving] = supervise(leaving.delete, "delete-deployment", again=False)
+        others[leaving] = supervise_task(leaving.delete, "delete-deployment", again=False)
         others[leaving].add_done_callback(lambda _: others.pop(leaving))
 
-    def _stamped(self, document: Object) -> Object:
+    def _add_metadata(self, document: Object) -> Object:
         self._version += 1
         return {**document, "metadata": {**document["metadata"], "resourceVersion": str(self._version)}}
 
@@ -190,7 +190,7 @@ class _Owner(NamedTuple):
     uid: str
 
 
-def _owner(child: Mapping[str, Any]) -> _Owner:
+def _find_owner(child: Mapping[str, Any]) -> _Owner:
     """The LLMDeployment that controls it."""
     metadata = child["metadata"]
     reference = next(reference for reference in metadata["ownerReferences"] if reference["controller"])
@@ -202,13 +202,13 @@ def _child_key(key: Key) -> Key:
     return Key(key.namespace, child_name(key.name))
 
 
-def _content(child: Mapping[str, Any]) -> Any:
+def _content_of(child: Mapping[str, Any]) -> Any:
     return child.get("spec", child.get("data"))
 
 
-def _name(child: Mapping[str, Any]) -> Key:
+def _key_of(child: Mapping[str, Any]) -> Key:
     return Key(child["metadata"]["namespace"], child["metadata"]["name"])
 
 
-def _now() -> str:
+def _format_now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

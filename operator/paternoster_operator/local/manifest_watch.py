@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from paternoster_operator.api.manifest import InvalidManifest, load, load_secrets
+from paternoster_operator.api.manifest import InvalidManifest, load_resources, load_secrets
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Key
-from paternoster_operator.local.unsupported import refused
+from paternoster_operator.local.unsupported import list_refused
 
 T = TypeVar("T")
 
@@ -26,19 +26,19 @@ class ManifestWatch:
         errors: list[str] = []
         for file in self._files:
             try:
-                resources += load(file)
+                resources += load_resources(file)
             except InvalidManifest as invalid:
                 errors += invalid.errors
         errors += [
             f"metadata.name: {namespace}/{name} stands in several files: must be unique"
-            for namespace, name in _repeated((r.metadata.namespace, r.metadata.name) for r in resources)
+            for namespace, name in _find_repeated((r.metadata.namespace, r.metadata.name) for r in resources)
         ]
         errors += [
             f"spec.model: {name} is the servedName or among the aliases of several LLMDeployments: must be unique on "
             "this machine"
-            for name in _repeated(name for r in resources for name in r.served_names)
+            for name in _find_repeated(name for r in resources for name in r.served_names)
         ]
-        errors += refused(resources)
+        errors += list_refused(resources)
         if errors:
             raise InvalidManifest(errors)
         return resources
@@ -49,12 +49,12 @@ class ManifestWatch:
 
     def changed(self) -> bool:
         """Whether any file's content differs from the last call's; the first call says no."""
-        content = [_content(file) for file in self._files]
+        content = [_read_content(file) for file in self._files]
         before, self._seen = self._seen, content
         return before is not None and before != content
 
 
-def _content(file: Path) -> bytes | None:
+def _read_content(file: Path) -> bytes | None:
     """None while it cannot be read, as in the moment an editor replaces it."""
     try:
         return file.read_bytes()
@@ -62,5 +62,5 @@ def _content(file: Path) -> bytes | None:
         return None
 
 
-def _repeated(values: Iterable[T]) -> list[T]:
+def _find_repeated(values: Iterable[T]) -> list[T]:
     return [value for value, count in Counter(values).items() if count > 1]

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from paternoster_contract.labels import ADMIN_PORT_NAME, DELETION_COST, ENGINE_PORT_NAME, MODELS_ENV
-from paternoster_contract.supervise import supervise
+from paternoster_contract.supervise import supervise_task
 from paternoster_operator.desired.foreign_engine import PLUGIN_FOLDER, PLUGIN_VOLUME
 from paternoster_operator.desired.model_fetch import OFFLINE_ENV
 from paternoster_operator.engines.openai_arguments import HOST_ENV, PORT_ENV
@@ -51,7 +51,7 @@ class LocalPod:
         self.created = time.monotonic()
         self._deletion: asyncio.Task[None] | None = None
         self._ready_since: float | None = None
-        self._ready_changed = _now()
+        self._ready_changed = _format_now()
         """When it last became ready or unready, as far as :attr:`_ready_since` has it."""
         self._metadata: dict[str, Any] = {
             "name": name,
@@ -59,7 +59,7 @@ class LocalPod:
             "uid": str(uuid4()),
             "labels": dict(template["metadata"]["labels"]),
             "annotations": dict(template["metadata"].get("annotations", {})),
-            "creationTimestamp": _now(),
+            "creationTimestamp": _format_now(),
         }
         self._spec: dict[str, Any] = deepcopy(dict(template["spec"]))
         self._container: dict[str, Any] = self._spec["containers"][0]
@@ -126,8 +126,8 @@ class LocalPod:
     def delete(self) -> "asyncio.Task[None]":
         """Out of the routing table from now on; the task ends when the process has answered all and is gone."""
         if self._deletion is None:
-            self._metadata["deletionTimestamp"] = _now()
-            self._deletion = supervise(self._finish, "delete-pod", again=False)
+            self._metadata["deletionTimestamp"] = _format_now()
+            self._deletion = supervise_task(self._finish, "delete-pod", again=False)
         return self._deletion
 
     def kill(self) -> None:
@@ -146,7 +146,7 @@ class LocalPod:
         since = self._program.ready_since
         if since != self._ready_since:
             ago = 0.0 if since is None else time.monotonic() - since
-            self._ready_since, self._ready_changed = since, _now(ago)
+            self._ready_since, self._ready_changed = since, _format_now(ago)
         return self._ready_changed
 
     def _pre_stop_seconds(self) -> float:
@@ -163,7 +163,7 @@ class LocalPod:
         given = {entry["name"]: entry["value"] for entry in self._container.get("env", []) if "value" in entry}
         if PORT_ENV in given:
             return self._launch_named(command, given, mounted)
-        flags = [mounted.get(word, word) for word in _without(command[1:], ("--host", "--port", "--admin-port"))]
+        flags = [mounted.get(word, word) for word in _remove_flags(command[1:], ("--host", "--port", "--admin-port"))]
         # An engine without an admin port is not ours: it binds its port itself, beside the socket that reserves it.
         inherits = any(named["name"] == ADMIN_PORT_NAME for named in self._container["ports"])
         for named in self._container["ports"]:
@@ -197,7 +197,7 @@ def expand_variables(text: str, values: Mapping[str, str]) -> str:
     return _VARIABLE.sub(lambda found: "$" if found[0] == "$$" else values.get(found[1], found[0]), text)
 
 
-def _without(words: list[str], flags: tuple[str, ...]) -> list[str]:
+def _remove_flags(words: list[str], flags: tuple[str, ...]) -> list[str]:
     """``words`` less these flags and the value after each."""
     remaining: list[str] = []
     rest = iter(words)
@@ -209,5 +209,5 @@ def _without(words: list[str], flags: tuple[str, ...]) -> list[str]:
     return remaining
 
 
-def _now(ago_seconds: float = 0.0) -> str:
+def _format_now(ago_seconds: float = 0.0) -> str:
     return (datetime.now(UTC) - timedelta(seconds=ago_seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")

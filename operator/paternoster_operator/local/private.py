@@ -29,10 +29,10 @@ def session_folder() -> SessionFolder:
     private_folder(state_folder())
     sessions = private_folder(sessions_folder())
     for path in sessions.iterdir():
-        if (lock := _lock(path)) is not None:
+        if (lock := _lock_folder(path)) is not None:
             SessionFolder(path, lock).close()
     path = Path(tempfile.mkdtemp(prefix="session-", dir=sessions))
-    lock = _lock(path)
+    lock = _lock_folder(path)
     if lock is None:
         raise OSError(f"{path} is another session's")
     return SessionFolder(path, lock)
@@ -40,7 +40,7 @@ def session_folder() -> SessionFolder:
 
 def is_locked(folder: Path) -> bool:
     """Whether a session runs whose folder this is."""
-    lock = _lock(folder)
+    lock = _lock_folder(folder)
     if lock is not None:
         os.close(lock)
     return lock is None and folder.is_dir()
@@ -56,7 +56,7 @@ def private_folder(path: Path) -> Path:
     return path
 
 
-def _lock(path: Path) -> int | None:
+def _lock_folder(path: Path) -> int | None:
     """A descriptor that holds the lock of a folder; None where another process has it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

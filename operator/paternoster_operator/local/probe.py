@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 
-from paternoster_contract.supervise import supervise
+from paternoster_contract.supervise import supervise_task
 
 STARTUP_PERIOD_SECONDS = 0.25
 """Asking a process on this machine costs nothing, so that a started one is seen at once."""
@@ -53,7 +53,7 @@ async def run_probes(probes: Probes, check: Check, on_ready: Callable[[bool], No
         if time.monotonic() >= deadline:
             return f"did not start within {seconds:g} s"
         await asyncio.sleep(STARTUP_PERIOD_SECONDS)
-    readiness = supervise(lambda: _readiness(probes.readiness, check, on_ready), "readiness-probe")
+    readiness = supervise_task(lambda: _watch_readiness(probes.readiness, check, on_ready), "readiness-probe")
     try:
         failures = 0
         while failures < probes.liveness.failure_threshold:
@@ -68,7 +68,7 @@ async def run_probes(probes: Probes, check: Check, on_ready: Callable[[bool], No
 def http_check(session: aiohttp.ClientSession, base_url: str) -> Check:
     """The check that asks the program at ``base_url``."""
 
-    async def check(probe: Probe) -> bool:
+    async def run_check(probe: Probe) -> bool:
         try:
             timeout = aiohttp.ClientTimeout(total=probe.timeout_seconds)
             async with session.get(base_url + probe.path, timeout=timeout) as response:
@@ -76,10 +76,10 @@ def http_check(session: aiohttp.ClientSession, base_url: str) -> Check:
         except (aiohttp.ClientError, OSError, TimeoutError):
             return False
 
-    return check
+    return run_check
 
 
-async def _readiness(probe: Probe, check: Check, on_ready: Callable[[bool], None]) -> None:
+async def _watch_readiness(probe: Probe, check: Check, on_ready: Callable[[bool], None]) -> None:
     ready, failures = False, 0
     while True:
         failures = 0 if await check(probe) else failures + 1

@@ -18,13 +18,13 @@ _TAIL_BYTES = 4096
 def _die_with(parent: int, number: signal.Signals) -> Callable[[], None]:
     """What a child does before it becomes the program: by Linux prctl(2), it gets a signal when ``parent`` ends."""
 
-    def prepare() -> None:
+    def prepare_child() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         _LIBC.prctl(_PR_SET_PDEATHSIG, number)
         if os.getppid() != parent:  # it ended before the line above
             os._exit(1)
 
-    return prepare
+    return prepare_child
 
 
 class Process:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import aiohttp
 
-from paternoster_contract.supervise import supervise
+from paternoster_contract.supervise import supervise_task
 from paternoster_operator.local.ports import ReservedPort
 from paternoster_operator.local.probe import Probes, http_check, run_probes
 from paternoster_operator.local.process import Process
@@ -57,7 +57,7 @@ class Program:
         self._process: Process | None = None
         self._stopping = False
         self._changed = asyncio.Event()
-        self._task = supervise(self._keep_running, "keep-running")
+        self._task = supervise_task(self._keep_running, "keep-running")
 
     @property
     def running(self) -> bool:
@@ -140,7 +140,7 @@ class Program:
         killed = probes.result() if probes.done() else ""
         probes.cancel()
         await asyncio.gather(probes, return_exceptions=True)
-        return ": ".join(filter(None, (_ended(status), killed, process.last_line())))
+        return ": ".join(filter(None, (_describe_end(status), killed, process.last_line())))
 
     def _on_ready(self, ready: bool) -> None:
         self._set_ready(ready)
@@ -165,5 +165,5 @@ def find_program(name: str) -> str:
     return str(beside) if beside.exists() else shutil.which(name) or name
 
 
-def _ended(status: int) -> str:
+def _describe_end(status: int) -> str:
     return f"exit status {status}" if status >= 0 else f"killed by signal {-status}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from paternoster_contract.http import paths
-from paternoster_contract.supervise import supervise
+from paternoster_contract.supervise import supervise_task
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.local.local_cluster import LocalCluster
@@ -21,8 +21,8 @@ from paternoster_operator.local.probe import Probe, Probes
 from paternoster_operator.local.program import Launch, Program, find_program
 from paternoster_operator.local.secrets import write_privately
 from paternoster_operator.local.state import SESSION_FILE, state_file
-from paternoster_operator.local.unsupported import unused, without_unused
-from paternoster_operator.publish import build_app, serve
+from paternoster_operator.local.unsupported import list_unused, without_unused
+from paternoster_operator.publish import build_app, serve_app
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
 
@@ -70,14 +70,16 @@ class LocalSession:
 
         Raises :class:`SessionError`.
         """
-        self._http, port = await serve(build_app(self.operator, self.cluster.objects, self._key), HOST, 0)
+        self._http, port = await serve_app(build_app(self.operator, self.cluster.objects, self._key), HOST, 0)
         self.server = f"http://{HOST}:{port}"
         self.operator.start()
         self.want(resources)
-        await self._routed({name for resource in resources for name in resource.served_names})
+        await self._wait_for_routes({name for resource in resources for name in resource.served_names})
         roots = await self.operator.keys.roots()
         write_privately(self._gateway_key, "\n".join(roots.gateway))
-        self._gateway = Program("gateway", self._launch_gateway, GATEWAY_PROBES, self.logs / "gateway.log", _ignore)
+        self._gateway = Program(
+            "gateway", self._launch_gateway, GATEWAY_PROBES, self.logs / "gateway.log", _ignore_change
+        )
         if not await self._gateway.first_run():
             reason = self._gateway.last_end
             await self.close()
@@ -94,13 +96,13 @@ class LocalSession:
         lines = []
         for key in self._wanted.keys() - wanted.keys():
             lines.append(f"{key.name}: removed; its replicas finish their requests")
-            removal = supervise(partial(self.cluster.remove, key), "remove-deployment", again=False)
+            removal = supervise_task(partial(self.cluster.remove, key), "remove-deployment", again=False)
             self._removals.add(removal)
             removal.add_done_callback(self._removals.discard)
         for key, resource in wanted.items():
             if self._wanted.get(key) != resource:
                 lines.append(f"{key.name}: {'changed' if key in self._wanted else 'created'}")
-                lines += unused([resource])
+                lines += list_unused([resource])
                 self.cluster.put(without_unused(resource))
         self._wanted = wanted
         return lines
@@ -117,7 +119,7 @@ class LocalSession:
         await self._http.cleanup()
         self._port.close()
         self._folder.close()
-        self._forget()
+        self._remove_state()
 
     def kill(self) -> None:
         """End everything now; :meth:`close` still has to be awaited."""
@@ -125,7 +127,7 @@ class LocalSession:
         if self._gateway is not None:
             self._gateway.kill()
 
-    async def _routed(self, models: set[str]) -> None:
+    async def _wait_for_routes(self, models: set[str]) -> None:
         """Until the routing table names them: a gateway that starts now holds requests for them, and refuses none."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_LOOK_SECONDS):
@@ -143,7 +145,7 @@ class LocalSession:
         # If this process is killed, the ports of operator and engines are free, and a gateway would go on asking them.
         return Launch(command, env, self.endpoint, [self._port], signal.SIGKILL)
 
-    def _forget(self) -> None:
+    def _remove_state(self) -> None:
         """Take the state file away, unless another session has written its own since."""
         try:
             written = json.loads(state_file().read_text(encoding="utf-8"))
@@ -153,5 +155,5 @@ class LocalSession:
             state_file().unlink()
 
 
-def _ignore() -> None:
+def _ignore_change() -> None:
     """The gateway's changes are no change of the cluster."""

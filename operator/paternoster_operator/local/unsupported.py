@@ -12,16 +12,16 @@ from paternoster_operator.engines.openai_arguments import PORT_ENV
 from paternoster_sources.address import IN_REGISTRY
 
 
-def unused(resources: Iterable[LLMDeployment]) -> list[str]:
+def list_unused(resources: Iterable[LLMDeployment]) -> list[str]:
     """A line for each part that has no meaning for processes."""
     return [
         f"{resource.metadata.name}: {field} is not used on this machine: {instead}"
         for resource in resources
-        for field, instead in _unused(resource.spec)
+        for field, instead in _find_unused(resource.spec)
     ]
 
 
-def _unused(spec: LLMDeploymentSpec) -> Iterator[tuple[str, str]]:
+def _find_unused(spec: LLMDeploymentSpec) -> Iterator[tuple[str, str]]:
     """Each such field, and what there is instead."""
     if spec.pod_template != PodTemplate():
         yield (
@@ -34,7 +34,7 @@ def _unused(spec: LLMDeploymentSpec) -> Iterator[tuple[str, str]]:
         yield "spec.model.cache", f"models are kept where ${MODELS_ENV} says, or below ~/.cache"
 
 
-def refused(resources: Iterable[LLMDeployment]) -> list[str]:
+def list_refused(resources: Iterable[LLMDeployment]) -> list[str]:
     """A line for each part without which an engine cannot be: field, value and what is allowed."""
     resources = list(resources)
     without_program = [
@@ -56,7 +56,7 @@ def refused(resources: Iterable[LLMDeployment]) -> list[str]:
             f"{resource.metadata.name}: spec.model.source: is {resource.spec.model.source!r}: must be another than "
             f"{instead}"
             for resource in resources
-            for instead in _missing(resource.spec)
+            for instead in _find_missing(resource.spec)
         ]
     )
 
@@ -67,7 +67,7 @@ def _names_port(spec: LLMDeploymentSpec) -> bool:
     return any(f"$({PORT_ENV})" in word for word in words)
 
 
-def _missing(spec: LLMDeploymentSpec) -> Iterator[str]:
+def _find_missing(spec: LLMDeploymentSpec) -> Iterator[str]:
     """What a model's source needs of a cluster."""
     if model_claim(spec) is not None:
         yield "pvc:// on this machine, which has no PersistentVolumeClaims"

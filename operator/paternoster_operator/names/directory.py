@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from paternoster_operator.api.manifest import InvalidManifest, parse
+from paternoster_operator.api.manifest import InvalidManifest, parse_resource
 from paternoster_operator.api.stored import with_successors
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Cluster, Key
@@ -44,7 +44,7 @@ class Directory:
     def read(self, document: Mapping[str, Any], parsed: LLMDeployment | None = None) -> LLMDeployment:
         """The typed resource, its served name as this installation makes it; raises :class:`InvalidManifest`."""
         document = with_successors(document)
-        return parse(document if self._names is Names.GLOBAL else _with_name(document), parsed=parsed)
+        return parse_resource(document if self._names is Names.GLOBAL else _with_name(document), parsed=parsed)
 
     def resource(self, key: Key) -> LLMDeployment | None:
         """As it was last usable: a broken edit takes no route away."""
@@ -65,13 +65,13 @@ class Directory:
 
     def served(self) -> list[tuple[tuple[str, ...], LLMDeployment]]:
         """The fleets that have served names, with these, as of now."""
-        resources = {key: resource for key in self._cluster.list() if (resource := self._own(key)) is not None}
+        resources = {key: resource for key in self._cluster.list() if (resource := self._find_own(key)) is not None}
         self._claims = {key: Claim.of(resource) for key, resource in resources.items()}
-        self._owned = served_names.assign(self._claims.values(), self._names)
+        self._owned = served_names.assign_names(self._claims.values(), self._names)
         self._found_at = self._clock()
         return [(names, resources[key]) for key, names in self._owned.names.items()]
 
-    def _own(self, key: Key) -> LLMDeployment | None:
+    def _find_own(self, key: Key) -> LLMDeployment | None:
         document = self._cluster.get(key)
         if document is None or self._other_owner(document) is not None:
             return None
@@ -84,7 +84,7 @@ class Directory:
         if self._clock() - self._found_at > FRESH_SECONDS or indexed is None or indexed.wanted != claim.wanted:
             self.served()
         has = self._owned.names.get(claim.key, ())
-        return has, served_names.refusal(claim, self._owned, self._names)
+        return has, served_names.explain_refusal(claim, self._owned, self._names)
 
 
 def _with_name(document: Mapping[str, Any]) -> Mapping[str, Any]:

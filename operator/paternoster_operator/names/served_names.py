@@ -47,7 +47,7 @@ class Ownership:
     """By name."""
 
 
-def assign(claims: Iterable[Claim], names: Names) -> Ownership:
+def assign_names(claims: Iterable[Claim], names: Names) -> Ownership:
     """Who has which names: a fleet has all that it wants, or else keeps those that it has.
 
     A name belongs to the fleet that has it already and wants it, else to the oldest that wants it (by namespace and
@@ -57,7 +57,7 @@ def assign(claims: Iterable[Claim], names: Names) -> Ownership:
     by_age = sorted(claims, key=lambda claim: claim.age)
     reserved: dict[str, Key] = {}
     for claim in by_age:
-        if _allowed(claim, names):
+        if _is_allowed(claim, names):
             for name in claim.wanted:
                 if name in claim.held:
                     reserved.setdefault(name, claim.key)
@@ -65,23 +65,23 @@ def assign(claims: Iterable[Claim], names: Names) -> Ownership:
     owners: dict[str, Key] = {}
     for claim in by_age:
         others = (names_of.get(name, claim.key) for name in claim.wanted for names_of in (reserved, owners))
-        if _allowed(claim, names) and all(other == claim.key for other in others):
+        if _is_allowed(claim, names) and all(other == claim.key for other in others):
             found[claim.key] = claim.wanted
             owners |= dict.fromkeys(claim.wanted, claim.key)
     for claim in by_age:
         if claim.key not in found:
             free = (name for name in claim.held if name not in owners and reserved.get(name, claim.key) == claim.key)
-            if still_free := tuple(name for name in free if not _misnamed([name], claim.key, names)):
+            if still_free := tuple(name for name in free if not _find_misnamed([name], claim.key, names)):
                 found[claim.key] = still_free
                 owners |= dict.fromkeys(still_free, claim.key)
     return Ownership(found, owners)
 
 
-def refusal(claim: Claim, owned: Ownership, names: Names) -> tuple[str, str] | None:
+def explain_refusal(claim: Claim, owned: Ownership, names: Names) -> tuple[str, str] | None:
     """Why the fleet does not have the names it wants, as reason and message; None when it has."""
-    if misnamed := _misnamed(claim.wanted, claim.key, names):
+    if misnamed := _find_misnamed(claim.wanted, claim.key, names):
         return "ServedNameNotNamespaced", (
-            f"{_field(claim, misnamed[0])} is {misnamed[0]}: must begin with {claim.key.namespace}/, as this "
+            f"{_field_of(claim, misnamed[0])} is {misnamed[0]}: must begin with {claim.key.namespace}/, as this "
             "installation wants served names to begin"
         )
     conflicting = {name: owner for name in claim.wanted if (owner := owned.owners.get(name, claim.key)) != claim.key}
@@ -94,14 +94,14 @@ def refusal(claim: Claim, owned: Ownership, names: Names) -> tuple[str, str] | N
     return "ServedNameTaken", f"{conflicts}: choose another"
 
 
-def _field(claim: Claim, name: str) -> str:
+def _field_of(claim: Claim, name: str) -> str:
     return "spec.model.servedName" if name == claim.wanted[0] else "spec.model.aliases"
 
 
-def _allowed(claim: Claim, names: Names) -> bool:
-    return not _misnamed(claim.wanted, claim.key, names)
+def _is_allowed(claim: Claim, names: Names) -> bool:
+    return not _find_misnamed(claim.wanted, claim.key, names)
 
 
-def _misnamed(wanted: Iterable[str], key: Key, names: Names) -> list[str]:
+def _find_misnamed(wanted: Iterable[str], key: Key, names: Names) -> list[str]:
     """Those of ``wanted`` that do not begin as this installation wants them to."""
     return [name for name in wanted if names is not Names.GLOBAL and not name.startswith(f"{key.namespace}/")]

@@ -27,11 +27,11 @@ class PodEvent:
 
 def read_events(documents: Iterable[Mapping[str, Any]]) -> tuple[PodEvent, ...]:
     """Parse events and sort them by their last occurrence, those of the same second by their creation."""
-    events = [(_last(document), _first(document), _event(document)) for document in documents]
+    events = [(_last_time(document), _first_time(document), _read_event(document)) for document in documents]
     return tuple(event for _, _, event in sorted(events, key=lambda event: event[:2]))
 
 
-def _event(document: Mapping[str, Any]) -> PodEvent:
+def _read_event(document: Mapping[str, Any]) -> PodEvent:
     path = _CONTAINER.fullmatch((document.get("regarding") or {}).get("fieldPath", ""))
     series = document.get("series") or {}
     return PodEvent(
@@ -39,13 +39,13 @@ def _event(document: Mapping[str, Any]) -> PodEvent:
         note=" ".join(document.get("note", "").split())[:MAX_NOTE],
         container="" if path is None else path[1],
         count=series.get("count") or document.get("deprecatedCount") or 1,
-        last=_last(document),
+        last=_last_time(document),
     )
 
 
-def _last(document: Mapping[str, Any]) -> str:
+def _last_time(document: Mapping[str, Any]) -> str:
     series = document.get("series") or {}
-    return _seconds(
+    return _truncate_time(
         series.get("lastObservedTime")
         or document.get("deprecatedLastTimestamp")
         or document.get("eventTime")
@@ -53,10 +53,10 @@ def _last(document: Mapping[str, Any]) -> str:
     )
 
 
-def _first(document: Mapping[str, Any]) -> str:
+def _first_time(document: Mapping[str, Any]) -> str:
     return str(document.get("metadata", {}).get("creationTimestamp") or "")
 
 
-def _seconds(time: str | None) -> str:
+def _truncate_time(time: str | None) -> str:
     """Truncate to seconds: recorders write microseconds or none, and only equal formats can be compared as text."""
     return f"{time[:19]}Z" if time else ""

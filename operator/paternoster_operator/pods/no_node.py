@@ -55,7 +55,7 @@ class NoNode:
     def describe(self, requests: Mapping[str, str]) -> str:
         """In plain words, where the scheduler's are not; ``requests`` is what the pod asks for."""
         return "; ".join(
-            f"{_plain(cause.text, requests)} ({cause.nodes} of {self.nodes} nodes)"
+            f"{_write_plainly(cause.text, requests)} ({cause.nodes} of {self.nodes} nodes)"
             for cause in sorted(self.causes, key=lambda cause: -cause.nodes)
         )
 
@@ -84,7 +84,7 @@ def _is_device(text: str, resource: str) -> bool:
     return text == INSUFFICIENT + resource or is_claim(text)
 
 
-def _plain(text: str, requests: Mapping[str, str]) -> str:
+def _write_plainly(text: str, requests: Mapping[str, str]) -> str:
     if text == CORDONED:
         return "cordoned"
     if not text.startswith(INSUFFICIENT):

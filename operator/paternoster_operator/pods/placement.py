@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from paternoster_contract.quantity import quantity
+from paternoster_contract.quantity import parse_quantity
 
 _FIELDS = ("nodeSelector", "affinity", "topologySpreadConstraints", "runtimeClassName", "schedulerName")
 _FROM_NODES = "node.kubernetes.io/"
@@ -43,7 +43,7 @@ def read_placement(spec: Mapping[str, Any]) -> Placement:
         each.get("resourceClaimTemplateName") or each.get("resourceClaimName", "")
         for each in spec.get("resourceClaims", ())
     )
-    return Placement(where, _requests(spec))
+    return Placement(where, _sum_requests(spec))
 
 
 def volume_claims(spec: Mapping[str, Any]) -> tuple[str, ...]:
@@ -52,26 +52,26 @@ def volume_claims(spec: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(claim["claimName"] for claim in claims if "claimName" in claim)
 
 
-def _requests(spec: Mapping[str, Any]) -> dict[str, Fraction]:
+def _sum_requests(spec: Mapping[str, Any]) -> dict[str, Fraction]:
     """Sum as Kubernetes does: containers and sidecars together, or the largest init container where that is more."""
     inits = spec.get("initContainers", ())
     sidecars = [each for each in inits if each.get("restartPolicy") == "Always"]
     total = {"pods": Fraction(1)}
     for container in (*spec.get("containers", ()), *sidecars):
-        for name, amount in _amounts(container).items():
+        for name, amount in _read_amounts(container).items():
             total[name] = total.get(name, Fraction(0)) + amount
     for container in inits:
         if container not in sidecars:
-            for name, amount in _amounts(container).items():
+            for name, amount in _read_amounts(container).items():
                 total[name] = max(total.get(name, Fraction(0)), amount)
     return total
 
 
-def _amounts(container: Mapping[str, Any]) -> dict[str, Fraction]:
+def _read_amounts(container: Mapping[str, Any]) -> dict[str, Fraction]:
     found = {}
     for name, text in (container.get("resources") or {}).get("requests", {}).items():
         try:
-            found[name] = quantity(str(text))
+            found[name] = parse_quantity(str(text))
         except ValueError:
             continue
     return found

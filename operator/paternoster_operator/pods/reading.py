@@ -15,7 +15,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
     metadata, spec, status = pod["metadata"], pod.get("spec", {}), pod.get("status", {})
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
     containers = [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]
-    container = _awaited(containers)
+    container = _find_awaited(containers)
     waiting = container.get("state", {}).get("waiting")
     scheduled = conditions.get("PodScheduled", {})
     if waiting is None and scheduled.get("status") == "False":
@@ -23,11 +23,12 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
     failed = status.get("phase") == "Failed"
     restarts = sum(container.get("restartCount", 0) for container in containers)
     ready = conditions.get("Ready", {})
-    resources = _resources(spec, container.get("name"))
+    resources = _find_resources(spec, container.get("name"))
     return PodView(
         name=metadata["name"],
-        url=_url(spec, status, labels.ENGINE_PORT_NAME),
-        admin_url=_url(spec, status, labels.ADMIN_PORT_NAME) or _url(spec, status, labels.ENGINE_PORT_NAME),
+        url=_engine_url(spec, status, labels.ENGINE_PORT_NAME),
+        admin_url=_engine_url(spec, status, labels.ADMIN_PORT_NAME)
+        or _engine_url(spec, status, labels.ENGINE_PORT_NAME),
         phase=status.get("phase", "Pending"),
         ready=ready.get("status") == "True",
         deleting="deletionTimestamp" in metadata,
@@ -36,17 +37,19 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
         message="" if waiting is None else waiting.get("message", ""),
         container=container.get("name", labels.ENGINE_CONTAINER),
         running_since=container.get("state", {}).get("running", {}).get("startedAt"),
-        ended=_ended(container),
+        ended=_find_end(container),
         requests=resources.get("requests", {}),
         limits=resources.get("limits", {}),
         created=metadata.get("creationTimestamp"),
         template=metadata.get("labels", {}).get(labels.TEMPLATE_HASH, ""),
         missing_claim=_missing_claim(spec, status),
         drain_wanted=metadata.get("annotations", {}).get(labels.DRAIN) == "true",
-        drained_since=_timestamp(metadata.get("annotations", {}).get(labels.SCALE_DOWN, "")),
-        capacity=_flag(spec, "--max-num-seqs"),
+        drained_since=_read_timestamp(metadata.get("annotations", {}).get(labels.SCALE_DOWN, "")),
+        capacity=_read_flag(spec, "--max-num-seqs"),
         # The second is vLLM's.
-        queue=_flag(spec, "--max-queued-requests") or _flag(spec, "--max-num-queued-reqs") or MAX_QUEUED_REQUESTS,
+        queue=_read_flag(spec, "--max-queued-requests")
+        or _read_flag(spec, "--max-num-queued-reqs")
+        or MAX_QUEUED_REQUESTS,
         engine_type=_engine_type(metadata.get("annotations", {}).get(labels.ENGINE_TYPE)),
         served_names=tuple(_flag_values(spec, "--served-model-name")),
         startup_seconds=None if restarts else _startup_seconds(metadata, ready),
@@ -58,12 +61,12 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
         node=spec.get("nodeName", ""),
         volume_claims=volume_claims(spec),
         readiness_gate=ready.get("message", "") if ready.get("reason") == "ReadinessGatesNotReady" else "",
-        disruption=_disruption(status, conditions),
+        disruption=_read_disruption(status, conditions),
         spec=spec,
     )
 
 
-def _timestamp(text: str) -> str | None:
+def _read_timestamp(text: str) -> str | None:
     """The text where it is a time with a zone; None where it is anything else."""
     try:
         return text if datetime.fromisoformat(text).tzinfo is not None else None
@@ -76,7 +79,7 @@ def _engine_type(name: str | None) -> RuntimeType:
     return RuntimeType(name) if name in list(RuntimeType) else RuntimeType.PATERNOSTER
 
 
-def _flag(spec: Mapping[str, Any], name: str) -> int | None:
+def _read_flag(spec: Mapping[str, Any], name: str) -> int | None:
     """The number that a flag of the engine's command has; None where it has none that an engine would accept."""
     text = next(_flag_values(spec, name), "")
     return int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
@@ -84,7 +87,7 @@ def _flag(spec: Mapping[str, Any], name: str) -> int | None:
 
 def _flag_values(spec: Mapping[str, Any], name: str) -> Iterator[str]:
     """The values of a flag that the engine's command has once or several times, as ``Settings.to_flags`` writes it."""
-    engine = _engine(spec)
+    engine = _find_engine(spec)
     words = [*engine.get("command", []), *engine.get("args", [])]
     for word, following in zip(words, [*words[1:], ""], strict=False):
         if word == name:
@@ -93,7 +96,7 @@ def _flag_values(spec: Mapping[str, Any], name: str) -> Iterator[str]:
             yield word.removeprefix(f"{name}=")
 
 
-def _engine(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+def _find_engine(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """The engine's container, whatever runs beside it."""
     none: Mapping[str, Any] = {}
     return next((each for each in spec.get("containers", []) if each["name"] == labels.ENGINE_CONTAINER), none)
@@ -123,24 +126,24 @@ def _download_seconds(status: Mapping[str, Any]) -> float:
     return max(0.0, (datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds())
 
 
-def _awaited(containers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+def _find_awaited(containers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the first container that fails, or else the first one that is not ready.
 
     Containers start in this order, and an init container that has succeeded is ready.
     """
     none: Mapping[str, Any] = {}
     awaited = [each for each in containers if not each.get("ready")]
-    failing = (each for each in awaited if _fails(each))
+    failing = (each for each in awaited if _has_failed(each))
     return next(failing, awaited[0] if awaited else containers[-1] if containers else none)
 
 
-def _fails(container: Mapping[str, Any]) -> bool:
+def _has_failed(container: Mapping[str, Any]) -> bool:
     waiting = container.get("state", {}).get("waiting", {}).get("reason", "")
-    ended = _ended(container)
+    ended = _find_end(container)
     return waiting not in ("", *PREPARING) or (ended is not None and ended.status != 0)
 
 
-def _disruption(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> Disruption | None:
+def _read_disruption(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> Disruption | None:
     found = conditions.get("DisruptionTarget", {})
     evicted = status.get("phase") == "Failed" and status.get("reason") == "Evicted"
     if found.get("status") != "True" and not evicted:
@@ -150,7 +153,7 @@ def _disruption(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str,
     return Disruption(reason, message, found.get("lastTransitionTime") or status.get("startTime") or "")
 
 
-def _resources(spec: Mapping[str, Any], name: str | None) -> Mapping[str, Any]:
+def _find_resources(spec: Mapping[str, Any], name: str | None) -> Mapping[str, Any]:
     """Of the container called so; of the first before the kubelet reports any."""
     containers = [*spec.get("initContainers", []), *spec.get("containers", [])] if name else spec.get("containers", [])
     found: Mapping[str, Any] = next((c for c in containers if name is None or c.get("name") == name), {})
@@ -158,7 +161,7 @@ def _resources(spec: Mapping[str, Any], name: str | None) -> Mapping[str, Any]:
     return resources
 
 
-def _ended(container: Mapping[str, Any]) -> Ended | None:
+def _find_end(container: Mapping[str, Any]) -> Ended | None:
     """Now, or else the time before."""
     states = (container.get("state", {}), container.get("lastState", {}))
     ended = next((state["terminated"] for state in states if "terminated" in state), None)
@@ -169,9 +172,9 @@ def _ended(container: Mapping[str, Any]) -> Ended | None:
     return Ended(ended.get("exitCode", 0), ended.get("reason", ""), lines[-1] if lines else "")
 
 
-def _url(spec: Mapping[str, Any], status: Mapping[str, Any], port_name: str) -> str | None:
+def _engine_url(spec: Mapping[str, Any], status: Mapping[str, Any], port_name: str) -> str | None:
     address = status.get("podIP")
-    ports = _engine(spec).get("ports", [])
+    ports = _find_engine(spec).get("ports", [])
     port = next((port["containerPort"] for port in ports if port.get("name") == port_name), None)
     if not address or port is None:
         return None

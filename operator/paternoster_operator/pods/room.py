@@ -84,14 +84,14 @@ def find_quota_lack(refusal: str, placement: Placement) -> Lack | None:
 
 def find_holder(lack: Lack, others: Iterable[PodView]) -> PodView | None:
     """Return a pod of ``others`` in whose place a pod of that placement certainly fits; None where there is none."""
-    holders = [other for other in others if other.holds_devices and _holds(lack, other)]
+    holders = [other for other in others if other.holds_devices and _holds_for(lack, other)]
     if lack.nodes is not None and len({other.node for other in holders}) > lack.nodes:
         # They run on more nodes than those for which the scheduler reports only this lack.
         return None
     return holders[0] if holders else None
 
 
-def _holds(lack: Lack, other: PodView) -> bool:
+def _holds_for(lack: Lack, other: PodView) -> bool:
     if lack.holders is not None:
         return other.name in lack.holders
     return lack.placement.fits_in_place_of(other.placement, lack.resources)

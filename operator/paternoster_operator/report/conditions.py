@@ -72,22 +72,22 @@ def find_conditions(
 ) -> list[Condition]:
     """All of them, in the order in which the status has them. ``now`` is an RFC 3339 time."""
     spec, replicas = resource.spec, decision.targets[REPLICAS]
-    stalled = _stalled(spec, observed, replicas, now, access)
-    reconciling = _reconciling(spec, observed, replicas, access)
+    stalled = _stalled_condition(spec, observed, replicas, now, access)
+    reconciling = _reconciling_condition(spec, observed, replicas, access)
     downloads = find_downloads(observed, spec)
-    conditions = [_ready(observed, replicas, stalled, reconciling, access, downloads)]
+    conditions = [_ready_condition(observed, replicas, stalled, reconciling, access, downloads)]
     if reconciling is not None and stalled is None:
         conditions.append(reconciling)
     if stalled is not None:
         conditions.append(stalled)
     other = find_other_installation(resource.status, now)
     if other is not None:
-        conditions.append(_contested(resource.status.get("installation", ""), other))
+        conditions.append(_contested_condition(resource.status.get("installation", ""), other))
     if access.gateways is not None:
-        conditions.append(_routed(access))
+        conditions.append(_routed_condition(access))
     conditions.append(_metrics_fresh(signals))
     conditions.append(_scaling_active(spec, signals))
-    limited = _limited(decision.get(REPLICAS))
+    limited = _limited_condition(decision.get(REPLICAS))
     if limited is not None:
         conditions.append(limited)
     conditions.append(_concurrency_stable(spec, decision.get(LIVE_CAP)))
@@ -96,8 +96,10 @@ def find_conditions(
     return conditions
 
 
-def _stalled(spec: LLMDeploymentSpec, observed: Observed, replicas: int, now: str, access: Access) -> Condition | None:
-    stall = access.fault if access.fault is not None else _obstacle(spec, observed, replicas, now)
+def _stalled_condition(
+    spec: LLMDeploymentSpec, observed: Observed, replicas: int, now: str, access: Access
+) -> Condition | None:
+    stall = access.fault if access.fault is not None else _find_obstacle(spec, observed, replicas, now)
     if stall is not None:
         return Condition("Stalled", "True", stall.reason, stall.message)
     deployment = observed.deployment
@@ -109,7 +111,7 @@ def _stalled(spec: LLMDeploymentSpec, observed: Observed, replicas: int, now: st
     return None
 
 
-def _obstacle(spec: LLMDeploymentSpec, observed: Observed, replicas: int, now: str) -> StallReason | None:
+def _find_obstacle(spec: LLMDeploymentSpec, observed: Observed, replicas: int, now: str) -> StallReason | None:
     """What pods and Deployment meet; not what a rollout gets round by ending the old replica first."""
     stall, blocking = find_stall_reason(observed, spec, now), find_blocking(observed)
     if stall is None or blocking is None:
@@ -120,7 +122,7 @@ def _obstacle(spec: LLMDeploymentSpec, observed: Observed, replicas: int, now: s
     return StallReason(stall.reason, stall.message + advice)
 
 
-def _stage(observed: Observed) -> Stage | None:
+def _first_stage(observed: Observed) -> Stage | None:
     """How far the first pod is that does not serve yet."""
     for pod in observed.starting:
         if (holder := waits_for_end(pod, observed)) is not None:
@@ -132,7 +134,7 @@ def _stage(observed: Observed) -> Stage | None:
     return None
 
 
-def _ready(
+def _ready_condition(
     observed: Observed,
     replicas: int,
     stalled: Condition | None,
@@ -154,12 +156,12 @@ def _ready(
     message = f"0 of {replicas} replicas serve yet"
     if downloads:
         return Condition("Ready", "Unknown", "ModelDownloading", f"{message}; {downloads}")
-    if (stage := _stage(observed)) is not None and moving is not None:
+    if (stage := _first_stage(observed)) is not None and moving is not None:
         return Condition("Ready", "Unknown", stage.reason, f"{message}; {stage.message}")
     return Condition("Ready", "Unknown", "Progressing" if moving is None else moving.reason, message)
 
 
-def _contested(own: str, other: str) -> Condition:
+def _contested_condition(own: str, other: str) -> Condition:
     """Another installation watches the fleet as well."""
     message = (
         f"the installation {other} watches this LLMDeployment, too; {own} reconciles it, and {other} leaves it alone "
@@ -168,7 +170,7 @@ def _contested(own: str, other: str) -> Condition:
     return Condition("Contested", "True", "WatchedByAnotherInstallation", message)
 
 
-def _routed(access: Access) -> Condition:
+def _routed_condition(access: Access) -> Condition:
     """Whether every gateway has a route to the fleet, so that no client gets the error that there is no such model."""
     if not access.names:
         return Condition("Routed", "False", "NoServedName", "the fleet has no served name")
@@ -183,14 +185,16 @@ def _count_gateways(access: Access) -> str:
     return f"{access.knowing} of {access.gateways} gateways know {', '.join(access.names)}"
 
 
-def _reconciling(spec: LLMDeploymentSpec, observed: Observed, replicas: int, access: Access) -> Condition | None:
+def _reconciling_condition(
+    spec: LLMDeploymentSpec, observed: Observed, replicas: int, access: Access
+) -> Condition | None:
     waiting = (
         Condition("Reconciling", "True", "WaitingForGateways", _count_gateways(access)) if access.waiting else None
     )
-    return (None if spec.paused else _moving(spec, observed, replicas)) or waiting
+    return (None if spec.paused else _moving_condition(spec, observed, replicas)) or waiting
 
 
-def _moving(spec: LLMDeploymentSpec, observed: Observed, replicas: int) -> Condition | None:
+def _moving_condition(spec: LLMDeploymentSpec, observed: Observed, replicas: int) -> Condition | None:
     downloads = find_downloads(observed, spec)
     serving = len(observed.serving)
     deployment = observed.deployment
@@ -237,7 +241,7 @@ def _scaling_active(spec: LLMDeploymentSpec, signals: Signals) -> Condition:
     return Condition("ScalingActive", "True", spec.autoscaling.mode.value)
 
 
-def _limited(decision: LoopDecision | None) -> Condition | None:
+def _limited_condition(decision: LoopDecision | None) -> Condition | None:
     if decision is None:
         return None
     limits = [reason for reason in (*decision.limited_by, decision.reason) if reason in _LIMITS]
@@ -274,7 +278,7 @@ def find_condition(status: Mapping[str, Any], type_: str) -> Mapping[str, Any] |
     return next((condition for condition in status.get("conditions", ()) if condition["type"] == type_), None)
 
 
-def stamped(
+def stamp_conditions(
     conditions: Sequence[Condition], previous: list[Mapping[str, Any]], generation: int, now: str
 ) -> list[dict[str, Any]]:
     """Conditions on the wire; the time of the last change stays while the status does."""

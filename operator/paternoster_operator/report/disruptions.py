@@ -14,10 +14,10 @@ FRESH_SECONDS = 60.0
 
 def find_disruptions(observed: Observed) -> dict[str, Event]:
     """Return the event of each such pod, by the pod's name."""
-    return {pod.name: event for pod in observed.pods if (event := _event(pod)) is not None}
+    return {pod.name: event for pod in observed.pods if (event := _disruption_event(pod)) is not None}
 
 
-def _event(pod: PodView) -> Event | None:
+def _disruption_event(pod: PodView) -> Event | None:
     if pod.disruption is not None:
         text = f"{pod.disruption.reason}: {pod.disruption.message}".rstrip(": ")
         return Event("Warning", "ReplicaEvicted", f"{pod.name}: {text}")

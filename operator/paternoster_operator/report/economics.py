@@ -12,7 +12,7 @@ _SECONDS_PER_HOUR = 3600
 _MILLION = 1_000_000
 
 
-def economics(spec: LLMDeploymentSpec, observed: Observed, load: Mapping[str, Any]) -> dict[str, Any] | None:
+def compute_economics(spec: LLMDeploymentSpec, observed: Observed, load: Mapping[str, Any]) -> dict[str, Any] | None:
     """As in the status; None without ``spec.cost``.
 
     Allocation is what counts: a GPU costs from the moment a pod holds it, also while the pod loads or drains. ``load``

@@ -87,14 +87,14 @@ def share_places(
         numbers = [each for each in stats.models.values() if each.fleet == fleet]
         held[stats.instance] = sum(each.held for each in numbers)
         demand[stats.instance] = 1 + held[stats.instance] + sum(each.in_flight for each in numbers)
-    parts = _divide(places, demand)
+    parts = _divide_places(places, demand)
     if before.keys() == parts.keys() and sum(before.values()) == sum(parts.values()):
         gains = [name for name, part in parts.items() if held[name] and part > before[name] * (1 + MIN_GAIN)]
         return parts if gains else dict(before)
     return parts
 
 
-def _divide(places: int, demand: Mapping[str, int]) -> dict[str, int]:
+def _divide_places(places: int, demand: Mapping[str, int]) -> dict[str, int]:
     """``places`` in whole parts of at least 1, as close to the shares of ``demand`` as that allows."""
     spare, total = max(places - len(demand), 0), sum(demand.values())
     parts = {name: 1 + spare * wanted // total for name, wanted in demand.items()}

@@ -14,7 +14,7 @@ RETRY_SECONDS = 60.0
 """Time that a new try has until the failure of the last one is no longer reported: most fail again within it."""
 
 
-def fetches(pod: PodView, spec: LLMDeploymentSpec) -> bool:
+def is_fetching(pod: PodView, spec: LLMDeploymentSpec) -> bool:
     """Whether the messages of ``pod`` are of the container that fetches its model."""
     return spec.model.remote and pod.container == MODEL_CONTAINER
 
@@ -28,28 +28,28 @@ def find_downloads(observed: Observed, spec: LLMDeploymentSpec) -> str:
     if spec.model.image is not None:
         waiting = [pod.name for pod in observed.starting if pod.waiting_reason == CREATING]
         return f"{spec.model.source} is pulled and mounted for {', '.join(waiting)}" if waiting else ""
-    pods = [f"{pod.name} since {pod.running_since}{_share(pod.download)}" for pod in observed.fetching]
+    pods = [f"{pod.name} since {pod.running_since}{_describe_share(pod.download)}" for pod in observed.fetching]
     return f"{spec.model.source} is fetched by {', '.join(pods)}" if pods and spec.model.remote else ""
 
 
 def merge_progress(status: FetchStatus, before: FetchStatus | None) -> FetchStatus:
     """The status ``before`` until the whole percent changes, or bytes begin or cease to come."""
-    return status if before is None or _step(before) != _step(status) else before
+    return status if before is None or _find_step(before) != _find_step(status) else before
 
 
-def _step(status: FetchStatus) -> tuple[int, int, bool]:
-    return _percent(status), status.total, status.rate > 0
+def _find_step(status: FetchStatus) -> tuple[int, int, bool]:
+    return _percent_done(status), status.total, status.rate > 0
 
 
-def _percent(status: FetchStatus) -> int:
+def _percent_done(status: FetchStatus) -> int:
     return 100 * min(status.done, status.total) // status.total if status.total else 0
 
 
-def _share(status: FetchStatus | None) -> str:
+def _describe_share(status: FetchStatus | None) -> str:
     if status is None or status.total <= 0:
         return ""
     rate = f", {status.rate / 1e6:.1f} MB/s" if status.rate else ""
-    return f" ({_percent(status)} % of {status.total / 1e9:.1f} GB{rate})"
+    return f" ({_percent_done(status)} % of {status.total / 1e9:.1f} GB{rate})"
 
 
 def find_failure(pod: PodView) -> tuple[str, str] | None:

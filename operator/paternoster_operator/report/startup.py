@@ -48,7 +48,7 @@ class StartupTimes:
             seconds = seen[name].startup_seconds
             if seconds is not None:
                 self.learn(seconds)
-                self.parts = _parts(seen[name], stats.get(name))
+                self.parts = _split_start(seen[name], stats.get(name))
 
     def document(self) -> dict[str, Any] | None:
         """As in the status; None before the first start."""
@@ -66,7 +66,7 @@ class StartupTimes:
         self.starts += 1
 
 
-def _parts(pod: PodView, engine_stats: EngineStats | None) -> dict[str, int] | None:
+def _split_start(pod: PodView, engine_stats: EngineStats | None) -> dict[str, int] | None:
     if engine_stats is None or not engine_stats.start_seconds:
         return None
     seconds = {part: engine_stats.start_seconds.get(part, 0.0) for part in StartPart}

@@ -8,13 +8,13 @@ from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_
 from paternoster_operator.autoscaling.policy import ReplicaPolicy
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.step_model import StepModel
-from paternoster_operator.desired.ownership import selector
+from paternoster_operator.desired.ownership import pod_selector
 from paternoster_operator.engines.adapter import Actuator
 from paternoster_operator.engines.kinds import KINDS
 from paternoster_operator.observe import Observed
-from paternoster_operator.report.conditions import Access, Condition, find_conditions, stamped
+from paternoster_operator.report.conditions import Access, Condition, find_conditions, stamp_conditions
 from paternoster_operator.report.default_parameters import write_default_parameters
-from paternoster_operator.report.economics import economics
+from paternoster_operator.report.economics import compute_economics
 from paternoster_operator.report.engine_facts import EngineFacts, describe_engine
 from paternoster_operator.report.gateway_cap import GatewayCap
 from paternoster_operator.report.other_installation import find_other_installation
@@ -65,14 +65,14 @@ def build_status(
         actuator = Actuator.NONE if access.gateways is None else Actuator.GATEWAY
     status: dict[str, Any] = {
         "observedGeneration": resource.metadata.generation,
-        "conditions": stamped(conditions, previous.get("conditions", []), resource.metadata.generation, now),
+        "conditions": stamp_conditions(conditions, previous.get("conditions", []), resource.metadata.generation, now),
         "replicas": len(observed.live),
         "readyReplicas": len(observed.serving),
         "updatedReplicas": observed.deployment.updated if observed.deployment else 0,
         "pendingReplicas": len(observed.pending),
         "drainingReplicas": len(observed.draining),
         "desiredReplicas": decision.targets[REPLICAS],
-        "selector": ",".join(f"{key}={value}" for key, value in sorted(selector(resource).items())),
+        "selector": ",".join(f"{key}={value}" for key, value in sorted(pod_selector(resource).items())),
         "endpoint": endpoint,
         "servedModel": access.names[0] if access.names else "",
         "servedAliases": list(access.names[1:]),
@@ -89,7 +89,7 @@ def build_status(
             "target": decision.targets[TOKEN_BUDGET],
             "current": engines.token_budget,
         },
-        "load": _load(signals, last_decision, previous.get("load", {}), now, age_of_load),
+        "load": _load_status(signals, last_decision, previous.get("load", {}), now, age_of_load),
         "decisions": [dict(record) for record in history],
     }
     if "installation" in previous:
@@ -112,7 +112,7 @@ def build_status(
         # With the load, as each write of a status is one to etcd.
         unchanged = previous.get("replicaModel") if status["load"] == previous.get("load") else None
         status["replicaModel"] = unchanged or model
-    costs = economics(resource.spec, observed, status["load"])
+    costs = compute_economics(resource.spec, observed, status["load"])
     if costs is not None:
         status["economics"] = costs
     scaled = decision.get(REPLICAS)
@@ -133,7 +133,7 @@ def invalid_status(generation: int, previous: Mapping[str, Any], errors: list[st
     return {
         **previous,
         "observedGeneration": generation,
-        "conditions": stamped(conditions, previous.get("conditions", []), generation, now),
+        "conditions": stamp_conditions(conditions, previous.get("conditions", []), generation, now),
     }
 
 
@@ -149,7 +149,7 @@ def failed_status(generation: int, previous: Mapping[str, Any], failure: Conditi
     return {
         **previous,
         "observedGeneration": generation,
-        "conditions": stamped([*conditions, failure], previous.get("conditions", []), generation, now),
+        "conditions": stamp_conditions([*conditions, failure], previous.get("conditions", []), generation, now),
     }
 
 
@@ -169,7 +169,7 @@ def _replica_model(steps: StepModel, engines: EngineFacts) -> dict[str, Any] | N
     }
 
 
-def _load(
+def _load_status(
     signals: Signals, last_decision: Decision, previous: Mapping[str, Any], now: str, age: float
 ) -> dict[str, Any]:
     replicas = last_decision.get(REPLICAS)
@@ -185,12 +185,12 @@ def _load(
         "generationTokensPerSecond": round(signals.generation_tokens_per_second),
         "fresh": signals.fresh,
     }
-    if previous and age < LOAD_REFRESH_SECONDS and not _moved(load, previous):
+    if previous and age < LOAD_REFRESH_SECONDS and not _has_moved(load, previous):
         return dict(previous)
     return {**load, "sampleTime": now}
 
 
-def _moved(load: Mapping[str, int], previous: Mapping[str, Any]) -> bool:
+def _has_moved(load: Mapping[str, int], previous: Mapping[str, Any]) -> bool:
     return any(
         abs(value - previous.get(key, 0)) > LOAD_CHANGE * previous.get(key, 0)
         for key, value in load.items()

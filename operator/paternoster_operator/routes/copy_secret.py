@@ -53,7 +53,7 @@ class RoutesSecret:
                 return True
             table = published.table.completed_from(self._last)
             if table != self._last or now >= self._due:
-                packed = await asyncio.to_thread(_pack, published, self._last, now)
+                packed = await asyncio.to_thread(_pack_rows, published, self._last, now)
                 await self._write(packed)
                 self._wrote(now, len(packed))
                 self._last, self._due = table, now + CONFIRM_SECONDS
@@ -66,7 +66,7 @@ class RoutesSecret:
         return True
 
 
-def _pack(published: PublishedTable, last: RoutingTable, now: float) -> bytes:
+def _pack_rows(published: PublishedTable, last: RoutingTable, now: float) -> bytes:
     """As many rows as a Secret has room for, shared out by namespace; raises ``ValueError`` where not even few fit."""
     capacity = MOST_UNPACKED_BYTES // 2
     while True:

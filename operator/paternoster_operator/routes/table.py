@@ -57,7 +57,7 @@ class RoutesTable:
         for names, resource in self._directory.served():
             key = Key(resource.metadata.namespace, resource.metadata.name)
             try:
-                built[key] = await self._build(key, names, resource)
+                built[key] = await self._build_row(key, names, resource)
                 self._faults.pop(key, None)
             except Exception as error:
                 unread += names
@@ -67,7 +67,7 @@ class RoutesTable:
         self.left_out = published.left_out
         return published
 
-    async def _build(self, key: Key, names: Sequence[str], resource: LLMDeployment) -> _Built:
+    async def _build_row(self, key: Key, names: Sequence[str], resource: LLMDeployment) -> _Built:
         name, *aliases = names
         clients = await self._keys.client_keys(resource)
         pods = self._cluster.pods(key)

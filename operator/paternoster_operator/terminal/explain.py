@@ -19,7 +19,7 @@ _PARTS = {"download": "download", "imports": "imports", "load": "load", "warmUp"
 Status = Mapping[str, Any]
 
 
-def summary(document: Mapping[str, Any], *, last: int) -> dict[str, Any]:
+def summarize_status(document: Mapping[str, Any], *, last: int) -> dict[str, Any]:
     """The explanation as JSON, with the names of the status."""
     metadata, status = document["metadata"], document.get("status", {})
     shown_parts = {key: status[key] for key in _SUMMARY if key in status}
@@ -27,25 +27,25 @@ def summary(document: Mapping[str, Any], *, last: int) -> dict[str, Any]:
     return {"namespace": metadata.get("namespace", "default"), "name": metadata["name"], **shown_parts}
 
 
-def explain(document: Mapping[str, Any], *, last: int) -> str:
+def explain_status(document: Mapping[str, Any], *, last: int) -> str:
     """The same for a reader; ends with a newline."""
     metadata, status = document["metadata"], document.get("status", {})
     lines = [f"{metadata.get('namespace', 'default')}/{metadata['name']}"]
     if not status.get("conditions"):
         return f"{lines[0]}\n\nNo operator has looked at it yet.\n"
-    lines += ["", *_columns(_state(document.get("spec", {}), status)), ""]
-    lines += _columns(_conditions(status["conditions"]))
+    lines += ["", *_align_columns(_describe_state(document.get("spec", {}), status)), ""]
+    lines += _align_columns(_describe_conditions(status["conditions"]))
     decisions = list(status.get("decisions", ()))[:last]
     lines += ["", f"Last {len(decisions)} decisions, newest first" if decisions else "No decision yet"]
     for decision in decisions:
-        lines += ["", *_decision(decision)]
+        lines += ["", *_describe_decision(decision)]
     return "\n".join(lines) + "\n"
 
 
-def _state(spec: Mapping[str, Any], status: Status) -> Iterator[tuple[str, ...]]:
+def _describe_state(spec: Mapping[str, Any], status: Status) -> Iterator[tuple[str, ...]]:
     moving = [f"{status[key]} {word}" for key, word in _MOVING if status.get(key)]
     replicas = ", ".join([f"{status.get('readyReplicas', 0)} of {status.get('desiredReplicas', 0)} serve", *moving])
-    yield "replicas", replicas + _bounds(status.get("bounds")) + (", paused" if spec.get("paused") else "")
+    yield "replicas", replicas + _describe_bounds(status.get("bounds")) + (", paused" if spec.get("paused") else "")
     cap = status.get("concurrency", {})
     if (held := status.get("gatewayCap")) is not None:
         yield "live cap", f"{held['maxInFlight']} requests at a time at each engine, held by gateways"
@@ -63,7 +63,7 @@ def _state(spec: Mapping[str, Any], status: Status) -> Iterator[tuple[str, ...]]
     share = f"; what comes wants {used}% of what the replicas sustain" if used else ""
     yield "demand", f"{demand}, {load.get('heldRequests', 0)} held{share}"
     tokens = f"{load.get('generationTokensPerSecond', 0)} tokens/s"
-    yield "engines", f"{tokens}, {_preempted(load)}, {load.get('kvCachePercent', 0)}% of KV used"
+    yield "engines", f"{tokens}, {_describe_preempted(load)}, {load.get('kvCachePercent', 0)}% of KV used"
     startup = status.get("startup")
     if startup is not None:
         parts = startup.get("lastParts")
@@ -77,7 +77,7 @@ def _state(spec: Mapping[str, Any], status: Status) -> Iterator[tuple[str, ...]]
         yield "cost", f"{costs['costPerHour']} {costs['currency']} an hour for {costs['gpus']} GPUs{per_token}"
 
 
-def _preempted(load: Mapping[str, Any]) -> str:
+def _describe_preempted(load: Mapping[str, Any]) -> str:
     """With the count that the share is of: 0 of 12 says less than 0 of 1000."""
     preempted = load.get("preemptedRequests", 0)
     of = max(load.get("finishedRequests", 0), preempted)
@@ -87,21 +87,21 @@ def _preempted(load: Mapping[str, Any]) -> str:
 _MOVING = (("pendingReplicas", "on their way"), ("drainingReplicas", "draining"))
 
 
-def _bounds(bounds: Mapping[str, Any] | None) -> str:
+def _describe_bounds(bounds: Mapping[str, Any] | None) -> str:
     if bounds is None:
         return ""
     by = f" by schedule {', '.join(bounds['schedules'])}" if bounds["schedules"] else ""
     return f"; {bounds['minReplicas']} to {bounds['maxReplicas']} allowed{by}"
 
 
-def _conditions(conditions: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
+def _describe_conditions(conditions: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
     for each in conditions:
         kind, status = each["type"], each["status"]
         if kind in _ALWAYS or (kind in _ABNORMAL and status == "True") or (kind in _NORMAL and status != "True"):
             yield kind, status, each["reason"], each.get("message", "")
 
 
-def _decision(decision: Mapping[str, Any]) -> Iterator[str]:
+def _describe_decision(decision: Mapping[str, Any]) -> Iterator[str]:
     what = f"{decision['loop']} {decision['from']} -> {decision['to']}"
     if decision["action"] == "Hold":
         what, outcome = f"{decision['loop']} {decision['from']}", "held"
@@ -112,14 +112,14 @@ def _decision(decision: Mapping[str, Any]) -> Iterator[str]:
         ("why", decision["message"]),
         ("formula", decision.get("formula", "")),
         ("limited by", ", ".join(decision.get("limitedBy", ()))),
-        ("otherwise", _otherwise(decision)),
+        ("otherwise", _describe_alternative(decision)),
         ("inputs", "  ".join(f"{name}={value}" for name, value in decision.get("inputs", {}).items())),
     ]
-    for line in _columns((name, text) for name, text in details if text):
+    for line in _align_columns((name, text) for name, text in details if text):
         yield f"  {line}"
 
 
-def _otherwise(decision: Mapping[str, Any]) -> str:
+def _describe_alternative(decision: Mapping[str, Any]) -> str:
     """What would have happened; from the recommendation where the law has no more."""
     if decision.get("otherwise"):
         return str(decision["otherwise"])
@@ -128,7 +128,7 @@ def _otherwise(decision: Mapping[str, Any]) -> str:
     return ""
 
 
-def _columns(rows: "Iterator[tuple[str, ...]]") -> list[str]:
+def _align_columns(rows: "Iterator[tuple[str, ...]]") -> list[str]:
     """Rows with every column but the last padded to its widest cell."""
     table = list(rows)
     widths = [max(len(row[i]) for row in table) for i in range(len(table[0]) - 1)] if table else []

@@ -22,7 +22,7 @@ from paternoster_operator.cluster.port import Event, Key
 from paternoster_operator.local.manifest_watch import ManifestWatch
 from paternoster_operator.local.session import LocalSession, SessionError
 from paternoster_operator.terminal.snapshot import Snapshot
-from paternoster_operator.terminal.view import render
+from paternoster_operator.terminal.view import render_view
 
 KILLED = 130
 """Exit code after a second signal."""
@@ -53,7 +53,7 @@ async def run_interactive_session(
         with ExitStack() as stack:
             lines = stack.enter_context(record.open("a", encoding="utf-8")) if record is not None else None
             screen = stack.enter_context(Live(console=console, refresh_per_second=4, transient=True)) if live else None
-            await _follow(session, watch, console, lines, end, screen)
+            await _follow_session(session, watch, console, lines, end, screen)
     finally:
         console.print("draining: engines finish their requests (again to end at once)")
         await session.close()
@@ -61,7 +61,7 @@ async def run_interactive_session(
     return KILLED if end.at_once else 0
 
 
-async def _follow(
+async def _follow_session(
     session: LocalSession,
     watch: ManifestWatch,
     console: Console,
@@ -72,10 +72,10 @@ async def _follow(
     story = _Story(session)
     last_record = 0.0
     while not end.requested.is_set():
-        _reread(session, watch, console)
+        _reread_manifests(session, watch, console)
         snapshots = story.snapshots()
         if screen is not None:
-            screen.update(render(session.endpoint, snapshots, story.reasons(), story.events()))
+            screen.update(render_view(session.endpoint, snapshots, story.reasons(), story.events()))
         else:
             for when, name, event in story.new_events():
                 console.print(f"{when[11:19]}  {name}  {event.reason}: {event.message}", markup=False)
@@ -92,7 +92,7 @@ async def _follow(
             continue
 
 
-def _reread(session: LocalSession, watch: ManifestWatch, console: Console) -> None:
+def _reread_manifests(session: LocalSession, watch: ManifestWatch, console: Console) -> None:
     if not watch.changed():
         return
     try:

@@ -48,7 +48,7 @@ def hardware_profile(document: Mapping[str, Any]) -> str:
             "per_kv_token_seconds": float(model["perKvTokenSeconds"]),
             "per_prefill_pair_seconds": float(model["perPrefillPairSeconds"]),
         },
-        "startup": _startup(status.get("startup")),
+        "startup": _startup_phases(status.get("startup")),
         "objective": {
             "ttft_ms": slo.get("ttftP95Milliseconds") or UNSET_TTFT_MS,
             "itl_ms": slo.get("itlP95Milliseconds") or UNSET_ITL_MS,
@@ -57,7 +57,7 @@ def hardware_profile(document: Mapping[str, Any]) -> str:
     return yaml.safe_dump(profile, sort_keys=False)
 
 
-def _startup(seen: Mapping[str, Any] | None) -> dict[str, int]:
+def _startup_phases(seen: Mapping[str, Any] | None) -> dict[str, int]:
     """A start is seen as a whole, so it is one phase."""
     whole = 0 if seen is None else seen["averageSeconds"]
     return {"schedule_seconds": 0, "pull_seconds": 0, "load_seconds": whole, "warm_seconds": 0}

@@ -19,19 +19,19 @@ def columns_table(objects: Sequence[Mapping[str, Any]], *, wide: bool, namespace
     for column in shown:
         table.add_column(column.name.upper(), no_wrap=True)
     for document in objects:
-        table.add_row(*(cell(document, column) for column in shown))
+        table.add_row(*(format_cell(document, column) for column in shown))
     return table
 
 
-def cell(document: Mapping[str, Any], column: Column) -> str:
+def format_cell(document: Mapping[str, Any], column: Column) -> str:
     """One printed value; empty where the object has none."""
-    value = _lookup(document, column.path)
+    value = _find_value(document, column.path)
     if value is None:
         return ""
-    return _since(str(value)) if column.type == "date" else str(value)
+    return _format_since(str(value)) if column.type == "date" else str(value)
 
 
-def _lookup(document: Any, path: str) -> Any:
+def _find_value(document: Any, path: str) -> Any:
     """The JSONPath of a printer column: fields, and one filter on a condition's type."""
     value = document
     for part in path.removeprefix(".").replace('[?(@.type=="', ".=").replace('")]', "").split("."):
@@ -42,7 +42,7 @@ def _lookup(document: Any, path: str) -> Any:
     return value
 
 
-def age(seconds: int) -> str:
+def format_age(seconds: int) -> str:
     """In the largest unit that fits, and below ten of it in the next one too."""
     for size, unit, small, below in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s")):
         if seconds >= size:
@@ -51,5 +51,5 @@ def age(seconds: int) -> str:
     return f"{seconds}s"
 
 
-def _since(timestamp: str) -> str:
-    return age(int((datetime.now(UTC) - datetime.fromisoformat(timestamp)).total_seconds()))
+def _format_since(timestamp: str) -> str:
+    return format_age(int((datetime.now(UTC) - datetime.fromisoformat(timestamp)).total_seconds()))

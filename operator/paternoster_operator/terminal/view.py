@@ -13,7 +13,7 @@ from paternoster_operator.terminal.snapshot import Snapshot
 SHOWN_EVENTS = 8
 
 
-def render(
+def render_view(
     endpoint: str,
     snapshots: Sequence[Snapshot],
     reasons: Iterable[tuple[str, LoopDecision]],
@@ -24,7 +24,7 @@ def render(
     for column in ("NAME", "REPLICAS", "SEQS", "RUNNING", "WAITING", "HELD", "PREEMPTED", "KV", "TOK/S"):
         table.add_column(column, justify="left" if column == "NAME" else "right")
     for snapshot in snapshots:
-        table.add_row(*_cells(snapshot))
+        table.add_row(*_snapshot_cells(snapshot))
     now = Table.grid(padding=(0, 2))
     for name, made in reasons:
         now.add_row(name, made.loop, Text(made.reason.value, style="cyan"), Text(made.message))
@@ -39,7 +39,7 @@ def render(
     return Group(table, now, Text(), story, Text("Ctrl-C drains and ends", style="dim"))
 
 
-def _cells(snapshot: Snapshot) -> list[str]:
+def _snapshot_cells(snapshot: Snapshot) -> list[str]:
     moving = [
         f"{count} {word}" for count, word in ((snapshot.pending, "coming"), (snapshot.draining, "draining")) if count
     ]

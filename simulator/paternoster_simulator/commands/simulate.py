@@ -26,11 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", default="paternoster", metavar="NAME", help="who decides (default: %(default)s)")
     speed = parser.add_mutually_exclusive_group()
     speed.add_argument(
-        "--rate", type=_positive, metavar="R", help="requests per second on average (default: as recorded)"
+        "--rate", type=_parse_positive, metavar="R", help="requests per second on average (default: as recorded)"
     )
-    speed.add_argument("--speed", type=_positive, metavar="X", help="play a trace file X times as fast")
+    speed.add_argument("--speed", type=_parse_positive, metavar="X", help="play a trace file X times as fast")
     parser.add_argument(
-        "--duration", type=_positive, metavar="S", help="virtual seconds (default: the trace once; synthetic: 600)"
+        "--duration",
+        type=_parse_positive,
+        metavar="S",
+        help="virtual seconds (default: the trace once; synthetic: 600)",
     )
     parser.add_argument(
         "--start-replicas", type=int, metavar="N", help="replicas that serve at the start (default: the fewest allowed)"
@@ -52,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _positive(text: str) -> float:
+def _parse_positive(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"is {text}: must be a finite number above 0")

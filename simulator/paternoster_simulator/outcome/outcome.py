@@ -155,9 +155,9 @@ class Outcome:
             "decisions": [dict(decision) for decision in self.decisions],
         }
         if series:
-            document["series"] = {name: _plain(getattr(self.series, name)) for name in Series.__slots__}
+            document["series"] = {name: _round_values(getattr(self.series, name)) for name in Series.__slots__}
         return document
 
 
-def _plain(values: Sequence[float]) -> list[float]:
+def _round_values(values: Sequence[float]) -> list[float]:
     return [round(value, 6) for value in values]

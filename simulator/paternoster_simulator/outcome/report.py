@@ -36,14 +36,14 @@ def report_page(outcome: Outcome, *, title: str) -> Page:
             ("cost", f"${outcome.cost:,.2f}"),
         ],
         charts=[
-            Chart("Steering", _steering(outcome), _marks(outcome)),
-            Chart("What users saw", _latency(outcome), _marks(outcome)),
+            Chart("Steering", _steering_panels(outcome), _chart_marks(outcome)),
+            Chart("What users saw", _latency_panels(outcome), _chart_marks(outcome)),
         ],
-        tables=[_latencies(outcome), _summary(outcome), _decisions(outcome)],
+        tables=[_latency_table(outcome), _summary_table(outcome), _decision_table(outcome)],
     )
 
 
-def _steering(outcome: Outcome) -> list[Panel]:
+def _steering_panels(outcome: Outcome) -> list[Panel]:
     s = outcome.series
     return [
         Panel(
@@ -63,14 +63,16 @@ def _steering(outcome: Outcome) -> list[Panel]:
                 Series("held at the gateway", s.time, s.held, "hv"),
             ],
         ),
-        Panel("KV cache in use", [Series("share", s.time, _percent(s.kv_usage), "hv")], unit="%"),
-        Panel("Preempted of finished requests", [Series("share", s.time, _percent(s.preemption_rate), "hv")], unit="%"),
+        Panel("KV cache in use", [Series("share", s.time, _to_percent(s.kv_usage), "hv")], unit="%"),
+        Panel(
+            "Preempted of finished requests", [Series("share", s.time, _to_percent(s.preemption_rate), "hv")], unit="%"
+        ),
         Panel("Traffic", [Series("requests/s", s.time, s.requests_per_second, "hv")]),
         Panel("Output", [Series("tokens/s", s.time, s.tokens_per_second, "hv")]),
     ]
 
 
-def _latency(outcome: Outcome) -> list[Panel]:
+def _latency_panels(outcome: Outcome) -> list[Panel]:
     several = outcome.records.output > 1
     return [
         _over_time(outcome, "Time to first token", "ttft", outcome.objective.ttft_ms, np.ones_like(several)),
@@ -100,7 +102,7 @@ def _over_time(outcome: Outcome, title: str, name: str, limit: float, counted: n
     )
 
 
-def _marks(outcome: Outcome) -> list[ChartMark]:
+def _chart_marks(outcome: Outcome) -> list[ChartMark]:
     kinds = {"Up": "up", "Down": "down"}
     return [
         ChartMark(
@@ -110,7 +112,7 @@ def _marks(outcome: Outcome) -> list[ChartMark]:
     ]
 
 
-def _latencies(outcome: Outcome) -> Table:
+def _latency_table(outcome: Outcome) -> Table:
     columns = ["mean", *(f"p{share}" for share in PERCENTILES)]
     rows = []
     for title, name in (("first token", "ttft"), ("each token", "itl"), ("whole answer", "end_to_end")):
@@ -119,7 +121,7 @@ def _latencies(outcome: Outcome) -> Table:
     return Table("Latency", ["milliseconds", *columns], rows)
 
 
-def _summary(outcome: Outcome) -> Table:
+def _summary_table(outcome: Outcome) -> Table:
     totals, price = outcome.totals, outcome.cost_per_million_tokens
     outcomes = Counter(outcome.records.outcome.tolist())
     rows = [
@@ -143,7 +145,7 @@ def _summary(outcome: Outcome) -> Table:
     return Table("Summary", ["what", "how much"], rows)
 
 
-def _decisions(outcome: Outcome) -> Table:
+def _decision_table(outcome: Outcome) -> Table:
     rows = [
         [f"{d['time']:,.0f}", str(d.get("loop", "")), str(d.get("reason", "")), str(d.get("message", ""))]
         for d in outcome.decisions
@@ -155,5 +157,5 @@ def _hours_name(outcome: Outcome) -> str:
     return "GPU-hours" if outcome.profile.gpus_per_replica else "replica-hours"
 
 
-def _percent(shares: list[float]) -> list[float]:
+def _to_percent(shares: list[float]) -> list[float]:
     return [100 * share for share in shares]

@@ -19,7 +19,7 @@ def summary_lines(outcome: Outcome) -> Iterator[str]:
     )
     for title, name in (("first token", "ttft"), ("each token", "itl"), ("whole answer", "end_to_end")):
         values = outcome.percentiles(name)
-        shown = ", ".join(f"{share} {_milliseconds(values[share])}" for share in ("p50", "p95", "p99"))
+        shown = ", ".join(f"{share} {_format_milliseconds(values[share])}" for share in ("p50", "p95", "p99"))
         yield f"{title:<14}{shown}"
     totals = outcome.totals
     yield (
@@ -43,7 +43,7 @@ def decision_lines(outcome: Outcome, most: int = MOST_DECISIONS) -> Iterator[str
         yield f"            ... and {left} more (--json has them all)"
 
 
-def _milliseconds(value: float | None) -> str:
+def _format_milliseconds(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value / 1000:,.2f} s" if value >= 1000 else f"{value:,.1f} ms"

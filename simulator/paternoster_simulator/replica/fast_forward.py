@@ -59,7 +59,7 @@ class FastForward:
             return 0
         if scheduler.waiting and not self.is_blocked(scheduler.waiting[0]):
             return 0
-        return self._fitting(self._next_end() - self.steps)
+        return self._count_fitting(self._next_end() - self.steps)
 
     def is_blocked(self, head: Request) -> bool:
         """Whether the first of the queue cannot be admitted while what runs goes on; False where it is not sure."""
@@ -84,7 +84,7 @@ class FastForward:
         self._count(computed, sampled)
         if computed == self._computed and sampled == self._sampled:
             return
-        self._give(self._ends.items(), computed, sampled, last_token)
+        self._give_steps(self._ends.items(), computed, sampled, last_token)
         self._computed, self._sampled = computed, sampled
 
     def finish(self) -> list[Request]:
@@ -105,7 +105,7 @@ class FastForward:
             place = {request: i for i, request in enumerate(self._scheduler.running)}
             done.sort(key=place.__getitem__)
         for request in done:
-            self._give([(request, self._ends.pop(request))], steps, steps, self.ended_at)
+            self._give_steps([(request, self._ends.pop(request))], steps, steps, self.ended_at)
             self.context -= request.num_tokens
             self._scheduler.abort(request.request_id, FinishReason.LENGTH)
         return done
@@ -143,7 +143,7 @@ class FastForward:
             else:
                 context += request.num_tokens
                 going_on += 1
-                self._expect(request, steps)
+                self._expect_end(request, steps)
         self.context = context
         if going_on != len(ends):
             self._put_off(batch)
@@ -158,13 +158,13 @@ class FastForward:
     def _put_off(self, batch: Batch) -> None:
         """Requests that decode and were passed over, for want of budget, end a step later."""
         for request in self._ends.keys() - {item.request for item in batch.scheduled}:
-            self._push(request, self._ends[request] + 1)
+            self._push_end(request, self._ends[request] + 1)
             self.context += request.num_tokens
 
-    def _expect(self, request: Request, steps: int) -> None:
-        self._push(request, steps + request.params.max_tokens - len(request.output))
+    def _expect_end(self, request: Request, steps: int) -> None:
+        self._push_end(request, steps + request.params.max_tokens - len(request.output))
 
-    def _push(self, request: Request, end: int) -> None:
+    def _push_end(self, request: Request, end: int) -> None:
         self._ends[request] = end
         self._serial += 1
         heappush(self._queue, (end, self._serial, request))
@@ -178,7 +178,7 @@ class FastForward:
             heapify(queue)
         return queue[0][0]
 
-    def _fitting(self, steps: int) -> int:
+    def _count_fitting(self, steps: int) -> int:
         """The most steps, up to ``steps``, whose blocks are there without a preemption."""
         scheduler = self._scheduler
         size, count = scheduler.config.block_size, len(scheduler.running)
@@ -201,7 +201,7 @@ class FastForward:
         counters.generation_tokens += count * (sampled - self._counted_sampled)
         self._counted_computed, self._counted_sampled = computed, sampled
 
-    def _give(self, ends: Iterable[tuple[Request, int]], computed: int, sampled: int, last_token: int) -> None:
+    def _give_steps(self, ends: Iterable[tuple[Request, int]], computed: int, sampled: int, last_token: int) -> None:
         kv = self._scheduler.kv
         pool, size, caches_prefixes, ahead = kv.pool, kv.block_size, kv.prefix_cache, computed - sampled - 1
         for request, end in ends:

@@ -10,7 +10,7 @@ from paternoster_engine.core.kv.block_pool import BlockPool
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.core.step_work import StepWork
-from paternoster_simulator.cost import TICKS_PER_SECOND, StepCost, seconds
+from paternoster_simulator.cost import TICKS_PER_SECOND, StepCost, to_seconds
 from paternoster_simulator.replica.block_count import BlockCount
 from paternoster_simulator.replica.fast_forward import FastForward, can_fast_forward
 
@@ -104,7 +104,7 @@ class Replica:
         if not self._steps:
             # A real step is in the scheduler's state already, and before one everything was written.
             return
-        ahead, begun = self._ahead, self._begun(now)
+        ahead, begun = self._ahead, self._count_begun(now)
         count, context = len(self.scheduler.running), ahead.context
         last = self._begin + self._cost.decode(count, context, begun - 1)
         self._count_steps(begun - 1)
@@ -119,19 +119,19 @@ class Replica:
             if request.first_token is not None and request.last_token is not None:
                 first += 1
                 first_time += round(request.first_token - request.spec.arrival)
-                between += _gaps(request)
+                between += _count_gaps(request)
                 between_time += round(request.last_token - request.first_token)
         return EngineStats(
             instance=self._instance,
             model="simulated",
             state=EngineState.DRAINING if draining else EngineState.READY,
-            started_at=seconds(self._started_at),
-            time=seconds(now),
+            started_at=to_seconds(self._started_at),
+            time=to_seconds(now),
             last_tick_age_seconds=0.0,
             idle_seconds=self._idle_seconds(now),
-            first_token_seconds_total=seconds(first_time),
+            first_token_seconds_total=to_seconds(first_time),
             first_token_count_total=first,
-            inter_token_seconds_total=seconds(between_time),
+            inter_token_seconds_total=to_seconds(between_time),
             inter_token_count_total=between,
             **self.scheduler.stats(ticks_per_second=TICKS_PER_SECOND),
         )
@@ -139,7 +139,7 @@ class Replica:
     def _idle_seconds(self, now: int) -> float | None:
         if self.scheduler.has_work:
             return 0.0
-        return None if self._idle_since is None else seconds(now - self._idle_since)
+        return None if self._idle_since is None else to_seconds(now - self._idle_since)
 
     def list_unfinished(self) -> list[Request]:
         """Requests that run or wait."""
@@ -150,7 +150,7 @@ class Replica:
             return
         self._first_tokens += 1
         self._first_token_time += round(request.first_token - request.spec.arrival)
-        self._inter_tokens += _gaps(request)
+        self._inter_tokens += _count_gaps(request)
         self._inter_token_time += round(request.last_token - request.first_token)
 
     def _start(self, now: int) -> None:
@@ -192,15 +192,15 @@ class Replica:
         waiting = self.scheduler.waiting
         if not waiting or self._ahead.is_blocked(waiting[0]):
             return
-        self._steps = self._begun(now)
+        self._steps = self._count_begun(now)
         self.end = self._begin + self._cost.decode(len(self.scheduler.running), self._ahead.context, self._steps)
 
-    def _begun(self, now: int) -> int:
+    def _count_begun(self, now: int) -> int:
         """Steps of the run under way that have begun."""
         begun = self._cost.started(len(self.scheduler.running), self._ahead.context, now - self._begin)
         return min(begun, self._steps)
 
 
-def _gaps(request: Request) -> int:
+def _count_gaps(request: Request) -> int:
     """Times between two of its tokens; a request for none has none."""
     return max(len(request.output) - 1, 0)

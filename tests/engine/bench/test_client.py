@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from paternoster_engine.bench.client import BenchClient, BenchRequest, Outcome, ServerError, drive
+from paternoster_engine.bench.client import BenchClient, BenchRequest, Outcome, ServerError, drive_load
 
 
 async def test_a_completed_request_is_measured(server):
@@ -76,7 +76,7 @@ async def test_drive_sends_all_in_order_within_the_concurrency(server):
     seen = []
     async with BenchClient(server.url, "tiny") as client:
         requests = [BenchRequest(i, [1] * (i + 1), 3) for i in range(20)]
-        results = await drive(client, requests, max_concurrency=4, on_result=seen.append)
+        results = await drive_load(client, requests, max_concurrency=4, on_result=seen.append)
     assert [result.index for result in results] == list(range(20))
     assert sorted(result.index for result in seen) == list(range(20))
     assert server.most_in_flight == 4
@@ -85,7 +85,7 @@ async def test_drive_sends_all_in_order_within_the_concurrency(server):
 async def test_drive_waits_for_arrivals_and_stops_at_the_duration(server):
     async with BenchClient(server.url, "tiny") as client:
         requests = (BenchRequest(i, [1], 1, arrival_s=i * 0.05) for i in range(1_000_000))
-        results = await drive(client, requests, duration=0.22)
+        results = await drive_load(client, requests, duration=0.22)
     assert [result.index for result in results] == list(range(len(results)))
     assert 1 <= len(results) <= 5
     gaps = [b.start - a.start for a, b in itertools.pairwise(results)]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_contract.cli.command import main
-from paternoster_engine.bench.comparison import RATIOS, format_comparison, order_turns, ratios
+from paternoster_engine.bench.comparison import RATIOS, compute_ratios, format_comparison, order_turns
 from paternoster_engine.bench.reports.spread import Spread
 
 
@@ -34,7 +34,7 @@ def report(throughput: float, **changes: float) -> dict[str, float]:
 
 def test_ratios_are_of_the_same_repetition() -> None:
     runs = {"static": [report(10.0), report(20.0)], "continuous": [report(20.0), report(30.0)]}
-    compared = ratios(runs, "static")
+    compared = compute_ratios(runs, "static")
     assert list(compared) == ["continuous"]
     assert compared["continuous"]["output_throughput"] == Spread(1.75, 1.5, 2.0)
     lines = format_comparison(runs, compared, "static").splitlines()
@@ -44,7 +44,7 @@ def test_ratios_are_of_the_same_repetition() -> None:
 
 def test_nothing_is_divided_by_zero() -> None:
     runs = {"a": [report(10.0, mean_ttft_ms=0.0)], "b": [report(20.0)]}
-    assert "mean_ttft_ms" not in ratios(runs, "a")["b"]
+    assert "mean_ttft_ms" not in compute_ratios(runs, "a")["b"]
 
 
 def test_modes_of_the_real_engine(capsys, tmp_path) -> None:

@@ -6,7 +6,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from paternoster_engine.bench.client import Outcome, RequestResult
 from paternoster_engine.bench.reports.charts import load_page
-from paternoster_engine.bench.reports.html import Chart, ChartMark, Page, Panel, Series, Table, render, write_page
+from paternoster_engine.bench.reports.html import Chart, ChartMark, Page, Panel, Series, Table, render_page, write_page
 from paternoster_engine.bench.reports.report import build_report, format_report, list_details, tokens_by_second
 
 VLLM_KEYS = {
@@ -76,7 +76,7 @@ def test_detail_has_one_entry_for_each_request():
 
 
 def test_the_load_page_carries_its_series_and_its_own_script(report):
-    html = render(load_page(report, RESULTS))
+    html = render_page(load_page(report, RESULTS))
     for name in ("Output tokens arriving", "Requests in flight", "time to first token", "end to end", "queue is full"):
         assert name in html
     assert "Plotly.newPlot" in html

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paternoster_engine.bench.requests.synthetic import AZURE_CONVERSATION, generate
+from paternoster_engine.bench.requests.synthetic import AZURE_CONVERSATION, generate_rows
 from paternoster_engine.bench.requests.trace import TraceRow, read_trace
 
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
@@ -19,7 +19,7 @@ def lengths(rows: list[TraceRow]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_quantiles_rate_and_burstiness_match_the_published_ones():
-    rows = generate(20_000, seed=1)
+    rows = generate_rows(20_000, seed=1)
     prompts, outputs = lengths(rows)
     assert np.quantile(prompts, (0.5, 0.9, 0.99)) == pytest.approx((1020, 2735, 4142), rel=TOLERANCE)
     assert np.quantile(outputs, (0.5, 0.9, 0.99)) == pytest.approx((129, 424, 601), rel=TOLERANCE)
@@ -33,7 +33,7 @@ def test_quantiles_match_the_trace_itself():
     if not folder.is_dir():
         pytest.skip("no folder of traces: set PATERNOSTER_TRACES")
     real = read_trace(folder / "azure_llm_2023_conv.csv")
-    made = generate(len(real), seed=2)
+    made = generate_rows(len(real), seed=2)
     for ours, theirs in zip(lengths(made), lengths(real), strict=True):
         assert np.quantile(ours, SHARES) == pytest.approx(np.quantile(theirs, SHARES), rel=TOLERANCE)
         assert ours.mean() == pytest.approx(theirs.mean(), rel=TOLERANCE)
@@ -48,8 +48,8 @@ def test_quantiles_match_the_trace_itself():
 @given(count=st.integers(1, 50), seed=st.integers(0, 2**32))
 @settings(max_examples=30)
 def test_any_seed_gives_usable_rows_and_the_same_ones_again(count, seed):
-    rows = generate(count, seed=seed)
-    assert rows == generate(count, seed=seed)
+    rows = generate_rows(count, seed=seed)
+    assert rows == generate_rows(count, seed=seed)
     assert len(rows) == count
     assert rows[0].arrival_s == 0
     assert all(a.arrival_s <= b.arrival_s for a, b in itertools.pairwise(rows))
@@ -57,4 +57,4 @@ def test_any_seed_gives_usable_rows_and_the_same_ones_again(count, seed):
 
 
 def test_seeds_differ():
-    assert generate(5, seed=0) != generate(5, seed=1)
+    assert generate_rows(5, seed=0) != generate_rows(5, seed=1)

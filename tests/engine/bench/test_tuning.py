@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_contract.cli.command import main
-from paternoster_engine.bench.tuning import choose_report, default_admin_url, format_visits, next_cap, walk
+from paternoster_engine.bench.tuning import choose_report, default_admin_url, format_visits, next_cap, walk_caps
 
 
 def rates(good_from: int):
@@ -28,7 +28,7 @@ def test_the_next_cap_is_lower_until_there_is_none(cap: int, percent: int) -> No
 
 @given(st.integers(1, 300), st.integers(0, 300), st.integers(1, 90))
 def test_the_walk_stops_at_the_first_cap_that_is_low_enough(start: int, good: int, percent: int) -> None:
-    reports = asyncio.run(walk(rates(good), start, target=0.02, decrease_percent=percent))
+    reports = asyncio.run(walk_caps(rates(good), start, target=0.02, decrease_percent=percent))
     caps = [report["live_cap"] for report in reports]
     assert caps[0] == start
     assert caps == sorted(set(caps), reverse=True)

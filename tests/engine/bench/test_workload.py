@@ -45,18 +45,18 @@ def test_impossible_limits_are_refused(limits, complaint):
 
 
 def test_sample_draws_without_repetition_and_needs_enough_rows():
-    drawn = workload.sample(ROWS, 5, seed=3)
+    drawn = workload.sample_rows(ROWS, 5, seed=3)
     assert sorted(row.prompt_tokens for row in drawn) == [row.prompt_tokens for row in ROWS]
     assert {row.arrival_s for row in drawn} == {0.0}
     with pytest.raises(ValueError, match="num-prompts is 6: must be at most 5"):
-        workload.sample(ROWS, 6, seed=3)
+        workload.sample_rows(ROWS, 6, seed=3)
 
 
 def test_the_standard_workload_has_the_published_size():
     folder = Path(os.environ.get("PATERNOSTER_TRACES", Path(__file__).parents[4] / "shared/traces"))
     if not folder.is_dir():
         pytest.skip("no folder of traces: set PATERNOSTER_TRACES")
-    rows = workload.standardize(read_trace(folder / "azure_llm_2023_conv.csv"))
+    rows = workload.standardize_rows(read_trace(folder / "azure_llm_2023_conv.csv"))
     assert sum(row.prompt_tokens for row in rows) == 27_841
     assert sum(row.output_tokens for row in rows) == 9_971
 

@@ -15,7 +15,7 @@ from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.encoders.checkpoint import EncoderCheckpoint
 from paternoster_engine.model.encoders.encoder import Encoder, TextBatch
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_engine.runner.pooling_runner import EncoderRunner
 
 CPU = torch.device("cpu")
@@ -28,7 +28,7 @@ def texts(offset: int = 5) -> list[list[int]]:
 
 
 def load(folder: Path, dtype: torch.dtype = torch.float32) -> Encoder:
-    checkpoint = EncoderCheckpoint(resolve(folder.as_uri()))
+    checkpoint = EncoderCheckpoint(resolve_source(folder.as_uri()))
     return Encoder(checkpoint.config, checkpoint.tensor, dtype, CPU)
 
 

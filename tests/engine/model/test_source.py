@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paternoster_engine.model.errors import ModelSourceError
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_package_with_one_file(package: Path) -> None:
     (package / "weights.gguf").touch()
-    source = resolve("package://carrier")
+    source = resolve_source("package://carrier")
     assert (source.format, source.path) == ("gguf", package / "weights.gguf")
     assert "carrier" not in sys.modules
 
@@ -30,7 +30,7 @@ def test_package_with_several_files(package: Path) -> None:
     for name in ("a.gguf", "b.gguf"):
         (package / name).touch()
     with pytest.raises(ModelSourceError, match=r"package://carrier.*exactly one \.gguf.*a\.gguf, b\.gguf"):
-        resolve("package://carrier")
+        resolve_source("package://carrier")
 
 
 @pytest.mark.parametrize("folder", [".", "model"])
@@ -38,7 +38,7 @@ def test_package_with_one_folder(package: Path, folder: str) -> None:
     (package / folder).mkdir(exist_ok=True)
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         (package / folder / name).touch()
-    source = resolve("package://carrier")
+    source = resolve_source("package://carrier")
     assert (source.format, source.path) == ("safetensors", package / folder)
 
 
@@ -46,7 +46,7 @@ def test_package_with_a_file_and_a_folder(package: Path) -> None:
     for name in ("a.gguf", "config.json"):
         (package / name).touch()
     with pytest.raises(ModelSourceError, match=r"found a\.gguf, config\.json"):
-        resolve("package://carrier")
+        resolve_source("package://carrier")
 
 
 @pytest.mark.usefixtures("package")
@@ -54,26 +54,26 @@ def test_package_without_a_file() -> None:
     with pytest.raises(
         ModelSourceError, match=r"exactly one \.gguf file or one folder with a config\.json, found none"
     ):
-        resolve("package://carrier")
+        resolve_source("package://carrier")
 
 
 def test_file_address(tmp_path: Path) -> None:
     path = tmp_path / "my model.gguf"
     path.touch()
-    assert resolve(path.as_uri()).path == path
+    assert resolve_source(path.as_uri()).path == path
 
 
 def test_folder_address(tmp_path: Path) -> None:
     for name in ("config.json", "tokenizer.json", "model-00001-of-00002.safetensors"):
         (tmp_path / name).touch()
-    source = resolve(f"file://{tmp_path}")
+    source = resolve_source(f"file://{tmp_path}")
     assert (source.format, source.path) == ("safetensors", tmp_path)
 
 
 def test_folder_that_lacks_files(tmp_path: Path) -> None:
     (tmp_path / "config.json").touch()
     with pytest.raises(ModelSourceError, match=r"no tokenizer\.json, \*\.safetensors"):
-        resolve(f"file://{tmp_path}")
+        resolve_source(f"file://{tmp_path}")
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def test_folder_that_lacks_files(tmp_path: Path) -> None:
 )
 def test_wrong_addresses(address: str, message: str) -> None:
     with pytest.raises(ModelSourceError, match=message):
-        resolve(address)
+        resolve_source(address)
 
 
 def test_file_of_another_kind(tmp_path: Path) -> None:
     (tmp_path / "model.bin").touch()
     with pytest.raises(ModelSourceError, match=r"model\.bin is not a \.gguf file"):
-        resolve((tmp_path / "model.bin").as_uri())
+        resolve_source((tmp_path / "model.bin").as_uri())

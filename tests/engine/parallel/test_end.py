@@ -17,7 +17,7 @@ from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_engine.parallel import parallel_runner, workers
 from paternoster_engine.parallel.parallel_runner import ParallelRunner
 from paternoster_engine.parallel.rank import load_model
@@ -76,7 +76,7 @@ class Broken:
 def engine(tmp_path: Path) -> Iterator[Engine]:
     """Rank 0 of a group of one: what it does about errors needs no other."""
     args = EngineArgs(model=save_tiny(tmp_path), device="cpu", kv_cache_memory=1_000_000)
-    checkpoint, ranks = open_checkpoint(resolve(args.model)), Workers(args, CPU)
+    checkpoint, ranks = open_checkpoint(resolve_source(args.model)), Workers(args, CPU)
     model = load_model(args, checkpoint, torch.float32, CPU, ranks.ranks)
     cache = allocate_kv_cache(KVPoolShape(9, BLOCK_SIZE, 0), model.config, torch.float32, CPU)
     runner = ParallelRunner(model, cache, Sampler(VOCAB, CPU), ranks)

@@ -8,13 +8,13 @@ import torch
 from safetensors.torch import save_file
 
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_engine.build import build_runner, load
+from paternoster_engine.build import build_runner, load_ranks
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.limits import EngineLimits
 from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_engine.parallel.parallel_runner import ParallelRunner
 from paternoster_engine.parallel.rank import load_model
 from paternoster_engine.process_group import ProcessGroup
@@ -77,7 +77,7 @@ def save_tiny(
 
 def build(model: str, ranks: int, **settings: object) -> Engine:
     """An engine whose pool is small, so that it swaps."""
-    checkpoint = open_checkpoint(resolve(model))
+    checkpoint = open_checkpoint(resolve_source(model))
     block = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, torch.float32, 10**7).block_bytes
     args = EngineArgs(
         model=model,
@@ -102,7 +102,7 @@ def build(model: str, ranks: int, **settings: object) -> Engine:
         host_blocks=HOST_BLOCKS,
     )
     scheduler = Scheduler(config)
-    loaded = load(args, checkpoint, torch.float32, CPU)
+    loaded = load_ranks(args, checkpoint, torch.float32, CPU)
     return Engine(scheduler, build_runner(args, loaded, shape, torch.float32, CPU, scheduler.config))
 
 
@@ -115,7 +115,7 @@ def measure(rank: int, model: str, store: Path, free: int) -> int:
     """What one of two ranks, which has ``free`` bytes, finds that the KV pool of both may take."""
     args = EngineArgs(model=model, tensor_parallel_size=2, device="cpu")
     group = ProcessGroup(rank, 2, CPU, store)
-    part = load_model(args, open_checkpoint(resolve(model)), torch.float32, CPU, group)
+    part = load_model(args, open_checkpoint(resolve_source(model)), torch.float32, CPU, group)
     limits = EngineLimits(4, 24, 128, BLOCK_SIZE, kv_cache_memory=0)
     memory = memory_for_kv_cache(part, torch.float32, CPU, limits, 0.9, group, lambda: free)
     group.close()

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.fakes import Behave, Door, FakeEngine, route, stats, until
 
-from paternoster_contract.access.keys import digest
+from paternoster_contract.access.keys import digest_key
 from paternoster_contract.routing import ModelRoute, RoutingTable
-from paternoster_gateway.admission.admission import Admission, admit
+from paternoster_gateway.admission.admission import Admission, admit_request
 from paternoster_gateway.errors import GatewayError
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "up"}]}
-FLEET_KEYS = [digest("old"), digest("new")]
+FLEET_KEYS = [digest_key("old"), digest_key("new")]
 
 
 async def chat(_: FakeEngine, __: web.Request) -> web.StreamResponse:
@@ -70,7 +70,7 @@ async def test_a_request_without_a_key_of_the_fleet_gets_401_whether_or_not_a_re
     engine = await start("a", chat)
     door.publish(engine, ready=ready, key_digests=FLEET_KEYS, hold=hold)
     await wait_for_table(client, door)
-    for key in ("another", digest("old"), "old2", "ol"):
+    for key in ("another", digest_key("old"), "old2", "ol"):
         with pytest.raises(openai.AuthenticationError) as refused:
             await sdk(key).chat.completions.create(**CHAT)  # type: ignore[call-overload]
         assert refused.value.body == {
@@ -95,7 +95,7 @@ async def test_a_long_body_is_not_read_if_its_key_opens_no_model(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     engine = await start("a", chat)
-    door.publish_models(m=route(engine, key_digests=FLEET_KEYS), n=route(engine, key_digests=[digest("n")]))
+    door.publish_models(m=route(engine, key_digests=FLEET_KEYS), n=route(engine, key_digests=[digest_key("n")]))
     await wait_for_table(client, door)
 
     async def send_request(key: str, head: str) -> int:
@@ -142,7 +142,7 @@ async def test_a_key_of_one_fleet_opens_no_other_and_an_unknown_model_is_404_for
     client: aiohttp.ClientSession, door: Door, start: Start, sdk: Sdk
 ) -> None:
     engine = await start("a", chat)
-    door.publish_models(m=route(engine, key_digests=FLEET_KEYS), b=route(engine, key_digests=[digest("of-b")]))
+    door.publish_models(m=route(engine, key_digests=FLEET_KEYS), b=route(engine, key_digests=[digest_key("of-b")]))
     await wait_for_table(client, door)
     with pytest.raises(openai.AuthenticationError):
         await sdk("of-b").chat.completions.create(**CHAT)  # type: ignore[call-overload]
@@ -185,7 +185,7 @@ async def test_keys_appear_in_no_log_and_no_metric(
 
     caplog.set_level(logging.DEBUG)
     engine = await start("a", refuses)
-    keyed_door.publish(engine, key_digests=[digest("sesame")], hold_timeout_seconds=0.1)
+    keyed_door.publish(engine, key_digests=[digest_key("sesame")], hold_timeout_seconds=0.1)
     await wait_for_table(client, keyed_door)
     for key in ("sesame", "treacle"):
         headers = {"Authorization": f"Bearer {key}"}
@@ -197,7 +197,7 @@ async def test_keys_appear_in_no_log_and_no_metric(
     for path in ("metrics", "stats", "v1/models"):
         async with client.get(f"{keyed_door.url}/{path}") as response:
             texts.append(await response.text())
-    secrets = ("sesame", "treacle", digest("sesame"), digest("treacle"), sent, "Bearer first")
+    secrets = ("sesame", "treacle", digest_key("sesame"), digest_key("treacle"), sent, "Bearer first")
     assert [secret for secret in secrets for text in texts if secret in text] == []
 
 
@@ -226,7 +226,7 @@ words = st.sampled_from(["", "one", "two", "three"])
 routes = st.builds(
     ModelRoute,
     fleet=st.sampled_from("ab"),
-    key_digests=st.none() | st.lists(words.filter(bool).map(digest), max_size=2),
+    key_digests=st.none() | st.lists(words.filter(bool).map(digest_key), max_size=2),
 )
 tables = st.builds(RoutingTable, models=st.dictionaries(names, routes))
 
@@ -237,9 +237,9 @@ def test_a_request_is_sent_only_to_the_fleet_that_admitted_it_and_accepts_its_ke
 ) -> None:
     def accepts(table: RoutingTable) -> bool:
         found = table.models.get(model)
-        return found is not None and (found.key_digests is None or digest(key) in found.key_digests)
+        return found is not None and (found.key_digests is None or digest_key(key) in found.key_digests)
 
-    admission = status_of(lambda: admit(then, model, key, 0.0))
+    admission = status_of(lambda: admit_request(then, model, key, 0.0))
     if not accepts(then):
         assert admission == (401 if model in then.models else 404)
         return

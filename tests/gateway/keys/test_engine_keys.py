@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.gateway.fakes import Behave, Door, FakeEngine, answer, replace, route, stats, until
 
-from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, bearer, derive
+from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, derive_key, read_bearer_key
 from paternoster_gateway import sent_keys
 from paternoster_gateway.sent_keys import SentKeys
 
@@ -24,8 +24,8 @@ def accepting(*roots: str, fleet: str = "a") -> Behave:
     """An engine of ``fleet`` that accepts the keys made from ``roots``."""
 
     async def behave(engine: FakeEngine, request: web.Request) -> web.StreamResponse:
-        given = bearer(request.headers.get("Authorization", ""))
-        if given not in [derive(root, GATEWAY_TO_ENGINE, fleet) for root in roots]:
+        given = read_bearer_key(request.headers.get("Authorization", ""))
+        if given not in [derive_key(root, GATEWAY_TO_ENGINE, fleet) for root in roots]:
             return web.json_response({"error": {}}, status=401, headers={"WWW-Authenticate": "Bearer"})
         return await answer(engine, request)
 
@@ -103,7 +103,7 @@ async def test_without_a_root_no_key_is_sent_and_a_new_root_is_read_without_a_re
     assert (await send_request(client, keyed_door))[0] == 200
     assert "Authorization" not in engine.headers[0]
     replace(roots, "third")
-    expected = f"Bearer {derive('third', GATEWAY_TO_ENGINE, 'a')}"
+    expected = f"Bearer {derive_key('third', GATEWAY_TO_ENGINE, 'a')}"
 
     async def sent() -> str | None:
         assert (await send_request(client, keyed_door))[0] == 200
@@ -156,7 +156,7 @@ class Wire:
     def __init__(self) -> None:
         self.roots = SimpleNamespace(keys=())
         self.keys = SentKeys(self.roots, GATEWAY_TO_ENGINE)  # type: ignore[arg-type]
-        self._by_key = {f"Bearer {derive(root, GATEWAY_TO_ENGINE, 'a')}": root for root in ROOTS}
+        self._by_key = {f"Bearer {derive_key(root, GATEWAY_TO_ENGINE, 'a')}": root for root in ROOTS}
 
     async def send_request(self, url: str, accepted: Collection[str]) -> tuple[int, list[str]]:
         """The status in the end, and the roots whose keys were sent."""

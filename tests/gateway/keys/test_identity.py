@@ -10,15 +10,15 @@ import pytest
 from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route, stats, until
 
 from paternoster_contract.access.identity import HEADER, Identity, of_plain_key
-from paternoster_contract.access.keys import digest
+from paternoster_contract.access.keys import digest_key
 from paternoster_contract.routing import RoutingTable
-from paternoster_gateway.admission.admission import Admission, admit, models_open_to
+from paternoster_gateway.admission.admission import Admission, admit_request, models_open_to
 from paternoster_gateway.errors import GatewayError
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 ACME = Identity(tenant="acme", weight=3, expires=datetime(2030, 1, 1, tzinfo=UTC))
-KEYS = {"key_digests": [digest("named"), digest("plain")], "identities": {digest("named"): ACME}}
+KEYS = {"key_digests": [digest_key("named"), digest_key("plain")], "identities": {digest_key("named"): ACME}}
 END = datetime(2030, 1, 1, tzinfo=UTC).timestamp()
 
 
@@ -40,7 +40,7 @@ async def test_engines_get_the_identity_of_the_key_and_none_that_a_client_sends(
     identities = [headers.getall(HEADER) for headers in engine.headers]
     assert all(len(each) == 1 for each in identities)
     assert Identity.decode(identities[0][0]) == ACME.model_copy(update={"expires": None})
-    assert Identity.decode(identities[1][0]) == of_plain_key(digest("plain"))
+    assert Identity.decode(identities[1][0]) == of_plain_key(digest_key("plain"))
     door.publish(engine, max_held=5)
     await asyncio.sleep(1.2)
     async with client.post(f"{door.url}/v1/completions", json={"model": "m"}, headers=forged) as response:
@@ -62,13 +62,13 @@ async def test_a_key_lists_the_models_that_it_opens(client: aiohttp.ClientSessio
 
 def test_a_key_opens_no_model_once_it_has_expired() -> None:
     table = RoutingTable(models={"m": route(**KEYS)})
-    admission = admit(table, "m", "named", END - 1)
+    admission = admit_request(table, "m", "named", END - 1)
     assert admission.identity == ACME
     with pytest.raises(GatewayError, match="expired") as refused:
         admission.route(table, END)
     assert refused.value.status == 401
     with pytest.raises(GatewayError, match="expired"):
-        admit(table, "m", "named", END)
+        admit_request(table, "m", "named", END)
     assert models_open_to(table, "named", END) == []
     assert models_open_to(table, "plain", END) == ["m"]
 

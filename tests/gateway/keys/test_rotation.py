@@ -17,7 +17,14 @@ from aiohttp import web
 from tests.gateway.fakes import Door, FakeEngine, replace, route, running, stats, until
 
 from paternoster_contract.access.key_files import KeyFiles
-from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, bearer, derive, digest, matches
+from paternoster_contract.access.keys import (
+    GATEWAY_TO_ENGINE,
+    GATEWAY_TO_OPERATOR,
+    derive_key,
+    digest_key,
+    matches_digest,
+    read_bearer_key,
+)
 from paternoster_contract.routing import RoutingTable
 
 FLEET = "5f0e7c3c-0b5e-4c39-9a7e-0c9f6f3f9b11"
@@ -35,7 +42,7 @@ class Peer:
         """The key that was taken last."""
 
     def key(self, root: str) -> str:
-        return derive(root, self._purpose, self._subject)
+        return derive_key(root, self._purpose, self._subject)
 
     def write(self, *roots: str) -> None:
         replace(self._file, *map(self.key, roots))
@@ -44,8 +51,8 @@ class Peer:
         return self._keys.keys == tuple(map(self.key, roots))
 
     def admits(self, request: web.Request) -> bool:
-        given = bearer(request.headers.get("Authorization", ""))
-        if not matches(given, self._keys.digests):
+        given = read_bearer_key(request.headers.get("Authorization", ""))
+        if not matches_digest(given, self._keys.digests):
             self.refused += 1
             return False
         self.last = given
@@ -170,7 +177,7 @@ async def test_no_request_fails_while_keys_are_exchanged(
         return all(peer.last == peer.key(keys[0]) and peer.accepts_all(*keys) for peer in peers)
 
     peers = [operator.peer, *fleet]
-    operator.table.models["m"] = route(*fleet.values(), fleet=FLEET, key_digests=[digest("client")])
+    operator.table.models["m"] = route(*fleet.values(), fleet=FLEET, key_digests=[digest_key("client")])
     await until(partial(read_models, client, gateway), lambda models: models.get("m", {}).get("fleet") == FLEET)
     async with Traffic(gateway) as traffic:
         # As in docs/keys.md: add, move to the front, remove; each step reaches each peer at a moment of its own.

@@ -14,7 +14,7 @@ from aiohttp import web
 from tests.gateway.fakes import Behave, Door, FakeEngine, answer, serving, stats, until
 
 from paternoster_contract.access.identity import Identity
-from paternoster_contract.access.keys import digest
+from paternoster_contract.access.keys import digest_key
 from paternoster_contract.http.routes import NUMBERS, PROBES
 from paternoster_gateway.app import create_app
 from paternoster_gateway.process.access_log import LONGEST
@@ -53,7 +53,9 @@ async def test_a_line_has_the_fields_of_a_request_and_its_answer(
 ) -> None:
     engine = await start("a", answer)
     who = Identity(tenant="floor-7")
-    await published(client, logged, engine, key_digests=[digest("secret-key")], identities={digest("secret-key"): who})
+    await published(
+        client, logged, engine, key_digests=[digest_key("secret-key")], identities={digest_key("secret-key"): who}
+    )
     headers = {"Authorization": "Bearer secret-key", "X-Request-Id": "mine", "User-Agent": "lift/1", "Cookie": "c=1"}
     body = {"model": "m", "messages": [{"role": "user", "content": "secret-prompt"}]}
     async with client.post(f"{logged.url}{PATH}?token=secret-query", json=body, headers=headers) as response:

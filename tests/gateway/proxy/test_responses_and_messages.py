@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from tests.gateway.fakes import Behave, Door, FakeEngine
 
-from paternoster_contract.access.keys import digest
+from paternoster_contract.access.keys import digest_key
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 REQUEST: dict[str, Any] = {"model": "m", "max_tokens": 5, "messages": [{"role": "user", "content": "up"}]}
@@ -61,7 +61,7 @@ async def test_a_key_is_accepted_in_either_header(
     client: aiohttp.ClientSession, door: Door, start: Start, how: dict[str, Any]
 ) -> None:
     engine = await start("a", whole)
-    door.publish(engine, key_digests=[digest("right")])
+    door.publish(engine, key_digests=[digest_key("right")])
     await seen(client, door)
     async with anthropics(door, **how) as asking:
         assert (await asking.messages.create(**REQUEST)).id == "msg_1"
@@ -71,7 +71,7 @@ async def test_a_key_is_accepted_in_either_header(
 async def test_a_wrong_key_is_an_error_in_anthropics_form(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
-    door.publish(await start("a", whole), key_digests=[digest("right")])
+    door.publish(await start("a", whole), key_digests=[digest_key("right")])
     await seen(client, door)
     async with anthropics(door, api_key="wrong") as asking:
         with pytest.raises(anthropic.AuthenticationError) as refused:

@@ -11,10 +11,10 @@ from aiohttp import web
 from tests.gateway.fakes import Door, FakeEngine, answer, route, serving, stats, until
 
 from paternoster_contract.access.identity import Identity
-from paternoster_contract.access.keys import digest
+from paternoster_contract.access.keys import digest_key
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.routing import RoutingTable
-from paternoster_gateway.admission.admission import admit
+from paternoster_gateway.admission.admission import admit_request
 from paternoster_gateway.admission.known_parties import MOST_REMEMBERED, KnownParties
 from paternoster_gateway.app import create_app
 
@@ -23,7 +23,7 @@ KIB = 1024
 LIMITS = HttpLimits(max_connections=128, max_body_bytes=64 * KIB, max_held_body_bytes=1024 * KIB)
 """120 places for requests, and 16 bodies of the largest size."""
 FOR_EVER: dict[str, Any] = {"max_held": 2**31 - 1, "hold_timeout_seconds": 86_400}
-WHOSE = {digest("noisy"): Identity(tenant="noisy"), digest("quiet"): Identity(tenant="quiet")}
+WHOSE = {digest_key("noisy"): Identity(tenant="noisy"), digest_key("quiet"): Identity(tenant="quiet")}
 KEYS: dict[str, Any] = {"key_digests": list(WHOSE), "identities": WHOSE}
 
 
@@ -180,8 +180,8 @@ def test_a_key_has_a_party_while_its_fleet_accepts_it() -> None:
     table = RoutingTable(models={"m": route(fleet="uid", **KEYS), "open": route()})
     parties = KnownParties()
     assert parties.party_of("quiet", table) is None
-    parties.remember(admit(table, "m", "quiet", 0.0))
-    parties.remember(admit(table, "open", "noisy", 0.0, peer="10.0.0.1"))
+    parties.remember(admit_request(table, "m", "quiet", 0.0))
+    parties.remember(admit_request(table, "open", "noisy", 0.0, peer="10.0.0.1"))
     assert parties.party_of("quiet", table) == ("uid", "quiet")
     assert parties.party_of("noisy", table) is None, "its fleet needs no key"
     assert parties.party_of("", table) is None
@@ -191,13 +191,13 @@ def test_a_key_has_a_party_while_its_fleet_accepts_it() -> None:
 
 def test_remembered_keys_are_bounded_and_the_oldest_is_removed() -> None:
     keys = [f"key {n}" for n in range(MOST_REMEMBERED + 1)]
-    table = RoutingTable(models={"m": route(key_digests=list(map(digest, keys)))})
+    table = RoutingTable(models={"m": route(key_digests=list(map(digest_key, keys)))})
     parties = KnownParties()
     digests = table.models["m"].key_digests
     assert digests is not None
     for key in keys:
-        digests[0] = digest(key)
-        parties.remember(admit(table, "m", key, 0.0))
-    table.models["m"].key_digests = [digest(keys[0]), digest(keys[-1])]
+        digests[0] = digest_key(key)
+        parties.remember(admit_request(table, "m", key, 0.0))
+    table.models["m"].key_digests = [digest_key(keys[0]), digest_key(keys[-1])]
     assert parties.party_of(keys[0], table) is None
-    assert parties.party_of(keys[-1], table) == ("m", f"key-{digest(keys[-1])[:8]}")
+    assert parties.party_of(keys[-1], table) == ("m", f"key-{digest_key(keys[-1])[:8]}")

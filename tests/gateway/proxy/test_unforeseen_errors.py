@@ -20,7 +20,7 @@ async def test_an_unforeseen_error_is_answered_in_openais_form(
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("a secret")
 
-    monkeypatch.setattr(gateway, "admit", broken)
+    monkeypatch.setattr(gateway, "admit_request", broken)
     transport = httpx.ASGITransport(create_app(str(table), origins=[PAGE]), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
         with caplog.at_level(logging.ERROR):

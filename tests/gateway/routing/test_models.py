@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route, stats, until
 from yarl import URL
 
-from paternoster_contract.access.keys import digest
+from paternoster_contract.access.keys import digest_key
 from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.http.routes import FORWARDED, ROUTES, AtGateway
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
@@ -64,7 +64,7 @@ async def test_a_model_answers_under_each_of_its_names(client: aiohttp.ClientSes
     """And is counted under the first, so that its metrics are one series."""
     engine = await start("a", answer)
     fleet = route(engine, aliases=["mistral:latest", "org/m"], fleet="f")
-    door.publish_models(m=fleet, closed=route(aliases=["secret:latest"], key_digests=[digest("k")]))
+    door.publish_models(m=fleet, closed=route(aliases=["secret:latest"], key_digests=[digest_key("k")]))
     await until(lambda: stats(client, door), lambda models: "m" in models)
     async with client.get(f"{door.url}/v1/models") as response:
         listed = {entry["id"]: entry["root"] for entry in (await response.json())["data"]}
@@ -129,7 +129,7 @@ async def test_a_held_name_that_passes_to_another_fleet_is_not_sent_there(
 
 
 async def test_the_page_of_one_model_needs_its_key(client: aiohttp.ClientSession, door: Door) -> None:
-    door.publish_models(m=route(key_digests=[digest("k")]))
+    door.publish_models(m=route(key_digests=[digest_key("k")]))
     await until(lambda: stats(client, door), lambda models: "m" in models)
     for key, status in (("k", 200), ("other", 401)):
         async with client.get(f"{door.url}/v1/models/m", headers={"Authorization": f"Bearer {key}"}) as response:
@@ -140,7 +140,7 @@ async def test_a_request_without_a_model_goes_to_the_only_one_that_its_key_opens
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     engine = await start("a", answer)
-    door.publish_models(m=route(engine), theirs=route(key_digests=[digest("k")]))
+    door.publish_models(m=route(engine), theirs=route(key_digests=[digest_key("k")]))
     await until(lambda: stats(client, door), lambda models: "m" in models)
     for body in ({"messages": []}, {"model": None}, {"model": ""}):
         async with client.post(door.url + PATH, json=body) as response:
@@ -158,7 +158,7 @@ async def test_a_request_without_a_model_goes_to_the_only_one_that_its_key_opens
     ("models", "key", "status", "words"),
     [
         ({}, "", 400, "none is served now"),
-        ({"m": ModelRoute(key_digests=[digest("k")])}, "x", 401, "key"),
+        ({"m": ModelRoute(key_digests=[digest_key("k")])}, "x", 401, "key"),
         ({f"m{i:03}": ModelRoute() for i in range(100)}, "", 400, "`m019` and 80 more"),
         ({"m" * 500: ModelRoute(), "n": ModelRoute()}, "", 400, f"`{'m' * 200}`"),
     ],

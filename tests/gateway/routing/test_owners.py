@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from tests.gateway.fakes import Behave, Door, FakeEngine, answer, stats, until
 
-from paternoster_contract.access.keys import digest
+from paternoster_contract.access.keys import digest_key
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.decisions import Decision, Result, Send
@@ -24,13 +24,13 @@ async def send_request(client: aiohttp.ClientSession, door: Door, model: str = "
         return response.status, await response.text()
 
 
-@pytest.mark.parametrize("digests", [[digest("of-a")], [digest("of-b")], None], ids=["same", "others", "open"])
+@pytest.mark.parametrize("digests", [[digest_key("of-a")], [digest_key("of-b")], None], ids=["same", "others", "open"])
 async def test_a_held_request_is_not_sent_to_the_fleet_that_its_name_passes_to(
     client: aiohttp.ClientSession, door: Door, start: Start, digests: list[str] | None
 ) -> None:
     """Whatever keys the other fleet takes: the client had the first in mind."""
     other = await start("b", answer)
-    door.publish(fleet="a", key_digests=[digest("of-a")])
+    door.publish(fleet="a", key_digests=[digest_key("of-a")])
     await until(lambda: stats(client, door), lambda models: "m" in models)
     waiting = asyncio.create_task(send_request(client, door))
     await until(lambda: stats(client, door), lambda models: models["m"]["held"] == 1)
@@ -61,11 +61,11 @@ async def test_a_held_request_whose_key_is_withdrawn_is_refused(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:
     engine = await start("a", answer)
-    door.publish(fleet="a", key_digests=[digest("of-a")])
+    door.publish(fleet="a", key_digests=[digest_key("of-a")])
     await until(lambda: stats(client, door), lambda models: "m" in models)
     waiting = asyncio.create_task(send_request(client, door))
     await until(lambda: stats(client, door), lambda models: models["m"]["held"] == 1)
-    door.publish(engine, fleet="a", key_digests=[digest("another")])
+    door.publish(engine, fleet="a", key_digests=[digest_key("another")])
     assert ((await waiting)[0], engine.bodies) == (401, [])
 
 

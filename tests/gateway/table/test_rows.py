@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_contract.routing_rows import MOST_BYTES, End, Row
-from paternoster_gateway.admission.admission import admit
+from paternoster_gateway.admission.admission import admit_request
 from paternoster_gateway.errors import GatewayError
 from paternoster_gateway.table.rows import RowReader
 
@@ -68,8 +68,8 @@ def test_an_unread_name_keeps_its_row_and_is_503_without_a_row() -> None:
     now = RoutingTable(models={"b": ModelRoute(fleet="3")}, unread=["a", "new"]).completed_from(before)
     assert {name: route.fleet for name, route in now.models.items()} == {"a": "1", "b": "3"}
     with pytest.raises(GatewayError) as refusal:
-        admit(now, "new", "", 0.0)
+        admit_request(now, "new", "", 0.0)
     assert refusal.value.status == 503
     with pytest.raises(GatewayError) as refusal:
-        admit(now, "other", "", 0.0)
+        admit_request(now, "other", "", 0.0)
     assert refusal.value.status == 404

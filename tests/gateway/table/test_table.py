@@ -9,7 +9,7 @@ from aiohttp import web
 from tests.gateway.fakes import replace
 
 from paternoster_contract.access.key_files import KeyFiles
-from paternoster_contract.access.keys import GATEWAY_TO_OPERATOR, derive
+from paternoster_contract.access.keys import GATEWAY_TO_OPERATOR, derive_key
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway.sent_keys import SentKeys
 from paternoster_gateway.table import source as tables
@@ -30,7 +30,7 @@ class Operator:
     async def routes(self, request: web.Request) -> web.Response:
         given = request.headers.get("Authorization", "")
         self.sent.append(given)
-        if self.roots and given not in [f"Bearer {derive(root, GATEWAY_TO_OPERATOR)}" for root in self.roots]:
+        if self.roots and given not in [f"Bearer {derive_key(root, GATEWAY_TO_OPERATOR)}" for root in self.roots]:
             return web.Response(status=401)
         return web.Response(text=self.text, status=self.status, headers=self.headers)
 
@@ -90,7 +90,7 @@ async def test_the_operator_gets_a_key_of_the_gateways_root(operator: Operator, 
     operator.roots = ["first"]
     async with Following(operator.url, roots) as following:
         await following.until("m")
-        assert operator.sent[0] == f"Bearer {derive('first', GATEWAY_TO_OPERATOR)}"
+        assert operator.sent[0] == f"Bearer {derive_key('first', GATEWAY_TO_OPERATOR)}"
         operator.roots = ["second"]
         replace(roots, "first", "second")
         operator.serve("m", "n")

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from tests.gateway.fakes import Behave, Door, FakeEngine, until
 
-from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, derive
+from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, derive_key
 from paternoster_contract.http.headers import CACHED_TOKENS, DEBUG, PROMPT_TOKENS, ROUTING
 from paternoster_contract.text_chains.canonical_text import canonical_text
 from paternoster_contract.text_chains.chain import chain_scope, text_chain
@@ -260,7 +260,7 @@ async def test_engines_get_the_gateways_key(client: aiohttp.ClientSession, keyed
     engine.chains = Publisher({})
     keyed_door.publish(engine, fleet="uid")
     await whole(client, keyed_door, 1)
-    assert engine.chains.keys == [f"Bearer {derive('first', GATEWAY_TO_ENGINE, 'uid')}"]
+    assert engine.chains.keys == [f"Bearer {derive_key('first', GATEWAY_TO_ENGINE, 'uid')}"]
 
 
 async def test_a_flood_of_changes_leaves_the_gateway_two_thirds_of_its_loop(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.kernels.cpu.random_blocks import BlocksInMemory, random_blocks
 
 from paternoster_kernels import reference
-from paternoster_kernels.blocks import FORMATS, GGUF_FORMATS, BlockFormat, Rows, fits
+from paternoster_kernels.blocks import FORMATS, GGUF_FORMATS, BlockFormat, Rows, fits_strips
 from paternoster_kernels.cpu import matmul, strips
 from paternoster_kernels.cpu.instruction_sets import SETS
 from paternoster_kernels.cpu.library import load_library
@@ -50,7 +50,7 @@ def test_the_reference_says_what_gguf_says(name: str) -> None:
     assert (found.format.inputs, found.format.bytes) == GGML_QUANT_SIZES[kind]
     assert found.format.number == kind.value
     expected = torch.from_numpy(dequantize(found.data.numpy(), kind))
-    assert torch.equal(oracle.dequantize(found.format, found.data), expected)
+    assert torch.equal(oracle.dequantize_blocks(found.format, found.data), expected)
 
 
 @native
@@ -136,4 +136,4 @@ def test_what_has_whole_tiles(outputs: list[int], inputs: int, whole: bool) -> N
     matrices = [
         BlocksInMemory(FORMATS["Q4_0"], torch.zeros(rows, inputs // 32 * 18, dtype=torch.uint8)) for rows in outputs
     ]
-    assert fits(matrices) is whole
+    assert fits_strips(matrices) is whole

@@ -5,7 +5,7 @@ import torch
 from tests.kernels.device.guard_bands import guarded_outputs
 
 from paternoster_kernels import reference
-from paternoster_kernels.reference.sample import NO_TOKEN, gumbel_noise, threshold
+from paternoster_kernels.reference.sample import NO_TOKEN, find_threshold, gumbel_noise
 from paternoster_kernels.token_masks import TokenMasks
 from paternoster_kernels.triton.apply_penalties import apply_penalties
 from paternoster_kernels.triton.sample import argmax, sample
@@ -41,12 +41,12 @@ def test_same_tokens_as_the_reference(generator: torch.Generator) -> None:
     temperature, top_k, top_p, min_p, _, _ = chosen
     scores = logits.double() / torch.where(temperature == 0, 1, temperature)[:, None]
     # Where the exact threshold depends on the last digit of top-p, either token may be kept.
-    around = [threshold(scores, top_k, top_p + shift * (top_p < 1), min_p) for shift in (-3e-6, 3e-6)]
+    around = [find_threshold(scores, top_k, top_p + shift * (top_p < 1), min_p) for shift in (-3e-6, 3e-6)]
     clear = around[0] == around[1]
     assert clear.any()
     # Noise is float32 on both sides: where two tokens tie but for its last digits, either may win.
     noisy = scores + gumbel_noise(chosen[4], chosen[5], VOCAB).double()
-    noisy.masked_fill_(scores < threshold(scores, top_k, top_p, min_p)[:, None] - 1e-5, float("-inf"))
+    noisy.masked_fill_(scores < find_threshold(scores, top_k, top_p, min_p)[:, None] - 1e-5, float("-inf"))
     best = torch.where((temperature == 0)[:, None], scores, noisy)
     clear |= temperature == 0
     lost = best.amax(-1) - best.gather(1, got[:, None]).squeeze(1)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paternoster_kernels import RaggedBatch, pick, pick_invariant, reference
+from paternoster_kernels import RaggedBatch, pick_invariant, pick_kernel, reference
 from paternoster_kernels.invariant.attention import paged_attention, plan_attention
 from paternoster_kernels.invariant.matmul import ROWS, in_tiles
 from paternoster_kernels.invariant.rows import head_norm, rms_norm, rows_at_once, silu_mul
@@ -99,7 +99,7 @@ def _stored(rows: torch.Tensor) -> torch.Tensor:
     """A cache that these were written to: it need not hold them as rows."""
     cache, tokens = torch.zeros_like(rows), rows.transpose(1, 2).flatten(0, 1)
     batch = RaggedBatch([len(tokens)], [len(tokens)], [list(range(len(rows)))])
-    pick("kv_write", CPU)(*tokens.chunk(2, -1), cache, pick("plan_attention", CPU)(batch, cache).slots)
+    pick_kernel("kv_write", CPU)(*tokens.chunk(2, -1), cache, pick_kernel("plan_attention", CPU)(batch, cache).slots)
     return cache
 
 
@@ -134,8 +134,8 @@ def test_attention(drawn: tuple[RaggedBatch, int], dtype: torch.dtype, shape: tu
 
 def test_the_registry_gives_them() -> None:
     assert pick_invariant("paged_attention", CPU) is paged_attention
-    assert pick_invariant("argmax", CPU) is pick("argmax", CPU)
-    assert pick_invariant("silu_mul", torch.device("cuda")) is pick("silu_mul", torch.device("cuda"))
+    assert pick_invariant("argmax", CPU) is pick_kernel("argmax", CPU)
+    assert pick_invariant("silu_mul", torch.device("cuda")) is pick_kernel("silu_mul", torch.device("cuda"))
     for device, modules in INVARIANT_MODULES.items():
         for op in modules:
-            assert pick_invariant(op, torch.device(device)) is not pick(op, torch.device(device))
+            assert pick_invariant(op, torch.device(device)) is not pick_kernel(op, torch.device(device))

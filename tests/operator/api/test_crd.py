@@ -8,9 +8,9 @@ import pytest
 import yaml
 from pydantic import BaseModel, Field
 
-from paternoster_contract.quantity import quantity
+from paternoster_contract.quantity import parse_quantity
 from paternoster_operator.api.columns import COLUMNS
-from paternoster_operator.api.crd import FILE_NAME, build_crd, render, structural
+from paternoster_operator.api.crd import FILE_NAME, build_crd, render_crd, to_structural
 from paternoster_operator.api.rules import SPEC_RULES
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.commands import crd as command
@@ -33,13 +33,13 @@ def nodes(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str,
 
 
 def test_the_file_in_crds_is_current() -> None:
-    assert (ROOT / "crds" / FILE_NAME).read_text() == render()
+    assert (ROOT / "crds" / FILE_NAME).read_text() == render_crd()
 
 
 def test_the_file_has_no_anchors() -> None:
-    tokens = list(yaml.scan(render()))
+    tokens = list(yaml.scan(render_crd()))
     assert not [token for token in tokens if isinstance(token, (yaml.AnchorToken, yaml.AliasToken))]
-    assert yaml.safe_load(render()) == build_crd()
+    assert yaml.safe_load(render_crd()) == build_crd()
 
 
 def test_the_schema_is_structural() -> None:
@@ -101,11 +101,11 @@ def test_what_a_structural_schema_cannot_say_is_an_error() -> None:
         parts: dict[Annotated[str, Field(max_length=9)], int]
 
     with pytest.raises(TypeError, match="has no propertyNames in a schema"):
-        structural(Keyed.model_json_schema())
+        to_structural(Keyed.model_json_schema())
     with pytest.raises(TypeError, match="no rule for the union"):
-        structural(Union.model_json_schema())
+        to_structural(Union.model_json_schema())
     with pytest.raises(TypeError, match="contains itself"):
-        structural(Endless.model_json_schema())
+        to_structural(Endless.model_json_schema())
 
 
 def test_the_command_writes_and_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,4 +126,4 @@ def test_the_command_writes_and_checks(tmp_path: Path, capsys: pytest.CaptureFix
     ("text", "value"), [("512Mi", 2**29), ("500m", 0.5), ("2", 2), ("1.5Gi", 1.5 * 2**30), ("3k", 3000)]
 )
 def test_quantities(text: str, value: float) -> None:
-    assert quantity(text) == value
+    assert parse_quantity(text) == value

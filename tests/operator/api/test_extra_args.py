@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_operator.api.extra_args import fields_of_settings, parse_extra_args
-from paternoster_operator.api.manifest import InvalidManifest, parse
+from paternoster_operator.api.manifest import InvalidManifest, parse_resource
 from paternoster_operator.api.types.engine import Engine
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.engine_args import engine_args
@@ -99,7 +99,7 @@ def test_no_words_get_past_the_fields_and_none_breaks_the_check(words: list[str]
         "spec": {"model": {"source": "file:///m"}, "engine": {"extraArgs": words}},
     }
     try:
-        fleet = parse(document)
+        fleet = parse_resource(document)
     except InvalidManifest:
         return
     assert fleet.spec.engine.extra_settings().keys().isdisjoint(FIELDS)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from paternoster_operator.api.manifest import InvalidManifest
 from paternoster_operator.api.types.model import Model
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_sources.address import parse
+from paternoster_sources.address import parse_address
 from paternoster_sources.errors import InvalidAddress
 from paternoster_sources.image import parse_image
 
@@ -33,7 +33,7 @@ ADDRESSES = st.one_of(
 @example("hf://org/name/")
 def test_what_can_be_fetched_may_be_asked_for(source: str) -> None:
     try:
-        parse(source)
+        parse_address(source)
     except InvalidAddress:
         assume(False)
     assert Model(source=source).remote
@@ -53,7 +53,7 @@ def test_an_image_that_can_be_read_may_be_asked_for(source: str) -> None:
 @given(ADDRESSES)
 def test_what_cannot_be_fetched_may_not(source: str) -> None:
     try:
-        parse(source)
+        parse_address(source)
     except InvalidAddress:
         with pytest.raises(ValueError, match="source"):
             Model(source=source)

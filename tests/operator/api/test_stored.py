@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_operator.api.manifest import InvalidManifest, parse
+from paternoster_operator.api.manifest import InvalidManifest, parse_resource
 from paternoster_operator.api.stored import REMOVED_FIELDS, REMOVED_VALUES, with_successors
 
 Document = Callable[..., dict[str, Any]]
@@ -26,9 +26,9 @@ def test_a_stored_value_that_was_removed_is_its_successor(
 ) -> None:
     spec = at(path[1:], old)
     with pytest.raises(InvalidManifest, match=rf"{'.'.join(path)}: is '{old}': was removed: use '{new}'"):
-        parse(document(**spec))
+        parse_resource(document(**spec))
     stored = document(**spec)
-    assert parse(with_successors(stored)) == parse(document(**at(path[1:], new)))
+    assert parse_resource(with_successors(stored)) == parse_resource(document(**at(path[1:], new)))
     assert stored == document(**spec), "what the cluster's cache holds is left alone"
 
 
@@ -38,8 +38,8 @@ def test_a_removed_field_is_refused_and_a_stored_one_is_left_out(
 ) -> None:
     stored = document(**at(path[1:], 3))
     with pytest.raises(InvalidManifest, match=rf"{'.'.join(path)}: was removed: {instead}"):
-        parse(stored)
-    assert parse(with_successors(stored)) == parse(document())
+        parse_resource(stored)
+    assert parse_resource(with_successors(stored)) == parse_resource(document())
     assert stored == document(**at(path[1:], 3)), "what the cluster's cache holds is left alone"
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paternoster_engine.core.step_work import StepSums, StepWork
-from paternoster_operator.api.manifest import parse
+from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.autoscaling import autoscaler
 from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates
 from paternoster_operator.autoscaling.decision import (
@@ -38,7 +38,7 @@ def policy(**spec: Any) -> ScalingPolicy:
         "metadata": {"name": "a"},
         "spec": {"model": {"source": "package://m"}, **parts},
     }
-    return ScalingPolicy.from_spec(parse(document).spec)
+    return ScalingPolicy.from_spec(parse_resource(document).spec)
 
 
 def step_sums(steps: Iterable[tuple[StepWork, float]]) -> tuple[float, ...]:
@@ -139,7 +139,7 @@ class Made:
 def decide(policy: ScalingPolicy, signals: Signals, state: LawState, now: float) -> Made:
     """One decision of the law with its usual loops and constants."""
     loops = [make(policy, DEFAULT_TUNING) for make in autoscaler.LOOPS]
-    decision, models, states = autoscaler.decide(loops, signals, state.models, state.states, now)
+    decision, models, states = autoscaler.decide_loops(loops, signals, state.models, state.states, now)
     return Made(decision, LawState(states, models))
 
 
@@ -148,4 +148,4 @@ def first_state(policy: ScalingPolicy, now: float, *, replicas: int | None = Non
     start = policy.start_replicas if replicas is None else replicas
     observation = Observation(now, start, (), (), (), {}, live_cap=live_cap or None)
     loops = [make(policy, DEFAULT_TUNING) for make in autoscaler.LOOPS]
-    return LawState(autoscaler.adopt(loops, observation, Signals(), LoopStates()), Models())
+    return LawState(autoscaler.adopt_running(loops, observation, Signals(), LoopStates()), Models())

@@ -19,7 +19,7 @@ from paternoster_operator.cluster.port import Key
 from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.report.events import decision_event
 from paternoster_operator.report.history import History
-from paternoster_operator.terminal.explain import explain
+from paternoster_operator.terminal.explain import explain_status
 
 NOW = "2026-01-01T00:00:00Z"
 
@@ -74,7 +74,7 @@ def test_another_loop_is_in_history_events_metrics_and_explain() -> None:
     assert 'paternoster_operator_recommended_live_cap{name="ride",namespace="lifts"} 48.0' in exported
     status: dict[str, Any] = {"conditions": [], "decisions": history.records}
     ready = {"type": "Ready", "status": "True", "reason": "MinimumReplicasAvailable"}
-    text = explain({"metadata": {"name": "ride"}, "status": {**status, "conditions": [ready]}}, last=9)
+    text = explain_status({"metadata": {"name": "ride"}, "status": {**status, "conditions": [ready]}}, last=9)
     assert "QueueLimit 1024 -> 512" in text
 
 

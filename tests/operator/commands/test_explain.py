@@ -14,8 +14,8 @@ from aiohttp import web
 from paternoster_contract.labels import OBJECTS
 from paternoster_operator.api.types.status import LLMDeploymentStatus
 from paternoster_operator.commands import explain as command
-from paternoster_operator.publish import serve
-from paternoster_operator.terminal.explain import explain, summary
+from paternoster_operator.publish import serve_app
+from paternoster_operator.terminal.explain import explain_status, summarize_status
 
 NOW = "2026-11-20T12:00:00Z"
 GOLDEN = Path(__file__).with_name("explain.txt")
@@ -29,7 +29,7 @@ def test_the_sample_is_a_status() -> None:
 
 
 def test_the_words() -> None:
-    assert explain(OBJECT, last=10) == GOLDEN.read_text()
+    assert explain_status(OBJECT, last=10) == GOLDEN.read_text()
 
 
 @pytest.mark.parametrize(
@@ -44,27 +44,27 @@ def test_the_words() -> None:
 def test_preemptions_are_told_of_what_finished(finished: int, preempted: int, summary: str) -> None:
     load = {**OBJECT["status"]["load"], "finishedRequests": finished, "preemptedRequests": preempted}
     document = {**OBJECT, "status": {**OBJECT["status"], "load": load}}
-    assert f"tokens/s, {summary}, 71%" in explain(document, last=0)
+    assert f"tokens/s, {summary}, 71%" in explain_status(document, last=0)
 
 
 def test_gateways_that_hold_the_cap_are_told() -> None:
     condition = {**OBJECT["status"]["conditions"][0], "type": "GatewayCap", "reason": "LimitsNotMovable"}
     held = {"maxInFlight": 8, "parts": {"g": 8}, "reason": "a: HTTP 404"}
     status = {**OBJECT["status"], "gatewayCap": held, "conditions": [*OBJECT["status"]["conditions"], condition]}
-    text = explain({**OBJECT, "status": status}, last=0)
+    text = explain_status({**OBJECT, "status": status}, last=0)
     assert "8 requests at a time at each engine, held by gateways" in text
     assert "LimitsNotMovable" in text
 
 
 def test_so_many_decisions_as_asked_for() -> None:
-    explanation = explain(OBJECT, last=1)
+    explanation = explain_status(OBJECT, last=1)
     assert "Last 1 decisions" in explanation
     assert "PreemptionAboveTarget" not in explanation
-    assert [each["time"] for each in summary(OBJECT, last=2)["decisions"]] == [NOW, "2026-11-20T11:59:00Z"]
+    assert [each["time"] for each in summarize_status(OBJECT, last=2)["decisions"]] == [NOW, "2026-11-20T11:59:00Z"]
 
 
 def test_an_object_nobody_looked_at() -> None:
-    assert explain(BARE, last=10) == "lifts/new\n\nNo operator has looked at it yet.\n"
+    assert explain_status(BARE, last=10) == "lifts/new\n\nNo operator has looked at it yet.\n"
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ async def server() -> AsyncIterator[str]:
     app = web.Application()
     group, plural = OBJECTS.rsplit("/", 1)
     app.add_routes([web.get(OBJECTS, objects), web.get(f"{group}/namespaces/{{namespace}}/{plural}/{{name}}", one)])
-    runner, port = await serve(app, "127.0.0.1", 0)
+    runner, port = await serve_app(app, "127.0.0.1", 0)
     yield f"http://127.0.0.1:{port}"
     await runner.cleanup()
 

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from paternoster_contract.labels import OBJECTS
 from paternoster_operator.api.columns import COLUMNS
-from paternoster_operator.publish import serve
-from paternoster_operator.terminal.table import age
+from paternoster_operator.publish import serve_app
+from paternoster_operator.terminal.table import format_age
 
 OBJECT: dict[str, Any] = {
     "apiVersion": "paternoster.dev/v1alpha1",
@@ -56,7 +56,7 @@ async def server() -> AsyncIterator[str]:
     group, plural = OBJECTS.rsplit("/", 1)
     namespaced = f"{group}/namespaces/{{namespace}}/{plural}"
     app.add_routes([web.get(OBJECTS, objects), web.get(namespaced, some), web.get(namespaced + "/{name}", one)])
-    runner, port = await serve(app, "127.0.0.1", 0)
+    runner, port = await serve_app(app, "127.0.0.1", 0)
     yield f"http://127.0.0.1:{port}"
     await runner.cleanup()
 
@@ -122,4 +122,4 @@ async def test_what_is_not_there_is_named(server: str, get: Any, environment: di
     [(7, "7s"), (60, "1m"), (125, "2m5s"), (45 * 60 + 9, "45m"), (12_000, "3h20m"), (12 * 86_400 + 18_000, "12d")],
 )
 def test_ages_are_short(seconds: int, shown: str) -> None:
-    assert age(seconds) == shown
+    assert format_age(seconds) == shown

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from paternoster_contract.labels import OBJECTS
-from paternoster_operator.publish import serve
+from paternoster_operator.publish import serve_app
 from paternoster_operator.terminal.profile import hardware_profile
 from paternoster_simulator.profile import parse_profile
 
@@ -76,7 +76,7 @@ async def server() -> AsyncIterator[str]:
 
     app = web.Application()
     app.add_routes([web.get(OBJECTS, objects)])
-    runner, port = await serve(app, "127.0.0.1", 0)
+    runner, port = await serve_app(app, "127.0.0.1", 0)
     yield f"http://127.0.0.1:{port}"
     await runner.cleanup()
 

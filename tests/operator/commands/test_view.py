@@ -7,7 +7,7 @@ from rich.console import Console
 from paternoster_operator.autoscaling.decision import LoopDecision, Reason
 from paternoster_operator.cluster.port import Event
 from paternoster_operator.terminal.snapshot import Snapshot
-from paternoster_operator.terminal.view import SHOWN_EVENTS, render
+from paternoster_operator.terminal.view import SHOWN_EVENTS, render_view
 
 SNAPSHOT = Snapshot(
     namespace="lifts",
@@ -35,7 +35,7 @@ HELD = LoopDecision("Replicas", 3, 3, 4, Reason.MAX_REPLICAS, "3 is the most [th
 def shown(events: list[tuple[str, str, Event]]) -> str:
     console = Console(width=140, file=StringIO())
     with console.capture() as capture:
-        console.print(render("http://127.0.0.1:8080", [SNAPSHOT], [("ride", HELD)], events))
+        console.print(render_view("http://127.0.0.1:8080", [SNAPSHOT], [("ride", HELD)], events))
     return capture.get()
 
 

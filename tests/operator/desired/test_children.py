@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from paternoster_contract.labels import engine_labels
-from paternoster_operator.api.manifest import parse
+from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.desired.engine_args import engine_args
@@ -116,10 +116,10 @@ def test_steering_never_changes_the_pod_template(initial: int, replicas: int) ->
     """A changed template restarts every pod: neither the cap nor replicas may be in it."""
     base = {"apiVersion": "paternoster.dev/v1alpha1", "kind": "LLMDeployment", "metadata": {"name": "a"}}
     spec = {"model": {"source": "package://m"}}
-    plain = build_children(parse({**base, "spec": spec}), 1, ROOTS)[-1]
-    steered = build_children(parse({**base, "spec": {**spec, "concurrency": {"initial": initial}}}), replicas, ROOTS)[
-        -1
-    ]
+    plain = build_children(parse_resource({**base, "spec": spec}), 1, ROOTS)[-1]
+    steered = build_children(
+        parse_resource({**base, "spec": {**spec, "concurrency": {"initial": initial}}}), replicas, ROOTS
+    )[-1]
     assert steered["spec"]["template"] == plain["spec"]["template"]
     assert steered["spec"]["replicas"] == replicas
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_operator.api.manifest import InvalidManifest, parse
+from paternoster_operator.api.manifest import InvalidManifest, parse_resource
 from paternoster_operator.api.types.engine import Memory, Scheduling
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.children import RootKeys, build_children
@@ -164,7 +164,7 @@ def test_what_a_schema_allows_an_engine_takes(engine: dict[str, Any], gpus: int)
         "spec": {"model": {"source": "file:///m"}, "engine": engine, "resources": {"gpu": {"count": gpus}}},
     }
     try:
-        fleet = parse(document)
+        fleet = parse_resource(document)
     except InvalidManifest:
         return
     args = engine_args(fleet)

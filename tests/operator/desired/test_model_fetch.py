@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from paternoster_contract.labels import MODELS_ENV, MODELS_LIMIT_ENV
-from paternoster_contract.quantity import quantity
-from paternoster_operator.api.manifest import parse
+from paternoster_contract.quantity import parse_quantity
+from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.deployment import build_deployment
 from paternoster_operator.desired.engine_args import Installation
@@ -35,7 +35,7 @@ def fetched(**model: Any) -> dict[str, Any]:
         "metadata": {"name": "ride"},
         "spec": {"model": {"source": SOURCE, **model}},
     }
-    return pod_of(parse(document))
+    return pod_of(parse_resource(document))
 
 
 def model_volume(pod: dict[str, Any]) -> dict[str, Any]:
@@ -160,12 +160,12 @@ def test_a_cache_with_a_limit_has_its_room_on_the_node_beside_the_engine(room: s
             "resources": {} if given is None else {"limits": {"ephemeral-storage": given}},
         },
     }
-    pod = pod_of(parse(document))
+    pod = pod_of(parse_resource(document))
     (init,), (engine,) = pod["initContainers"], pod["containers"]
-    limit = quantity(init["resources"]["limits"]["ephemeral-storage"])
+    limit = parse_quantity(init["resources"]["limits"]["ephemeral-storage"])
     # The kubelet takes the larger of the two for the pod, and evicts it for what all its folders have together.
-    assert limit >= quantity(engine["resources"]["limits"]["ephemeral-storage"]) + quantity(room)
-    assert environment(init)[MODELS_LIMIT_ENV] == str(int(quantity(room)))
+    assert limit >= parse_quantity(engine["resources"]["limits"]["ephemeral-storage"]) + parse_quantity(room)
+    assert environment(init)[MODELS_LIMIT_ENV] == str(int(parse_quantity(room)))
 
 
 @pytest.mark.parametrize("cache", [None, {"emptyDir": {}}])

@@ -8,14 +8,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paternoster_contract import labels
-from paternoster_operator.api.manifest import InvalidManifest, parse
+from paternoster_operator.api.manifest import InvalidManifest, parse_resource
 from paternoster_operator.api.pod import owned
 from paternoster_operator.api.pod.fields import POD_SPEC, Field, faults_of, fields_of, key_of
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.desired.deployment import build_deployment
 from paternoster_operator.desired.engine_args import Installation
-from paternoster_operator.desired.pod_template import merged, with_template
+from paternoster_operator.desired.pod_template import merge_fields, with_template
 
 Resource = Callable[..., LLMDeployment]
 BEHIND_GATEWAY = Installation(behind_gateway=True)
@@ -111,7 +111,7 @@ SLOW = settings(
 
 
 def fleet(template: dict[str, Any], **spec: Any) -> LLMDeployment:
-    return parse(
+    return parse_resource(
         {
             "apiVersion": labels.API_VERSION,
             "kind": labels.KIND,
@@ -217,10 +217,10 @@ def test_the_cache_stays_where_both_look_for_it(env: list[str], mounts: list[str
 @SLOW
 @given(ours=SPECS, theirs=SPECS)
 def test_a_merge_has_all_of_theirs_and_a_second_one_changes_nothing(ours: Any, theirs: Any) -> None:
-    once = merged(ours, theirs, Field(POD_SPEC))
+    once = merge_fields(ours, theirs, Field(POD_SPEC))
     assert contains(once, theirs, Field(POD_SPEC))
-    assert merged(once, theirs, Field(POD_SPEC)) == once
-    assert merged(ours, {}, Field(POD_SPEC)) == ours
+    assert merge_fields(once, theirs, Field(POD_SPEC)) == once
+    assert merge_fields(ours, {}, Field(POD_SPEC)) == ours
 
 
 @pytest.mark.parametrize("empty", [{}, {"metadata": {"labels": {}}}, {"spec": {}}, {"spec": {"containers": []}}])

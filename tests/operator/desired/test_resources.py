@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from paternoster_contract.quantity import quantity
+from paternoster_contract.quantity import parse_quantity
 from paternoster_engine.limits import KV_CACHE_MEMORY
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.children import RootKeys, build_children
@@ -16,7 +16,7 @@ STORAGE = {"ephemeral-storage": "128Mi"}
 
 
 def test_the_pool_that_is_counted_is_the_engines() -> None:
-    assert quantity(CPU_KV_CACHE) == KV_CACHE_MEMORY["cpu"]
+    assert parse_quantity(CPU_KV_CACHE) == KV_CACHE_MEMORY["cpu"]
 
 
 @pytest.mark.parametrize(

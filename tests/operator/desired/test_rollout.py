@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.operator.conftest import manifest_document
 
-from paternoster_operator.api.manifest import InvalidManifest, parse
+from paternoster_operator.api.manifest import InvalidManifest, parse_resource
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_BUDGET, Decision
 from paternoster_operator.autoscaling.signals import Signals
@@ -271,7 +271,7 @@ def test_never_beyond_the_budget_and_never_stuck(
     fields |= {"replicas": replicas, "resources": {"gpu": {"count": 1}}}
     fields |= {} if budget is None else {"budget": {"maxGPUs": budget}}
     try:
-        resource = parse(manifest_document(**fields))
+        resource = parse_resource(manifest_document(**fields))
     except InvalidManifest:
         assert (surge, unavailable) == (0, 0) or (budget is not None and budget < replicas)
         return

@@ -15,7 +15,7 @@ from tests.operator.engines.refused_specs import (
     spec_with,
 )
 
-from paternoster_operator.api.manifest import InvalidManifest, parse
+from paternoster_operator.api.manifest import InvalidManifest, parse_resource
 from paternoster_operator.api.runtime_rules import RUNTIME_RULES
 from paternoster_operator.api.types.engine import Engine
 from paternoster_operator.api.types.model import Model
@@ -25,7 +25,7 @@ from paternoster_operator.engines.kinds import KINDS
 
 def find_errors(spec: dict[str, Any]) -> list[str]:
     with pytest.raises(InvalidManifest) as refused:
-        parse(manifest(spec))
+        parse_resource(manifest(spec))
     return refused.value.errors
 
 
@@ -60,7 +60,7 @@ def test_what_a_refusal_allows_passes(type_: RuntimeType, refusal: Refusal) -> N
     for value in values:
         if value is not None:
             gpus = {"resources": {"gpu": {"count": 1}}} if value == "fp8" else {}
-            parse(manifest(WITH[type_]({**spec_with(refusal.field, value), **gpus})))
+            parse_resource(manifest(WITH[type_]({**spec_with(refusal.field, value), **gpus})))
     section, *path = refusal.field.split(".")
     default: Any = {"model": Model(source="file:///m"), "engine": Engine()}[section].model_dump(by_alias=True)
     for name in path:
@@ -71,7 +71,7 @@ def test_what_a_refusal_allows_passes(type_: RuntimeType, refusal: Refusal) -> N
 def test_a_manifest_with_keys_passes_without_a_shared_prefix_cache() -> None:
     security = {"security": {"apiKeys": [{"name": "keys"}]}}
     for engine in ({"cacheIsolation": "Fleet"}, {"prefixCache": False}):
-        parse(manifest({**security, "engine": engine}))
+        parse_resource(manifest({**security, "engine": engine}))
 
 
 def test_each_rule_names_a_field_of_its_message() -> None:

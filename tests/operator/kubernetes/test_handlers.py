@@ -23,7 +23,7 @@ def test_kopf_needs_no_thread_for_an_event() -> None:
 
 def test_kopf_keeps_no_copy_of_what_it_handled() -> None:
     settings = kopf.OperatorSettings()
-    handlers.configure(settings)
+    handlers.configure_kopf(settings)
     storage = settings.persistence.diffbase_storage
     body = kopf.Body({"metadata": {"name": "ride"}, "spec": {"replicas": 1}})
     patch = kopf.Patch()

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from paternoster_operator.api.manifest import parse
+from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.cluster.kubernetes import KubernetesCluster
 from paternoster_operator.cluster.port import ClusterError, Event, ForeignObject, Key
 from paternoster_operator.desired.children import RootKeys, build_children
@@ -95,7 +95,7 @@ async def test_reads_come_from_the_cache(cluster: KubernetesCluster, server: Ser
 
 
 async def test_children_are_applied_server_side(cluster: KubernetesCluster, server: Server, document: Document) -> None:
-    for child in build_children(parse(document()), 2, ROOTS):
+    for child in build_children(parse_resource(document()), 2, ROOTS):
         await cluster.apply(child)
     requests = [(method, path) for method, path, *_ in server.requests]
     secret = "/api/v1/namespaces/lifts/secrets/ride-keys"
@@ -129,7 +129,7 @@ async def test_children_are_applied_server_side(cluster: KubernetesCluster, serv
 async def test_an_object_of_somebody_else_is_left_alone(
     cluster: KubernetesCluster, server: Server, document: Document, owner: list[Any], message: str
 ) -> None:
-    budget = build_children(parse(document()), 2, ROOTS)[2]
+    budget = build_children(parse_resource(document()), 2, ROOTS)[2]
     metadata = {"name": "ride", "namespace": "lifts", "uid": "u", "ownerReferences": owner}
     server.objects["/apis/policy/v1/namespaces/lifts/poddisruptionbudgets/ride"] = {"metadata": metadata}
     with pytest.raises(ForeignObject, match=message) as refused:
@@ -214,7 +214,7 @@ async def test_refusals_carry_the_servers_words(
 ) -> None:
     server.status = status
     with pytest.raises(ClusterError, match=f"HTTP {status}: because") as refused:
-        await cluster.apply(build_children(parse(document()), 1, ROOTS)[0])
+        await cluster.apply(build_children(parse_resource(document()), 1, ROOTS)[0])
     assert refused.value.retriable is retriable
 
 
@@ -227,7 +227,7 @@ async def test_a_kind_that_admission_does_not_know_yet_may_be_known_soon(
         'APIVersion paternoster.dev/v1alpha1 Kind LLMDeployment: no matches for kind "LLMDeployment"'
     )
     with pytest.raises(ClusterError, match="HTTP 403") as refused:
-        await cluster.apply(build_children(parse(document()), 1, ROOTS)[0])
+        await cluster.apply(build_children(parse_resource(document()), 1, ROOTS)[0])
     assert refused.value.retriable
 
 

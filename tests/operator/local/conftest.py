@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from paternoster_operator.api.manifest import parse
+from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.local.local_cluster import LocalCluster
@@ -33,8 +33,8 @@ class FakeFleet:
         self, replicas: int, env: dict[str, str] | None = None, roots: RootKeys = ROOTS, **spec: Any
     ) -> None:
         """What the operator does: put the resource's children, with the given environment for the engine."""
-        self.cluster.put(parse(self._document(**spec)))
-        resource = parse(dict(self.cluster.get(KEY) or {}))
+        self.cluster.put(parse_resource(self._document(**spec)))
+        resource = parse_resource(dict(self.cluster.get(KEY) or {}))
         for child in build_children(resource, replicas, roots):
             if child["kind"] == "Deployment":
                 pod = child["spec"]["template"]["spec"]

@@ -11,7 +11,7 @@ from tests.operator.local.conftest import KEY
 
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.local.pod import expand_variables
-from paternoster_operator.local.unsupported import refused
+from paternoster_operator.local.unsupported import list_refused
 from paternoster_operator.pods.reading import read_pod
 
 PROGRAM = f"""#!{sys.executable}
@@ -98,11 +98,11 @@ def test_a_server_whose_port_is_its_own_choice_is_refused(
     fault = (
         "ride: spec.engine.runtime.args: must have $(PATERNOSTER_PORT): this machine's engines have ports of its choice"
     )
-    assert refused([fleet]) == [fault] * faults
+    assert list_refused([fleet]) == [fault] * faults
 
 
 def test_a_runtime_without_a_program_of_this_machine_is_refused(resource: Any) -> None:
     fleet: LLMDeployment = resource(model={"source": "file:///m"}, engine={"runtime": {"type": "VLLM", "image": "v:1"}})
-    assert refused([fleet]) == [
+    assert list_refused([fleet]) == [
         "ride: spec.engine.runtime.command: is unset: must name the program on this machine, which runs no images"
     ]

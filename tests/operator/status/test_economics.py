@@ -7,7 +7,7 @@ from paternoster_operator.api.types.status import EconomicsStatus
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.observe import Observed
 from paternoster_operator.pods.view import PodView
-from paternoster_operator.report.economics import economics
+from paternoster_operator.report.economics import compute_economics
 
 Resource = Callable[..., LLMDeployment]
 PRICED: dict[str, Any] = {"cost": {"gpuHour": "2.49", "currency": "EUR"}, "resources": {"gpu": {"count": 2}}}
@@ -18,14 +18,14 @@ def pod(name: str, *, phase: str = "Running", waiting: str | None = None, deleti
 
 
 def economics_of(resource: Resource, *pods: PodView, tokens: int = 0) -> dict[str, Any]:
-    found = economics(resource(**PRICED).spec, Observed(None, pods), {"generationTokensPerSecond": tokens})
+    found = compute_economics(resource(**PRICED).spec, Observed(None, pods), {"generationTokensPerSecond": tokens})
     assert found is not None
     EconomicsStatus.model_validate(found)
     return found
 
 
 def test_without_a_price_nothing_is_told(resource: Resource) -> None:
-    assert economics(resource().spec, Observed(None, ()), {"generationTokensPerSecond": 9}) is None
+    assert compute_economics(resource().spec, Observed(None, ()), {"generationTokensPerSecond": 9}) is None
 
 
 def test_gpus_cost_while_pods_hold_them(resource: Resource) -> None:

@@ -8,7 +8,7 @@ from tests.operator.status.failing_pods import NOW, REFUSED, crashing, deploymen
 
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.observe import Observed
-from paternoster_operator.report.causes.cause import StallReason, explain
+from paternoster_operator.report.causes.cause import StallReason, explain_stall
 from paternoster_operator.report.causes.stall_reason import find_stall_reason
 
 Resource = Callable[..., LLMDeployment]
@@ -165,7 +165,7 @@ def test_what_quotas_and_policies_say(resource: Resource, message: str, reason: 
     ],
 )
 def test_what_is_no_registrys_has_no_step_about_registries(reason: str, message: str) -> None:
-    assert explain(reason, message) == StallReason(reason, message)
+    assert explain_stall(reason, message) == StallReason(reason, message)
 
 
 def test_the_log_of_a_container_that_ran_is_not_taken_for_its_runtime(resource: Resource) -> None:

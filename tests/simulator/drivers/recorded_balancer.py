@@ -10,7 +10,7 @@ from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.decisions import Decision, Queue, Result, RoutedRequest, Send, Turn
 from paternoster_gateway.routing.prefix_routing import Prompt, PromptTokens
-from paternoster_simulator.cost import seconds, ticks
+from paternoster_simulator.cost import to_seconds, to_ticks
 from paternoster_simulator.events import EventQueue, Rank
 
 
@@ -122,7 +122,7 @@ def replay(events: Sequence[Event]) -> RecordedBalancer:
     """A new balancer that gets ``events`` from the simulator's queue, each at its time in picoseconds."""
     queue, balancer = EventQueue(), RecordedBalancer()
     for event in events:
-        queue.push(ticks(event.now), Rank.LIFE, lambda now, event=event: _apply(balancer, event, seconds(now)))  # type: ignore[misc]
+        queue.push(to_ticks(event.now), Rank.LIFE, lambda now, event=event: _apply(balancer, event, to_seconds(now)))  # type: ignore[misc]
     while queue:
         queue.run_next()
     return balancer

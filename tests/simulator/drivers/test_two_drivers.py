@@ -21,7 +21,7 @@ from paternoster_engine.core.request import Request
 from paternoster_gateway import app as gateway_app
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.routing.decisions import Reject, Result, ReturnResult
-from paternoster_simulator.cost import ticks
+from paternoster_simulator.cost import to_ticks
 from paternoster_simulator.events import EventQueue
 from paternoster_simulator.fleet import Pod
 from paternoster_simulator.outcome.records import RequestOutcome
@@ -199,7 +199,7 @@ def virtual_story() -> list[tuple[int | None, Any]]:
         wake=lambda pod, replica: None, idle=lambda pod, now: None,
     )  # fmt: skip
     for moment, ready, behaviours, requests in STORY:
-        now = ticks(moment)
+        now = to_ticks(moment)
         for number, engine in enumerate(engines):
             engine.how = behaviours.get(number, "ok")
         for pod in pods:

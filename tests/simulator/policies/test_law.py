@@ -7,14 +7,14 @@ from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_engine.bench.requests.workload import Limits
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.autoscaling.observation import Observation
-from paternoster_simulator.arrivals import constant, spike, step, synthetic
+from paternoster_simulator.arrivals import constant_rate, generate_requests, rate_spike, rate_step
 from paternoster_simulator.failures import MetricsBlackout
 from paternoster_simulator.outcome.outcome import Outcome
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.policies.policy import Action
 from paternoster_simulator.profile import load_profile
 from paternoster_simulator.settings import FleetSettings
-from paternoster_simulator.simulation import simulate
+from paternoster_simulator.simulation import simulate_fleet
 
 PROFILE = load_profile("llama-3-8b-h100")
 LIMITS = Limits(max_total=PROFILE.max_model_len)
@@ -36,15 +36,15 @@ def spec(maximum: int = 8, minimum: int = 1, **concurrency: object) -> LLMDeploy
 
 
 def run(spec: LLMDeploymentSpec, rows: Sequence[TraceRow], duration: float, **more: object) -> Outcome:
-    return simulate(
+    return simulate_fleet(
         PROFILE, rows, LawPolicy.from_spec(spec, PROFILE), start_replicas=1, duration=duration,
         settings=FleetSettings.from_spec(spec, PROFILE), **more,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
 def test_more_traffic_brings_more_replicas_and_each_change_has_its_reason() -> None:
-    pattern = step(5.0, at=60, factor=6)
-    outcome = run(spec(), list(synthetic(pattern, duration=300, limits=LIMITS)), 300)
+    pattern = rate_step(5.0, at=60, factor=6)
+    outcome = run(spec(), list(generate_requests(pattern, duration=300, limits=LIMITS)), 300)
     assert outcome.series.wanted[0] == 1
     assert 1 < max(outcome.series.wanted) <= 8
     changes = [d for d in outcome.decisions if d["loop"] == "Replicas"]
@@ -53,12 +53,14 @@ def test_more_traffic_brings_more_replicas_and_each_change_has_its_reason() -> N
 
 
 def test_bounds_hold() -> None:
-    outcome = run(spec(maximum=3, minimum=2), list(synthetic(constant(60), duration=120, limits=LIMITS)), 120)
+    outcome = run(
+        spec(maximum=3, minimum=2), list(generate_requests(constant_rate(60), duration=120, limits=LIMITS)), 120
+    )
     assert set(outcome.series.wanted[1:]) <= {2, 3}
 
 
 def test_nothing_moves_in_a_blackout() -> None:
-    rows = list(synthetic(step(3.0, at=35, factor=12), duration=150, limits=LIMITS))
+    rows = list(generate_requests(rate_step(3.0, at=35, factor=12), duration=150, limits=LIMITS))
     outcome = run(spec(), rows, 150, faults=[MetricsBlackout(at=31, seconds=100)])
     stale = [d["time"] for d in outcome.decisions if 31 + 15 < d["time"] < 131]
     assert stale == []
@@ -67,8 +69,8 @@ def test_nothing_moves_in_a_blackout() -> None:
 def test_the_cap_is_cut_where_requests_are_preempted() -> None:
     small = PROFILE.model_copy(update={"kv_blocks": 300})
     law = spec(maximum=1, mode="Auto", objective="PreemptionRate", min=2, windowSeconds=10, cooldownSeconds=5)
-    rows = list(synthetic(constant(9), duration=180, limits=LIMITS))
-    outcome = simulate(
+    rows = list(generate_requests(constant_rate(9), duration=180, limits=LIMITS))
+    outcome = simulate_fleet(
         small, rows, LawPolicy.from_spec(law, small), start_replicas=1, duration=180,
         settings=FleetSettings.from_spec(law, small),
     )  # fmt: skip
@@ -93,8 +95,8 @@ def test_an_order_that_was_not_done_is_not_done_late() -> None:
             return replace(action, replicas=1) if observation.now < 290 else action
 
     held = Held()
-    rows = list(synthetic(spike(5, at=60, seconds=60, factor=8), duration=300, limits=LIMITS))
-    outcome = simulate(
+    rows = list(generate_requests(rate_spike(5, at=60, seconds=60, factor=8), duration=300, limits=LIMITS))
+    outcome = simulate_fleet(
         PROFILE, rows, held, start_replicas=1, duration=300, settings=FleetSettings.from_spec(spec(), PROFILE)
     )
     assert max(held.desired) > 1, "the spike asks for more"

@@ -11,14 +11,14 @@ from typing import Any
 
 from tests.sources.model_files import AT_ONCE
 
-from paternoster_sources.fetch import fetch
-from paternoster_sources.remote.layers import _zstd
+from paternoster_sources.fetch import fetch_model
+from paternoster_sources.remote.layers import _import_zstd
 from paternoster_sources.storage.cache import Cache, Model
 
 LAYER = "application/vnd.oci.image.layer.v1.tar"
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
-PACKED = {"": lambda data: data, "+gzip": gzip.compress, "+zstd": lambda data: _zstd().compress(data)}
+PACKED = {"": lambda data: data, "+gzip": gzip.compress, "+zstd": lambda data: _import_zstd().compress(data)}
 
 
 def member(name: str, data: bytes = b"", **fields: Any) -> tuple[tarfile.TarInfo, bytes]:
@@ -103,4 +103,4 @@ def fetched(files: dict[str, bytes], names: Iterable[str] = ()) -> dict[str, byt
 
 
 def got(address: str, cache: Cache, **more: Any) -> Model:
-    return fetch(address, cache, retry=AT_ONCE, **more)
+    return fetch_model(address, cache, retry=AT_ONCE, **more)

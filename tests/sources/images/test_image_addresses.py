@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_engine.model.errors import ModelSourceError
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_sources.errors import (
     InvalidAddress,
 )
-from paternoster_sources.fetch import fetch
+from paternoster_sources.fetch import fetch_model
 from paternoster_sources.image import ImageAddress, parse_image
 from paternoster_sources.storage.cache import Cache
 
@@ -56,7 +56,7 @@ def test_any_text_is_an_image_or_refused(text: str) -> None:
 
 
 def test_here_an_image_in_a_registry_is_not_pulled(cache: Cache) -> None:
-    for refused in (lambda text: fetch(text, cache), resolve):
+    for refused in (lambda text: fetch_model(text, cache), resolve_source):
         with pytest.raises((InvalidAddress, ModelSourceError), match="skopeo copy"):
             refused("oci://ghcr.io/org/name:v1")
 
@@ -64,10 +64,10 @@ def test_here_an_image_in_a_registry_is_not_pulled(cache: Cache) -> None:
 def test_a_folder_with_one_gguf_file_or_models_in_it(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "a.gguf").write_bytes(b"x")
-    assert resolve(tmp_path.as_uri()).path == tmp_path / "models" / "a.gguf"
+    assert resolve_source(tmp_path.as_uri()).path == tmp_path / "models" / "a.gguf"
     (tmp_path / "models" / "b.gguf").write_bytes(b"x")
     with pytest.raises(ModelSourceError, match=r"several .gguf files; name one of them: a\.gguf, b\.gguf"):
-        resolve(tmp_path.as_uri())
+        resolve_source(tmp_path.as_uri())
     for name in ("config.json", "tokenizer.json", "model.safetensors"):
         (tmp_path / "models" / name).write_bytes(random.randbytes(3))
-    assert resolve(tmp_path.as_uri()).path == tmp_path / "models"
+    assert resolve_source(tmp_path.as_uri()).path == tmp_path / "models"

@@ -22,7 +22,7 @@ from tests.sources.images.image_layouts import (
 )
 from tests.sources.model_files import model_files
 
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_sources import fetch as fetching
 from paternoster_sources.errors import (
     AmbiguousWeights,
@@ -50,7 +50,7 @@ def test_an_image_becomes_a_folder(layout: Layout, cache: Cache, packed: str, to
     assert (model.format, whole(model.path)) == ("safetensors", fetched(FILES))
     assert model.revision == layout.images[0]["digest"]
     assert whole(got(layout.archive(tmp_path / "image.tar") + inside, cache).path) == fetched(FILES)
-    assert resolve(layout.address + inside).path == model.path
+    assert resolve_source(layout.address + inside).path == model.path
 
 
 def test_one_file_of_several(layout: Layout, cache: Cache) -> None:
@@ -110,8 +110,8 @@ def test_a_later_layer_wins(layout: Layout, cache: Cache) -> None:
 def test_a_layer_that_is_there_again_and_again_is_looked_through_once(
     layout: Layout, cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked, scan = [], layers.scan
-    monkeypatch.setattr(image_files, "scan", lambda *given: looked.append(given) or scan(*given))
+    looked, scan = [], layers.scan_layer
+    monkeypatch.setattr(image_files, "scan_layer", lambda *given: looked.append(given) or scan(*given))
     layer, gone = files_layer(FILES), tar(member("models/.wh.model.safetensors"))
     layout.image(*[layer, gone] * 100, layer)
     assert whole(got(layout.address, cache).path) == fetched(FILES)
@@ -194,7 +194,7 @@ def test_a_layer_that_changes_after_it_was_looked_through(
 @pytest.mark.parametrize("packed", PACKED)
 def test_what_came_before_a_break_stays(layout: Layout, cache: Cache, packed: str) -> None:
     layout.image(files_layer(FILES), packed=packed)
-    address = fetching.parse(layout.address)
+    address = fetching.parse_address(layout.address)
     source = ImageFiles(address)
     plan = fetching.make_plan(address, source.list())
     partial = cache.prepare_folder(plan) if cache.make_folder() is None else None

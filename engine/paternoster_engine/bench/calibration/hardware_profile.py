@@ -60,28 +60,28 @@ class HardwareProfile:
         }
 
     def to_yaml(self, comments: Sequence[str] = ()) -> str:
-        return "".join(f"# {line}".rstrip() + "\n" for line in comments) + _mapping(self.document())
+        return "".join(f"# {line}".rstrip() + "\n" for line in comments) + _write_mapping(self.document())
 
 
-def _mapping(document: Mapping[str, Any], indent: str = "") -> str:
+def _write_mapping(document: Mapping[str, Any], indent: str = "") -> str:
     lines = ""
     for key, value in document.items():
         if isinstance(value, Mapping):
-            lines += f"{indent}{key}:\n{_mapping(value, indent + '  ')}"
+            lines += f"{indent}{key}:\n{_write_mapping(value, indent + '  ')}"
         else:
-            lines += f"{indent}{key}: {_scalar(value)}\n"
+            lines += f"{indent}{key}: {_write_scalar(value)}\n"
     return lines
 
 
-def _scalar(value: Scalar) -> str:
+def _write_scalar(value: Scalar) -> str:
     """Floats with a point and a signed exponent, or YAML 1.1 takes them for text; text in double quotes."""
     if isinstance(value, tuple):
         return "[" + ", ".join("null" if item is None else str(item) for item in value) + "]"
     if isinstance(value, str):
-        return '"' + "".join(_character(character) for character in value) + '"'
+        return '"' + "".join(_escape_character(character) for character in value) + '"'
     return f"{value:.4e}" if isinstance(value, float) and 0 < abs(value) < 0.1 else str(value)
 
 
-def _character(character: str) -> str:
+def _escape_character(character: str) -> str:
     """JSON's escapes would cut a character above U+FFFF in two."""
     return character if " " <= character <= "~" and character not in '"\\' else f"\\U{ord(character):08x}"

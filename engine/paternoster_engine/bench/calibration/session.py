@@ -61,7 +61,7 @@ class CalibrationSession:
         began = time.perf_counter()
         calibration.visit(calibration.cells[0])
         warm_seconds = time.perf_counter() - began
-        samples = self._measure(calibration)
+        samples = self._measure_cells(calibration)
         fit = fit_step_cost(samples)
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else cpu_name()
         profile = HardwareProfile(
@@ -84,12 +84,12 @@ class CalibrationSession:
             lines = (json.dumps(sample.document()) + "\n" for sample in samples)
             Path(options.samples).write_text("".join(lines), encoding="utf-8")
         if options.json:
-            print(json.dumps(document(profile, samples), indent=2))
+            print(json.dumps(build_document(profile, samples), indent=2))
         else:
             print("\n".join([*report_lines(samples, fit), f"profile: {options.output}"]))
         return fit
 
-    def _measure(self, calibration: Calibration) -> list[StepSample]:
+    def _measure_cells(self, calibration: Calibration) -> list[StepSample]:
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         with Progress(*columns, console=Console(stderr=True), disable=self.options.json) as progress:
             seconds = self.options.seconds
@@ -127,7 +127,7 @@ def report_lines(samples: list[StepSample], fit: StepCostFit) -> list[str]:
     return lines
 
 
-def document(profile: HardwareProfile, samples: list[StepSample]) -> dict[str, Any]:
+def build_document(profile: HardwareProfile, samples: list[StepSample]) -> dict[str, Any]:
     """The result as plain values: the profile, and for each cell what was measured and fitted, in seconds."""
     return {
         "profile": profile.document(),

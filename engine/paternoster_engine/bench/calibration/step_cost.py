@@ -40,7 +40,7 @@ class StepCostFit:
     per_prefill_pair_seconds: float
 
     def seconds(self, work: StepWork) -> float:
-        return float(_row(work) @ np.array([getattr(self, field.name) for field in fields(self)]))
+        return float(_build_row(work) @ np.array([getattr(self, field.name) for field in fields(self)]))
 
 
 def fit_step_cost(samples: Sequence[StepSample]) -> StepCostFit:
@@ -54,13 +54,13 @@ def fit_step_cost(samples: Sequence[StepSample]) -> StepCostFit:
     if any(sample.seconds <= 0 for sample in samples):
         raise ValueError("calibration: a step took no time: the clock is too coarse")
     weights = 1 / np.array([_cell_means(samples)[sample.cell] for sample in samples])
-    matrix = np.array([_row(sample.work) for sample in samples]) * weights[:, None]
+    matrix = np.array([_build_row(sample.work) for sample in samples]) * weights[:, None]
     target = np.array([sample.seconds for sample in samples]) * weights
     # Columns of one size, or the smallest prices would drown in rounding.
     scale = np.linalg.norm(matrix, axis=0)
     scale[scale == 0] = 1.0
     best, least = np.zeros(matrix.shape[1]), np.inf
-    for columns in _supports(matrix.shape[1]):
+    for columns in _list_supports(matrix.shape[1]):
         solution = np.linalg.lstsq(matrix[:, columns] / scale[columns], target, rcond=None)[0]
         residual = float(np.sum((matrix[:, columns] / scale[columns] @ solution - target) ** 2))
         if solution[0] > 0 and np.all(solution >= 0) and residual < least:
@@ -114,13 +114,13 @@ def explained_share(samples: Sequence[StepSample], fit: StepCostFit) -> float:
     return 1 - float(np.sum((measured - fitted) ** 2)) / total if total else 1.0
 
 
-def _row(work: StepWork) -> NDArray[np.float64]:
+def _build_row(work: StepWork) -> NDArray[np.float64]:
     return np.array(
         [1, work.prefill_tokens, work.decode_sequences, work.kv_tokens, work.prefill_pairs], dtype=np.float64
     )
 
 
-def _supports(columns: int) -> Iterator[list[int]]:
+def _list_supports(columns: int) -> Iterator[list[int]]:
     """All sets of columns with the first one in it."""
     for count in range(columns):
         for chosen in combinations(range(1, columns), count):

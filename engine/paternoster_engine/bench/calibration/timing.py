@@ -82,7 +82,7 @@ def design_cells(config: SchedulerConfig) -> list[Cell]:
     batches = sorted({*(n for n in DECODE_BATCHES if n < config.max_num_seqs), config.max_num_seqs})
     chunks = sorted({*(n for n in CHUNKS if n < budget), budget})
     decode = [Cell(decodes=n, context=context) for context in DECODE_CONTEXTS for n in batches]
-    full = [Cell(decodes=n, context=_fullest(config, n)) for n in batches]
+    full = [Cell(decodes=n, context=_fullest_context(config, n)) for n in batches]
     prefill = [Cell(chunk=chunk, chunk_start=start) for start in (0, budget, 3 * budget) for chunk in chunks]
     mixed = [
         Cell(decodes=n, context=MIXED_CONTEXT, chunk=min(chunk, budget - n))
@@ -93,7 +93,7 @@ def design_cells(config: SchedulerConfig) -> list[Cell]:
     return [cell for cell in cells if cell.fits(config)]
 
 
-def _fullest(config: SchedulerConfig, decodes: int) -> int:
+def _fullest_context(config: SchedulerConfig, decodes: int) -> int:
     """Tokens of context with which that many sequences fill the pool, or come to their longest."""
     blocks = (config.num_blocks - config.watermark_blocks) // decodes
     return KVGroups(config).find_longest_sequence(blocks, config.max_model_len) - DECODE_OUTPUT
@@ -152,11 +152,11 @@ class Calibration:
         scheduler = Scheduler(self.config)
         engine = Engine(scheduler, self._gauge)
         for i in range(wanted.decodes):
-            scheduler.add(_request(f"decode-{i}", wanted.context, DECODE_OUTPUT))
-        self._pass(engine, wanted.decodes * wanted.context)
+            scheduler.add(_build_request(f"decode-{i}", wanted.context, DECODE_OUTPUT))
+        self._skip_step(engine, wanted.decodes * wanted.context)
         if wanted.chunk:
-            scheduler.add(_request("prefill", wanted.chunk_start + wanted.chunk, PREFILL_OUTPUT))
-            self._pass(engine, wanted.chunk_start and wanted.decodes + wanted.chunk_start)
+            scheduler.add(_build_request("prefill", wanted.chunk_start + wanted.chunk, PREFILL_OUTPUT))
+            self._skip_step(engine, wanted.chunk_start and wanted.decodes + wanted.chunk_start)
         samples = []
         for _ in range(1 if wanted.chunk else DECODE_STEPS):
             begin = self._clock()
@@ -164,7 +164,7 @@ class Calibration:
             samples.append(StepSample(cell.name, self._gauge.work, self._clock() - begin))
         return samples
 
-    def _pass(self, engine: Engine, budget: int) -> None:
+    def _skip_step(self, engine: Engine, budget: int) -> None:
         """One step of ``budget`` tokens, more than the engine's own if need be, without the model; none for 0."""
         if budget == 0:
             return
@@ -178,6 +178,6 @@ class Calibration:
         self._gauge.passing = False
 
 
-def _request(name: str, prompt: int, output: int) -> Request:
+def _build_request(name: str, prompt: int, output: int) -> Request:
     params = SamplingParams(max_tokens=output, temperature=0.0, ignore_eos=True)
     return Request(RequestSpec(name, [1 + i % 97 for i in range(prompt)], params))

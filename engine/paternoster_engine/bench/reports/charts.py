@@ -29,8 +29,8 @@ def list_headline(report: dict[str, Any]) -> list[tuple[str, str]]:
         ("refused with a reason", f"{report['refused']:,}"),
         ("lost", f"{report['lost']:,}"),
         ("output tokens/s", f"{report['output_throughput']:,.1f}"),
-        ("median time to first token", _seconds(report["median_ttft_ms"])),
-        ("median inter-token latency", _seconds(report["median_itl_ms"])),
+        ("median time to first token", _format_duration(report["median_ttft_ms"])),
+        ("median inter-token latency", _format_duration(report["median_itl_ms"])),
     ]
 
 
@@ -109,5 +109,5 @@ def totals_table(report: dict[str, Any]) -> Table:
     return Table("Run", ["key", "value"], [*rows, *([f"{n} requests", text] for text, n in report["errors"].items())])
 
 
-def _seconds(milliseconds: float) -> str:
+def _format_duration(milliseconds: float) -> str:
     return f"{milliseconds / 1000:.2f} s" if milliseconds >= 1000 else f"{milliseconds:.1f} ms"

@@ -89,18 +89,20 @@ def write_page(path: str | Path, page: Page) -> None:
     """Write ``page`` to ``path``, making its folder."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(page), encoding="utf-8")
+    path.write_text(render_page(page), encoding="utf-8")
 
 
-def render(page: Page) -> str:
+def render_page(page: Page) -> str:
     """The page as one HTML document."""
     cards = "".join(
         f'<div class="card"><div class="value">{escape(value)}</div><div class="label">{escape(label)}</div></div>'
         for label, value in page.headline
     )
     style = files("paternoster_engine.bench.reports").joinpath("report.css").read_text(encoding="utf-8")
-    charts = "".join(f"<section><h2>{escape(chart.title)}</h2>{_chart(chart)}</section>" for chart in page.charts)
-    tables = "".join(_table(table) for table in page.tables)
+    charts = "".join(
+        f"<section><h2>{escape(chart.title)}</h2>{_render_chart(chart)}</section>" for chart in page.charts
+    )
+    tables = "".join(_render_table(table) for table in page.tables)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(page.title)}</title>'
@@ -110,7 +112,7 @@ def render(page: Page) -> str:
     )
 
 
-def _chart(chart: Chart) -> str:
+def _render_chart(chart: Chart) -> str:
     rows = len(chart.panels)
     figure = make_subplots(
         rows=rows,
@@ -121,15 +123,15 @@ def _chart(chart: Chart) -> str:
     )
     for row, panel in enumerate(chart.panels, start=1):
         for color, series in zip(COLORS, panel.series, strict=False):
-            figure.add_trace(_trace(series, color, legend=f"legend{row if row > 1 else ''}"), row=row, col=1)
+            figure.add_trace(_build_trace(series, color, legend=f"legend{row if row > 1 else ''}"), row=row, col=1)
         figure.update_yaxes(rangemode="tozero", row=row, col=1)
         top = figure.layout[f"yaxis{row if row > 1 else ''}"].domain[1]
         place = {"orientation": "h", "x": 1, "xanchor": "right", "y": top, "yanchor": "bottom"}
         figure.update_layout({f"legend{row if row > 1 else ''}": place})
     if chart.marks:
         # All at once: add_vline takes time with the square of the lines that are there.
-        figure.update_layout(shapes=[_line(chart_mark) for chart_mark in chart.marks])
-        figure.add_trace(_marks(chart.marks), row=1, col=1)
+        figure.update_layout(shapes=[_mark_line(chart_mark) for chart_mark in chart.marks])
+        figure.add_trace(_mark_points(chart.marks), row=1, col=1)
     figure.update_xaxes(title_text=chart.x_title, row=rows, col=1)
     figure.update_annotations(x=0, xanchor="left", font={"size": 13, "color": "#111827"})
     figure.update_layout(
@@ -142,7 +144,7 @@ def _chart(chart: Chart) -> str:
     return str(figure.to_html(full_html=False, include_plotlyjs=False, config={"displayModeBar": False}))
 
 
-def _trace(series: Series, color: str, legend: str) -> go.Scatter:
+def _build_trace(series: Series, color: str, legend: str) -> go.Scatter:
     points = series.shape == "points"
     return go.Scatter(
         name=series.name,
@@ -157,7 +159,7 @@ def _trace(series: Series, color: str, legend: str) -> go.Scatter:
     )
 
 
-def _line(chart_mark: ChartMark) -> dict[str, object]:
+def _mark_line(chart_mark: ChartMark) -> dict[str, object]:
     """From the top of the chart to its bottom."""
     return {
         "type": "line",
@@ -172,7 +174,7 @@ def _line(chart_mark: ChartMark) -> dict[str, object]:
     }
 
 
-def _marks(marks: Sequence[ChartMark]) -> go.Scatter:
+def _mark_points(marks: Sequence[ChartMark]) -> go.Scatter:
     return go.Scatter(
         x=[chart_mark.x for chart_mark in marks],
         y=[0] * len(marks),
@@ -185,7 +187,7 @@ def _marks(marks: Sequence[ChartMark]) -> go.Scatter:
     )
 
 
-def _table(table: Table) -> str:
+def _render_table(table: Table) -> str:
     head = "".join(f"<th>{escape(column)}</th>" for column in table.columns)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
     return (

@@ -40,7 +40,7 @@ def build_report(
     outcomes = Counter(result.outcome for result in results)
     input_tokens = sum(result.prompt_tokens for result in done)
     output_tokens = sum(result.output_tokens for result in done)
-    peak_tokens, peak_requests = _peaks(done)
+    peak_tokens, peak_requests = _find_peaks(done)
     samples = {
         "ttft": [result.ttft for result in done if result.ttft is not None],
         "tpot": [result.tpot for result in done if result.tpot is not None],
@@ -57,7 +57,7 @@ def build_report(
         "total_input_tokens": input_tokens,
         "total_output_tokens": output_tokens,
         "request_throughput": len(done) / duration if duration else 0.0,
-        **_goodput(results, goodput, duration),
+        **_compute_goodput(results, goodput, duration),
         "output_throughput": output_tokens / duration if duration else 0.0,
         "total_token_throughput": (input_tokens + output_tokens) / duration if duration else 0.0,
         "max_output_tokens_per_s": peak_tokens,
@@ -65,7 +65,7 @@ def build_report(
         **{
             key: value
             for name, seconds in samples.items()
-            for key, value in _statistics(name, seconds, percentiles).items()
+            for key, value in _compute_statistics(name, seconds, percentiles).items()
         },
         "errors": dict(Counter(result.error for result in results if result.error)),
     }
@@ -91,41 +91,44 @@ def list_details(results: Sequence[RequestResult]) -> dict[str, Any]:
 
 def format_report(report: dict[str, Any]) -> str:
     """The "Serving Benchmark Result" block."""
-    lines = [_title("Serving Benchmark Result", "=")]
-    lines += [_line("Successful requests:", report["completed"]), _line("Failed requests:", report["failed"])]
-    lines += [_line("  refused with a reason:", report["refused"]), _line("  lost:", report["lost"])]
-    if report.get("max_concurrency") is not None:
-        lines.append(_line("Maximum request concurrency:", report["max_concurrency"]))
-    if report.get("request_rate") not in (None, "inf"):
-        lines.append(_line("Request rate configured (RPS):", report["request_rate"]))
+    lines = [_format_title("Serving Benchmark Result", "=")]
     lines += [
-        _line("Benchmark duration (s):", report["duration"]),
-        _line("Total input tokens:", report["total_input_tokens"]),
-        _line("Total generated tokens:", report["total_output_tokens"]),
-        _line("Request throughput (req/s):", report["request_throughput"]),
-        *([_line("Request goodput (req/s):", report["request_goodput"])] if "request_goodput" in report else []),
-        _line("Output token throughput (tok/s):", report["output_throughput"]),
-        _line("Peak output token throughput (tok/s):", report["max_output_tokens_per_s"]),
-        _line("Peak concurrent requests:", report["max_concurrent_requests"]),
-        _line("Total token throughput (tok/s):", report["total_token_throughput"]),
+        _format_line("Successful requests:", report["completed"]),
+        _format_line("Failed requests:", report["failed"]),
+    ]
+    lines += [_format_line("  refused with a reason:", report["refused"]), _format_line("  lost:", report["lost"])]
+    if report.get("max_concurrency") is not None:
+        lines.append(_format_line("Maximum request concurrency:", report["max_concurrency"]))
+    if report.get("request_rate") not in (None, "inf"):
+        lines.append(_format_line("Request rate configured (RPS):", report["request_rate"]))
+    lines += [
+        _format_line("Benchmark duration (s):", report["duration"]),
+        _format_line("Total input tokens:", report["total_input_tokens"]),
+        _format_line("Total generated tokens:", report["total_output_tokens"]),
+        _format_line("Request throughput (req/s):", report["request_throughput"]),
+        *([_format_line("Request goodput (req/s):", report["request_goodput"])] if "request_goodput" in report else []),
+        _format_line("Output token throughput (tok/s):", report["output_throughput"]),
+        _format_line("Peak output token throughput (tok/s):", report["max_output_tokens_per_s"]),
+        _format_line("Peak concurrent requests:", report["max_concurrent_requests"]),
+        _format_line("Total token throughput (tok/s):", report["total_token_throughput"]),
     ]
     for key, (title, short) in METRICS.items():
-        lines.append(_title(title, "-"))
+        lines.append(_format_title(title, "-"))
         for statistic in ("mean", "median", *told_percentiles(report)):
-            lines.append(_line(f"{statistic.capitalize()} {short} (ms):", report[f"{statistic}_{key}_ms"]))
+            lines.append(_format_line(f"{statistic.capitalize()} {short} (ms):", report[f"{statistic}_{key}_ms"]))
     lines.append("=" * WIDTH)
     lines += [f"{count} x {error}" for error, count in report["errors"].items()]
     return "\n".join(lines)
 
 
-def _goodput(results: Sequence[RequestResult], goodput: Goodput | None, duration: float) -> dict[str, Any]:
+def _compute_goodput(results: Sequence[RequestResult], goodput: Goodput | None, duration: float) -> dict[str, Any]:
     if goodput is None:
         return {}
     good = goodput.count(results)
     return {"goodput_limits_ms": goodput.limits, "request_goodput": good / duration if duration else 0.0}
 
 
-def _statistics(name: str, seconds: Sequence[float], percentiles: Sequence[float]) -> dict[str, float]:
+def _compute_statistics(name: str, seconds: Sequence[float], percentiles: Sequence[float]) -> dict[str, float]:
     values = np.array(seconds or [0.0]) * 1000
     return {
         f"mean_{name}_ms": float(np.mean(values)),
@@ -135,7 +138,7 @@ def _statistics(name: str, seconds: Sequence[float], percentiles: Sequence[float
     }
 
 
-def _peaks(done: Sequence[RequestResult]) -> tuple[float, int]:
+def _find_peaks(done: Sequence[RequestResult]) -> tuple[float, int]:
     """Most tokens, and most requests in flight, of any second."""
     if not done:
         return 0.0, 0
@@ -158,10 +161,10 @@ def tokens_by_second(results: Sequence[RequestResult]) -> dict[int, int]:
     return dict(tokens)
 
 
-def _title(text: str, fill: str) -> str:
+def _format_title(text: str, fill: str) -> str:
     return f"{' ' + text + ' ' if fill == '=' else text:{fill}^{WIDTH}}"
 
 
-def _line(label: str, value: float | int) -> str:
+def _format_line(label: str, value: float | int) -> str:
     shown = f"{value:.2f}" if isinstance(value, float) else str(value)
     return f"{label:<{_LABEL}} {shown:<9}".rstrip()

@@ -24,7 +24,7 @@ COLUMNS = {
 
 def format_sweep(reports: Sequence[Report]) -> str:
     """One line a run, right-aligned under its heads."""
-    heads, rows = _cells(reports)
+    heads, rows = _format_cells(reports)
     widths = [max(len(row[i]) for row in (heads, *rows)) for i in range(len(heads))]
     return "\n".join(
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in (heads, *rows)
@@ -34,15 +34,15 @@ def format_sweep(reports: Sequence[Report]) -> str:
 def sweep_page(reports: Sequence[Report]) -> Page:
     """What throughput costs in latency: the curve that a capacity is read from."""
     first = reports[0]
-    heads, rows = _cells(reports)
+    heads, rows = _format_cells(reports)
     x = [report["request_throughput"] for report in reports]
     panels = [
-        _panel("Output throughput", "tokens/s", x, reports, "output_throughput"),
-        _panel("Time to first token", "ms", x, reports, "median_ttft_ms", "p99_ttft_ms"),
-        _panel("Inter-token latency", "ms", x, reports, "median_itl_ms", "p99_itl_ms"),
+        _build_panel("Output throughput", "tokens/s", x, reports, "output_throughput"),
+        _build_panel("Time to first token", "ms", x, reports, "median_ttft_ms", "p99_ttft_ms"),
+        _build_panel("Inter-token latency", "ms", x, reports, "median_itl_ms", "p99_itl_ms"),
     ]
     if "request_goodput" in first:
-        panels.insert(1, _panel("Goodput", "requests/s", x, reports, "request_goodput"))
+        panels.insert(1, _build_panel("Goodput", "requests/s", x, reports, "request_goodput"))
     best = max(reports, key=lambda report: report["output_throughput"])
     return Page(
         title="Load sweep",
@@ -57,19 +57,19 @@ def sweep_page(reports: Sequence[Report]) -> Page:
     )
 
 
-def _panel(title: str, unit: str, x: Sequence[float], reports: Sequence[Report], *keys: str) -> Panel:
+def _build_panel(title: str, unit: str, x: Sequence[float], reports: Sequence[Report], *keys: str) -> Panel:
     order = sorted(range(len(x)), key=lambda i: x[i])
     points = [Series(key, [x[i] for i in order], [reports[i].get(key, 0.0) for i in order]) for key in keys]
     return Panel(title, points, unit)
 
 
-def _cells(reports: Sequence[Report]) -> tuple[list[str], list[list[str]]]:
+def _format_cells(reports: Sequence[Report]) -> tuple[list[str], list[list[str]]]:
     keys = [key for key in COLUMNS if any(report.get(key) is not None for report in reports)]
-    rows = [[_cell(report.get(key)) for key in keys] for report in reports]
+    rows = [[_format_cell(report.get(key)) for key in keys] for report in reports]
     return [COLUMNS[key] for key in keys], rows
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     if value is None:
         return "-"
     return f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -43,10 +43,10 @@ class PromptSource:
         """
         prompt: list[int] = []
         for block in prefix_blocks[: length // PREFIX_BLOCK_TOKENS]:
-            prompt += self._cut(f"block {block}", PREFIX_BLOCK_TOKENS)
-        return prompt + self._cut(f"request {index}", length - len(prompt))
+            prompt += self._cut_text(f"block {block}", PREFIX_BLOCK_TOKENS)
+        return prompt + self._cut_text(f"request {index}", length - len(prompt))
 
-    def _cut(self, name: str, length: int) -> list[int]:
+    def _cut_text(self, name: str, length: int) -> list[int]:
         digest = hashlib.blake2b(f"{self._seed} {name}".encode(), digest_size=8).digest()
         start = int.from_bytes(digest, "big") % len(self._tokens)
         laps = (start + length) // len(self._tokens) + 1

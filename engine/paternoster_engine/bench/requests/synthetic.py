@@ -46,23 +46,23 @@ AZURE_CONVERSATION = Workload(
 )  # fmt: skip
 
 
-def generate(count: int, *, seed: int = 0, workload: Workload = AZURE_CONVERSATION) -> list[TraceRow]:
+def generate_rows(count: int, *, seed: int = 0, workload: Workload = AZURE_CONVERSATION) -> list[TraceRow]:
     """``count`` requests in order of arrival, the first at 0 s; the same seed gives the same requests."""
     rng = np.random.default_rng(seed)
     normal = rng.standard_normal((2, count))
     # a Gaussian copula: Pearson's r of the normals that gives this Spearman's rho
     r = 2 * np.sin(np.pi * workload.rank_correlation / 6)
     normal[1] = r * normal[0] + np.sqrt(1 - r * r) * normal[1]
-    prompts = _lengths(normal[0], workload.prompt)
-    outputs = _lengths(normal[1], workload.output)
-    times = arrivals(count, rate=workload.rate, burstiness=workload.burstiness, rng=rng)
+    prompts = _draw_lengths(normal[0], workload.prompt)
+    outputs = _draw_lengths(normal[1], workload.output)
+    times = draw_arrivals(count, rate=workload.rate, burstiness=workload.burstiness, rng=rng)
     return [
         TraceRow(float(time), int(prompt), int(output))
         for time, prompt, output in zip(times, prompts, outputs, strict=True)
     ]
 
 
-def arrivals(count: int, *, rate: float, burstiness: float, rng: np.random.Generator) -> NDArray[np.float64]:
+def draw_arrivals(count: int, *, rate: float, burstiness: float, rng: np.random.Generator) -> NDArray[np.float64]:
     """Arrival times in seconds from 0, ``rate`` a second on average; all 0 when the rate is infinite."""
     if np.isinf(rate):
         return np.zeros(count)
@@ -72,7 +72,7 @@ def arrivals(count: int, *, rate: float, burstiness: float, rng: np.random.Gener
     return times
 
 
-def _lengths(normal: NDArray[np.float64], quantiles: Quantiles) -> NDArray[np.int64]:
+def _draw_lengths(normal: NDArray[np.float64], quantiles: Quantiles) -> NDArray[np.int64]:
     shares, tokens = zip(*quantiles, strict=True)
     cdf = NormalDist().cdf
     uniform = np.array([cdf(value) for value in normal])

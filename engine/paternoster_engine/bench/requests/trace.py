@@ -119,7 +119,7 @@ def read_trace(path: str | Path) -> list[TraceRow]:
     except UnicodeDecodeError:
         raise TraceError(f"{path}: is not a text file in UTF-8") from None
     records = _json_records(path, text) if text.lstrip().startswith("{") else _csv_records(path, text)
-    rows = [row for row in _rows(path, records) if row.output_tokens > 0 and row.prompt_tokens > 0]
+    rows = [row for row in _read_rows(path, records) if row.output_tokens > 0 and row.prompt_tokens > 0]
     if not rows:
         raise TraceError(f"{path}: has no row with a prompt and an output")
     rows.sort(key=lambda row: row.arrival_s)
@@ -146,22 +146,22 @@ def _json_records(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any
         yield line, value
 
 
-def _rows(path: Path, records: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[TraceRow]:
+def _read_rows(path: Path, records: Iterable[tuple[int, Mapping[str, Any]]]) -> Iterator[TraceRow]:
     chosen: _Format | None = None
     for line, record in records:
         if chosen is None:
             chosen = _format_of(path, record)
 
-        def cell(column: str, line: int = line, record: Mapping[str, Any] = record) -> _Cell:
+        def get_cell(column: str, line: int = line, record: Mapping[str, Any] = record) -> _Cell:
             if record.get(column) is None:
                 raise TraceError(f"{path}: line {line}, column {column}: is missing")
             return _Cell(path, line, column, record[column])
 
         yield TraceRow(
-            arrival_s=chosen.read_time(cell(chosen.time)) * chosen.time_unit,
-            prompt_tokens=cell(chosen.prompt).tokens(),
-            output_tokens=cell(chosen.output).tokens(),
-            prefix_blocks=cell(chosen.prefix).ids() if chosen.prefix and record.get(chosen.prefix) else (),
+            arrival_s=chosen.read_time(get_cell(chosen.time)) * chosen.time_unit,
+            prompt_tokens=get_cell(chosen.prompt).tokens(),
+            output_tokens=get_cell(chosen.output).tokens(),
+            prefix_blocks=get_cell(chosen.prefix).ids() if chosen.prefix and record.get(chosen.prefix) else (),
         )
 
 

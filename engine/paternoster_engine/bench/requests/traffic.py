@@ -8,7 +8,7 @@ from typing import Protocol
 from paternoster_engine.bench.client import BenchRequest
 from paternoster_engine.bench.requests import workload
 from paternoster_engine.bench.requests.prompts import read_text
-from paternoster_engine.bench.requests.synthetic import generate
+from paternoster_engine.bench.requests.synthetic import generate_rows
 from paternoster_engine.bench.requests.trace import TraceRow, read_trace
 
 DEFAULT_PROMPTS = 100
@@ -40,7 +40,7 @@ class Traffic:
                 raise ValueError(f"{name.replace('_', '-')} is {value}: must be above 0")
         if options.temperature < 0:
             raise ValueError(f"temperature is {options.temperature}: must be at least 0")
-        traffic = cls(_rows(options), read_text(options.prompt_text), options)
+        traffic = cls(_load_rows(options), read_text(options.prompt_text), options)
         traffic.limits(None)
         return traffic
 
@@ -79,14 +79,14 @@ class Traffic:
         return self.requests((row for row, _ in zip(lap, range(count), strict=False)), prompts, first=-count)
 
 
-def _rows(options: argparse.Namespace) -> list[TraceRow]:
+def _load_rows(options: argparse.Namespace) -> list[TraceRow]:
     count, seed = options.num_prompts, options.seed
     if not options.trace:
-        return generate(count or DEFAULT_PROMPTS, seed=seed)
+        return generate_rows(count or DEFAULT_PROMPTS, seed=seed)
     rows = read_trace(options.trace)
     count = count or len(rows)
     if options.sample:
-        return workload.sample(rows, count, seed=seed)
+        return workload.sample_rows(rows, count, seed=seed)
     if count > len(rows):
         raise ValueError(f"num-prompts is {count}: must be at most {len(rows)}, the rows of {options.trace}")
     return rows[:count]

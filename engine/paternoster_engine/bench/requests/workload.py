@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from paternoster_engine.bench.requests.synthetic import arrivals
+from paternoster_engine.bench.requests.synthetic import draw_arrivals
 from paternoster_engine.bench.requests.trace import TraceRow
 
 STANDARD_REQUESTS = 64
@@ -48,7 +48,7 @@ class Limits:
         return replace(row, prompt_tokens=prompt, output_tokens=output)
 
 
-def sample(rows: Sequence[TraceRow], count: int, *, seed: int) -> list[TraceRow]:
+def sample_rows(rows: Sequence[TraceRow], count: int, *, seed: int) -> list[TraceRow]:
     """``count`` rows at random without repetition, in the order drawn, all arriving at 0 s."""
     if count > len(rows):
         raise ValueError(f"num-prompts is {count}: must be at most {len(rows)}, the rows of the trace, to sample them")
@@ -56,11 +56,11 @@ def sample(rows: Sequence[TraceRow], count: int, *, seed: int) -> list[TraceRow]
     return [replace(rows[i], arrival_s=0.0) for i in chosen]
 
 
-def standardize(rows: Sequence[TraceRow]) -> list[TraceRow]:
+def standardize_rows(rows: Sequence[TraceRow]) -> list[TraceRow]:
     """The standard small workload of the benchmarks out of a trace's rows."""
     low, high = STANDARD_OUTPUT
     limits = Limits(max_prompt=STANDARD_PROMPT, min_output=low, max_output=high)
-    return [limits.clip(row) for row in sample(rows, STANDARD_REQUESTS, seed=0)]
+    return [limits.clip(row) for row in sample_rows(rows, STANDARD_REQUESTS, seed=0)]
 
 
 def repeat_rows(rows: Sequence[TraceRow]) -> Iterator[TraceRow]:
@@ -80,5 +80,5 @@ def retime_rows(rows: Sequence[TraceRow], *, rate: float, burstiness: float, see
         raise ValueError(f"request-rate is {rate}: must be above 0, or inf")
     if burstiness <= 0:
         raise ValueError(f"burstiness is {burstiness}: must be above 0; 1 is a Poisson process")
-    times = arrivals(len(rows), rate=rate, burstiness=burstiness, rng=np.random.default_rng(seed))
+    times = draw_arrivals(len(rows), rate=rate, burstiness=burstiness, rng=np.random.default_rng(seed))
     return [replace(row, arrival_s=float(time)) for row, time in zip(rows, times, strict=True)]

@@ -2,7 +2,7 @@
 
 import argparse
 
-from paternoster_engine.commands.bench.outcome import finish
+from paternoster_engine.commands.bench.outcome import finish_command
 from paternoster_engine.commands.bench.serve_flags import add_serve_flags, read_serve_flags
 
 HELP = "time the engine's steps on this machine and write a hardware profile for `paternoster simulate --profile`"
@@ -36,11 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    def session() -> int:
+    def run_session() -> int:
         from paternoster_engine.bench.calibration.session import CalibrationSession
 
         engine_args = read_serve_flags("paternoster bench calibrate", args.serve_flags)
         CalibrationSession.from_namespace(args, engine_args).run()
         return 0
 
-    return finish("paternoster bench calibrate", session)
+    return finish_command("paternoster bench calibrate", run_session)

@@ -4,7 +4,7 @@ import argparse
 import os
 
 from paternoster_contract.labels import API_KEY_ENV
-from paternoster_engine.commands.bench.outcome import finish
+from paternoster_engine.commands.bench.outcome import finish_command
 from paternoster_engine.commands.bench.serve_flags import add_serve_flags, read_serve_flags
 from paternoster_engine.commands.traffic_flags import add_pace_flags, add_traffic_flags
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    def session() -> int:
+    def run_session() -> int:
         from paternoster_engine.bench.client import ServerError
         from paternoster_engine.bench.comparison import CompareSession
 
@@ -49,4 +49,4 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(str(error)) from error
         return 1 if any(report["lost"] for reports in runs.values() for report in reports) else 0
 
-    return finish("paternoster bench compare", session)
+    return finish_command("paternoster bench compare", run_session)

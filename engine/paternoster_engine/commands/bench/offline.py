@@ -2,7 +2,7 @@
 
 import argparse
 
-from paternoster_engine.commands.bench.outcome import finish
+from paternoster_engine.commands.bench.outcome import finish_command
 from paternoster_engine.commands.bench.serve_flags import add_serve_flags, read_serve_flags
 from paternoster_engine.commands.traffic_flags import add_pace_flags, add_report_flags, add_traffic_flags
 
@@ -17,11 +17,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    def session() -> int:
+    def run_session() -> int:
         from paternoster_engine.bench.offline_session import OfflineSession
 
         engine_args = read_serve_flags("paternoster bench offline", args.serve_flags)
         reports = OfflineSession.from_namespace(args, engine_args).run()
         return 1 if any(report["lost"] for report in reports) else 0
 
-    return finish("paternoster bench offline", session)
+    return finish_command("paternoster bench offline", run_session)

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from paternoster_contract.flags import flag_errors
 
 
-def finish(command: str, session: Callable[[], int]) -> int:
+def finish_command(command: str, session: Callable[[], int]) -> int:
     """The exit code of ``session``; 2 after a ``ValueError``, which is printed on the error stream."""
     try:
         return session()

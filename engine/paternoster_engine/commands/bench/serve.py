@@ -4,7 +4,7 @@ import argparse
 import os
 
 from paternoster_contract.labels import API_KEY_ENV
-from paternoster_engine.commands.bench.outcome import finish
+from paternoster_engine.commands.bench.outcome import finish_command
 from paternoster_engine.commands.traffic_flags import add_pace_flags, add_report_flags, add_traffic_flags
 
 HELP = "drive an OpenAI-compatible server with a trace or synthetic traffic and print a report"
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    def session() -> int:
+    def run_session() -> int:
         import asyncio
 
         from paternoster_engine.bench.client import ServerError
@@ -42,4 +42,4 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(str(error)) from error
         return 1 if any(report["lost"] for report in reports) else 0
 
-    return finish("paternoster load" if args.command == "load" else "paternoster bench serve", session)
+    return finish_command("paternoster load" if args.command == "load" else "paternoster bench serve", run_session)

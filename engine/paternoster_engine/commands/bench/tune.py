@@ -4,7 +4,7 @@ import argparse
 import os
 
 from paternoster_contract.labels import ADMIN_KEY_ENV, ADMIN_PORT, API_KEY_ENV
-from paternoster_engine.commands.bench.outcome import finish
+from paternoster_engine.commands.bench.outcome import finish_command
 from paternoster_engine.commands.bench.serve_flags import add_serve_flags, read_serve_flags
 from paternoster_engine.commands.traffic_flags import add_traffic_flags
 
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    def session() -> int:
+    def run_session() -> int:
         from paternoster_engine.bench.client import ServerError
         from paternoster_engine.bench.tuning import TuneSession
 
@@ -57,4 +57,4 @@ def run(args: argparse.Namespace) -> int:
             raise ValueError(str(error)) from error
         return 0 if reports[-1]["preemption_rate"] * 100 <= args.preemption_target else 1
 
-    return finish("paternoster bench tune", session)
+    return finish_command("paternoster bench tune", run_session)

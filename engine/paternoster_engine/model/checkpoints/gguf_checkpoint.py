@@ -51,12 +51,12 @@ class GgufCheckpoint:
         return get_tensor_name_map(architectures[self.architecture], self.config.num_layers)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        stored, rows = self._stored(name), rows_of(self.config, self._family, name)
+        stored, rows = self._find_stored(name), rows_of(self.config, self._family, name)
         return stored.shape if rows is None else (len(range(stored.shape[0])[rows]), *stored.shape[1:])
 
     def tensor(self, name: str) -> Stored:
-        stored, rows = self._stored(name), rows_of(self.config, self._family, name)
-        tensor: Stored = GgufTensor(self._home(name), stored, f"{self._path.name}: {name}")
+        stored, rows = self._find_stored(name), rows_of(self.config, self._family, name)
+        tensor: Stored = GgufTensor(self._find_file(name), stored, f"{self._path.name}: {name}")
         if rows is not None:
             tensor = Part(tensor, 0, rows.start, len(range(tensor.shape[0])[rows]))
         if self._family.interleaved and name.split(".")[-2] in ("q_proj", "k_proj"):
@@ -84,16 +84,16 @@ class GgufCheckpoint:
             raise ModelError(f"{self._path.name}: rope_freqs.weight is {kind}: must be at most {LARGEST_HEAD // 2} F32")
         return [float(value) for value in stored.data]
 
-    def _home(self, name: str) -> MappedFile:
+    def _find_file(self, name: str) -> MappedFile:
         """The file that has the tensor ``name``."""
-        return self._homes[self._name(name)[0]]
+        return self._homes[self._translate_name(name)[0]]
 
-    def _stored(self, name: str) -> StoredTensor:
-        stored, expert = self._name(name)
+    def _find_stored(self, name: str) -> StoredTensor:
+        stored, expert = self._translate_name(name)
         tensor = self._tensors[stored]
         return tensor if expert is None else tensor.expert(expert)
 
-    def _name(self, name: str) -> tuple[str, int | None]:
+    def _translate_name(self, name: str) -> tuple[str, int | None]:
         """The file's name of the decoder's tensor ``name``, and the number of the expert that it is of."""
         before, experts, number = name.partition(".experts.")
         if experts:
@@ -173,22 +173,24 @@ class RotateHalfRows:
 
     def __getitem__(self, cut: Cut) -> torch.Tensor:
         (first, last), *others = whole_cut(cut, self.shape)
-        heads = self._heads(first, last)
+        heads = self._heads_of(first, last)
         pairs = self._stored[(heads, *(slice(*bound) for bound in others))]
-        return self._halves(pairs)[first - heads.start : last - heads.start]
+        return self._split_halves(pairs)[first - heads.start : last - heads.start]
 
     def blocks(self, first: int, last: int) -> torch.Tensor:
         """Of :class:`InBlocks`."""
         assert isinstance(self._stored, InBlocks)
-        heads = self._heads(first, last)
-        return self._halves(self._stored.blocks(heads.start, heads.stop))[first - heads.start : last - heads.start]
+        heads = self._heads_of(first, last)
+        return self._split_halves(self._stored.blocks(heads.start, heads.stop))[
+            first - heads.start : last - heads.start
+        ]
 
-    def _heads(self, first: int, last: int) -> slice:
+    def _heads_of(self, first: int, last: int) -> slice:
         """Rows of the heads that rows ``first`` to ``last`` are of."""
         size = self._head_dim
         return slice(first // size * size, -(-last // size) * size)
 
-    def _halves(self, pairs: torch.Tensor) -> torch.Tensor:
+    def _split_halves(self, pairs: torch.Tensor) -> torch.Tensor:
         """The rows of whole heads, the first ones of all pairs of a head before the second ones."""
         size = self._head_dim
         halves = pairs.reshape(len(pairs) // size, size // 2, 2, *pairs.shape[1:]).transpose(1, 2)

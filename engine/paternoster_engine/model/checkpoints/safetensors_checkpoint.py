@@ -55,17 +55,17 @@ class SafetensorsCheckpoint:
         if (own := self._of_expert(name, meta=True)) is not None:
             return tuple(own.shape)
         rows = rows_of(self.config, self._family, name)
-        matrix = self._matrix(name)
-        shape = tuple(self._files[self._stored(name)].shape if matrix is None else matrix.shape)
+        matrix = self._find_matrix(name)
+        shape = tuple(self._files[self._stored_name(name)].shape if matrix is None else matrix.shape)
         return shape if rows is None else (len(range(shape[0])[rows]), *shape[1:])
 
     def tensor(self, name: str) -> Stored:
         if (own := self._of_expert(name)) is not None:
             return own
         rows = rows_of(self.config, self._family, name)
-        tensor: Stored | None = self._matrix(name)
+        tensor: Stored | None = self._find_matrix(name)
         if tensor is None:
-            tensor = self._numbers(self._stored(name))
+            tensor = self._find_numbers(self._stored_name(name))
         offset = self._family.norm_offset
         if offset and name.endswith("norm.weight"):
             return tensor[()].float() + offset
@@ -87,13 +87,13 @@ class SafetensorsCheckpoint:
     def sampling_defaults(self) -> SamplingDefaults:
         return defaults_of_generation_config(self._generation)
 
-    def _numbers(self, stored: str) -> FileTensor:
+    def _find_numbers(self, stored: str) -> FileTensor:
         tensor = self._files[stored]
         if tensor.kind not in FLOATS:
             raise ModelError(f"{self._folder.path}: {stored} is of {tensor.kind}: must be of {', '.join(FLOATS)}")
         return tensor
 
-    def _matrix(self, name: str) -> Stored | None:
+    def _find_matrix(self, name: str) -> Stored | None:
         """A matrix of few bits, by all the tensors that say it; None for others."""
         base, _, kind = name.rpartition(".")
         if kind != "weight":
@@ -111,7 +111,7 @@ class SafetensorsCheckpoint:
             return None
         return self._family.expert(ExpertFiles(self._folder.path, self._files, self._used, meta=meta), name)
 
-    def _stored(self, name: str) -> str:
+    def _stored_name(self, name: str) -> str:
         """The file's name of the decoder's tensor ``name``; raises :class:`ModelError` where there is none."""
         stored = self._find(name)
         if stored is None:
@@ -119,7 +119,7 @@ class SafetensorsCheckpoint:
         return stored
 
     def _find(self, name: str) -> str | None:
-        """As :meth:`_stored`; None where there is none."""
+        """As :meth:`_stored_name`; None where there is none."""
         name = stored_name(self._family, name)
         # What is no module's has no suffix; the text's decoder of a model that takes images as well has a prefix, and
         # one that was saved without its output projection has none.

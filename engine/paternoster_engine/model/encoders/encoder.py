@@ -65,21 +65,21 @@ class Encoder:
             tensors = [tensor(name).to(device=device, dtype=dtype) for name in names]
             return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
 
-        def dense(*names: str, activation: Activation | None = None, dtype: torch.dtype = dtype) -> Dense:
+        def load_dense(*names: str, activation: Activation | None = None, dtype: torch.dtype = dtype) -> Dense:
             weight, bias = (load(*(f"{n}.{part}" for n in names), dtype=dtype) for part in ("weight", "bias"))
             return Dense(weight, bias, activation)
 
-        def norm(name: str) -> _Norm:
+        def load_norm(name: str) -> _Norm:
             return _Norm(load(f"{name}.weight"), load(f"{name}.bias"), config.norm_eps)
 
-        def layer(prefix: str) -> _Layer:
+        def load_layer(prefix: str) -> _Layer:
             return _Layer(
-                qkv=dense(*(f"{prefix}attention.self.{part}" for part in ("query", "key", "value"))),
-                out=dense(f"{prefix}attention.output.dense"),
-                attention_norm=norm(f"{prefix}attention.output.LayerNorm"),
-                up=dense(f"{prefix}intermediate.dense", activation=config.activation),
-                down=dense(f"{prefix}output.dense"),
-                mlp_norm=norm(f"{prefix}output.LayerNorm"),
+                qkv=load_dense(*(f"{prefix}attention.self.{part}" for part in ("query", "key", "value"))),
+                out=load_dense(f"{prefix}attention.output.dense"),
+                attention_norm=load_norm(f"{prefix}attention.output.LayerNorm"),
+                up=load_dense(f"{prefix}intermediate.dense", activation=config.activation),
+                down=load_dense(f"{prefix}output.dense"),
+                mlp_norm=load_norm(f"{prefix}output.LayerNorm"),
             )
 
         self.config = config
@@ -87,17 +87,17 @@ class Encoder:
         self._words = load("embeddings.word_embeddings.weight", dtype=dtype)
         self._positions = load("embeddings.position_embeddings.weight")[config.first_position :]
         self._types = load("embeddings.token_type_embeddings.weight")
-        self._norm = norm("embeddings.LayerNorm")
-        self._layers = [layer(f"encoder.layer.{number}.") for number in range(config.num_layers)]
+        self._norm = load_norm("embeddings.LayerNorm")
+        self._layers = [load_layer(f"encoder.layer.{number}.") for number in range(config.num_layers)]
         # Scores that are close still differ.
-        self._head = None if config.head is None else [dense(name, dtype=torch.float32) for name in config.head]
+        self._head = None if config.head is None else [load_dense(name, dtype=torch.float32) for name in config.head]
 
     def forward(self, batch: TextBatch) -> torch.Tensor:
         """Hidden states ``[tokens, hidden]`` float32."""
         hidden = self._words[batch.token_ids] + self._positions[batch.positions] + self._types[batch.token_types]
         hidden = self._norm(hidden)
         for layer in self._layers:
-            mixed = self._attention(layer.qkv(hidden), batch.lengths)
+            mixed = self._attend_texts(layer.qkv(hidden), batch.lengths)
             hidden = layer.attention_norm(hidden + layer.out(mixed))
             hidden = layer.mlp_norm(hidden + layer.down(layer.up(hidden)))
         return hidden
@@ -121,7 +121,7 @@ class Encoder:
             return score if self.config.score == "none" else torch.sigmoid(score)
         return functional.normalize(pooled) if self.config.pooling.normalized else pooled
 
-    def _attention(self, qkv: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+    def _attend_texts(self, qkv: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
         """``[tokens, hidden]``: each text's own tokens with each other, texts of one length together."""
         config = self.config
         parts, first = [], 0

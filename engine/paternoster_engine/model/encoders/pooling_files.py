@@ -40,8 +40,8 @@ def read_pooling(folder: ModelFolder, config: Mapping[str, Any]) -> Pooling | No
     if not isinstance(path, str) or path != path.strip("/.") or "/" in path or not path:
         raise UnsupportedModelError(f"modules.json: path is {shorten_value(path)}: must be the name of a folder")
     pooled = Fields(folder.json(f"{path}/config.json"), f"{path}/config.json")
-    fields = Fields(_optional(folder, "config_sentence_transformers.json"), "config_sentence_transformers.json")
-    text = Fields(_optional(folder, "sentence_bert_config.json"), "sentence_bert_config.json")
+    fields = Fields(_read_optional(folder, "config_sentence_transformers.json"), "config_sentence_transformers.json")
+    text = Fields(_read_optional(folder, "sentence_bert_config.json"), "sentence_bert_config.json")
     prompts = dict(fields.read_mapping("prompts"))
     for name, prompt in prompts.items():
         if not isinstance(prompt, str):
@@ -54,7 +54,7 @@ def read_pooling(folder: ModelFolder, config: Mapping[str, Any]) -> Pooling | No
     own = Fields(config, "config.json")
     sizes = tuple(own.read_integers("matryoshka_dimensions", LARGEST_SIZE, default=[]))
     return Pooling(
-        mode=_mode(pooled),
+        mode=_find_mode(pooled),
         size=own.read_integer("hidden_size", LARGEST_SIZE),
         normalized=len(kinds) == len(STEPS),
         shortens=bool(sizes) or own.read_flag("is_matryoshka"),
@@ -66,11 +66,11 @@ def read_pooling(folder: ModelFolder, config: Mapping[str, Any]) -> Pooling | No
     )
 
 
-def _optional(folder: ModelFolder, name: str) -> Mapping[str, Any]:
+def _read_optional(folder: ModelFolder, name: str) -> Mapping[str, Any]:
     return folder.json(name) if folder.has(name) else {}
 
 
-def _mode(pooled: Fields) -> PoolingMode:
+def _find_mode(pooled: Fields) -> PoolingMode:
     modes = [mode for field, mode in MODES.items() if pooled.read_flag(field)]
     # Later files have one text, or a list of them that is joined.
     named = pooled.read_text("pooling_mode", default=None)

@@ -17,7 +17,7 @@ WITHOUT_HEAD_SIZE = {46: "gemma2", 62: "gemma3"}
 """Layers of the 27B models, whose scores are scaled by what a head would have of the hidden size."""
 
 
-def _gemma(config: ModelConfig, scale: float, head_norm: bool) -> ModelConfig:
+def _describe_gemma(config: ModelConfig, scale: float, head_norm: bool) -> ModelConfig:
     block = replace(
         config.block,
         norms="around",
@@ -28,24 +28,30 @@ def _gemma(config: ModelConfig, scale: float, head_norm: bool) -> ModelConfig:
     return replace(config, block=block, embedding_scale=config.hidden_size**0.5)
 
 
-def _capped(config: ModelConfig, attention: float | None, logits: float | None) -> ModelConfig:
+def _cap_logits(config: ModelConfig, attention: float | None, logits: float | None) -> ModelConfig:
     return replace(config, block=replace(config.block, attention_softcap=attention), logit_softcap=logits)
 
 
-def _gemma2(config: ModelConfig, fields: Fields) -> ModelConfig:
-    config = _gemma(config, fields.read_positive("query_pre_attn_scalar", default=256.0) ** -0.5, head_norm=False)
+def _describe_gemma2(config: ModelConfig, fields: Fields) -> ModelConfig:
+    config = _describe_gemma(
+        config, fields.read_positive("query_pre_attn_scalar", default=256.0) ** -0.5, head_norm=False
+    )
     caps = (fields.read_positive(key, default=None) for key in ("attn_logit_softcapping", "final_logit_softcapping"))
-    return build_windowed(_capped(config, *caps), fields, lambda layer: layer % 2 == 0)
+    return build_windowed(_cap_logits(config, *caps), fields, lambda layer: layer % 2 == 0)
 
 
-def _gemma3(config: ModelConfig, fields: Fields) -> ModelConfig:
-    config = _gemma(config, fields.read_positive("query_pre_attn_scalar", default=256.0) ** -0.5, head_norm=True)
+def _describe_gemma3(config: ModelConfig, fields: Fields) -> ModelConfig:
+    config = _describe_gemma(
+        config, fields.read_positive("query_pre_attn_scalar", default=256.0) ** -0.5, head_norm=True
+    )
     caps = (fields.read_positive(key, default=None) for key in ("attn_logit_softcapping", "final_logit_softcapping"))
     pattern = fields.read_integer("sliding_window_pattern", LARGEST_SIZE, default=6)
     parameters = Fields(fields.read_mapping("rope_parameters"), "config.json: rope_parameters")
     own = Fields(parameters.read_mapping("sliding_attention"), "config.json: rope_parameters.sliding_attention")
     theta = own.read_positive("rope_theta", default=fields.read_positive("rope_local_base_freq", default=LOCAL_THETA))
-    return build_windowed(_capped(config, *caps), fields, lambda layer: (layer + 1) % pattern != 0, local=Rope(theta))
+    return build_windowed(
+        _cap_logits(config, *caps), fields, lambda layer: (layer + 1) % pattern != 0, local=Rope(theta)
+    )
 
 
 def _gguf_scale(config: ModelConfig) -> float:
@@ -57,15 +63,15 @@ def _gguf_scale(config: ModelConfig) -> float:
 
 
 def _gemma2_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
-    config = _gemma(config, _gguf_scale(config), head_norm=False)
+    config = _describe_gemma(config, _gguf_scale(config), head_norm=False)
     attention = fields.read_positive("attn_logit_softcapping", default=50.0)
-    config = _capped(config, attention, fields.read_positive("final_logit_softcapping", default=30.0))
+    config = _cap_logits(config, attention, fields.read_positive("final_logit_softcapping", default=30.0))
     window = fields.read_integer("attention.sliding_window", LARGEST_SIZE, default=4096)
     return with_window(config, window, [layer % 2 == 0 for layer in range(config.num_layers)])
 
 
 def _gemma3_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
-    config = _gemma(config, _gguf_scale(config), head_norm=True)
+    config = _describe_gemma(config, _gguf_scale(config), head_norm=True)
     window = fields.read_integer("attention.sliding_window", LARGEST_SIZE)
     slides = [(layer + 1) % 6 != 0 for layer in range(config.num_layers)]
     return with_window(config, window, slides, Rope(fields.read_positive("rope.freq_base_swa", default=LOCAL_THETA)))
@@ -73,14 +79,14 @@ def _gemma3_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
 
 _DEFAULTS = {"tie_word_embeddings": True, "head_dim": 256, "rms_norm_eps": 1e-6}
 GEMMA2 = Family(
-    _gemma2,
+    _describe_gemma2,
     _gemma2_gguf,
     names=NAMES,
     norm_offset=1.0,
     defaults={**_DEFAULTS, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0},
 )
 GEMMA3 = Family(
-    _gemma3,
+    _describe_gemma3,
     _gemma3_gguf,
     names=NAMES,
     norm_offset=1.0,

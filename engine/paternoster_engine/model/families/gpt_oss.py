@@ -41,7 +41,7 @@ def _from_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
     return _gpt_oss(config, fields, "expert_count", "expert_used_count", "expert_feed_forward_length")
 
 
-def _expert(files: Files, name: str) -> Stored | None:
+def _find_expert(files: Files, name: str) -> Stored | None:
     """Gate and up in turns; in MXFP4 output by output, else input by input."""
     if (found := _EXPERT.fullmatch(name)) is None:
         return None
@@ -59,6 +59,6 @@ GPT_OSS = Family(
     _from_hf,
     _from_gguf,
     names={"gate": "router"},
-    expert=_expert,
+    expert=_find_expert,
     defaults={"head_dim": 64, "attention_bias": True, "rms_norm_eps": 1e-5, "rope_theta": 150_000.0},
 )

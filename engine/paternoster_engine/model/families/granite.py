@@ -7,14 +7,16 @@ from paternoster_engine.model.families.family import Family
 from paternoster_engine.model.fields import Fields
 
 
-def _granite(config: ModelConfig, embedding: float, residual: float, attention: float, logits: float) -> ModelConfig:
+def _describe_granite(
+    config: ModelConfig, embedding: float, residual: float, attention: float, logits: float
+) -> ModelConfig:
     block = replace(config.block, residual_scale=residual, attention_scale=attention)
     return replace(config, block=block, embedding_scale=embedding, logit_scale=1 / logits)
 
 
 def _from_hf(config: ModelConfig, fields: Fields) -> ModelConfig:
     keys = ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")
-    return _granite(config, *(fields.read_positive(key, default=1.0) for key in keys))
+    return _describe_granite(config, *(fields.read_positive(key, default=1.0) for key in keys))
 
 
 def _from_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
@@ -22,7 +24,7 @@ def _from_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
     embedding, residual, logits = (
         fields.read_positive(key, default=1.0) for key in ("embedding_scale", "residual_scale", "logit_scale")
     )
-    return _granite(config, embedding, residual, attention, logits)
+    return _describe_granite(config, embedding, residual, attention, logits)
 
 
 GRANITE = Family(_from_hf, _from_gguf, interleaved=True)

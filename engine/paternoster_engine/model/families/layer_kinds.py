@@ -24,7 +24,7 @@ def build_windowed(
     kinds = fields.read_texts("layer_types", default=[])
     if not kinds:
         kinds = [SLIDING if slides(i) else FULL for i in range(config.num_layers)]
-    return with_window(config, window, _slide(config, fields, kinds), local)
+    return with_window(config, window, _find_windowed(config, fields, kinds), local)
 
 
 def with_window(config: ModelConfig, window: int, slides: list[bool], local: Rope | None = None) -> ModelConfig:
@@ -46,7 +46,7 @@ def with_experts(config: ModelConfig, fields: Fields, experts: Experts, sparse: 
     return replace(config, layer_kinds=tuple(kinds))
 
 
-def _slide(config: ModelConfig, fields: Fields, kinds: list[str]) -> list[bool]:
+def _find_windowed(config: ModelConfig, fields: Fields, kinds: list[str]) -> list[bool]:
     if len(kinds) != config.num_layers:
         raise fields.describe_refusal(
             "the length of layer_types", len(kinds), f"{config.num_layers}, the number of layers"

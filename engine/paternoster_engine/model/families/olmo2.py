@@ -7,12 +7,12 @@ from paternoster_engine.model.families.family import Family
 from paternoster_engine.model.fields import Fields
 
 
-def _olmo2(config: ModelConfig, fields: Fields) -> ModelConfig:
+def _describe_olmo2(config: ModelConfig, fields: Fields) -> ModelConfig:
     return replace(config, block=replace(config.block, norms="after", head_norm="all"))
 
 
 OLMO2 = Family(
-    _olmo2,
-    _olmo2,
+    _describe_olmo2,
+    _describe_olmo2,
     names={"attention_post_norm": "post_attention_layernorm", "mlp_post_norm": "post_feedforward_layernorm"},
 )

@@ -8,20 +8,20 @@ from paternoster_engine.model.families.layer_kinds import MOST_EXPERTS, build_wi
 from paternoster_engine.model.fields import Fields
 
 
-def _qwen2(config: ModelConfig, fields: Fields) -> ModelConfig:
+def _describe_qwen2(config: ModelConfig, fields: Fields) -> ModelConfig:
     config = replace(config, block=replace(config.block, qkv_bias=True, out_bias=False))
-    return _windowed(config, fields)
+    return _window_layers(config, fields)
 
 
-def _qwen3(config: ModelConfig, fields: Fields) -> ModelConfig:
-    return _windowed(_normed(config, fields), fields)
+def _describe_qwen3(config: ModelConfig, fields: Fields) -> ModelConfig:
+    return _window_layers(_norm_heads(config, fields), fields)
 
 
-def _normed(config: ModelConfig, fields: Fields) -> ModelConfig:
+def _norm_heads(config: ModelConfig, fields: Fields) -> ModelConfig:
     return replace(config, block=replace(config.block, head_norm="each"))
 
 
-def _windowed(config: ModelConfig, fields: Fields) -> ModelConfig:
+def _window_layers(config: ModelConfig, fields: Fields) -> ModelConfig:
     """Windows count where the file enables them."""
     if not fields.read_flag("use_sliding_window"):
         return config
@@ -41,7 +41,7 @@ def _qwen3_moe(config: ModelConfig, fields: Fields) -> ModelConfig:
     step = fields.read_integer("decoder_sparse_step", LARGEST_SIZE, default=1)
     dense = set(fields.read_integers("mlp_only_layers", LARGEST_SIZE, default=[]))
     sparse = [(layer + 1) % step == 0 and layer not in dense for layer in range(config.num_layers)]
-    return with_experts(_qwen3(config, fields), fields, experts, sparse)
+    return with_experts(_describe_qwen3(config, fields), fields, experts, sparse)
 
 
 def _qwen3_moe_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
@@ -51,9 +51,9 @@ def _qwen3_moe_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
         fields.read_integer("expert_feed_forward_length", LARGEST_SIZE),
         normalized=True,
     )
-    return with_experts(_normed(config, fields), fields, experts, [True] * config.num_layers)
+    return with_experts(_norm_heads(config, fields), fields, experts, [True] * config.num_layers)
 
 
-QWEN2 = Family(_qwen2)
-QWEN3 = Family(_qwen3, _normed)
+QWEN2 = Family(_describe_qwen2)
+QWEN3 = Family(_describe_qwen3, _norm_heads)
 QWEN3_MOE = Family(_qwen3_moe, _qwen3_moe_gguf)

@@ -50,7 +50,7 @@ def config_from_hf(values: Mapping[str, Any], name: str) -> ModelConfig:
         num_heads=heads,
         num_kv_heads=_key_heads(fields, "num_key_value_heads", heads),
         head_dim=head_dim,
-        context_length=_reach(scaling, context, rope),
+        context_length=_find_reach(scaling, context, rope),
         rope_theta=rope.read_positive("rope_theta", default=fields.read_positive("rope_theta", default=10_000.0)),
         rms_norm_eps=fields.read_positive("rms_norm_eps"),
         tied_embeddings=fields.read_flag("tie_word_embeddings"),
@@ -122,7 +122,7 @@ def _rope_fields(fields: Fields) -> Fields:
     return Fields({"original_max_position_embeddings": original, **values}, "config.json")
 
 
-def _reach(scaling: RopeScaling | None, context: int, rope: Fields) -> int:
+def _find_reach(scaling: RopeScaling | None, context: int, rope: Fields) -> int:
     """Tokens that a scaled embedding is good for."""
     reach = context if scaling is None else scaling.reach(context)
     if reach > LONGEST_CONTEXT:

@@ -49,7 +49,7 @@ class Attention:
         config = self._config
         qkv = self.qkv(hidden)
         if self.norms:
-            self._norm(qkv)
+            self._norm_heads(qkv)
         heads = qkv.view(len(qkv), -1, config.head_dim)
         if self.rotary is None:
             keys, values = heads[:, config.num_heads :].split(config.num_kv_heads, 1)
@@ -60,7 +60,7 @@ class Attention:
         mixed = self._paged_attention(queries, cache, plan, self.scale, **self.options)
         return self._ranks.all_reduce(self.out(mixed.view(len(hidden), -1)))
 
-    def _norm(self, qkv: torch.Tensor) -> None:
+    def _norm_heads(self, qkv: torch.Tensor) -> None:
         """Of queries and keys, in place."""
         config = self._config
         if config.block.head_norm == "each":

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from paternoster_engine.model.layers.linear import Gate, Linear
-from paternoster_kernels import pick
+from paternoster_kernels import pick_kernel
 from paternoster_kernels.blocks import BlockFormat, Rows
 
 MIDDLE = 8
@@ -33,7 +33,7 @@ class DeviceLinear(Linear):
         self.bias = self._bias = bias
         self._fields = tuple(fields)
         self.weight = fields[0]
-        self._operation: Callable[..., torch.Tensor] = pick(operation, fields[0].device)
+        self._operation: Callable[..., torch.Tensor] = pick_kernel(operation, fields[0].device)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return self._finish(self._operation(x, *self._fields))
@@ -47,9 +47,9 @@ def device_linear(
     size = sum(matrix.shape[0] for matrix in matrices), matrices[0].shape[1]
     (name,) = formats if len(formats) == 1 else (None,)
     if name in SCALES:
-        return DeviceLinear(_gathered(matrices, _int4, device), "int4_matmul", size, gate, bias)
+        return DeviceLinear(_gather_fields(matrices, _int4_fields, device), "int4_matmul", size, gate, bias)
     if name == "FP8":
-        numbers, scales = _gathered(matrices, _fp8, device)
+        numbers, scales = _gather_fields(matrices, _fp8_fields, device)
         if torch.equal(scales, scales[:, :1].expand_as(scales)):
             return DeviceLinear((numbers, scales[:, 0].contiguous()), "weight_only_matmul", size, gate, bias)
     return None
@@ -58,7 +58,7 @@ def device_linear(
 Fields = tuple[torch.Tensor, ...]
 
 
-def _gathered(
+def _gather_fields(
     matrices: Sequence[Rows], read_fields: Callable[[BlockFormat, torch.Tensor], Fields], device: torch.device
 ) -> Fields:
     """The fields of all rows, a few at a time."""
@@ -73,14 +73,14 @@ def _gathered(
     return tuple(torch.cat(field) for field in zip(*pieces, strict=True))
 
 
-def _int4(found: BlockFormat, blocks: torch.Tensor) -> Fields:
+def _int4_fields(found: BlockFormat, blocks: torch.Tensor) -> Fields:
     """Bytes of inputs i and i + 16 of each 32, scales, zero points."""
     scales = blocks[..., :2].contiguous().view(SCALES[found.name]).squeeze(-1)
     zeros = torch.full(scales.shape, MIDDLE, dtype=torch.uint8) if found.name == "Q4_0" else blocks[..., 2]
     return blocks[..., -16:].flatten(1), scales, zeros.contiguous()
 
 
-def _fp8(found: BlockFormat, blocks: torch.Tensor) -> Fields:
+def _fp8_fields(found: BlockFormat, blocks: torch.Tensor) -> Fields:
     """Numbers, and scales of each 32."""
     scales = blocks[..., :4].contiguous().view(torch.float32).squeeze(-1)
     return blocks[..., 4:].flatten(1).view(torch.float8_e4m3fn), scales

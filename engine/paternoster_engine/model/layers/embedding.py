@@ -3,7 +3,7 @@
 import torch
 
 from paternoster_engine.process_group import Ranks
-from paternoster_kernels import pick
+from paternoster_kernels import pick_kernel
 from paternoster_kernels.blocks import Strips
 
 
@@ -19,15 +19,15 @@ class VocabParallelEmbedding:
     def __call__(self, token_ids: torch.Tensor) -> torch.Tensor:
         """``[tokens, hidden]`` on every rank for ``token_ids [tokens]``."""
         if self._ranks.size == 1:
-            return self._rows(token_ids)
+            return self._look_up_rows(token_ids)
         rows = token_ids - self._ranks.rank * self._count
         absent = (rows < 0) | (rows >= self._count)
-        part = self._rows(rows.masked_fill(absent, 0)).masked_fill_(absent.unsqueeze(-1), 0)
+        part = self._look_up_rows(rows.masked_fill(absent, 0)).masked_fill_(absent.unsqueeze(-1), 0)
         # All ranks but one add zero: exact.
         return self._ranks.all_reduce(part)
 
-    def _rows(self, rows: torch.Tensor) -> torch.Tensor:
+    def _look_up_rows(self, rows: torch.Tensor) -> torch.Tensor:
         if isinstance(self.weight, Strips):
-            found: torch.Tensor = pick("strip_rows", rows.device)(self.weight, rows)
+            found: torch.Tensor = pick_kernel("strip_rows", rows.device)(self.weight, rows)
             return found
         return self.weight[rows]

@@ -3,8 +3,8 @@
 import torch
 
 from paternoster_engine.model.layers.linear import Gate, Linear
-from paternoster_engine.model.weights.stored import Below, pieces
-from paternoster_kernels import pick
+from paternoster_engine.model.weights.stored import Below, row_pieces
+from paternoster_kernels import pick_kernel
 from paternoster_kernels.reference.quantized_matmul import quantize_weight
 
 
@@ -23,10 +23,10 @@ class Int8Linear(Linear):
         self._bias, self._gate = bias, gate
         quantized = torch.empty(self.out_features, self.in_features, dtype=torch.int8, device=weight.device)
         self._scales = torch.empty(self.out_features, device=weight.device)
-        for rows in pieces(weight.shape):
+        for rows in row_pieces(weight.shape):
             quantized[rows], self._scales[rows] = quantize_weight(weight[(rows,)], torch.int8)
-        self.weight = pick("pack_int8_weight", weight.device)(quantized)
-        self._matmul = pick("int8_matmul", weight.device)
+        self.weight = pick_kernel("pack_int8_weight", weight.device)(quantized)
+        self._matmul = pick_kernel("int8_matmul", weight.device)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return self._finish(self._matmul(x, self.weight, self._scales))

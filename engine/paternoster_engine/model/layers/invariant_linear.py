@@ -3,7 +3,7 @@
 import torch
 
 from paternoster_engine.model.layers.linear import Gate, Linear
-from paternoster_kernels import pick
+from paternoster_kernels import pick_kernel
 from paternoster_kernels.invariant.matmul import in_tiles
 
 
@@ -20,7 +20,7 @@ class InvariantLinear(Linear):
     ) -> None:
         super().__init__(weight, gate, bias, activation=activation)
         if weight.is_cuda:
-            self._product = pick("matmul", weight.device)
+            self._product = pick_kernel("matmul", weight.device)
         elif not self.in_native_tiles(self.weight):
             product = self._product
             self._product = lambda x, weight: in_tiles(lambda rows: product(rows, weight), x)

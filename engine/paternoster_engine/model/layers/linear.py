@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch.nn import functional
 
-from paternoster_kernels import pick
+from paternoster_kernels import pick_kernel
 from paternoster_kernels.blocks import Strips
 
 Gate = Callable[[torch.Tensor], torch.Tensor]
@@ -40,17 +40,17 @@ class Linear:
         self._product: Callable[..., torch.Tensor] = functional.linear
         if weight.device.type == "cpu" and weight.dtype == torch.bfloat16:
             gated = gate is not None and activation in NATIVE_ACTIVATIONS
-            packed = pick("pack_weight", weight.device)(weight, gated)
+            packed = pick_kernel("pack_weight", weight.device)(weight, gated)
             if self.in_native_tiles(packed):
                 self.weight, self._bias = packed, None
                 if gated:
                     self._gate = None
-                    product = pick("packed_gated_matmul", weight.device)
+                    product = pick_kernel("packed_gated_matmul", weight.device)
                     self._product = partial(product, bias=bias, gelu=activation == "gelu")
                 else:
-                    self._product = partial(pick("packed_matmul", weight.device), bias=bias)
+                    self._product = partial(pick_kernel("packed_matmul", weight.device), bias=bias)
             else:
-                self.weight, self._product = torch.ops.mkldnn._reorder_linear_weight(weight), _blocked
+                self.weight, self._product = torch.ops.mkldnn._reorder_linear_weight(weight), _multiply_blocks
 
     @staticmethod
     def in_native_tiles(weight: torch.Tensor | Strips) -> bool:
@@ -67,6 +67,6 @@ class Linear:
         return product if self._gate is None else self._gate(product)
 
 
-def _blocked(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def _multiply_blocks(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
     return out

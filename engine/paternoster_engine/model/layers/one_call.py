@@ -15,7 +15,7 @@ def in_one_call(config: ModelConfig, layers: Sequence[DecoderLayer], ranks: Rank
     """None where a layer has what the call has not: experts, or sizes and numbers without native products."""
     if load_library() is None or ranks.size > 1:
         return None
-    weights = [found for layer in layers if (found := _weights(layer)) is not None]
+    weights = [found for layer in layers if (found := _layer_weights(layer)) is not None]
     block = config.block
     if len(weights) < len(layers) or not DecoderLayers.supports(weights, block.activation):
         return None
@@ -32,7 +32,7 @@ def in_one_call(config: ModelConfig, layers: Sequence[DecoderLayer], ranks: Rank
     return DecoderLayers(weights, shape)
 
 
-def _weights(layer: DecoderLayer) -> LayerWeights | None:
+def _layer_weights(layer: DecoderLayer) -> LayerWeights | None:
     attention = layer.attention
     if not isinstance(layer.mlp, Mlp):
         return None
@@ -46,10 +46,10 @@ def _weights(layer: DecoderLayer) -> LayerWeights | None:
         attention_post_norm=layer.attention_post_norm,
         mlp_norm=layer.mlp_norm,
         mlp_post_norm=layer.mlp_post_norm,
-        qkv=_matrix(attention.qkv),
-        attention_out=_matrix(attention.out),
-        gate_up=_matrix(gate_up),
-        down=_matrix(down),
+        qkv=_matrix_of(attention.qkv),
+        attention_out=_matrix_of(attention.out),
+        gate_up=_matrix_of(gate_up),
+        down=_matrix_of(down),
         rotary=attention.rotary,
         group=layer.group,
         place=layer.place,
@@ -57,5 +57,5 @@ def _weights(layer: DecoderLayer) -> LayerWeights | None:
     )
 
 
-def _matrix(linear: Linear) -> Matrix:
+def _matrix_of(linear: Linear) -> Matrix:
     return Matrix(linear.weight, linear.bias)

@@ -14,8 +14,8 @@ from paternoster_engine.model.layers.linear import NATIVE_ACTIVATIONS, Gate, Lin
 from paternoster_engine.model.layers.strip_linear import StripLinear
 from paternoster_engine.model.weights.stored import Below, Stored, StoredRows, block_format, read_into
 from paternoster_engine.process_group import Ranks
-from paternoster_kernels import pick, pick_invariant
-from paternoster_kernels.blocks import Strips, fits
+from paternoster_kernels import pick_invariant, pick_kernel
+from paternoster_kernels.blocks import Strips, fits_strips
 from paternoster_kernels.cpu.library import load_library
 from paternoster_kernels.registry import Op
 
@@ -41,7 +41,7 @@ class Parts:
         self.ranks = ranks
         self.device = device
         self._tensor, self._dtype = tensor, dtype
-        self._pick = pick_invariant if invariant else pick
+        self._pick = pick_invariant if invariant else pick_kernel
         # Sums of int8 are exact, and so invariant by themselves.
         self._exact_linear = InvariantLinear if invariant else Linear
         self._int8 = quantization == "int8"
@@ -67,7 +67,7 @@ class Parts:
         biases = self.bias(*names) if bias else None
         activation = self.config.block.activation
         native_gate = gate is not None and activation in NATIVE_ACTIVATIONS
-        strips = self._strips(names, gated=native_gate)
+        strips = self._load_strips(names, gated=native_gate)
         if strips is not None:
             return StripLinear(strips, gate, biases, activation=activation, native_gate=native_gate)
         if self._int8:
@@ -78,7 +78,7 @@ class Parts:
 
     def table(self, name: str) -> torch.Tensor | Strips:
         """A matrix whose rows are looked up."""
-        strips = self._strips((name,))
+        strips = self._load_strips((name,))
         return self.weight(name) if strips is None else strips
 
     def project_table(self, table: torch.Tensor | Strips) -> Linear:
@@ -95,14 +95,14 @@ class Parts:
         """A matrix that is never quantized."""
         return self._exact_linear(self.weight(name), bias=self.bias(name) if bias else None)
 
-    def _strips(self, names: Sequence[str], *, gated: bool = False) -> Strips | None:
+    def _load_strips(self, names: Sequence[str], *, gated: bool = False) -> Strips | None:
         """Matrices below each other in the file's blocks; None where they are to be numbers."""
         matrices = [StoredRows(self._tensor(name + ".weight")) for name in names]
         formats = [matrix.format.name for matrix in matrices if matrix.format is not None]
-        if not formats or not self._in_blocks or not fits(matrices):
+        if not formats or not self._in_blocks or not fits_strips(matrices):
             return None
         self.stored_formats.update(formats)
-        strips: Strips = pick("pack_strips", self.device)(matrices, gated)
+        strips: Strips = pick_kernel("pack_strips", self.device)(matrices, gated)
         return strips
 
     def _on_device(self, names: Sequence[str], gate: Gate | None, bias: torch.Tensor | None) -> Linear | None:

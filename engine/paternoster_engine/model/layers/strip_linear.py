@@ -5,7 +5,7 @@ from functools import partial
 import torch
 
 from paternoster_engine.model.layers.linear import Gate, Linear
-from paternoster_kernels import pick
+from paternoster_kernels import pick_kernel
 from paternoster_kernels.blocks import Strips
 
 
@@ -31,7 +31,7 @@ class StripLinear(Linear):
         self._bias, self._gate = None, None if native_gate else gate
         self.weight = strips
         if native_gate:
-            product = pick("strip_gated_matmul", strips.data.device)
+            product = pick_kernel("strip_gated_matmul", strips.data.device)
             self._product = partial(product, bias=bias, gelu=activation == "gelu")
         else:
-            self._product = partial(pick("strip_matmul", strips.data.device), bias=bias)
+            self._product = partial(pick_kernel("strip_matmul", strips.data.device), bias=bias)

@@ -21,7 +21,7 @@ def drop_tokens_without_row(document: dict[str, Any], rows: int) -> list[str]:
     added = document.get("added_tokens")
     if not isinstance(added, list):
         return []
-    beyond = [token for token in added if isinstance(token, dict) and _id(token) >= rows]
+    beyond = [token for token in added if isinstance(token, dict) and _read_id(token) >= rows]
     if not beyond:
         return []
     document["added_tokens"] = [token for token in added if token not in beyond]
@@ -31,7 +31,7 @@ def drop_tokens_without_row(document: dict[str, Any], rows: int) -> list[str]:
         for token in beyond:
             if vocabulary.get(token.get("content")) == token["id"]:
                 del vocabulary[token["content"]]
-    return [_describe(str(token.get("content")), token["id"]) for token in beyond]
+    return [_describe_token(str(token.get("content")), token["id"]) for token in beyond]
 
 
 def add_tokens_beside(
@@ -46,10 +46,10 @@ def add_tokens_beside(
     if "added_tokens_decoder" in config:
         field = "tokenizer_config.json: added_tokens_decoder"
         listed = Fields(config, "tokenizer_config.json").read_mapping("added_tokens_decoder")
-        tokens = [(key, *_parsed(key, token, field)) for key, token in listed.items()]
+        tokens = [(key, *_parse_token(key, token, field)) for key, token in listed.items()]
     else:
         field = "added_tokens.json"
-        tokens = [(content, _whole(content, i, field), AddedToken(content, normalized=False))
+        tokens = [(content, _read_whole(content, i, field), AddedToken(content, normalized=False))
                   for content, i in legacy.items()]  # fmt: skip
     check_added([token.content for _, _, token in tokens], field)
     existing = {token.content for token in backend.get_added_tokens_decoder().values()}
@@ -60,7 +60,7 @@ def add_tokens_beside(
         if token.content in existing or token.content in new:
             continue
         if rows is not None and token_id >= rows:
-            beyond.append(_describe(token.content, token_id))
+            beyond.append(_describe_token(token.content, token_id))
             continue
         present = backend.token_to_id(token.content)
         becomes = size if present is None else present
@@ -76,22 +76,22 @@ def add_tokens_beside(
     return beyond
 
 
-def _describe(content: str, token_id: int) -> str:
+def _describe_token(content: str, token_id: int) -> str:
     return f"{shorten_value(content)} ({token_id})"
 
 
-def _id(token: Mapping[str, Any]) -> int:
+def _read_id(token: Mapping[str, Any]) -> int:
     value = token.get("id")
     return value if type(value) is int else -1
 
 
-def _whole(key: Any, value: Any, field: str) -> int:
+def _read_whole(key: Any, value: Any, field: str) -> int:
     if type(value) is not int or value < 0:
         raise UnsupportedModelError(f"{field}: {shorten_value(key)} is {shorten_value(value)}: must be a token's id")
     return value
 
 
-def _parsed(key: str, token: Any, field: str) -> tuple[int, AddedToken]:
+def _parse_token(key: str, token: Any, field: str) -> tuple[int, AddedToken]:
     if not key.isascii() or not key.isdigit() or len(key) > 10:
         raise UnsupportedModelError(f"{field} has the name {shorten_value(key)}: must be a token's id")
     fields = Fields(token if isinstance(token, Mapping) else {}, f"{field}.{key}")

@@ -51,7 +51,7 @@ def bound_tokenizer(document: dict[str, Any]) -> bool:
         raise UnsupportedModelError(
             f"{FILE}: normalizer and pre_tokenizer may make {growth:.0f} bytes of one: must be at most {MOST_GROWTH}"
         )
-    for path, step in _steps(document, "post_processor"):
+    for path, step in _list_steps(document, "post_processor"):
         _bound_template(path, step)
     _bound_model(document.get("model"))
     check_added(document.get("added_tokens"), f"{FILE}: added_tokens")
@@ -85,7 +85,7 @@ def check_added(tokens: Any, field: str) -> None:
         raise UnsupportedModelError(f"{field} has {total} characters in all: must be at most {MOST_ADDED_CHARACTERS}")
 
 
-def _steps(document: Mapping[str, Any], section: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _list_steps(document: Mapping[str, Any], section: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """The steps of a section in order, sequences taken apart, each with the path of its field."""
     waiting: list[tuple[str, Any]] = [(section, document.get(section))]
     count = 0
@@ -108,7 +108,7 @@ def _steps(document: Mapping[str, Any], section: str) -> Iterator[tuple[str, dic
 def _bound_patterns(document: Mapping[str, Any]) -> bool:
     """Check every regular expression, and replace those that are known to be slow."""
     replaced = False
-    for path, step in chain(_steps(document, "normalizer"), _steps(document, "pre_tokenizer")):
+    for path, step in chain(_list_steps(document, "normalizer"), _list_steps(document, "pre_tokenizer")):
         pattern = step.get("pattern")
         regex = pattern.get("Regex") if isinstance(pattern, dict) else None
         if not isinstance(regex, str):
@@ -138,7 +138,7 @@ def _least_width(path: str, regex: str) -> int:
 def _bound_growth(document: Mapping[str, Any]) -> float:
     """The most bytes that normalizers and pre-tokenizers together make of one."""
     growth, folded = 1.0, False
-    for path, step in _steps(document, "normalizer"):
+    for path, step in _list_steps(document, "normalizer"):
         kind = step.get("type")
         match kind:
             case "NFC" | "NFD" | "NFKC" | "NFKD":
@@ -147,20 +147,20 @@ def _bound_growth(document: Mapping[str, Any]) -> float:
                 folded = folded or kind in ("NFKC", "NFKD")
             case "Replace":
                 content = step.get("content")
-                growth *= _replacing(path, step)
+                growth *= _bound_replace(path, step)
                 folded = folded and isinstance(content, str) and content.isascii()
             case "Prepend":
                 prefix = step.get("prepend")
-                growth *= 1 + _utf8(prefix)  # of each part between added tokens, which may be one byte
+                growth *= 1 + _utf8_length(prefix)  # of each part between added tokens, which may be one byte
                 folded = folded and isinstance(prefix, str) and prefix.isascii()
             case "Precompiled":
-                growth *= _compiled(path, step, folded=folded)
+                growth *= _compile_pattern(path, step, folded=folded)
                 folded = False
             case "ByteLevel":
                 growth *= 2
             case _:
                 growth *= _GROWTH.get(str(kind), 1.0)
-    for _, step in _steps(document, "pre_tokenizer"):
+    for _, step in _list_steps(document, "pre_tokenizer"):
         if step.get("type") == "Metaspace":
             growth *= 3 if step.get("prepend_scheme") == "never" else 4
         elif step.get("type") == "ByteLevel":
@@ -168,17 +168,17 @@ def _bound_growth(document: Mapping[str, Any]) -> float:
     return growth
 
 
-def _replacing(path: str, step: Mapping[str, Any]) -> float:
+def _bound_replace(path: str, step: Mapping[str, Any]) -> float:
     """The most bytes that a ``Replace`` makes of one; an empty match is beside every character."""
-    pattern, content = step.get("pattern"), _utf8(step.get("content"))
+    pattern, content = step.get("pattern"), _utf8_length(step.get("content"))
     if not isinstance(pattern, Mapping):
         return 1.0
     regex = pattern.get("Regex")
-    least = _least_width(path, regex) if isinstance(regex, str) else _utf8(pattern.get("String"))
+    least = _least_width(path, regex) if isinstance(regex, str) else _utf8_length(pattern.get("String"))
     return max(1.0, content / least) if least else 1.0 + content
 
 
-def _compiled(path: str, step: Mapping[str, Any], *, folded: bool) -> float:
+def _compile_pattern(path: str, step: Mapping[str, Any], *, folded: bool) -> float:
     text = step.get("precompiled_charsmap")
     if not isinstance(text, str):
         return 1.0
@@ -188,7 +188,7 @@ def _compiled(path: str, step: Mapping[str, Any], *, folded: bool) -> float:
         raise UnsupportedModelError(f"{FILE}: {path}.precompiled_charsmap is no compiled map: {error}") from error
 
 
-def _utf8(text: Any) -> int:
+def _utf8_length(text: Any) -> int:
     return len(text.encode(errors="replace")) if isinstance(text, str) else 0
 
 

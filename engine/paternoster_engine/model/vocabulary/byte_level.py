@@ -20,7 +20,7 @@ _REST = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 
 
-def _words(digits: str) -> str:
+def _word_pattern(digits: str) -> str:
     """Contractions; words with the character that leads them in; ``digits`` of a number; punctuation; the rest."""
     return rf"{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_REST}"
 
@@ -44,22 +44,22 @@ class Cut:
     """Unless the file says otherwise."""
 
 
-def _gpt2(*before: pre_tokenizers.PreTokenizer) -> pre_tokenizers.PreTokenizer:
+def _gpt2_splitter(*before: pre_tokenizers.PreTokenizer) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Sequence([*before, pre_tokenizers.ByteLevel(add_prefix_space=False)])
 
 
-def _by(pattern: str) -> pre_tokenizers.PreTokenizer:
+def _split_by(pattern: str) -> pre_tokenizers.PreTokenizer:
     cut = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
     return pre_tokenizers.Sequence([cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
-_GPT2 = Cut(_gpt2())
-_DIGITS = Cut(_gpt2(pre_tokenizers.Digits(individual_digits=True)))
-_CL100K = Cut(_by(_words(r"\p{N}{1,3}")))
+_GPT2 = Cut(_gpt2_splitter())
+_DIGITS = Cut(_gpt2_splitter(pre_tokenizers.Digits(individual_digits=True)))
+_CL100K = Cut(_split_by(_word_pattern(r"\p{N}{1,3}")))
 _LLAMA3 = Cut(_CL100K.cutter, whole_words=True, adds_bos=True)
-_QWEN2 = Cut(_by(_words(r"\p{N}")), normalizers.NFC())
-_TEKKEN = Cut(_by(_cased_words("", r"\p{N}")), whole_words=True, adds_bos=True)
-_O200K = Cut(_by(_cased_words(f"{_ENDINGS}?", r"\p{N}{1,3}")))
+_QWEN2 = Cut(_split_by(_word_pattern(r"\p{N}")), normalizers.NFC())
+_TEKKEN = Cut(_split_by(_cased_words("", r"\p{N}")), whole_words=True, adds_bos=True)
+_O200K = Cut(_split_by(_cased_words(f"{_ENDINGS}?", r"\p{N}{1,3}")))
 CUTS = {
     **dict.fromkeys(("gpt-2", "phi-2", "olmo"), _GPT2),
     **dict.fromkeys(("smollm", "starcoder", "refact"), _DIGITS),

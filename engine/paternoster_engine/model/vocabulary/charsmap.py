@@ -33,7 +33,7 @@ def charsmap_growth(compiled: bytes, *, folded: bool) -> float:
         raise CharsmapError(f"its array has {size} bytes: must be a multiple of 4 within {len(compiled)}")
     texts = compiled[4 + size :]
     growth = 1.0
-    for leaf in _leaves(np.frombuffer(compiled, "<u4", size // 4, 4)):
+    for leaf in _iterate_leaves(np.frombuffer(compiled, "<u4", size // 4, 4)):
         if leaf.text >= len(texts):
             raise CharsmapError(f"it has a text at {leaf.text} of {len(texts)} bytes")
         end = texts.find(b"\0", leaf.text)
@@ -59,32 +59,32 @@ class _Node(NamedTuple):
     parent: int
 
 
-def _leaves(units: np.ndarray) -> Iterator[_Leaf]:
+def _iterate_leaves(units: np.ndarray) -> Iterator[_Leaf]:
     """Every place where a prefix ends; raises :class:`CharsmapError`. Nodes that prefixes share are seen once."""
     visits = np.zeros(len(units), np.int32)
     visits[0] = 1
     labels = np.arange(1, 256, dtype=np.int64)
     nodes = [_Node(0, b"", 0)]
     for node in nodes:  # it grows meanwhile: level by level, so that each node is found by its shortest prefix
-        children = _children(units, node.number) ^ labels
+        children = _children_of(units, node.number) ^ labels
         children = children[children < len(units)]
-        found = children[(units[children] & 0x800000FF) == (children ^ _children(units, node.number))]
+        found = children[(units[children] & 0x800000FF) == (children ^ _children_of(units, node.number))]
         if len(found) and len(node.prefix) == DEEPEST:
             raise CharsmapError(f"it has a prefix of more than {DEEPEST} bytes")
         for child in found.tolist():
             visits[child] += 1
             if visits[child] == 1:
-                byte = child ^ _children(units, node.number)
+                byte = child ^ _children_of(units, node.number)
                 nodes.append(_Node(child, node.prefix + bytes((byte,)), node.number))
     shared = visits > 1
     for node in nodes[1:]:
         shared[node.number] |= shared[node.parent]
-        inner = _children(units, node.number)
+        inner = _children_of(units, node.number)
         if int(units[node.number]) >> 8 & 1 and inner < len(units):
             yield _Leaf(node.prefix, bool(shared[node.number]), int(units[inner]) & 0x7FFFFFFF)
 
 
-def _children(units: np.ndarray, node: int) -> int:
+def _children_of(units: np.ndarray, node: int) -> int:
     """Where the children of a node are: each at this number, xor its byte."""
     unit = int(units[node])
     return node ^ (unit >> 10 << ((unit & 0x200) >> 6))

@@ -11,7 +11,7 @@ from paternoster_engine.model.vocabulary.bounds import check_added, check_vocabu
 from paternoster_engine.model.vocabulary.byte_level import byte_level, cut_of
 from paternoster_engine.model.vocabulary.file_vocabulary import FileVocabulary
 from paternoster_engine.model.vocabulary.library import refused_by_library
-from paternoster_engine.model.vocabulary.sentencepiece import sentencepiece
+from paternoster_engine.model.vocabulary.sentencepiece import build_sentencepiece
 from paternoster_engine.model.vocabulary.spelling import ByteLevel, Pieces, Spelling
 
 KINDS = ("gpt2", "llama")
@@ -51,7 +51,7 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> FileVocabulary:
             backend, spelling, adds_bos = byte_level(fields, tokens, cut), ByteLevel(), cut.adds_bos
         else:
             space_prefix = fields.read_flag("tokenizer.ggml.add_space_prefix", default=True)
-            backend = sentencepiece(fields, tokens, types, space_prefix=space_prefix)
+            backend = build_sentencepiece(fields, tokens, types, space_prefix=space_prefix)
             spelling, adds_bos = Pieces(strips_space=space_prefix), True
         added = [
             AddedToken(token, special=token_type != USER_DEFINED, normalized=False)
@@ -64,7 +64,7 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> FileVocabulary:
         for name in _NAMES
         if f"tokenizer.ggml.{name}_token_id" in metadata
     }
-    around = _around(fields, ids, adds_bos=adds_bos)
+    around = _count_around(fields, ids, adds_bos=adds_bos)
     if around:
         # By role and not by text, which may have any characters.
         single = [name if name in around else "$A" for name in ("bos", "text", "eos") if name in (*around, "text")]
@@ -81,7 +81,7 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> FileVocabulary:
     )
 
 
-def _around(fields: Fields, ids: Mapping[str, int], *, adds_bos: bool) -> dict[str, int]:
+def _count_around(fields: Fields, ids: Mapping[str, int], *, adds_bos: bool) -> dict[str, int]:
     """What is put around a prompt; raises :class:`UnsupportedModelError` for a token that the file does not name."""
     around = {}
     for name, default in (("bos", adds_bos and "bos" in ids), ("eos", False)):

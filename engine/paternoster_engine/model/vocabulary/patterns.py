@@ -83,7 +83,7 @@ def check_pattern(pattern: str) -> int:
     alternatives = _Parser(pattern).parse()
     while len(alternatives) == 1 and len(alternatives[0]) == 1 and alternatives[0][0].is_plain_group:
         alternatives = alternatives[0][0].inner
-    tails = [_tail(alternative) for alternative in alternatives]
+    tails = [_find_tail(alternative) for alternative in alternatives]
     for i, tail in enumerate(tails):
         if tail is not None and tail[1]:
             # Those between read the run as well: a shorter match would let it be read in vain again.
@@ -91,12 +91,12 @@ def check_pattern(pattern: str) -> int:
             if after != (tail[0], False):
                 raise PatternError(f"what follows {tail[0]!r} repeated may fail, and {tail[0]}+ is not tried next")
     for alternative in alternatives:
-        if (ways := _ways(alternative)) > MOST_WAYS:
+        if (ways := _count_ways(alternative)) > MOST_WAYS:
             raise PatternError(f"an alternative has {ways} ways to match, more than {MOST_WAYS}")
     return _least_width(alternatives)
 
 
-def _tail(items: _Sequence) -> tuple[str, bool] | None:
+def _find_tail(items: _Sequence) -> tuple[str, bool] | None:
     """The first endless repetition of an alternative, and whether it can be read in vain; None without one.
 
     A repetition behind something mandatory gets another name: other alternatives do not match its run.
@@ -104,13 +104,13 @@ def _tail(items: _Sequence) -> tuple[str, bool] | None:
     before = tuple(takewhile(lambda item: not item.endless, items))
     if len(before) == len(items):
         for item in items:
-            _bounded(item)
+            _bounded_items(item)
         return None
     for item in items:
         if item.endless and item.kind != "character":
             raise PatternError(f"{item.text!r} is repeated without bound: only a character or a class may be")
         if not item.endless:
-            _bounded(item)
+            _bounded_items(item)
     first, after = items[len(before)], items[len(before) + 1 :]
     optional = tuple(takewhile(lambda item: not item.can_fail, after))
     fails = len(optional) < len(after)
@@ -120,31 +120,31 @@ def _tail(items: _Sequence) -> tuple[str, bool] | None:
     return (f"{led}{first.text}" if led else first.text), fails
 
 
-def _bounded(item: _Item) -> None:
+def _bounded_items(item: _Item) -> None:
     for alternative in item.inner:
         for inner in alternative:
             if inner.endless:
                 raise PatternError(f"{item.text!r} has a repetition without bound in a group")
-            _bounded(inner)
+            _bounded_items(inner)
 
 
 def _least_width(alternatives: tuple[_Sequence, ...]) -> int:
-    return min((sum(map(_width, items)) for items in alternatives), default=0)
+    return min((sum(map(_width_of, items)) for items in alternatives), default=0)
 
 
-def _width(item: _Item) -> int:
+def _width_of(item: _Item) -> int:
     if item.kind == "character":
         return item.least
     return item.least * _least_width(item.inner) if item.kind == "group" else 0
 
 
-def _ways(items: _Sequence) -> int:
+def _count_ways(items: _Sequence) -> int:
     """How many ways, and how many characters read, the bounded items have at most together."""
     ways, read = 1, 0
     for item in items:
         if item.endless:
             continue
-        inner = max(1, sum(map(_ways, item.inner)))
+        inner = max(1, sum(map(_count_ways, item.inner)))
         of_inner: int = inner ** min(item.most, 64)
         ways *= min(MOST_WAYS + 1, of_inner * (item.most - item.least + 1))
         read += item.most * inner
@@ -164,12 +164,12 @@ class _Parser:
         self._depth = 0
 
     def parse(self) -> tuple[_Sequence, ...]:
-        alternatives = self._alternatives()
+        alternatives = self._parse_alternatives()
         if self._at < len(self._pattern):
             raise PatternError("it has a ')' too many")
         return alternatives
 
-    def _alternatives(self) -> tuple[_Sequence, ...]:
+    def _parse_alternatives(self) -> tuple[_Sequence, ...]:
         self._depth += 1
         if self._depth > DEEPEST:
             raise PatternError(f"it has more than {DEEPEST} groups in one another")
@@ -181,47 +181,47 @@ class _Parser:
                 found.append(tuple(items))
                 items = []
             else:
-                items.append(self._item())
+                items.append(self._parse_item())
         self._depth -= 1
         return (*found, tuple(items))
 
-    def _item(self) -> _Item:
+    def _parse_item(self) -> _Item:
         start = self._at
-        kind, inner = self._atom()
+        kind, inner = self._parse_atom()
         text = self._pattern[start : self._at]
-        least, most = self._repeat()
+        least, most = self._parse_repeat()
         if most != 1 and kind in ("around", "zero"):
             raise PatternError(f"{text!r} is repeated, and matches no character")
         return _Item(kind, text, least, most, inner)
 
-    def _atom(self) -> tuple[Literal["character", "group", "around", "zero"], tuple[_Sequence, ...]]:
+    def _parse_atom(self) -> tuple[Literal["character", "group", "around", "zero"], tuple[_Sequence, ...]]:
         character = self._pattern[self._at]
         self._at += 1
         if character == "(":
-            return self._group()
+            return self._parse_group()
         if character == "[":
-            self._class()
+            self._skip_class()
         elif character == "\\":
-            return self._escape(), ()
+            return self._parse_escape(), ()
         elif character in "^$":
             return "zero", ()
         elif character in "*+?":
             raise PatternError(f"it has a {character!r} that repeats nothing")
         return "character", ()
 
-    def _group(self) -> tuple[Literal["group", "around"], tuple[_Sequence, ...]]:
+    def _parse_group(self) -> tuple[Literal["group", "around"], tuple[_Sequence, ...]]:
         opening = re.compile(r"\?(?:<?[=!]|[im]*(?:-[im]+)?:|>)|(?!\?)").match(self._pattern, self._at)
         if opening is None:
             raise PatternError(f"it has {self._pattern[self._at - 1 : self._at + 3]!r}, which is not built in")
         self._at = opening.end()
-        inner = self._alternatives()
+        inner = self._parse_alternatives()
         if self._pattern[self._at : self._at + 1] != ")":
             raise PatternError("it has a '(' without a ')'")
         self._at += 1
         around = opening[0].rstrip("=!") in ("?", "?<") and opening[0] != "?"
         return ("around" if around and opening[0][-1] in "=!" else "group"), inner
 
-    def _class(self) -> None:
+    def _skip_class(self) -> None:
         """To the end of a class, which may have others in it."""
         depth, start = 1, self._at - 1
         while depth:
@@ -236,7 +236,7 @@ class _Parser:
             depth += 1 if self._pattern[self._at] == "[" else -1
             self._at += 1
 
-    def _escape(self) -> Literal["character", "zero"]:
+    def _parse_escape(self) -> Literal["character", "zero"]:
         following = self._pattern[self._at : self._at + 1]
         self._at += 1
         if following in _ZERO_WIDTH and following:
@@ -250,7 +250,7 @@ class _Parser:
             self._at = self._at + 2 if following == "x" and braces[0][0] != "{" else braces.end()
         return "character"
 
-    def _repeat(self) -> tuple[int, int]:
+    def _parse_repeat(self) -> tuple[int, int]:
         """The quantifier at this place; 1 to 1 without one."""
         character = self._pattern[self._at : self._at + 1]
         if character in ("*", "+", "?") and character:

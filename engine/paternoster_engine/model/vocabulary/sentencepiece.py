@@ -22,7 +22,7 @@ MOST_CHARACTERS = 2**22
 """Of all pieces together, each a place where one may be parted: Gemma 3's 262 000 have 1.8 million."""
 
 
-def sentencepiece(
+def build_sentencepiece(
     fields: Fields, tokens: Sequence[str], types: Sequence[float], *, space_prefix: bool
 ) -> tokenizers.Tokenizer:
     """The library's tokenizer, without added tokens.

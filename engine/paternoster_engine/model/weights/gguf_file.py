@@ -63,14 +63,14 @@ class GgufFile:
 def read_gguf(path: Path) -> GgufFile:
     """Map the file and read its head; raises :class:`ModelError` naming what is wrong."""
     try:
-        return _read(path)
+        return _read_gguf(path)
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}") from error
     except ModelError as error:
         raise ModelError(f"{path} is not a readable GGUF file: {error}") from error
 
 
-def _read(path: Path) -> GgufFile:
+def _read_gguf(path: Path) -> GgufFile:
     if not path.is_file():
         raise ModelError("it is no regular file")
     size = path.stat().st_size
@@ -97,7 +97,7 @@ def _read(path: Path) -> GgufFile:
         if name in infos:
             raise ModelError(f"the tensor {shorten_value(name)} is there twice")
         infos[name] = head.tensor(shorten_value(name))
-    start = -(-head.at // (alignment := _alignment(fields))) * alignment
+    start = -(-head.at // (alignment := _read_alignment(fields))) * alignment
     tensors = {name: info(head.data, start) for name, info in infos.items()}
     _check_apart(tensors)
     return GgufFile(fields, tensors, file)
@@ -113,7 +113,7 @@ def _check_apart(tensors: Mapping[str, StoredTensor]) -> None:
             )
 
 
-def _alignment(fields: Mapping[str, Any]) -> int:
+def _read_alignment(fields: Mapping[str, Any]) -> int:
     value = fields.get("general.alignment", DEFAULT_ALIGNMENT)
     if type(value) is not int or not 0 < value <= LARGEST_ALIGNMENT or value & (value - 1):
         raise ModelError(f"general.alignment is {shorten_value(value)}: must be a power of 2 up to {LARGEST_ALIGNMENT}")
@@ -159,17 +159,17 @@ class _Head:
         if kind == _STRING:
             return self.text(what)
         if kind == _ARRAY:
-            return self._array(what)
-        return self._numbers(kind, 1, what)[0].item()
+            return self._read_array(what)
+        return self._read_numbers(kind, 1, what)[0].item()
 
-    def _array(self, what: str) -> list[str] | np.ndarray:
+    def _read_array(self, what: str) -> list[str] | np.ndarray:
         kind: int = self.number("<I", f"the type of the elements of {what}")
         size = f"the number of elements of {what}"
         if kind == _STRING:
             return [self.text(f"an element of {what}") for _ in range(self.count(size, MOST_STRINGS, 8))]
-        return self._numbers(kind, self.count(size, LONGEST_HEAD, 1), what)
+        return self._read_numbers(kind, self.count(size, LONGEST_HEAD, 1), what)
 
-    def _numbers(self, kind: int, count: int, what: str) -> np.ndarray:
+    def _read_numbers(self, kind: int, count: int, what: str) -> np.ndarray:
         if kind not in _NUMBERS:
             nested = ", an array of arrays" if kind == _ARRAY else ""
             raise ModelError(f"{what} is of type {kind}{nested}: must be a number, a string or an array of these")
@@ -187,10 +187,10 @@ class _Head:
             kind = GGMLQuantizationType(number)
         except ValueError as error:
             raise ModelError(f"the tensor {name} is of type {number}: no such type is known") from error
-        return lambda data, start: _stored(data, start + offset, kind, sizes[::-1], name)
+        return lambda data, start: _build_tensor(data, start + offset, kind, sizes[::-1], name)
 
 
-def _stored(
+def _build_tensor(
     data: np.ndarray, start: int, kind: GGMLQuantizationType, shape: tuple[int, ...], name: str
 ) -> StoredTensor:
     elements, block_bytes = GGML_QUANT_SIZES[kind]

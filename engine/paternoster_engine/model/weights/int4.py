@@ -42,27 +42,29 @@ class Int4Rows:
 
 def by_output(files: Int4Files, first: int, last: int) -> Int4Rows:
     """compressed-tensors': words of eight neighbouring inputs, and zero points of eight neighbouring outputs."""
-    numbers = _fours(files.numbers[(slice(first, last),)]).flatten(1)
+    numbers = _unpack_fours(files.numbers[(slice(first, last),)]).flatten(1)
     scales = files.scales[(slice(first, last),)]
     if files.zeros is None:
         return Int4Rows(numbers, torch.full(scales.shape, MIDDLE, dtype=torch.uint8), scales)
     words = slice(first // 8, -(-last // 8))
-    zeros = _fours(files.zeros[(words,)]).transpose(1, 2).flatten(0, 1)
+    zeros = _unpack_fours(files.zeros[(words,)]).transpose(1, 2).flatten(0, 1)
     return Int4Rows(numbers, zeros[first - 8 * words.start :][: last - first], scales)
 
 
 def by_input(files: Int4Files, first: int, last: int) -> Int4Rows:
     """GPTQ's: words ``[in / 8, out]`` of eight neighbouring inputs."""
-    numbers = _fours(files.numbers[(slice(None), slice(first, last))]).transpose(0, 1).flatten(1)
-    return Int4Rows(numbers, _columns(files, first, last, range(8)), _scales(files, first, last))
+    numbers = _unpack_fours(files.numbers[(slice(None), slice(first, last))]).transpose(0, 1).flatten(1)
+    return Int4Rows(numbers, _unpack_columns(files, first, last, range(8)), _read_scales(files, first, last))
 
 
 def in_pairs(files: Int4Files, first: int, last: int) -> Int4Rows:
     """AWQ's: words ``[in, out / 8]`` of eight neighbouring outputs, the even ones first."""
     words = slice(first // 8, -(-last // 8))
-    fours = _fours(files.numbers[(slice(None), words)])[..., AWQ_PLACES].flatten(1)
+    fours = _unpack_fours(files.numbers[(slice(None), words)])[..., AWQ_PLACES].flatten(1)
     numbers = fours[:, first - 8 * words.start :][:, : last - first].T
-    return Int4Rows(numbers.contiguous(), _columns(files, first, last, AWQ_PLACES), _scales(files, first, last))
+    return Int4Rows(
+        numbers.contiguous(), _unpack_columns(files, first, last, AWQ_PLACES), _read_scales(files, first, last)
+    )
 
 
 class Int4Tensor:
@@ -82,9 +84,9 @@ class Int4Tensor:
         scales, zeros = ((outputs, groups), (-(-outputs // 8), groups))
         if read is not by_output:
             scales, zeros = (groups, outputs), (groups, -(-outputs // 8))
-        _check(files.name, "scales", files.scales, scales, ("F16", "BF16", "F32"))
+        _check_tensor(files.name, "scales", files.scales, scales, ("F16", "BF16", "F32"))
         if files.zeros is not None:
-            _check(files.name, "zero points", files.zeros, zeros, ("I32",))
+            _check_tensor(files.name, "zero points", files.zeros, zeros, ("I32",))
 
     @property
     def format(self) -> BlockFormat | None:
@@ -110,25 +112,25 @@ class Int4Tensor:
         return scaled.flatten(1)[:, slice(*columns)]
 
 
-def _check(name: str, what: str, stored: FileTensor, shape: tuple[int, int], kinds: tuple[str, ...]) -> None:
+def _check_tensor(name: str, what: str, stored: FileTensor, shape: tuple[int, int], kinds: tuple[str, ...]) -> None:
     if stored.kind not in kinds or stored.shape != shape:
         stored_as = f"{what} of {stored.kind} in the shape {list(stored.shape)}"
         raise ModelError(f"{name} has {stored_as}: must be of {' or '.join(kinds)} in the shape {list(shape)}")
 
 
-def _fours(words: torch.Tensor) -> torch.Tensor:
+def _unpack_fours(words: torch.Tensor) -> torch.Tensor:
     """``[..., n]`` int32 as ``[..., n, 8]`` uint8, the lowest bits first."""
     octets = words.contiguous().unsqueeze(-1).view(torch.uint8)
     return torch.stack((octets & 15, octets >> 4), -1).flatten(-2)
 
 
-def _columns(files: Int4Files, first: int, last: int, places: range | tuple[int, ...]) -> torch.Tensor:
+def _unpack_columns(files: Int4Files, first: int, last: int, places: range | tuple[int, ...]) -> torch.Tensor:
     """Zero points ``[rows, groups]`` of words ``[groups, out / 8]``."""
     assert files.zeros is not None
     words = slice(first // 8, -(-last // 8))
-    zeros = _fours(files.zeros[(slice(None), words)])[..., list(places)].flatten(1)
+    zeros = _unpack_fours(files.zeros[(slice(None), words)])[..., list(places)].flatten(1)
     return zeros[:, first - 8 * words.start :][:, : last - first].T + files.zeros_less
 
 
-def _scales(files: Int4Files, first: int, last: int) -> torch.Tensor:
+def _read_scales(files: Int4Files, first: int, last: int) -> torch.Tensor:
     return files.scales[(slice(None), slice(first, last))].T.contiguous()

@@ -43,7 +43,7 @@ class ModelFolder:
 
         As in transformers, a model.safetensors that the index does not name is the whole model.
         """
-        names, listed = self._names("*.safetensors"), self._indexed()
+        names, listed = self._list_names("*.safetensors"), self._list_indexed()
         if not listed:
             chosen = sorted(usual_weights(names))
             if missing := missing_parts(chosen):
@@ -60,20 +60,20 @@ class ModelFolder:
 
     def passes_over_index(self, chosen: Collection[str]) -> bool:
         """Whether the index names none of ``chosen``."""
-        return self.has(INDEX) and not set(self._indexed()).intersection(chosen)
+        return self.has(INDEX) and not set(self._list_indexed()).intersection(chosen)
 
     def other_weights(self, chosen: Collection[str]) -> list[str]:
         """List files with weights beside ``chosen``."""
         names = (path.name for path in islice(self.path.iterdir(), MOST_WEIGHT_FILES))
         return sorted(name for name in names if name not in chosen and (is_weights(name) or is_pickle(name)))
 
-    def _names(self, pattern: str) -> list[str]:
+    def _list_names(self, pattern: str) -> list[str]:
         names = [path.name for path in self.path.glob(pattern)]
         if len(names) > MOST_WEIGHT_FILES:
             raise ModelError(f"{self.path} has {len(names)} files {pattern}: must be at most {MOST_WEIGHT_FILES}")
         return names
 
-    def _indexed(self) -> list[str]:
+    def _list_indexed(self) -> list[str]:
         """Files that the index names; none without an index."""
         if not self.has(INDEX):
             return []

@@ -57,7 +57,7 @@ class QuantizedMatrices:
             if self._method not in methods:
                 problem = f"of quantization_config is {shorten_value(self._method)}: must be {' or '.join(methods)}"
                 raise ModelError(f"{name} has a {suffix}, and config.json's quant_method {problem}")
-            return (self._compressed if suffix == "weight_packed" else self._by_input)(name, packed, find)
+            return (self._read_compressed if suffix == "weight_packed" else self._by_input)(name, packed, find)
         numbers = find("weight")
         scales = next((found for suffix in FP8_SCALES if (found := find(suffix)) is not None), None)
         if numbers is None or (scales is None and (numbers.kind != FP8 or not self._config)):
@@ -73,14 +73,14 @@ class QuantizedMatrices:
 
     def _block_size(self) -> tuple[int, int] | None:
         size: Any = self._config.get("weight_block_size")
-        for group in _groups(self._config):
+        for group in _read_groups(self._config):
             size = size or group.get("block_structure")
         if isinstance(size, list) and len(size) == 2 and all(type(each) is int and each > 0 for each in size):
             return size[0], size[1]
         return None
 
-    def _compressed(self, name: str, numbers: FileTensor, find: Find) -> Int4Tensor:
-        groups = _groups(self._config)
+    def _read_compressed(self, name: str, numbers: FileTensor, find: Find) -> Int4Tensor:
+        groups = _read_groups(self._config)
         for group in groups:
             if group.get("num_bits") != 4 or group.get("type", "int") != "int":
                 number_format = {key: group.get(key) for key in ("num_bits", "type")}
@@ -88,30 +88,32 @@ class QuantizedMatrices:
                     f"config.json: weights of quantization_config are {shorten_value(number_format)}: "
                     f"must be of 4 bits, int"
                 )
-        files = Int4Files(name, _words(name, numbers), _there(name, find, "weight_scale"), find("weight_zero_point"))
+        files = Int4Files(
+            name, _find_words(name, numbers), _find_tensor(name, find, "weight_scale"), find("weight_zero_point")
+        )
         if files.zeros is None and groups and all(group.get("symmetric") is False for group in groups):
             raise ModelError(f"{name} has no weight_zero_point: must be there where symmetric is false in config.json")
         if find("weight_g_idx") is not None:
             raise ModelError(f"{name} has a weight_g_idx: must have its groups in the order of the inputs")
         matrix = Int4Tensor(files, by_output, (numbers.shape[0], 8 * numbers.shape[1]))
-        return _grouped(name, matrix, [group.get("group_size") for group in groups])
+        return _check_groups(name, matrix, [group.get("group_size") for group in groups])
 
     def _by_input(self, name: str, numbers: FileTensor, find: Find) -> Int4Tensor:
-        zeros, scales = _there(name, find, "qzeros"), _there(name, find, "scales")
+        zeros, scales = _find_tensor(name, find, "qzeros"), _find_tensor(name, find, "scales")
         sizes = [self._config.get("group_size")]
         if self._method == "awq":
-            files = Int4Files(name, _words(name, numbers), scales, zeros)
-            return _grouped(name, Int4Tensor(files, in_pairs, (8 * numbers.shape[1], numbers.shape[0])), sizes)
+            files = Int4Files(name, _find_words(name, numbers), scales, zeros)
+            return _check_groups(name, Int4Tensor(files, in_pairs, (8 * numbers.shape[1], numbers.shape[0])), sizes)
         less = 0 if self._config.get("checkpoint_format") == "gptq_v2" else 1
-        files = Int4Files(name, _words(name, numbers), scales, zeros, less)
-        matrix = _grouped(name, Int4Tensor(files, by_input, (numbers.shape[1], 8 * numbers.shape[0])), sizes)
+        files = Int4Files(name, _find_words(name, numbers), scales, zeros, less)
+        matrix = _check_groups(name, Int4Tensor(files, by_input, (numbers.shape[1], 8 * numbers.shape[0])), sizes)
         order = find("g_idx")
         if order is not None and not _in_order(order, matrix):
             raise ModelError(f"{name} has groups in another order than its inputs (g_idx): must be as desc_act false")
         return matrix
 
 
-def _groups(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _read_groups(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What compressed-tensors says of weights, group by group."""
     groups = config.get("config_groups")
     found = (
@@ -122,20 +124,20 @@ def _groups(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [weights for weights in found if isinstance(weights, dict)]
 
 
-def _there(name: str, find: Find, suffix: str) -> FileTensor:
+def _find_tensor(name: str, find: Find, suffix: str) -> FileTensor:
     found = find(suffix)
     if found is None or len(found.shape) != 2:
         raise ModelError(f"{name} has no matrix {suffix}")
     return found
 
 
-def _words(name: str, numbers: FileTensor) -> FileTensor:
+def _find_words(name: str, numbers: FileTensor) -> FileTensor:
     if numbers.kind != "I32" or len(numbers.shape) != 2:
         raise ModelError(f"{name} is of {numbers.kind} in the shape {list(numbers.shape)}: must be a matrix of I32")
     return numbers
 
 
-def _grouped(name: str, matrix: Int4Tensor, sizes: Sequence[Any]) -> Int4Tensor:
+def _check_groups(name: str, matrix: Int4Tensor, sizes: Sequence[Any]) -> Int4Tensor:
     """``matrix``, whose groups must be of one of the ``sizes`` in the config; below 1: all inputs are one group."""
     group_sizes = [size for size in sizes if isinstance(size, int)]
     if not group_sizes or len(group_sizes) < len(sizes):

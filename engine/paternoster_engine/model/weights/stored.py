@@ -66,11 +66,11 @@ def whole_cut(cut: Cut, shape: Sequence[int]) -> list[tuple[int, int]]:
 
 def read_into(out: torch.Tensor, stored: Stored) -> None:
     """Copy ``stored`` into ``out``, of the same shape and of any type and device, a few rows at a time."""
-    for rows in pieces(stored.shape):
+    for rows in row_pieces(stored.shape):
         out[rows].copy_(stored[(rows,)])
 
 
-def pieces(shape: Sequence[int]) -> Iterator[slice]:
+def row_pieces(shape: Sequence[int]) -> Iterator[slice]:
     """Of the rows of a tensor, as many at once as are :data:`PIECE_BYTES`."""
     rows = max(1, PIECE_BYTES // max(1, torch.float32.itemsize * math.prod(shape[1:])))
     return (slice(first, min(first + rows, shape[0])) for first in range(0, shape[0], rows))
@@ -109,7 +109,7 @@ class Part:
         end = self._whole.shape[self._dim]
         bounds[self._dim] = min(self._first + start, end), min(self._first + stop, end)
         found = self._whole[tuple(slice(*bound) for bound in bounds)]
-        return _padded(found, self._dim, max(0, stop - start))
+        return _pad_zeros(found, self._dim, max(0, stop - start))
 
     @property
     def format(self) -> BlockFormat | None:
@@ -131,10 +131,10 @@ class Part:
             return self._whole.blocks(first, last)[:, slice(*bounds)]
         end = self._whole.shape[0]
         rows = self._whole.blocks(min(self._first + first, end), min(self._first + last, end))
-        return _padded(rows, 0, last - first)
+        return _pad_zeros(rows, 0, last - first)
 
 
-def _padded(found: torch.Tensor, dim: int, length: int) -> torch.Tensor:
+def _pad_zeros(found: torch.Tensor, dim: int, length: int) -> torch.Tensor:
     """With zeros up to ``length``."""
     missing = length - found.shape[dim]
     if not missing:

@@ -18,7 +18,7 @@ class CudaGraph:
         It runs :data:`WARM_UPS` times on CUDA, on what its tensors hold now. ``pool``: memory that graphs share,
         from :func:`graph_pool`; no two of them may run at once.
         """
-        self.replay = call if device.type == "cpu" else _graph(call, device, pool)
+        self.replay = call if device.type == "cpu" else _capture_graph(call, device, pool)
 
 
 def graph_pool(device: torch.device) -> Any:
@@ -26,7 +26,7 @@ def graph_pool(device: torch.device) -> Any:
     return None if device.type == "cpu" else torch.cuda.graph_pool_handle()
 
 
-def _graph(call: Callable[[], None], device: torch.device, pool: Any) -> Callable[[], None]:
+def _capture_graph(call: Callable[[], None], device: torch.device, pool: Any) -> Callable[[], None]:
     current, aside = torch.cuda.current_stream(device), torch.cuda.Stream(device)
     aside.wait_stream(current)
     with torch.cuda.stream(aside):

@@ -67,7 +67,7 @@ class DecodeSlots:
         slots = []
         for item in scheduled:
             slot = before.get(item.request)
-            source, token = _input(item, slot)
+            source, token = _find_input(item, slot)
             blocks = item.request.block_table.block_ids
             column = item.start // self._block_size
             last = blocks[column * self._num_groups : (column + 1) * self._num_groups]
@@ -95,7 +95,7 @@ class DecodeSlots:
         self._held.clear()
 
 
-def _input(item: ScheduledRequest, slot: _HeldSlot | None) -> tuple[int, int]:
+def _find_input(item: ScheduledRequest, slot: _HeldSlot | None) -> tuple[int, int]:
     """Source row and token id of the item's input."""
     request, start = item.request, item.start
     if start < request.num_tokens:

@@ -11,7 +11,7 @@ import torch
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.step import StepInput
 from paternoster_engine.runner.cuda.row_fields import RowFields
-from paternoster_kernels import DeviceBatch, pick
+from paternoster_kernels import DeviceBatch, pick_kernel
 
 
 class DecodeStep:
@@ -30,8 +30,8 @@ class DecodeStep:
         self._kv_cache = kv_cache
         self._block_size = kv_cache[0].shape[2]
         self._max_model_len = max_model_len
-        self._advance = pick("advance_decode", device)
-        self._sample = pick("sample", device)
+        self._advance = pick_kernel("advance_decode", device)
+        self._sample = pick_kernel("sample", device)
         self.num_groups = len(model.config.layer_groups)
         self.fields = RowFields(rows, device, num_groups=self.num_groups)
         self.fields["slots"].fill_(-1)

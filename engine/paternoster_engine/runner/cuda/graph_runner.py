@@ -15,7 +15,7 @@ from paternoster_engine.runner.cuda.capture_sizes import capture_sizes, fitting_
 from paternoster_engine.runner.cuda.cuda_graph import CudaGraph, graph_pool
 from paternoster_engine.runner.cuda.decode_slots import DecodeSlots
 from paternoster_engine.runner.cuda.decode_step import DecodeStep
-from paternoster_engine.runner.cuda.staging import decodes_alone, stage
+from paternoster_engine.runner.cuda.staging import decodes_alone, stage_step
 from paternoster_engine.runner.device import device_fault
 from paternoster_engine.runner.find_corrupted import without_token
 from paternoster_engine.runner.model_runner import ModelRunner
@@ -71,7 +71,7 @@ class GraphRunner:
 
     def supports_async_scheduling(self, batch: Batch) -> bool:
         unknown = [item for item in batch.scheduled if item.start >= item.request.num_tokens]
-        return not unknown or (_captured(batch) and self._rows.sampled_inputs(unknown))
+        return not unknown or (_is_captured(batch) and self._rows.sampled_inputs(unknown))
 
     @torch.inference_mode()
     def submit(self, batch: Batch) -> Pending:
@@ -79,14 +79,14 @@ class GraphRunner:
 
         Raises :class:`UnknownToken` when an input is neither known nor sampled by the submission before.
         """
-        if not _captured(batch):
-            with self._watched():
+        if not _is_captured(batch):
+            with self._watch_errors():
                 result = self._eager.execute(batch)
             return Pending(lambda: result)
-        with self._watched():
+        with self._watch_errors():
             self._eager.swap(batch)
             slots = self._rows.assign(batch.scheduled)
-            stage(self._step, slots)
+            stage_step(self._step, slots)
             self.replay(len(slots))
             return Pending(self._fetch([slot.row for slot in slots], [slot.item.request for slot in slots]))
 
@@ -107,7 +107,7 @@ class GraphRunner:
 
         def fetch() -> StepResult:
             if copied is not None:
-                with self._watched():
+                with self._watch_errors():
                     copied.synchronize()
             rows = host.tolist()
             tokens = [rows[row] for row in order]
@@ -117,7 +117,7 @@ class GraphRunner:
         return fetch
 
     @contextmanager
-    def _watched(self) -> Iterator[None]:
+    def _watch_errors(self) -> Iterator[None]:
         """After an error, forget what the rows hold and see whether the device is still there."""
         try:
             yield
@@ -127,6 +127,6 @@ class GraphRunner:
             raise
 
 
-def _captured(batch: Batch) -> bool:
+def _is_captured(batch: Batch) -> bool:
     """Whether a captured step computes all of ``batch``."""
     return bool(batch.scheduled) and not batch.copies and all(map(decodes_alone, batch.scheduled))

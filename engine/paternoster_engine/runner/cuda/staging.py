@@ -35,7 +35,7 @@ def decodes_alone(item: ScheduledRequest) -> bool:
     )
 
 
-def stage(step: DecodeStep, slots: Sequence[DecodeSlot]) -> None:
+def stage_step(step: DecodeStep, slots: Sequence[DecodeSlot]) -> None:
     """Upload all that ``step`` reads of its rows; those without a slot are padding."""
     fields = RowFields(len(step.tokens), torch.device("cpu"), num_groups=step.num_groups, pinned=step.tokens.is_cuda)
     fields["slots"].fill_(-1)

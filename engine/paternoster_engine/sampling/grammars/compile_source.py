@@ -14,7 +14,7 @@ from paternoster_engine.sampling.grammars.limits import MAX_PARSER_COST
 from paternoster_engine.sampling.grammars.parser_cost import ParserCost
 from paternoster_engine.sampling.grammars.schemas.keywords import NUMBERS
 from paternoster_engine.sampling.grammars.schemas.rewriting import CompileFailure
-from paternoster_engine.sampling.grammars.source import GrammarSource, Translation, most_items, translate
+from paternoster_engine.sampling.grammars.source import GrammarSource, Translation, most_items, translate_source
 
 KEYWORDS_OF_ERRORS: Mapping[str, tuple[str, ...]] = {
     "regex parse error": ("pattern",),
@@ -42,9 +42,9 @@ def compile_source(tokenizer: LLTokenizer, source: GrammarSource, specials: froz
     """
     failure: CompileFailure | None = None
     for attempt in range(MAX_ATTEMPTS):
-        made = _translate(source, specials, failure)
+        made = _translate_source(source, specials, failure)
         try:
-            _compile(tokenizer, source, made)
+            _compile_grammar(tokenizer, source, made)
         except GrammarError as error:
             text = str(error)
             found = [keywords for fault, keywords in KEYWORDS_OF_ERRORS.items() if re.search(fault, text)]
@@ -62,9 +62,11 @@ def compile_source(tokenizer: LLTokenizer, source: GrammarSource, specials: froz
     raise AssertionError("the last attempt returns or raises")
 
 
-def _translate(source: GrammarSource, specials: frozenset[str], failure: CompileFailure | None = None) -> Translation:
+def _translate_source(
+    source: GrammarSource, specials: frozenset[str], failure: CompileFailure | None = None
+) -> Translation:
     try:
-        return translate(source, specials, failure)
+        return translate_source(source, specials, failure)
     except RecursionError:
         raise GrammarError("it is nested too deeply") from None
     except GrammarError:
@@ -73,7 +75,7 @@ def _translate(source: GrammarSource, specials: frozenset[str], failure: Compile
         raise GrammarError(shorten_reason(str(error))) from error
 
 
-def _compile(tokenizer: LLTokenizer, source: GrammarSource, made: Translation) -> None:
+def _compile_grammar(tokenizer: LLTokenizer, source: GrammarSource, made: Translation) -> None:
     try:
         work = ParserCost.estimate(made.text)
     except RecursionError:

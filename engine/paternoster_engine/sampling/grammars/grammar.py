@@ -139,9 +139,9 @@ class Matcher(OutputFollower):
         """
         started, begun = time.perf_counter(), time.thread_time()
         then, ahead = self._state_at(row), row.num_proposed > 0
-        mask, fault = then._mask(row)
+        mask, fault = then._compute_mask(row)
         if fault is not None and not ahead and self._renew():
-            mask, fault = self._mask(row)
+            mask, fault = self._compute_mask(row)
         spent = time.thread_time() - begun
         self._mask_time += (spent - self._mask_time) / 8
         if spent > MASK_TIME:
@@ -171,9 +171,9 @@ class Matcher(OutputFollower):
 
     def count_accepted(self, row: Row, tokens: Sequence[int]) -> int:
         """How many of ``tokens`` may come next, one after another."""
-        return self._state_at(row)._follows(tokens)
+        return self._state_at(row)._count_allowed(tokens)
 
-    def _follows(self, tokens: Sequence[int]) -> int:
+    def _count_allowed(self, tokens: Sequence[int]) -> int:
         """How many of ``tokens`` the grammar goes on with."""
         if self._matcher.is_error() or self._matcher.is_stopped():
             return 0
@@ -186,12 +186,12 @@ class Matcher(OutputFollower):
         made._matcher, made._since = self._matcher.deep_copy(), self._since.copy()
         return made
 
-    def _consume(self, tokens: Sequence[int]) -> None:
+    def _consume_tokens(self, tokens: Sequence[int]) -> None:
         if tokens:
             self._matcher.consume_tokens(list(tokens))
             self._since += tokens
 
-    def _begin(self, tokens: Sequence[int] = ()) -> bool:
+    def _begins_with(self, tokens: Sequence[int] = ()) -> bool:
         """Whether the grammar begins with ``tokens``; the state does not change where it does not."""
         # The newest lexer may be full as well, but one that is made for this is not: what fills it alone is too much.
         for _ in range(2):
@@ -206,12 +206,12 @@ class Matcher(OutputFollower):
 
     def _renew(self) -> bool:
         """Whether it goes on with another lexer, where its own is full."""
-        return self._is_full() and self._grammar.renew_lexer(self._start) and self._begin(self._since)
+        return self._is_full() and self._grammar.renew_lexer(self._start) and self._begins_with(self._since)
 
     def _is_full(self) -> bool:
         return self._matcher.is_error() and LEXER_FULL in self._matcher.get_error()
 
-    def _mask(self, row: Row) -> tuple[bytes, str | None]:
+    def _compute_mask(self, row: Row) -> tuple[bytes, str | None]:
         """What is allowed, and why nothing is."""
         mask = self._free_mask(row)
         return _held_mask(self._matcher, row) if mask is None else (mask, None)

@@ -72,16 +72,16 @@ class LazyMatcher(Matcher):
     def count_accepted(self, row: Row, tokens: Sequence[int]) -> int:
         ahead = self._state_at(row)._copy()
         for place, token in enumerate(tokens):
-            if not ahead._permits(token):
+            if not ahead._permits_token(token):
                 return place
-            ahead._consume([token])
+            ahead._consume_tokens([token])
         return len(tokens)
 
-    def _permits(self, token: int) -> bool:
+    def _permits_token(self, token: int) -> bool:
         if token >= self._seen.size:
             return False
         if self._held:
-            return self._follows([token]) == 1
+            return self._count_allowed([token]) == 1
         return self._call is not None or bool(self._thought_mask()[token // 8] >> token % 8 & 1)
 
     def _copy(self) -> Self:
@@ -89,11 +89,11 @@ class LazyMatcher(Matcher):
         made._text = self._text.copy()
         return made
 
-    def _consume(self, tokens: Sequence[int]) -> None:
+    def _consume_tokens(self, tokens: Sequence[int]) -> None:
         for token in tokens:
             held = self._held
             if held:
-                super()._consume([token])
+                super()._consume_tokens([token])
                 self._end_call()
             if self._opening or not held:
                 self._text += self._seen.spelled(token)
@@ -102,7 +102,7 @@ class LazyMatcher(Matcher):
     def _end_call(self) -> None:
         """Text is free after one."""
         if self._free.several and self._matcher.is_accepting():
-            self._begin()
+            self._begins_with()
             self._held, self._looked = False, 0
             self._text.clear()
 
@@ -142,7 +142,7 @@ class LazyMatcher(Matcher):
             if found is None:
                 return
             start = found.start("held") if "held" in self._call.groupindex else found.end()
-            self._held = self._hold(bytes(self._text[start:]))
+            self._held = self._begin_grammar(bytes(self._text[start:]))
             self._looked = found.end()
 
     def _read_opening(self) -> bool:
@@ -155,8 +155,8 @@ class LazyMatcher(Matcher):
             del begun[: len(opening)]
             self._text, self._thinks, self._held = begun, True, False
             if self._call is None:
-                self._begin()
-                self._hold(opening)
+                self._begins_with()
+                self._begin_grammar(opening)
         return True
 
     def _read_thought(self) -> bool:
@@ -171,11 +171,11 @@ class LazyMatcher(Matcher):
         self._thinks = False
         if self._call is None:
             self._held = True
-            if not self._hold(bytes(self._text.lstrip())):
+            if not self._begin_grammar(bytes(self._text.lstrip())):
                 self.fault = "what follows the thought is not of it"
         return True
 
-    def _hold(self, text: bytes) -> bool:
+    def _begin_grammar(self, text: bytes) -> bool:
         """Whether the grammar goes on with ``text``; it is at its beginning where it does not."""
         tokens: list[int] = []
         marks = self._free.special
@@ -187,4 +187,4 @@ class LazyMatcher(Matcher):
         for piece in pieces:
             special = marks.get(piece.decode(errors="replace"))
             tokens += self._grammar.spell_text(piece) if special is None else [special]
-        return self._begin([*self._since, *tokens])
+        return self._begins_with([*self._since, *tokens])

@@ -43,11 +43,13 @@ def most_items(source: GrammarSource) -> int:
 
 
 def to_grammar(source: GrammarSource, specials: frozenset[str]) -> str:
-    """Return the text of :func:`translate`."""
-    return translate(source, specials).text
+    """Return the text of :func:`translate_source`."""
+    return translate_source(source, specials).text
 
 
-def translate(source: GrammarSource, specials: frozenset[str], failure: CompileFailure | None = None) -> Translation:
+def translate_source(
+    source: GrammarSource, specials: frozenset[str], failure: CompileFailure | None = None
+) -> Translation:
     """Translate ``source`` into a grammar that is not compiled yet. Raises ``ValueError``.
 
     ``specials``: names of the vocabulary's control tokens. ``failure``: how to rewrite the schemas after a first

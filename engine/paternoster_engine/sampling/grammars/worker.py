@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from paternoster_engine.limited.worker import Answer, serve
+from paternoster_engine.limited.worker import Answer, serve_requests
 from paternoster_engine.sampling.grammars.compile_source import compile_source
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.source import GrammarSource
@@ -25,4 +25,4 @@ def prepare_compiler(given: Mapping[str, Any]) -> Answer:
 
 
 if __name__ == "__main__":
-    serve(prepare_compiler, GrammarError)
+    serve_requests(prepare_compiler, GrammarError)

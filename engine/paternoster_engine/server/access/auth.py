@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paternoster_contract.access.key_files import KeyFiles
-from paternoster_contract.access.keys import client_key, matches
+from paternoster_contract.access.keys import client_key, matches_digest
 from paternoster_http.errors.openai_errors import error_body
 
 
@@ -31,4 +31,4 @@ class BearerKeys:
         # A prefix ends where a path segment ends.
         path = scope["path"] + "/"
         keys = next((keys for prefix, keys in self._keys.items() if path.startswith(f"{prefix}/")), None)
-        return keys is None or matches(client_key(Headers(scope=scope)), keys.digests)
+        return keys is None or matches_digest(client_key(Headers(scope=scope)), keys.digests)

@@ -7,7 +7,7 @@ from typing import Annotated, Protocol
 from fastapi import Depends, Request
 
 from paternoster_contract.access.identity import HEADER, Identity, of_plain_key
-from paternoster_contract.access.keys import client_key, digest
+from paternoster_contract.access.keys import client_key, digest_key
 from paternoster_contract.limits import MAX_PRIORITY
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
@@ -35,7 +35,7 @@ class TenantRules:
 
     def identity_of_key(self, key: str) -> Identity:
         """Who sends ``key``, which opens the API and is one of a plain list: a tenant of its own."""
-        identity = of_plain_key(digest(key))
+        identity = of_plain_key(digest_key(key))
         return identity.model_copy(update={"min_priority": self.min_priority, "max_priority": self.max_priority})
 
     @classmethod

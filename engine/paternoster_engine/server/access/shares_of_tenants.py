@@ -10,7 +10,7 @@ from paternoster_contract.access.identity import HEADER, Identity
 from paternoster_engine.server.access.identity import TenantRules
 from paternoster_http.errors.openai_errors import error_body
 from paternoster_http.errors.refusal import RETRY_AFTER_SECONDS, TYPES, Refusal
-from paternoster_http.open_requests import charge, party_of
+from paternoster_http.open_requests import charge_request, party_of
 from paternoster_http.start_turns import StartTurns
 
 
@@ -30,7 +30,7 @@ class SharesOfTenants:
         tenant = None if identity is None else _tenant_of_identity(identity)
         try:
             if tenant is not None:
-                charge(scope, ("tenants", tenant))
+                charge_request(scope, ("tenants", tenant))
         except Refusal as refusal:
             body = error_body(refusal.status, TYPES[refusal.status], str(refusal))
             response = JSONResponse(body, refusal.status, {"Retry-After": str(RETRY_AFTER_SECONDS)})

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
 from paternoster_engine.server.access.identity import tenant_of
-from paternoster_engine.server.bodies.reading_shares import ReadingShares, charge_reading_to, reading
+from paternoster_engine.server.bodies.reading_shares import ReadingShares, charge_reading, charge_reading_to
 from paternoster_engine.server.continuation.stream_call import current_call
 from paternoster_engine.server.text_chains.prompt_text import CallText, begin_call_text
 from paternoster_http.json_bounds import count_values
@@ -43,18 +43,18 @@ class _BoundedRequest(Request):
         charge_reading_to(partial(shares.charge, tenant))
         end = await shares.begin(tenant)
         try:
-            await _piece(lambda: count_values(data))
-            text = await _piece(lambda: data.decode("utf-8-sig"))
-            return await _piece(lambda: json.loads(text))
+            await _run_piece(lambda: count_values(data))
+            text = await _run_piece(lambda: data.decode("utf-8-sig"))
+            return await _run_piece(lambda: json.loads(text))
         finally:
             # After the body has been validated, which the caller does before it waits for anything.
             asyncio.get_running_loop().call_soon(end)
 
 
-async def _piece(step: Callable[[], Any]) -> Any:
+async def _run_piece(step: Callable[[], Any]) -> Any:
     """Run ``step``, then sleep as long as it took, so that other calls get half of the loop."""
     started = time.monotonic()
-    with reading():
+    with charge_reading():
         result = step()
     await asyncio.sleep(time.monotonic() - started)
     return result

@@ -25,8 +25,8 @@ def describe_errors(errors: Sequence[Mapping[str, Any]], body: Any) -> tuple[str
 
     ``body`` None: it was another one, and the errors are in its words already.
     """
-    listed = islice(_flat(errors), MAX_LISTED)
-    found = list(_join_by_value(_describe(error, body) for error in listed))
+    listed = islice(_flatten_errors(errors), MAX_LISTED)
+    found = list(_join_by_value(_describe_error(error, body) for error in listed))
     return "; ".join(map(str, found)), found[0].field
 
 
@@ -54,7 +54,7 @@ def _join_by_value(errors: Iterable[_FieldError]) -> Iterator[_FieldError]:
             yield _FieldError(field, " or ".join([messages[0], *rest]), value)
 
 
-def _flat(errors: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def _flatten_errors(errors: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """With those that a validator of ours got from a type in place of its own."""
     for error in errors:
         cause = error.get("ctx", {}).get("error")
@@ -64,11 +64,11 @@ def _flat(errors: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
             yield error
 
 
-def _describe(error: Mapping[str, Any], body: Any) -> _FieldError:
+def _describe_error(error: Mapping[str, Any], body: Any) -> _FieldError:
     missing = error["type"] == "missing"
     path, value = [str(part) for part in error["loc"][1:]], error.get("input")
     if body is not None:
-        path, value = _within(body, error["loc"][1:], missing=missing)
+        path, value = _descend_path(body, error["loc"][1:], missing=missing)
     field = ".".join(part[:MAX_SHOWN] for part in path)[:MAX_SHOWN] or None
     if error["type"] == "extra_forbidden":
         return _FieldError(field, "unknown field")
@@ -81,7 +81,7 @@ def _describe(error: Mapping[str, Any], body: Any) -> _FieldError:
     return _FieldError(field, message, "" if missing or field is None else format_value(value))
 
 
-def _within(body: Any, loc: Sequence[int | str], *, missing: bool) -> tuple[list[str], Any]:
+def _descend_path(body: Any, loc: Sequence[int | str], *, missing: bool) -> tuple[list[str], Any]:
     """The part of ``loc`` that leads through ``body``, and what is there; a field that is ``missing`` ends it.
 
     pydantic also puts in which of several types it tried.
@@ -113,18 +113,19 @@ def format_value(value: Any) -> str:
     """``value`` as a message has it, of bounded length; null, true and false as in JSON."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    text = repr(_beginning(value, iter(range(MAX_SHOWN))))
+    text = repr(_shorten_value(value, iter(range(MAX_SHOWN))))
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
 
 
-def _beginning(value: Any, left: Iterator[int]) -> Any:
+def _shorten_value(value: Any, left: Iterator[int]) -> Any:
     """``value`` with long texts cut and without items after the last of ``left``: a value may be megabytes."""
     if isinstance(value, str):
         return value[:MAX_SHOWN]
     if isinstance(value, list):
-        return [_beginning(item, left) for item, _ in zip(value, left, strict=False)]
+        return [_shorten_value(item, left) for item, _ in zip(value, left, strict=False)]
     if isinstance(value, dict):
         return {
-            _beginning(name, left): _beginning(item, left) for (name, item), _ in zip(value.items(), left, strict=False)
+            _shorten_value(name, left): _shorten_value(item, left)
+            for (name, item), _ in zip(value.items(), left, strict=False)
         }
     return value

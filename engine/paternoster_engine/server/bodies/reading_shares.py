@@ -41,7 +41,7 @@ class ReadingShares:
 
     async def begin(self, tenant: str) -> Callable[[], None]:
         """Wait until a body of ``tenant`` may be read; the caller must call the result when it has been."""
-        entry = self._entry(tenant)
+        entry = self._get_entry(tenant)
         await entry.turn.acquire()
         try:
             while (above := self._decay_used_seconds(entry) - BURST_SECONDS) > LEAST_SECONDS:
@@ -59,7 +59,7 @@ class ReadingShares:
 
     def charge(self, tenant: str, seconds: float) -> None:
         """Add ``seconds`` of the event loop's time to what bodies of ``tenant`` took."""
-        entry = self._entry(tenant)
+        entry = self._get_entry(tenant)
         entry.used_seconds = self._decay_used_seconds(entry) + seconds
 
     def _decay_used_seconds(self, entry: _Tenant) -> float:
@@ -68,7 +68,7 @@ class ReadingShares:
         entry.since = now
         return entry.used_seconds
 
-    def _entry(self, tenant: str) -> _Tenant:
+    def _get_entry(self, tenant: str) -> _Tenant:
         entry = self._tenants.get(tenant)
         if entry is None:
             if len(self._tenants) >= MAX_TENANTS:
@@ -87,12 +87,12 @@ _charge: ContextVar[Callable[[float], None] | None] = ContextVar("_charge", defa
 
 
 def charge_reading_to(charge: Callable[[float], None] | None) -> None:
-    """From now on :func:`reading` in this call is charged by ``charge``."""
+    """From now on :func:`charge_reading` in this call is charged by ``charge``."""
     _charge.set(charge)
 
 
 @contextmanager
-def reading() -> Iterator[None]:
+def charge_reading() -> Iterator[None]:
     """Charge the processor time of the block, which must not wait, to the tenant of the call in progress."""
     charge = _charge.get()
     if charge is None:

@@ -130,8 +130,8 @@ class ScoreRequest(PairsRequest):
 
     def pairs(self) -> tuple[list[str], list[str], str, str]:
         """The queries, the documents, and what the body calls the two; raises :class:`InvalidValue`."""
-        first, queries = self._only("queries", "text_1", "data_1")
-        second, documents = self._only("documents", "text_2", "data_2", "items")
+        first, queries = self._read_only_field("queries", "text_1", "data_1")
+        second, documents = self._read_only_field("documents", "text_2", "data_2", "items")
         if len(queries) not in (1, len(documents)):
             raise InvalidValue(
                 first,
@@ -139,7 +139,7 @@ class ScoreRequest(PairsRequest):
             )
         return queries, documents, first, second
 
-    def _only(self, *names: str) -> tuple[str, list[str]]:
+    def _read_only_field(self, *names: str) -> tuple[str, list[str]]:
         given = [(name, texts) for name in names if (texts := getattr(self, name)) is not None]
         if len(given) != 1:
             given_names = " and ".join(name for name, _ in given) or "none"

@@ -38,15 +38,15 @@ router = new_router()
 
 
 @router.post("/v1/embeddings", response_model=None, responses={200: {"model": EmbeddingList}})
-async def embeddings(request: Request, body: EmbeddingRequest, state: State, sender: From) -> Response:
-    served, pooling = _embedding(state, body)
+async def create_embeddings(request: Request, body: EmbeddingRequest, state: State, sender: From) -> Response:
+    served, pooling = _find_embedding(state, body)
     if pooling.scores:
         raise WrongTask("This model scores pairs of texts; it does not embed. Use /v1/rerank or /v1/score.")
     check_dimensions(pooling, body.dimensions)
-    prompt = _prompt(pooling, body.prompt_name)
+    prompt = _find_prompt(pooling, body.prompt_name)
     texts = [prompt + text if isinstance(text, str) else text for text in body.input]
     name = f"embd-{uuid.uuid4().hex}"
-    vectors, usage = await _vectors(
+    vectors, usage = await _compute_vectors(
         request, served, text_requests(served, body, "input", [*map(Given, texts)], name, sender)
     )
     objects = [item.model_dump_json() async for item in embedding_objects(body, vectors)]
@@ -58,14 +58,16 @@ async def embeddings(request: Request, body: EmbeddingRequest, state: State, sen
 @router.post("/rerank", response_model_exclude_none=True)
 @router.post("/v2/rerank", response_model_exclude_none=True)
 @router.post("/v1/rerank", response_model_exclude_none=True)
-async def rerank(request: Request, body: RerankRequest, state: State, sender: From) -> Ranking:
-    served, pooling = _embedding(state, body)
+async def rerank_documents(request: Request, body: RerankRequest, state: State, sender: From) -> Ranking:
+    served, pooling = _find_embedding(state, body)
     name, texts = f"rerank-{uuid.uuid4().hex}", body.texts
     query, documents = body.query, texts
     if not pooling.scores:
         query = _first_prompt(pooling, "query") + query
         documents = [_first_prompt(pooling, "document", "passage") + text for text in texts]
-    scores, usage = await _scores(request, served, body, ("query", "documents"), ([query], documents), name, sender)
+    scores, usage = await _compute_scores(
+        request, served, body, ("query", "documents"), ([query], documents), name, sender
+    )
     best = sorted(range(len(texts)), key=lambda index: -scores[index])[: body.top_n or None]
     results = [
         RankedResult(
@@ -80,24 +82,24 @@ async def rerank(request: Request, body: RerankRequest, state: State, sender: Fr
 
 @router.post("/score")
 @router.post("/v1/score")
-async def score(request: Request, body: ScoreRequest, state: State, sender: From) -> ScoreList:
-    served, pooling = _embedding(state, body)
+async def score_texts(request: Request, body: ScoreRequest, state: State, sender: From) -> ScoreList:
+    served, pooling = _find_embedding(state, body)
     name = f"score-{uuid.uuid4().hex}"
     prompt = "" if pooling.scores else pooling.prompt
     queries, documents, *fields = body.pairs()
     first, second = ([prompt + text for text in texts] for texts in (queries, documents))
-    scores, usage = await _scores(request, served, body, fields, (first, second), name, sender)
+    scores, usage = await _compute_scores(request, served, body, fields, (first, second), name, sender)
     data = [ScoreObject(index=index, score=each) for index, each in enumerate(scores)]
     return ScoreList(id=name, created=int(time()), model=served.name, data=data, usage=usage)
 
 
-def _embedding(state: ServerState, body: VectorRequest) -> tuple[ServedModel, Pooling]:
+def _find_embedding(state: ServerState, body: VectorRequest) -> tuple[ServedModel, Pooling]:
     served = state.find_target(body.model, embeds=True)
     assert served.pooling is not None
     return served, served.pooling
 
 
-def _prompt(pooling: Pooling, name: str | None) -> str:
+def _find_prompt(pooling: Pooling, name: str | None) -> str:
     if name is None:
         return pooling.prompt
     if name not in pooling.prompts:
@@ -110,7 +112,7 @@ def _first_prompt(pooling: Pooling, *names: str) -> str:
     return next((pooling.prompts[name] for name in names if name in pooling.prompts), pooling.prompt)
 
 
-async def _scores(
+async def _compute_scores(
     request: Request,
     served: ServedModel,
     body: PairsRequest,
@@ -138,7 +140,7 @@ async def _scores(
         made = text_requests(served, body, fields[1], given, name, sender, too_long=fields[0])
     else:
         made = text_requests(served, body, fields[1], given, name, sender)
-    vectors, usage = await _vectors(request, served, made)
+    vectors, usage = await _compute_vectors(request, served, made)
     if served.pooling.scores:
         return [vector[0] for vector in vectors], usage
     ahead = len(first)
@@ -146,7 +148,7 @@ async def _scores(
     return scores, usage
 
 
-async def _vectors(
+async def _compute_vectors(
     request: Request, served: ServedModel, requests: Awaitable[Sequence[EngineRequest]]
 ) -> tuple[list[Sequence[float]], TextUsage]:
     work = VectorWork(served.loop, await unless_gone(request, requests))

@@ -75,7 +75,7 @@ async def text_requests(
     sender.check_priority(body.priority)
     most = _cut_to(served, body)
     written = [given for given in texts if not isinstance(given.text, list)]
-    encodings = iter(await _encode(served, sender.tenant, field, written, most) if written else [])
+    encodings = iter(await _encode_texts(served, sender.tenant, field, written, most) if written else [])
     prompts: list[_Tokens] = []
     for text, _ in texts:
         if isinstance(text, list):
@@ -113,11 +113,11 @@ def _cut_to(served: ServedModel, body: VectorRequest) -> int | None:
     return most if limit == -1 else limit
 
 
-async def _encode(
+async def _encode_texts(
     served: ServedModel, tenant: str, field: str, texts: Sequence[Given], most: int | None
 ) -> list[Encoding]:
     """``most``: tokens to which the body asks for each to be cut."""
-    size = sum(len(part.encode()) for given in texts for part in _parts(given))
+    size = sum(len(part.encode()) for given in texts for part in _text_parts(given))
     if size > served.text_work.most:
         raise InvalidValue(
             field, f"{field}: has {size} bytes in all its texts, of at most {served.text_work.most} in one call"
@@ -126,20 +126,20 @@ async def _encode(
     lower = served.pooling is not None and served.pooling.lower_case
 
     def encode(given: Given) -> Encoding:
-        parts = [part.lower() for part in _parts(given)] if lower else _parts(given)
+        parts = [part.lower() for part in _text_parts(given)] if lower else _text_parts(given)
         # What comes after it is cut, or the text is refused.
         first, *second = (served.tokenizer.find_prefix(part, served.max_model_len) for part in parts)
         cut = given.cut if most is None else given.cut._replace(most=most, keep_first=False)
         other = second[0] if second else None
         return served.tokenizer.text_encoding(first, other, cut.most, each=cut.each, keep_first=cut.keep_first)
 
-    def work() -> list[Encoding]:
+    def encode_given() -> list[Encoding]:
         return [encode(given) for given in texts]
 
-    return await served.text_work.run(tenant, size, work)
+    return await served.text_work.run(tenant, size, encode_given)
 
 
-def _parts(given: Given) -> Sequence[str]:
+def _text_parts(given: Given) -> Sequence[str]:
     """Its texts; token ids have none."""
     text = given.text
     return () if isinstance(text, list) else (text,) if isinstance(text, str) else text

@@ -192,7 +192,10 @@ class Generation:
         last = len(entry.tokens) - 1
         reason = None if entry.finish_reason is None else FinishReason(entry.finish_reason)
         delta = put_together(
-            [self._push(entry.choice, token, reason if i == last else None) for i, token in enumerate(entry.tokens)]
+            [
+                self._add_token(entry.choice, token, reason if i == last else None)
+                for i, token in enumerate(entry.tokens)
+            ]
         )
         if delta.finish_reason is not None:
             self._open.discard(self._requests[entry.choice].request_id)
@@ -295,7 +298,7 @@ class Generation:
                 failure = failure_of(output.request, output.finish_reason)
                 break
             index = self._index[request_id]
-            delta = self._push(index, output.token, output.finish_reason)
+            delta = self._add_token(index, output.token, output.finish_reason)
             deltas_of.setdefault(index, []).append(delta)
             pushed.setdefault(index, []).append(output)
             if delta.finish_reason is not None:
@@ -308,7 +311,7 @@ class Generation:
                 self.journal.record(entry_of(index, self._requests[index], first, tokens, some[-1].finish_reason))
         return {index: put_together(deltas) for index, deltas in deltas_of.items()}, failure
 
-    def _push(self, index: int, token: int, finish_reason: FinishReason | None) -> TextDelta:
+    def _add_token(self, index: int, token: int, finish_reason: FinishReason | None) -> TextDelta:
         request, text = self._requests[index], self._texts[index]
         params = request.params
         if finish_reason is not None:

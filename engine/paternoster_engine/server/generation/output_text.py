@@ -12,7 +12,7 @@ from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation.open_call import OpenCall
 from paternoster_engine.server.generation.stop_strings import StopStrings
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
-from paternoster_engine.server.parsers.events import Call, Content, Event, joined
+from paternoster_engine.server.parsers.events import Call, Content, Event, join_events
 from paternoster_engine.server.pieces import made_in_pieces
 
 
@@ -48,7 +48,7 @@ def put_together(deltas: Sequence[TextDelta]) -> TextDelta:
         "".join(delta.text for delta in deltas),
         deltas[-1].finish_reason if deltas else None,
         tuple(token for delta in deltas for token in delta.tokens),
-        tuple(joined(event for delta in deltas for event in delta.events)),
+        tuple(join_events(event for delta in deltas for event in delta.events)),
         tuple(token for delta in deltas for token in delta.token_ids),
     )
 

@@ -59,16 +59,16 @@ class MessageAnswer:
             match event:
                 case Content(text):
                     if not isinstance(self._block, TextOutput):
-                        yield from self._open(TextOutput(text=""))
+                        yield from self._open_block(TextOutput(text=""))
                     yield self._block_delta(text, TextDelta(text=text))
                 case Reasoning(text):
                     if not isinstance(self._block, ThinkingOutput):
-                        yield from self._open(ThinkingOutput(thinking="", signature=""))
+                        yield from self._open_block(ThinkingOutput(thinking="", signature=""))
                     if self._thinking:
                         yield self._block_delta(text, ThinkingDelta(thinking=text))
                 case Call(name):
                     self._num_calls += 1
-                    yield from self._open(ToolUseOutput(id=self._new_call_id(), name=name, input={}))
+                    yield from self._open_block(ToolUseOutput(id=self._new_call_id(), name=name, input={}))
                 case Arguments(text):
                     yield self._block_delta(text, InputDelta(partial_json=text))
 
@@ -98,7 +98,7 @@ class MessageAnswer:
             return "stop_sequence"
         return "tool_use" if self._num_calls else "end_turn"
 
-    def _open(self, block: OutputBlock) -> Iterator[MessageEvent]:
+    def _open_block(self, block: OutputBlock) -> Iterator[MessageEvent]:
         yield from self._close()
         self._block = block
         yield BlockStart(index=len(self._message.content), content_block=block.model_copy())

@@ -15,8 +15,8 @@ from paternoster_engine.server.openai.fields.body import (
     Body,
     StopStrings,
     Text,
+    accept_hint,
     allow_only,
-    hint,
     text_or_list,
 )
 from paternoster_engine.server.openai.fields.template import MAX_TOOLS, JsonObject
@@ -327,7 +327,7 @@ class CountTokensRequest(PassedFields, CacheMarked):
     output_config: OutputConfig = Field(default_factory=OutputConfig)
     output_format: OutputFormat | None = Field(default=None, description="older name of output_config.format")
 
-    mcp_servers: Annotated[list[JsonObject], hint([])] = Field(
+    mcp_servers: Annotated[list[JsonObject], accept_hint([])] = Field(
         default_factory=list, max_length=MAX_TOOLS, description="no server is called: ignored"
     )
     compaction: Annotated[Any, allow_only()] = Field(default=None, description="a summary in place of an answer")
@@ -345,8 +345,10 @@ class MessagesRequest(CountTokensRequest):
     service_tier: Literal["auto", "standard_only"] = Field(default="auto", description="of no effect")
     inference_geo: Text | None = Field(default=None, description="of no effect")
 
-    container: Annotated[Any, hint(None)] = Field(default=None, description="of tools that a server runs: ignored")
-    speed: Annotated[Text, hint("standard")] = Field(default="standard", description="others are ignored")
+    container: Annotated[Any, accept_hint(None)] = Field(
+        default=None, description="of tools that a server runs: ignored"
+    )
+    speed: Annotated[Text, accept_hint("standard")] = Field(default="standard", description="others are ignored")
 
     @model_validator(mode="after")
     def _some_left(self) -> Self:

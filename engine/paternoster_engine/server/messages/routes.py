@@ -6,7 +6,7 @@ from fastapi import Request, Response
 
 from paternoster_engine.server.access.identity import From
 from paternoster_engine.server.bodies.body_route import new_router
-from paternoster_engine.server.bodies.reading_shares import reading
+from paternoster_engine.server.bodies.reading_shares import charge_reading
 from paternoster_engine.server.continuation.stream_call import new_hex
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.error_responses import RESPONSES
@@ -17,7 +17,7 @@ from paternoster_engine.server.messages.requests import CountTokensRequest, Mess
 from paternoster_engine.server.messages.translate import NAMES, chat_of, prompt_of
 from paternoster_engine.server.openai.chat_prompts import encode_chat
 from paternoster_engine.server.translation.names import use_client_names
-from paternoster_engine.server.translation.respond import respond
+from paternoster_engine.server.translation.respond import respond_chat
 
 router = new_router()
 
@@ -28,21 +28,21 @@ REFUSED: dict[int | str, dict[str, Any]] = {
 
 
 @router.post("/v1/messages", response_model=None, responses={200: {"model": MessageObject, **STREAMED}, **REFUSED})
-async def messages(request: Request, body: MessagesRequest, state: State, sender: From) -> Response:
+async def create_message(request: Request, body: MessagesRequest, state: State, sender: From) -> Response:
     served = state.find_target(body.model)
-    with reading():
+    with charge_reading():
         chat, names = chat_of(body).request(NAMES)
     thinking = body.thinking is None or body.thinking.display != "omitted"
     form = served.answer_format
     answer = MessageAnswer(served.name, lambda: form.call_id(new_hex()), body.max_tokens, thinking=thinking)
-    return await respond(request, served, chat, answer, sender, names, stream=body.stream)
+    return await respond_chat(request, served, chat, answer, sender, names, stream=body.stream)
 
 
 @router.post("/v1/messages/count_tokens", responses=REFUSED)
 async def count_tokens(request: Request, body: CountTokensRequest, state: State, sender: From) -> TokenCount:
     """The sum of ``usage.input_tokens`` and ``usage.cache_read_input_tokens`` of the message."""
     served = state.named(body.model)
-    with reading():
+    with charge_reading():
         chat, names = prompt_of(body).request(NAMES)
     with use_client_names(names):
         encoding, _ = await unless_gone(request, encode_chat(served, sender.tenant, chat.messages, chat))

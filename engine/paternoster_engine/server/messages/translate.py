@@ -117,7 +117,7 @@ class _Conversation:
         messages: list[dict[str, Any]] = []
         system = _system_texts(self._body.system)
         if system:
-            _add(messages, {"role": "system", "content": join_texts(system)})
+            _add_message(messages, {"role": "system", "content": join_texts(system)})
         held: list[Message] = []
         calling = False
         last_of_user = max(
@@ -133,7 +133,7 @@ class _Conversation:
             if message.role == "assistant":
                 self._add_system(messages, held)
             for one in [_of_assistant(message)] if message.role == "assistant" else self._of_user(message):
-                _add(messages, one)
+                _add_message(messages, one)
             if message.role == "user":
                 self._add_system(messages, held)
             calling = any(block.type == "tool_use" for block in message.content)
@@ -154,7 +154,7 @@ class _Conversation:
                     added.append(self._deferred.pop(name))
             texts += self._offer_later(added)
             if texts:
-                _add(messages, {"role": "system", "content": join_texts(texts)})
+                _add_message(messages, {"role": "system", "content": join_texts(texts)})
         held.clear()
 
     def _offer_later(self, tools: Sequence[OfferedTool]) -> list[str]:
@@ -194,7 +194,7 @@ class _Conversation:
         return texts
 
 
-def _add(messages: list[dict[str, Any]], message: dict[str, Any]) -> None:
+def _add_message(messages: list[dict[str, Any]], message: dict[str, Any]) -> None:
     """To the last one, where that has the same role. Its texts are lists, to be joined once at the end."""
     last = messages[-1] if messages else None
     if last is None or not last["role"] == message["role"] != "tool":

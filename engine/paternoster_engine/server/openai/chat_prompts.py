@@ -13,7 +13,7 @@ from paternoster_engine.chat.skeleton import CALLS, DOCUMENT, NAME, Skeleton, lo
 from paternoster_engine.chat.tool_prompt import has_calls, write_tools
 from paternoster_engine.model.tokenizer import Truncation
 from paternoster_engine.server.answer_headers import TOOL_TEMPLATE, set_answer_header
-from paternoster_engine.server.bodies.reading_shares import reading
+from paternoster_engine.server.bodies.reading_shares import charge_reading
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai.fields.body import report_ignored
 from paternoster_engine.server.openai.fields.template import TemplateFields
@@ -55,7 +55,7 @@ async def encode_chat(
     last = messages[-1]
     if continues and (last.role != "assistant" or not last.text or last.tool_calls):
         raise _no_end("the last message must be of role assistant, with a text and without calls of tools")
-    with reading():
+    with charge_reading():
         prepared = for_template(messages, served.template_format.id_for_template)
         has_tools, calls = "tools" in variables, has_calls(prepared)
         by_prompt = served.uses_tool_prompt and (has_tools or (calls and not served.reads.calls))
@@ -81,7 +81,7 @@ async def encode_chat(
         others = {name: value for name, value in values.items() if name != "tools"}
         return write_tools(conversation, values.get("tools")), others
 
-    def work() -> _Prompt:
+    def prepare_prompt() -> _Prompt:
         folds = has_late_system(prepared) and not template.carries_late_system
         conversation = fold_late_system(prepared) if folds else prepared
         skeleton = skeleton_of(*with_tools(conversation, variables))
@@ -115,7 +115,7 @@ async def encode_chat(
             ending = served.tokenizer.decode(encoding.ids[-ENDING:], skip_special_tokens=False)[-ENDING:]
         return _Prompt(encoding, ending, _unread_fields(skeleton, found, prepared, rendered))
 
-    prompt = await served.text_work.run(tenant, size, work)
+    prompt = await served.text_work.run(tenant, size, prepare_prompt)
     report_ignored(*prompt.unread)
     return prompt.encoding, prompt.ending
 

@@ -74,7 +74,7 @@ class LogprobsWriter:
         Tokens that are spelled alike share an entry, which is of the most likely of them.
         """
 
-        def best(tokens: Sequence[TokenText]) -> Iterator[dict[str, float] | None]:
+        def best_tokens(tokens: Sequence[TokenText]) -> Iterator[dict[str, float] | None]:
             for token in tokens:
                 yield None if token.logprobs is None else self._best_logprobs(token.logprobs, num_top)
 
@@ -84,16 +84,16 @@ class LogprobsWriter:
                 None if token.logprobs is None else _bound_below(token.logprobs.logprob) for token in tokens
             ],
             tokens=await made_in_pieces(tokens, lambda tokens: [self._token_name(token.token) for token in tokens]),
-            top_logprobs=await made_in_pieces(tokens, best),
+            top_logprobs=await made_in_pieces(tokens, best_tokens),
         )
 
     async def prompt(self, logprobs: Sequence[TokenLogprobs], num_top: int) -> PromptLogprobs:
         """``logprobs`` are of all tokens of a prompt but the first."""
 
-        def entries(part: Sequence[TokenLogprobs]) -> Iterator[dict[int, PromptLogprob]]:
+        def token_entries(part: Sequence[TokenLogprobs]) -> Iterator[dict[int, PromptLogprob]]:
             return (self._prompt_token(logprobs, num_top) for logprobs in part)
 
-        return [None, *await made_in_pieces(logprobs, entries)]
+        return [None, *await made_in_pieces(logprobs, token_entries)]
 
     def _chat_token(self, logprobs: TokenLogprobs) -> ChatTokenLogprob:
         top = [self._top_logprob(token, logprob) for token, logprob in logprobs.top]

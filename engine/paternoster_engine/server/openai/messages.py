@@ -209,17 +209,17 @@ def template_order(messages: Sequence[ChatMessage]) -> list[int]:
     results: list[int] = []
     places: dict[str, int] = {}
 
-    def ordered() -> list[int]:
+    def order_results() -> list[int]:
         return sorted(results, key=lambda index: places.get(messages[index].tool_call_id or "", 0))
 
     for index, message in enumerate(messages):
         if message.role == "tool":
             results.append(index)
             continue
-        order += [*ordered(), index]
+        order += [*order_results(), index]
         results.clear()
         places = {call.id: place for place, call in enumerate(message.tool_calls)}
-    return order + ordered()
+    return order + order_results()
 
 
 def for_template(messages: Sequence[ChatMessage], id_for_template: Callable[[str], str] = str) -> list[dict[str, Any]]:

@@ -37,7 +37,7 @@ async def chat_requests(
     what the context leaves counts as none: agents send one number for every model and cannot compute the length of the
     prompt. Raises :class:`PromptTooLong` where not even ``min_tokens`` are left, and :class:`InvalidValue`.
     """
-    truncation = _truncation(served, body, body.limit or 1)
+    truncation = _find_truncation(served, body, body.limit or 1)
     text = begin_prompt_text(served.name, sender) if served.records_texts and truncation is None else None
     encoding, ending = await encode_chat(served, sender.tenant, body.messages, body, truncation=truncation, text=text)
     prompt = await _token_ids(served, encoding, max(1, body.min_tokens))
@@ -88,17 +88,17 @@ async def encode_texts(
     """
     size = served.text_work.measure_texts(field, texts, served.max_model_len, cut=truncation is not None)
 
-    def work() -> list[Encoding]:
+    def encode_texts() -> list[Encoding]:
         return [served.tokenizer.encoding(text, add_special_tokens, truncation) for text in texts]
 
-    return await served.text_work.run(tenant, size, work)
+    return await served.text_work.run(tenant, size, encode_texts)
 
 
 async def _encode_prompts(served: ServedModel, body: CompletionRequest, limit: int, tenant: str) -> list[list[int]]:
     """Token ids of each prompt, which leave room for ``limit`` tokens."""
     texts = [prompt for prompt in body.prompt if isinstance(prompt, str)]
     around = served.tokenizer.num_special_tokens if texts and body.add_special_tokens else 0
-    truncation = _truncation(served, body, limit, around)
+    truncation = _find_truncation(served, body, limit, around)
     encodings = iter(
         await encode_texts(served, tenant, "prompt", texts, body.add_special_tokens, truncation) if texts else []
     )
@@ -112,7 +112,7 @@ async def _encode_prompts(served: ServedModel, body: CompletionRequest, limit: i
     return prompts
 
 
-def _truncation(served: ServedModel, body: GenerationRequest, output: int, around: int = 0) -> Truncation | None:
+def _find_truncation(served: ServedModel, body: GenerationRequest, output: int, around: int = 0) -> Truncation | None:
     """How a prompt is cut that leaves too little for ``output`` tokens.
 
     ``around``: tokens that the tokenizer puts around a text, which stay. Raises :class:`InvalidValue`.

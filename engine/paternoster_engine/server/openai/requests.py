@@ -23,8 +23,8 @@ from paternoster_engine.server.openai.fields.body import (
     StopStrings,
     Text,
     TokenIds,
+    accept_hint,
     allow_only,
-    hint,
     report_ignored,
 )
 from paternoster_engine.server.openai.fields.reasoning import ReasoningFields
@@ -51,7 +51,7 @@ class StreamOptions(Body):
     continuous_usage_stats: bool = Field(
         default=False, description="the usage so far in each chunk, too; needs `include_usage`, as vLLM's extension"
     )
-    include_obfuscation: Annotated[bool, hint(False)] = Field(default=False, description="true is ignored")
+    include_obfuscation: Annotated[bool, accept_hint(False)] = Field(default=False, description="true is ignored")
 
 
 class GenerationRequest(StructuredFields, UnservedFields):
@@ -234,14 +234,16 @@ class ChatCompletionRequest(GenerationRequest, ReasoningFields, ToolFields, Unse
     functions: Annotated[Any, allow_only([])] = Field(default_factory=list)
     function_call: Annotated[Any, allow_only("none", "auto")] = "none"
     modalities: Annotated[Any, allow_only(["text"])] = Field(default_factory=lambda: ["text"])
-    service_tier: Annotated[Text, hint("auto", "default")] = Field(default="auto", description="others are ignored")
-    store: Annotated[bool, hint(False)] = Field(default=False, description="nothing is stored: true is ignored")
+    service_tier: Annotated[Text, accept_hint("auto", "default")] = Field(
+        default="auto", description="others are ignored"
+    )
+    store: Annotated[bool, accept_hint(False)] = Field(default=False, description="nothing is stored: true is ignored")
     metadata: Metadata = Field(default_factory=dict, description="taken and not used: nothing is stored")
     audio: Annotated[Any, allow_only()] = None
-    prediction: Annotated[dict[str, Any] | None, hint(None)] = Field(
+    prediction: Annotated[dict[str, Any] | None, accept_hint(None)] = Field(
         default=None, description="only saves time: ignored"
     )
-    web_search_options: Annotated[dict[str, Any] | None, hint(None)] = Field(
+    web_search_options: Annotated[dict[str, Any] | None, accept_hint(None)] = Field(
         default=None, description="nothing is searched: ignored"
     )
 

@@ -31,12 +31,12 @@ router = new_router()
 
 
 @router.get(paths.MODELS)
-async def models(state: State) -> ModelList:
+async def list_models(state: State) -> ModelList:
     return ModelList(data=[_model_card(state, name) for name in state.served.names])
 
 
 @router.get(paths.MODEL)
-async def model(model: str, state: State) -> ModelCard:
+async def get_model(model: str, state: State) -> ModelCard:
     state.named(model)
     return _model_card(state, model)
 
@@ -68,7 +68,7 @@ async def chat_completions(request: Request, body: ChatCompletionRequest, state:
 
 
 @router.post("/v1/completions", response_model=None, responses={200: {"model": TextCompletion, **STREAMED}})
-async def completions(request: Request, body: CompletionRequest, state: State, sender: From) -> Response:
+async def create_completion(request: Request, body: CompletionRequest, state: State, sender: From) -> Response:
     served = state.find_target(body.model)
     name = f"cmpl-{new_hex()}"
     sequences = await unless_gone(request, completion_requests(served, body, name, sender))

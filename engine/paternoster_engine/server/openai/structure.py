@@ -137,7 +137,7 @@ async def _make_outline(
 ) -> _Made:
     form = served.answer_format.form
 
-    def work() -> _Made:
+    def build_structure() -> _Made:
         if calls is None or form is None:
             return _Made(make(calls, ending))
         enforced, rest = enforce_calls(body, calls, form.arguments)
@@ -145,7 +145,7 @@ async def _make_outline(
 
     try:
         # Schemas may be large: a thread lets other clients go on.
-        made = await asyncio.to_thread(work)
+        made = await asyncio.to_thread(build_structure)
     except RecursionError:
         raise _not_enforced(body, field, GrammarError("it is nested too deeply")) from None
     except GrammarError as error:

@@ -21,7 +21,7 @@ router = new_router()
 
 
 @router.post("/tokenize")
-async def tokenize(request: Request, body: TokenizeRequest, state: State, sender: From) -> Tokens:
+async def tokenize_text(request: Request, body: TokenizeRequest, state: State, sender: From) -> Tokens:
     served = state.named(body.model)
     if body.messages is not None:
         special = bool(body.add_special_tokens)
@@ -43,7 +43,7 @@ async def tokenize(request: Request, body: TokenizeRequest, state: State, sender
 
 
 @router.post("/detokenize")
-async def detokenize(body: DetokenizeRequest, state: State) -> Prompt:
+async def detokenize_ids(body: DetokenizeRequest, state: State) -> Prompt:
     served = state.named(body.model)
     _check_count(served, "tokens", len(body.tokens))
     check_token_ids(served, "tokens", body.tokens)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from paternoster_engine.server.parsers.events import Event, Read, joined
+from paternoster_engine.server.parsers.events import Event, Read, join_events
 from paternoster_engine.server.parsers.reader import Reader
 
 
@@ -37,4 +37,4 @@ class AnswerParser:
             if event is None:
                 break
             events.append(event)
-        return joined(events)
+        return join_events(events)

@@ -44,7 +44,7 @@ Read = Generator[Event | None, None, T]
 """Reads text, yields what it is, and None where it needs more; its result is a ``T``."""
 
 
-def joined(events: Iterable[Event]) -> list[Event]:
+def join_events(events: Iterable[Event]) -> list[Event]:
     """The same with neighbours of one kind made into one, and without empty ones."""
     result: list[Event] = []
     nonempty = (event for event in events if isinstance(event, Call) or event.text)

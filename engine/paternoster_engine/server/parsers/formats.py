@@ -19,7 +19,7 @@ from paternoster_engine.server.parsers.call_form import (
 from paternoster_engine.server.parsers.calls import glm45, harmony, hermes, llama3_json, mistral, pythonic, qwen3_coder
 from paternoster_engine.server.parsers.events import Content, Read
 from paternoster_engine.server.parsers.reader import Reader
-from paternoster_engine.server.parsers.text_around_calls import only_calls, spaced
+from paternoster_engine.server.parsers.text_around_calls import only_calls, strip_spaces
 from paternoster_engine.server.parsers.think import Marks
 
 
@@ -51,19 +51,21 @@ class ToolFormat:
 
 
 TOOL_FORMATS: Mapping[str, ToolFormat] = {
-    "hermes": ToolFormat(hermes.read, (hermes.BEGIN, hermes.END), form=lambda _: hermes.FORM),
-    "llama3_json": ToolFormat(llama3_json.read, (llama3_json.BEGIN,), form=lambda _: llama3_json.FORM),
+    "hermes": ToolFormat(hermes.read_answer, (hermes.BEGIN, hermes.END), form=lambda _: hermes.FORM),
+    "llama3_json": ToolFormat(llama3_json.read_answer, (llama3_json.BEGIN,), form=lambda _: llama3_json.FORM),
     "mistral": ToolFormat(
-        mistral.read,
+        mistral.read_answer,
         (mistral.BEGIN, mistral.ARGS, mistral.CALL_ID),
         call_id=mistral.call_id,
         id_for_template=mistral.id_for_template,
-        form=mistral.form,
+        form=mistral.find_form,
     ),
-    "qwen3_coder": ToolFormat(qwen3_coder.read, (qwen3_coder.BEGIN, qwen3_coder.END), form=lambda _: qwen3_coder.FORM),
-    "glm45": ToolFormat(glm45.read, glm45.MARKERS, form=lambda _: glm45.FORM),
-    "pythonic": ToolFormat(pythonic.read, (pythonic.BEGIN, pythonic.END), form=lambda _: pythonic.FORM),
-    "harmony": ToolFormat(harmony.read, harmony.MARKERS, form=lambda _: harmony.FORM),
+    "qwen3_coder": ToolFormat(
+        qwen3_coder.read_answer, (qwen3_coder.BEGIN, qwen3_coder.END), form=lambda _: qwen3_coder.FORM
+    ),
+    "glm45": ToolFormat(glm45.read_answer, glm45.MARKERS, form=lambda _: glm45.FORM),
+    "pythonic": ToolFormat(pythonic.read_answer, (pythonic.BEGIN, pythonic.END), form=lambda _: pythonic.FORM),
+    "harmony": ToolFormat(harmony.read_answer, harmony.MARKERS, form=lambda _: harmony.FORM),
 }
 REASONING_FORMATS: Mapping[str, Marks] = {"think": think.THINK, "mistral": think.MISTRAL}
 """``harmony`` besides, whose channels have calls and reasoning alike."""
@@ -123,19 +125,19 @@ class AnswerFormat:
         ``required``: calls to which the grammar restricts the answer.
         """
 
-        def answer(reader: Reader) -> Read[None]:
+        def read_answer(reader: Reader) -> Read[None]:
             if self.channels:
-                yield from harmony.read(reader, tools or {} if self.tools is not None else ())
+                yield from harmony.read_answer(reader, tools or {} if self.tools is not None else ())
             elif self.tools is not None and tools:
                 yield from self.tools.read(reader, tools)
             yield from reader.pass_rest(Content)
 
         def read(reader: Reader) -> Read[None]:
             if self.reasoning is not None:
-                yield from think.read(reader, self.reasoning, self.reasoning.has_begun(prompt))
-            events = answer(reader)
+                yield from think.read_reasoning(reader, self.reasoning, self.reasoning.has_begun(prompt))
+            events = read_answer(reader)
             if tools and self.tools is not None:
-                events = spaced(events)
+                events = strip_spaces(events)
             if required is not None:
                 events = only_calls(events, reader, [name for name, _ in required.tools])
             yield from events

@@ -104,10 +104,10 @@ def standing_alone(part: Any, root: Mapping[str, Any]) -> dict[str, Any]:
     names: dict[str, str] = {}
     definitions: dict[str, Any] = {}
 
-    def moved(part: Any) -> Any:
+    def move_references(part: Any) -> Any:
         if not isinstance(part, Mapping):
             return part
-        made = with_parts({key: value for key, value in part.items() if key not in DEFINITIONS}, moved)
+        made = with_parts({key: value for key, value in part.items() if key not in DEFINITIONS}, move_references)
         reference = part.get("$ref")
         if isinstance(reference, str) and reference.startswith("#"):
             made["$ref"] = f"#/$defs/{name_of(reference)}"
@@ -119,8 +119,8 @@ def standing_alone(part: Any, root: Mapping[str, Any]) -> dict[str, Any]:
             if target is None:
                 raise GrammarError(f"$ref {reference!r:.60} leads to nothing")
             names[reference] = name = f"d{len(names)}"
-            definitions[name] = moved(target)
+            definitions[name] = move_references(target)
         return names[reference]
 
-    made = moved(part) if isinstance(part, Mapping) else ({} if part else {"not": {}})
+    made = move_references(part) if isinstance(part, Mapping) else ({} if part else {"not": {}})
     return made | {"$defs": definitions} if definitions else made

@@ -6,7 +6,7 @@ from paternoster_engine.server.parsers.events import Arguments, Call, Content, R
 from paternoster_engine.server.parsers.reader import Reader
 
 
-def spaced(events: Read[None]) -> Read[None]:
+def strip_spaces(events: Read[None]) -> Read[None]:
     """Drop white space next to calls, unless it is between two texts."""
     spaces: list[str] = []
     """White space behind the last text that has not been emitted yet."""

@@ -23,7 +23,7 @@ THINK = Marks("<think>", "</think>")
 MISTRAL = Marks("[THINK]", "[/THINK]")
 
 
-def read(reader: Reader, marks: Marks, begun: bool) -> Read[None]:
+def read_reasoning(reader: Reader, marks: Marks, begun: bool) -> Read[None]:
     """Leaves what follows; white space at both ends of the reasoning, and after it, is none of the answer's."""
     reader.reasoning = begun
     yield from reader.peek_solid()

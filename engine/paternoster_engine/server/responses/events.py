@@ -84,7 +84,7 @@ class ResponseAnswer:
                     yield from self._begin_reasoning()
                     yield self._delta_event("reasoning_text", text, content_index=0)
                 case Call(name):
-                    yield from self._open(self._call_item(name))
+                    yield from self._open_item(self._call_item(name))
                 case Arguments(text):
                     yield from self._argument_events(text)
 
@@ -114,12 +114,12 @@ class ResponseAnswer:
 
     def _begin_message(self) -> Iterator[StreamEvent]:
         if not isinstance(self._item, MessageItem):
-            yield from self._open(MessageItem(id=_new_id("msg"), status="in_progress", content=[]))
+            yield from self._open_item(MessageItem(id=_new_id("msg"), status="in_progress", content=[]))
             yield self._part_event("added", OutputText(text=""))
 
     def _begin_reasoning(self) -> Iterator[StreamEvent]:
         if not isinstance(self._item, ReasoningItem):
-            yield from self._open(ReasoningItem(id=_new_id("rs"), status="in_progress", content=[]))
+            yield from self._open_item(ReasoningItem(id=_new_id("rs"), status="in_progress", content=[]))
             yield self._part_event("added", ReasoningText(text=""))
 
     def _call_item(self, name: str) -> OutputItem:
@@ -145,7 +145,7 @@ class ResponseAnswer:
             case _:
                 yield self._delta_event("function_call_arguments", text)
 
-    def _open(self, item: OutputItem) -> Iterator[StreamEvent]:
+    def _open_item(self, item: OutputItem) -> Iterator[StreamEvent]:
         yield from self._close("completed")
         self._item = item
         yield self._next_event(

@@ -16,8 +16,8 @@ from paternoster_engine.server.openai.fields.body import (
     Metadata,
     StopStrings,
     Text,
+    accept_hint,
     allow_only,
-    hint,
     ignored_value,
     text_or_list,
 )
@@ -63,7 +63,7 @@ class ReasoningConfig(Body):
 
 
 class ResponseStreamOptions(Body):
-    include_obfuscation: Annotated[bool, hint(False)] = Field(default=False, description="true is ignored")
+    include_obfuscation: Annotated[bool, accept_hint(False)] = Field(default=False, description="true is ignored")
 
 
 class ResponsesRequest(PassedFields):
@@ -101,16 +101,18 @@ class ResponsesRequest(PassedFields):
     safety_identifier: Text | None = Field(default=None, description="taken and not used")
     max_tool_calls: int | None = Field(default=None, ge=1, description="of tools that a server runs, of which are none")
 
-    store: Annotated[bool, hint(False)] = Field(default=False, description="nothing is stored: true is ignored")
+    store: Annotated[bool, accept_hint(False)] = Field(default=False, description="nothing is stored: true is ignored")
     previous_response_id: Annotated[Any, allow_only()] = None
     conversation: Annotated[Any, allow_only()] = None
     background: Annotated[Any, allow_only(False)] = False
     prompt: Annotated[Any, allow_only()] = Field(default=None, description="a template that is kept elsewhere")
-    truncation: Annotated[Literal["disabled", "auto"], hint("disabled")] = Field(
+    truncation: Annotated[Literal["disabled", "auto"], accept_hint("disabled")] = Field(
         default="disabled", description="what does not fit is refused: auto is ignored"
     )
-    service_tier: Annotated[Text, hint("auto", "default")] = Field(default="auto", description="others are ignored")
-    context_management: Annotated[list[JsonObject], hint([])] = Field(
+    service_tier: Annotated[Text, accept_hint("auto", "default")] = Field(
+        default="auto", description="others are ignored"
+    )
+    context_management: Annotated[list[JsonObject], accept_hint([])] = Field(
         default_factory=list, max_length=MAX_EDITS, description="nothing is compacted: ignored"
     )
     moderation: Annotated[Any, allow_only()] = None

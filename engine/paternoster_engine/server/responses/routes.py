@@ -4,7 +4,7 @@ from fastapi import Request, Response
 
 from paternoster_engine.server.access.identity import From
 from paternoster_engine.server.bodies.body_route import new_router
-from paternoster_engine.server.bodies.reading_shares import reading
+from paternoster_engine.server.bodies.reading_shares import charge_reading
 from paternoster_engine.server.continuation.stream_call import new_hex
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.generation.streaming import STREAMED
@@ -14,20 +14,20 @@ from paternoster_engine.server.responses.events import ResponseAnswer
 from paternoster_engine.server.responses.objects import ResponseObject
 from paternoster_engine.server.responses.requests import ResponsesRequest
 from paternoster_engine.server.responses.translate import NAMES, chat_of
-from paternoster_engine.server.translation.respond import respond
+from paternoster_engine.server.translation.respond import respond_chat
 
 router = new_router()
 
 
 @router.post("/v1/responses", response_model=None, responses={200: {"model": ResponseObject, **STREAMED}})
-async def responses(request: Request, body: ResponsesRequest, state: State, sender: From) -> Response:
+async def create_response(request: Request, body: ResponsesRequest, state: State, sender: From) -> Response:
     served = state.find_target(body.model)
     # The answer repeats them.
     body = with_defaults(body, served.sampling_defaults.values())
-    with reading():
+    with charge_reading():
         translated = chat_of(body)
         chat, names = translated.request(NAMES)
     writer = LogprobsWriter(served.tokenizer)
     form = served.answer_format
     answer = ResponseAnswer(served.name, body, translated.offer.tools, lambda: form.call_id(new_hex()), writer.content)
-    return await respond(request, served, chat, answer, sender, names, stream=body.stream)
+    return await respond_chat(request, served, chat, answer, sender, names, stream=body.stream)

@@ -39,14 +39,14 @@ class PromptText:
         data = rendered.encode("utf-8", "surrogatepass")
         head = self._text.head_bytes if self._text.settings else None
         ends = find_byte_ends(self._text.parts, [piece.end for piece in self._ends], data, head)
-        self._tie(count_tokens(ends, len(data), tokenizer.byte_lengths(tokens)))
+        self._set_counts(count_tokens(ends, len(data), tokenizer.byte_lengths(tokens)))
 
     def locate_ids(self) -> None:
         """The prompt came as token ids of four bytes each."""
         if self._text.token_ids is not None:
-            self._tie([-(-piece.end // 4) for piece in self._ends])
+            self._set_counts([-(-piece.end // 4) for piece in self._ends])
 
-    def _tie(self, counts: Iterable[int]) -> None:
+    def _set_counts(self, counts: Iterable[int]) -> None:
         self.pieces = _in_order(counts, self._ends)
 
     def locate_answer(

@@ -24,7 +24,7 @@ from paternoster_engine.server.translation.names import Names, use_client_names
 log = logging.getLogger(__name__)
 
 
-async def respond(
+async def respond_chat(
     request: Request,
     served: ServedModel,
     chat: ChatCompletionRequest,

@@ -20,12 +20,12 @@ def store_token(
     finite = (tl.abs(key) < float("inf")) & (tl.abs(value) < float("inf"))
     broken = tl.min(finite.to(tl.int32), 0) == 0
     key, value = tl.where(broken, float("nan"), key), tl.where(broken, 0.0, value)
-    _store(key, cache, scales, slot, kv_head, 0, KV_HEADS, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WIDTH, LIMIT)
-    _store(value, cache, scales, slot, kv_head, 1, KV_HEADS, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WIDTH, LIMIT)
+    _store_values(key, cache, scales, slot, kv_head, 0, KV_HEADS, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WIDTH, LIMIT)
+    _store_values(value, cache, scales, slot, kv_head, 1, KV_HEADS, HEAD_DIM, HEAD_PAD, BLOCK_SIZE, WIDTH, LIMIT)
 
 
 @triton.jit
-def _store(
+def _store_values(
     values, cache, scales, slot, kv_head, which,
     KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, HEAD_PAD: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     WIDTH: tl.constexpr, LIMIT: tl.constexpr,

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from paternoster_operator.api.types.fields import shown
+from paternoster_operator.api.types.fields import show_value
 
 POD_SPEC = "PodSpec"
 MAX_ITEMS, MAX_CONTAINERS = 128, 16
@@ -60,7 +60,7 @@ class Field(NamedTuple):
 @cache
 def fields_of(type_: str) -> Mapping[str, Field]:
     """The fields of a type, by name; raises ``KeyError`` for a type that no pod has."""
-    return {name: _field(word) for name, word in _types()[type_].items()}
+    return {name: _read_field(word) for name, word in _read_types()[type_].items()}
 
 
 def key_of(item: Mapping[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
@@ -71,49 +71,49 @@ def key_of(item: Mapping[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
 def faults_of(spec: Any, path: str) -> list[str]:
     """One line for each field of a pod's spec that does not exist or has another type."""
     found: list[str] = []
-    _check(spec, Field(POD_SPEC), path, found)
+    _check_field(spec, Field(POD_SPEC), path, found)
     return found
 
 
-def schema() -> dict[str, Any]:
+def build_schema() -> dict[str, Any]:
     """A structural schema of a pod's spec, less what is inside of its objects: :func:`faults_of` looks there."""
     return _object_schema(POD_SPEC)
 
 
 @cache
-def _types() -> Mapping[str, Mapping[str, str]]:
+def _read_types() -> Mapping[str, Mapping[str, str]]:
     found: Mapping[str, Mapping[str, str]] = json.loads(Path(__file__).with_name("fields.json").read_text())["types"]
     return found
 
 
-def _field(word: str) -> Field:
+def _read_field(word: str) -> Field:
     parts = _WORD.fullmatch(word)
     assert parts is not None, word
     keys = None if parts["keys"] is None else tuple(filter(None, parts["keys"].split(",")))
     return Field(parts["of"], keys, parts["map"] is not None, parts["required"] is not None)
 
 
-def _check(value: Any, field: Field, path: str, found: list[str]) -> None:
+def _check_field(value: Any, field: Field, path: str, found: list[str]) -> None:
     if field.keys is not None:
         _check_list(value, field, path, found)
     elif field.mapping:
         if not isinstance(value, Mapping) or len(value) > field.most or not all(isinstance(key, str) for key in value):
-            found.append(f"{path}: is {shown(value)}: must be a mapping with at most {field.most} names")
+            found.append(f"{path}: is {show_value(value)}: must be a mapping with at most {field.most} names")
             return
         for name, each in value.items():
-            _check(each, field.item, f"{path}.{name}", found)
+            _check_field(each, field.item, f"{path}.{name}", found)
     elif field.scalar:
-        if not _fits(value, field.of):
-            found.append(f"{path}: is {shown(value)}: {_SCALARS[field.of]}")
+        if not _fits_scalar(value, field.of):
+            found.append(f"{path}: is {show_value(value)}: {_SCALARS[field.of]}")
         elif field.required and isinstance(value, str) and len(value) > MAX_LENGTH:
-            found.append(f"{path}: is {shown(value)}: must have at most {MAX_LENGTH} characters")
+            found.append(f"{path}: is {show_value(value)}: must have at most {MAX_LENGTH} characters")
     elif not isinstance(value, Mapping):
-        found.append(f"{path}: is {shown(value)}: must be a mapping")
+        found.append(f"{path}: is {show_value(value)}: must be a mapping")
     else:
         fields = fields_of(field.of)
         for name, each in value.items():
             if name in fields:
-                _check(each, fields[name], f"{path}.{name}", found)
+                _check_field(each, fields[name], f"{path}.{name}", found)
             else:
                 found.append(f"{path}.{name}: unknown field: allowed here: {', '.join(fields)}")
         found += [
@@ -125,12 +125,12 @@ def _check(value: Any, field: Field, path: str, found: list[str]) -> None:
 
 def _check_list(value: Any, field: Field, path: str, found: list[str]) -> None:
     if not isinstance(value, list) or len(value) > field.most:
-        found.append(f"{path}: is {shown(value)}: must be a list with at most {field.most} items")
+        found.append(f"{path}: is {show_value(value)}: must be a list with at most {field.most} items")
         return
     seen = set()
     for index, item in enumerate(value):
         before = len(found)
-        _check(item, field.item, f"{path}[{index}]", found)
+        _check_field(item, field.item, f"{path}[{index}]", found)
         if not field.keys or len(found) > before:
             continue
         key = key_of(item, field.keys)
@@ -142,7 +142,7 @@ def _check_list(value: Any, field: Field, path: str, found: list[str]) -> None:
         seen.add(key)
 
 
-def _fits(value: Any, scalar: str) -> bool:
+def _fits_scalar(value: Any, scalar: str) -> bool:
     whole = isinstance(value, int) and not isinstance(value, bool)
     match scalar:
         case "string":
@@ -164,16 +164,16 @@ def _object_schema(type_: str) -> dict[str, Any]:
     described: dict[str, Any] = {"type": "object"}
     if needed := [name for name, field in fields.items() if field.required]:
         described["required"] = needed
-    return {**described, "properties": {name: _schema(field) for name, field in fields.items()}}
+    return {**described, "properties": {name: _field_schema(field) for name, field in fields.items()}}
 
 
-def _schema(field: Field) -> dict[str, Any]:
+def _field_schema(field: Field) -> dict[str, Any]:
     if field.keys is not None:
         # What lists hold is looked at by rules; other objects are left as they are.
-        inner = _schema(field.item) if field.scalar else _object_schema(field.of)
+        inner = _field_schema(field.item) if field.scalar else _object_schema(field.of)
         return {"type": "array", "maxItems": field.most, "items": inner}
     if field.mapping:
-        return {"type": "object", "maxProperties": field.most, "additionalProperties": _schema(field.item)}
+        return {"type": "object", "maxProperties": field.most, "additionalProperties": _field_schema(field.item)}
     if field.of in ("quantity", "int-or-string"):
         return {"x-kubernetes-int-or-string": True}
     if field.of in ("int32", "int64"):

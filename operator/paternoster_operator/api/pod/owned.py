@@ -61,12 +61,12 @@ _IS_FETCH = f"c.name == '{labels.MODEL_CONTAINER}'"
 _FETCHED = f"self.model.source.matches('{REMOTE}')"
 
 
-def _each(field: str, condition: str) -> str:
+def _each_item(field: str, condition: str) -> str:
     """``condition`` on each item ``c`` of a list of the pod's spec."""
     return f"!has({_SPEC}.{field}) || {_SPEC}.{field}.all(c, {condition})"
 
 
-def _cel(values: tuple[str | int, ...]) -> str:
+def _list_literal(values: tuple[str | int, ...]) -> str:
     return f"[{', '.join(repr(value) for value in values)}]"
 
 
@@ -77,14 +77,15 @@ _KEYS_ROOT = labels.KEYS_FOLDER.rsplit("/", 1)[0]
 _PORTS = (labels.ENGINE_PORT, labels.ADMIN_PORT)
 _PORT_NAMES = (labels.ENGINE_PORT_NAME, labels.ADMIN_PORT_NAME)
 _OTHER_PORTS = (
-    f"!has(c.ports) || c.ports.all(p, !(p.containerPort in {_cel(_PORTS)}) && "
-    f"(!has(p.name) || !(p.name in {_cel(_PORT_NAMES)})))"
+    f"!has(c.ports) || c.ports.all(p, !(p.containerPort in {_list_literal(_PORTS)}) && "
+    f"(!has(p.name) || !(p.name in {_list_literal(_PORT_NAMES)})))"
 )
 
 POD_TEMPLATE_RULES: tuple[Rule, ...] = (
     Rule(
         "!has(self.podTemplate.metadata.labels) || "
-        f"self.podTemplate.metadata.labels.all(k, !(k in {_cel(_OWN_LABELS)}) && !k.startsWith('{_OWN_PREFIX}'))",
+        f"self.podTemplate.metadata.labels.all(k, !(k in {_list_literal(_OWN_LABELS)}) && "
+        f"!k.startsWith('{_OWN_PREFIX}'))",
         f"labels of podTemplate must be others than {', '.join(_OWN_LABELS)} and {_OWN_PREFIX}...: by these the pods "
         "are found",
         "podTemplate.metadata.labels",
@@ -117,17 +118,17 @@ POD_TEMPLATE_RULES: tuple[Rule, ...] = (
     ),
     *(
         Rule(
-            _each("containers", f"!({_IS_ENGINE}) || !has(c.{field})"),
+            _each_item("containers", f"!({_IS_ENGINE}) || !has(c.{field})"),
             f"{field} of podTemplate's container {labels.ENGINE_CONTAINER} must be unset: {instead}",
             f"{_FIELD}.containers[{labels.ENGINE_CONTAINER}].{field}",
         )
         for field, instead in ENGINE.items()
     ),
     Rule(
-        _each(
+        _each_item(
             "containers",
             f"!({_IS_ENGINE}) || !has(c.volumeMounts) || c.volumeMounts.all(m, "
-            f"!(m.mountPath in {_cel((TMP_FOLDER, MODEL_FOLDER, _KEYS_ROOT))}) && "
+            f"!(m.mountPath in {_list_literal((TMP_FOLDER, MODEL_FOLDER, _KEYS_ROOT))}) && "
             f"!m.mountPath.startsWith('{_KEYS_ROOT}/') && "
             "m.mountPath.matches('^(/[^/]+)+$') && !m.mountPath.matches('/[.]{1,2}(/|$)'))",
         ),
@@ -137,27 +138,27 @@ POD_TEMPLATE_RULES: tuple[Rule, ...] = (
     ),
     *(
         Rule(
-            _each("initContainers", f"!({_IS_FETCH}) || !has(c.{field})"),
+            _each_item("initContainers", f"!({_IS_FETCH}) || !has(c.{field})"),
             f"{field} of podTemplate's initContainer {labels.MODEL_CONTAINER} must be unset: {instead}",
             f"{_FIELD}.initContainers[{labels.MODEL_CONTAINER}].{field}",
         )
         for field, instead in FETCH.items()
     ),
     Rule(
-        f"{_FETCHED} || " + _each("initContainers", f"!({_IS_FETCH})"),
+        f"{_FETCHED} || " + _each_item("initContainers", f"!({_IS_FETCH})"),
         f"initContainers of podTemplate must have other names than {labels.MODEL_CONTAINER} unless model.source is "
         f"{FETCHED}: it fetches these",
         f"{_FIELD}.initContainers",
     ),
     Rule(
-        f"!{_FETCHED} || " + _each("containers", f"!({_IS_FETCH})"),
+        f"!{_FETCHED} || " + _each_item("containers", f"!({_IS_FETCH})"),
         f"containers of podTemplate must have other names than {labels.MODEL_CONTAINER} where model.source is "
         f"{FETCHED}: that is who fetches these",
         f"{_FIELD}.containers",
     ),
     *(
         Rule(
-            _each(field, f"!({which}) || !has(c.env) || c.env.all(e, e.name != '{labels.MODELS_ENV}')"),
+            _each_item(field, f"!({which}) || !has(c.env) || c.env.all(e, e.name != '{labels.MODELS_ENV}')"),
             f"env of podTemplate's {field}[{name}] must not have {labels.MODELS_ENV}: use model.cache",
             f"{_FIELD}.{field}[{name}].env",
         )
@@ -167,23 +168,23 @@ POD_TEMPLATE_RULES: tuple[Rule, ...] = (
         )
     ),
     Rule(
-        _each(
+        _each_item(
             "initContainers",
             f"!({_IS_FETCH}) || !has(c.volumeMounts) || "
-            f"c.volumeMounts.all(m, !(m.mountPath in {_cel((TMP_FOLDER, MODEL_FOLDER))}))",
+            f"c.volumeMounts.all(m, !(m.mountPath in {_list_literal((TMP_FOLDER, MODEL_FOLDER))}))",
         ),
         f"mountPaths of podTemplate's initContainer {labels.MODEL_CONTAINER} must be others than {TMP_FOLDER} and "
         f"{MODEL_FOLDER}: these are its own",
         f"{_FIELD}.initContainers[{labels.MODEL_CONTAINER}].volumeMounts",
     ),
     Rule(
-        _each("initContainers", f"!({_IS_ENGINE})"),
+        _each_item("initContainers", f"!({_IS_ENGINE})"),
         f"initContainers of podTemplate must have other names than {labels.ENGINE_CONTAINER}",
         f"{_FIELD}.initContainers",
     ),
     *(
         Rule(
-            _each(field, f"{which} || has(c.image)"),
+            _each_item(field, f"{which} || has(c.image)"),
             f"each of podTemplate's {field} but {name} must have an image",
             f"{_FIELD}.{field}",
         )
@@ -194,7 +195,7 @@ POD_TEMPLATE_RULES: tuple[Rule, ...] = (
     ),
     *(
         Rule(
-            _each(field, f"{_IS_ENGINE} || {_OTHER_PORTS}"),
+            _each_item(field, f"{_IS_ENGINE} || {_OTHER_PORTS}"),
             f"ports of podTemplate's {field} must be others than {_PORTS[0]} and {_PORTS[1]}, and named otherwise than "
             f"{_PORT_NAMES[0]} and {_PORT_NAMES[1]}: these are the engine's",
             f"{_FIELD}.{field}",
@@ -202,12 +203,12 @@ POD_TEMPLATE_RULES: tuple[Rule, ...] = (
         for field in ("containers", "initContainers")
     ),
     Rule(
-        _each("volumes", f"!(c.name in {_cel(_OWN_VOLUMES)})"),
+        _each_item("volumes", f"!(c.name in {_list_literal(_OWN_VOLUMES)})"),
         f"volumes of podTemplate must have other names than {', '.join(_OWN_VOLUMES)}: the operator makes these",
         f"{_FIELD}.volumes",
     ),
     Rule(
-        _each("resourceClaims", f"c.name != '{GPU_CLAIM}'"),
+        _each_item("resourceClaims", f"c.name != '{GPU_CLAIM}'"),
         f"resourceClaims of podTemplate must have other names than {GPU_CLAIM}: use resources.gpu.claimTemplateName",
         f"{_FIELD}.resourceClaims",
     ),

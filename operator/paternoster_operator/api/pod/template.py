@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, WithJsonSchema
 
-from paternoster_operator.api.pod.fields import MAX_ITEMS, schema
+from paternoster_operator.api.pod.fields import MAX_ITEMS, build_schema
 from paternoster_operator.api.types.fields import Document
 
 LabelValue = Annotated[str, Field(max_length=63, pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")]
@@ -25,5 +25,5 @@ class PodTemplate(Document):
     """
 
     metadata: PodTemplateMetadata = Field(default_factory=PodTemplateMetadata)
-    spec: Annotated[dict[str, Any], WithJsonSchema(schema())] = Field(default_factory=dict)
+    spec: Annotated[dict[str, Any], WithJsonSchema(build_schema())] = Field(default_factory=dict)
     """A pod's spec. The operator checks what is inside of its objects, and reports InvalidSpec."""

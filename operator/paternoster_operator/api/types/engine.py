@@ -11,7 +11,7 @@ from paternoster_contract.settings.removed import (
     REMOVED_ORDERS,
     REMOVED_PREEMPTIONS,
     REMOVED_VICTIMS,
-    refuse,
+    refuse_removed,
 )
 from paternoster_contract.settings.scheduling import (
     AdmissionName,
@@ -46,10 +46,10 @@ class Scheduling(Document):
     """Compute prompts alone before single tokens, instead of mixing them in a step."""
     await_prefix: bool = True
     """Let a prompt wait while another one computes the block that it would compute next."""
-    admission: Annotated[AdmissionName, refuse(REMOVED_ADMISSIONS)] = "greedy"
+    admission: Annotated[AdmissionName, refuse_removed(REMOVED_ADMISSIONS)] = "greedy"
     """Memory that an admission must leave: greedy, the watermark; no-evict, the largest future need of all that
     run."""
-    victim: Annotated[VictimName, refuse(REMOVED_VICTIMS)] = "least-computed"
+    victim: Annotated[VictimName, refuse_removed(REMOVED_VICTIMS)] = "least-computed"
     """Who is preempted when the KV pool runs dry."""
     speculative: SpeculativeName = "auto"
     """Tokens proposed before they are sampled, and verified several in a step: grammar, those that a request's grammar
@@ -74,7 +74,7 @@ class Memory(Document):
     gpu_utilization_percent: int = Field(default=90, ge=1, le=100, json_schema_extra=INT32)
     """Share of the memory that the model leaves free on GPUs that the KV pool takes, where engine.kvCacheMemory is
     unset or 0."""
-    preemption: Annotated[PreemptionName, refuse(REMOVED_PREEMPTIONS)] = "recompute"
+    preemption: Annotated[PreemptionName, refuse_removed(REMOVED_PREEMPTIONS)] = "recompute"
     """What becomes of a preempted request's blocks: recompute, dropped; swap, copied to memory of the host."""
     swap_memory: Bytes = "256Mi"
     """Memory of the host to swap to."""
@@ -151,7 +151,7 @@ class Engine(Document):
     cache_isolation: Literal["Tenant", "Fleet"] = "Tenant"
     """Who is served from prefixes that a tenant's prompts left: Tenant, that tenant alone, as otherwise the time to a
     first token reveals others' prompts; Fleet, all tenants. Without keys there is one tenant."""
-    order: Annotated[OrderName, refuse(REMOVED_ORDERS)] | None = None
+    order: Annotated[OrderName, refuse_removed(REMOVED_ORDERS)] | None = None
     """Who is served next; fair-share between tenants where security.apiKeys is set, first come first served where
     not."""
     min_priority: int = Field(default=0, ge=MIN_PRIORITY, le=MAX_PRIORITY, json_schema_extra=INT32)

@@ -55,7 +55,7 @@ class Document(BaseModel):
     )
 
 
-def shown(value: Any) -> str:
+def show_value(value: Any) -> str:
     """A value as errors tell it, shortened."""
     text = repr(value)
     return text if len(text) <= _ECHO else text[: _ECHO - 3] + "..."

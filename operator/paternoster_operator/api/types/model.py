@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field
 from paternoster_contract.limits import MAX_ALIASES
 from paternoster_operator.api.types.fields import Bytes, Document, ImagePullPolicy, ServedName, SubdomainName
 from paternoster_operator.api.types.scheduling import SecretName
-from paternoster_sources.address import is_remote, parse
+from paternoster_sources.address import is_remote, parse_address
 from paternoster_sources.errors import InvalidAddress
 from paternoster_sources.image import ImageAddress, is_image, parse_image
 
@@ -30,11 +30,11 @@ IMAGE = "^oci://"
 """How a source begins that the nodes mount."""
 
 
-def _checked(source: str) -> str:
+def _check_source(source: str) -> str:
     """``source``, if the one who fetches it can read it."""
     if is_remote(source) or is_image(source):
         try:
-            parse(source) if is_remote(source) else parse_image(source)
+            parse_address(source) if is_remote(source) else parse_image(source)
         except InvalidAddress as error:
             raise ValueError(str(error).removeprefix(f"model {source!r}: ")) from error
     return source
@@ -72,7 +72,7 @@ class ModelCache(Document):
 class Model(Document):
     """Which model is served, and under what name."""
 
-    source: Annotated[str, Field(max_length=2048, pattern=f"^({'|'.join(_SOURCES)})$"), AfterValidator(_checked)]
+    source: Annotated[str, Field(max_length=2048, pattern=f"^({'|'.join(_SOURCES)})$"), AfterValidator(_check_source)]
     """Where the weights are: package://python_package that carries one .gguf file; file:///path inside the engine's
     image or a mounted volume; pvc://claim/path on a PersistentVolumeClaim of the namespace, mounted read-only;
     oci://registry/name:tag, with @sha256:..., /path in the image or both after it, an image that the node mounts

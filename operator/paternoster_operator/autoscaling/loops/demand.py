@@ -116,12 +116,12 @@ def estimate_demand(
     running = _running_when_full(signals, model, full)
     if pace is None or steps is None:
         # No model yet: what runs is the only measure of demand.
-        return Demand(running, 0.0 if ordered else _backlog(signals, running, tuning))
+        return Demand(running, 0.0 if ordered else _find_backlog(signals, running, tuning))
     arriving = signals.arrival_rate * steps * pace
     steady = (arriving * signals.arrived + running * tuning.prior_arrivals) / (signals.arrived + tuning.prior_arrivals)
     # Answers that have grown longer run before they end: what runs is a fact, their length of the past is none.
     steady = max(steady, signals.mean_running)
-    return Demand(steady * growth, 0.0 if ordered else _backlog(signals, steady, tuning))
+    return Demand(steady * growth, 0.0 if ordered else _find_backlog(signals, steady, tuning))
 
 
 def _running_when_full(signals: Signals, model: ReplicaModel, full: float) -> float:
@@ -131,7 +131,7 @@ def _running_when_full(signals: Signals, model: ReplicaModel, full: float) -> fl
     return signals.mean_running if not now or not then else signals.mean_running * then / now
 
 
-def _backlog(signals: Signals, steady: float, tuning: Tuning) -> float:
+def _find_backlog(signals: Signals, steady: float, tuning: Tuning) -> float:
     """Sequences on top of the steady ones that work the queue off in time."""
     service = steady * signals.window_seconds / signals.arrived if signals.arrived else float("inf")
     # A queue never has to run at once unless its requests take longer than it may last.

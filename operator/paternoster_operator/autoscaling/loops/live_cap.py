@@ -60,7 +60,7 @@ class LiveCapLoop(EngineLimitLoop):
                 )
             )
             if room < cap and (slow := self._explain_late_tokens(signals)) is not None:
-                return self._cut(cap, max(room, cap * (1 - loop.decrease)), Reason.LATENCY_ABOVE_TARGET, slow)
+                return self._cut_cap(cap, max(room, cap * (1 - loop.decrease)), Reason.LATENCY_ABOVE_TARGET, slow)
         if loop.objective is ConcurrencyObjective.PREEMPTION_RATE:
             if (found := self._judge_preemptions(signals, models.replica, cap)) is not None:
                 return found
@@ -91,7 +91,7 @@ class LiveCapLoop(EngineLimitLoop):
         if rate > target:
             if ended < loop.min_finished or signals.preempted - doubt <= target * ended:
                 return Outcome(cap, Reason.INSUFFICIENT_DATA, f"{explanation}; too few to be more than chance")
-            return self._cut(
+            return self._cut_cap(
                 cap,
                 self._room_after_preemptions(signals, model, cap),
                 Reason.PREEMPTION_ABOVE_TARGET,
@@ -116,7 +116,7 @@ class LiveCapLoop(EngineLimitLoop):
             room = min(room, learnt)
         return max(room, ran * (1 - loop.decrease))
 
-    def _cut(
+    def _cut_cap(
         self, cap: int, target: float, reason: Reason, explanation: str, *, needs_replica: bool = False
     ) -> Outcome:
         lowest = self.policy.cap.minimum

@@ -75,7 +75,7 @@ class ReplicaLoop:
             self.name,
             "replicas",
             current,
-            inputs=_inputs(signals, cap.target, need),
+            inputs=_describe_inputs(signals, cap.target, need),
             applied=loop.mode is AutoscalingMode.AUTO,
             utilization=0.0 if need is None else need.ratio(current),
             formula="" if need is None else need.formula,
@@ -167,14 +167,14 @@ class ReplicaLoop:
     ) -> Outcome:
         current, tuning = state.target, self.tuning
 
-        def hold(reason: Reason, message: str) -> Outcome:
+        def hold_replicas(reason: Reason, message: str) -> Outcome:
             return Outcome(current, reason, f"{explanation}; {message}", (reason,), recommended=wanted)
 
         if loop.lowest >= current:
-            return hold(Reason.MIN_REPLICAS, f"{current} replicas are the fewest allowed")
+            return hold_replicas(Reason.MIN_REPLICAS, f"{current} replicas are the fewest allowed")
         if signals.pending and signals.queued + signals.refused > 0:
             unserved = "none waits, is held or was refused"
-            return hold(Reason.PENDING_REPLICAS, f"{signals.pending} pending are held until {unserved}")
+            return hold_replicas(Reason.PENDING_REPLICAS, f"{signals.pending} pending are held until {unserved}")
         window = down_window(loop, signals, tuning)
         if signals.pending:
             # Nothing is called back that may be wanted again before it would have served.
@@ -182,13 +182,13 @@ class ReplicaLoop:
         steady = max(wanted_within(state, now, window, tuning), default=current)
         if now - state.since < window or steady >= current:
             more = seconds_until_steady(state, now, window, -1, tuning)
-            return hold(Reason.STABILIZING, f"held for another {more:.0f} s, as it is to last {window:.0f} s")
+            return hold_replicas(Reason.STABILIZING, f"held for another {more:.0f} s, as it is to last {window:.0f} s")
         seconds = filled_window(loop, signals, tuning)
         filled = 0 if seconds is None else filled_within(state, seconds, tuning, models.lighter_since)
         if seconds is not None and filled >= current:
             more = seconds_until_unfilled(state, seconds, tuning)
             held = f"held for another {more:.0f} s, as {filled} were filled within {seconds:.0f} s"
-            return hold(Reason.STABILIZING, held)
+            return hold_replicas(Reason.STABILIZING, held)
         down = loop.scale_down
         allowed = steps_left(state, now, down.period_seconds, down.max_percent, down.max_pods, -1)
         bounds = [
@@ -255,7 +255,7 @@ def _apply_tolerance(
     return current, Reason.WITHIN_TOLERANCE, explanation
 
 
-def _inputs(signals: Signals, live_cap: int, need: Need | None) -> dict[str, str]:
+def _describe_inputs(signals: Signals, live_cap: int, need: Need | None) -> dict[str, str]:
     inputs = {
         "serving": str(signals.ready),
         "pending": str(signals.pending),

@@ -1,8 +1,8 @@
 """Map messages of Kubernetes to a reason and a next step. Pure.
 
-Kubelet, scheduler, controllers and admission report errors as free text. :func:`explain` looks a message up in one
-table, so that it has the same reason and next step in a pod's status, in an event about the pod, and in a condition of
-its Deployment. The messages are those of Kubernetes 1.33 to 1.35.
+Kubelet, scheduler, controllers and admission report errors as free text. :func:`explain_stall` looks a message up in
+one table, so that it has the same reason and next step in a pod's status, in an event about the pod, and in a condition
+of its Deployment. The messages are those of Kubernetes 1.33 to 1.35.
 """
 
 import re
@@ -157,7 +157,7 @@ _CAUSE_RULES = tuple(
 )
 
 
-def explain(reason: str, message: str, *, step: bool = True) -> StallReason:
+def explain_stall(reason: str, message: str, *, step: bool = True) -> StallReason:
     """Add the next step to ``message``, where one is known; ``reason`` applies where the message determines none."""
     for rule in _CAUSE_RULES:
         if rule.places and reason not in rule.places:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from paternoster_operator.pods.events import PodEvent
 from paternoster_operator.pods.view import PodView
-from paternoster_operator.report.causes.cause import StallReason, explain, is_known
+from paternoster_operator.report.causes.cause import StallReason, explain_stall, is_known
 
 HOOK, _KILLING = "FailedPostStartHook", "Killing"
 _FAILURES = {
@@ -46,14 +46,14 @@ def find_event_cause(pod: PodView) -> StallReason | None:
         and not any(text in event.note for text in _TRANSIENT)
         and (i > attached or event.reason != "FailedAttachVolume")
     ]
-    if not _persists(failures):
+    if not _has_persisted(failures):
         return None
     failure = next((event for event in reversed(failures) if is_known(event.note)), failures[-1])
     of = "" if failure.container in ("", pod.container) else f"container {failure.container}: "
-    return explain(_FAILURES[failure.reason], f"{of}{failure.reason}: {failure.note}")
+    return explain_stall(_FAILURES[failure.reason], f"{of}{failure.reason}: {failure.note}")
 
 
-def _persists(failures: Sequence[PodEvent]) -> bool:
+def _has_persisted(failures: Sequence[PodEvent]) -> bool:
     # Messages that contain a new container name each time are separate events.
     return sum(event.count for event in failures) > 1 or any(event.reason in _RECORDED_ONCE for event in failures)
 

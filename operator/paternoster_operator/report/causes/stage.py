@@ -22,7 +22,7 @@ def find_stage(pod: PodView) -> Stage:
     if pod.phase == "Pending" and pod.created is not None and not pod.scheduled:
         return Stage("Scheduling", "waits for a node")
     if pod.waiting_reason in PREPARING or (pod.scheduled and pod.is_preparing):
-        return _preparing(pod)
+        return _preparing_stage(pod)
     if pod.readiness_gate:
         return Stage("ReadinessGated", f"its containers are ready, the pod is not: {pod.readiness_gate}")
     if pod.container != ENGINE_CONTAINER:
@@ -31,7 +31,7 @@ def find_stage(pod: PodView) -> Stage:
     return Stage("ModelLoading", "the engine loads its model")
 
 
-def _preparing(pod: PodView) -> Stage:
+def _preparing_stage(pod: PodView) -> Stage:
     node = f" on node {pod.node}" if pod.node else ""
     if (pull := find_pull(pod)) is not None:
         return Stage("ImagePulling", f"{pull.note} since {pull.last}{node}")

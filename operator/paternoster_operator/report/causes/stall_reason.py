@@ -8,11 +8,11 @@ from paternoster_operator.desired.resources import host_kv_cache
 from paternoster_operator.observe import Observed
 from paternoster_operator.pods.room import find_holder, find_lack
 from paternoster_operator.pods.view import Ended, PodView
-from paternoster_operator.report.causes.cause import StallReason, explain
+from paternoster_operator.report.causes.cause import StallReason, explain_stall
 from paternoster_operator.report.causes.kubelet_events import find_ending, find_event_cause
 from paternoster_operator.report.causes.stage import find_stage
 from paternoster_operator.report.causes.unscheduled import find_unscheduled
-from paternoster_operator.report.model_fetch import fetches, find_failure, gets_on, progress_words
+from paternoster_operator.report.model_fetch import find_failure, gets_on, is_fetching, progress_words
 
 _WAITING = {
     "ImagePullBackOff": "ImagePullFailed",
@@ -46,20 +46,25 @@ def find_stall_reason(observed: Observed, spec: LLMDeploymentSpec, now: str) -> 
         if waits_for_end(pod, observed) is not None:
             continue
         found = (
-            find_unscheduled(pod, spec, now) or _unstarted(pod, spec) or _ends(pod, spec, now) or find_event_cause(pod)
+            find_unscheduled(pod, spec, now)
+            or _find_unstarted(pod, spec)
+            or _find_ending(pod, spec, now)
+            or find_event_cause(pod)
         )
         if found is not None:
             of = "" if pod.container == ENGINE_CONTAINER else f"container {pod.container}: "
             return StallReason(found.reason, f"{pod.name}: {of}{found.message}")
-    if (refused := _rejected(observed, now)) is not None:
+    if (refused := _find_rejected(observed, now)) is not None:
         return refused
     deployment = observed.deployment
     if deployment is None:
         return None
     if deployment.create_failure and (deployment.rolling or deployment.replicas < deployment.spec_replicas):
-        return explain("PodCreationFailed", deployment.create_failure)
+        return explain_stall("PodCreationFailed", deployment.create_failure)
     if deployment.progress_failed:
-        return StallReason("ProgressDeadlineExceeded", "; ".join(filter(None, (deployment.message, _doing(observed)))))
+        return StallReason(
+            "ProgressDeadlineExceeded", "; ".join(filter(None, (deployment.message, _describe_stage(observed))))
+        )
     return None
 
 
@@ -69,11 +74,11 @@ def waits_for_end(pod: PodView, observed: Observed) -> PodView | None:
     return None if lack is None else find_holder(lack, observed.draining)
 
 
-def _doing(observed: Observed) -> str:
+def _describe_stage(observed: Observed) -> str:
     return "; ".join(f"{pod.name}: {find_stage(pod).message}" for pod in observed.starting[:1])
 
 
-def _rejected(observed: Observed, now: str) -> StallReason | None:
+def _find_rejected(observed: Observed, now: str) -> StallReason | None:
     """Return a reason where a node refuses pods that the scheduler assigned, although each is replaced at once."""
     refused = [
         pod
@@ -88,12 +93,12 @@ def _rejected(observed: Observed, now: str) -> StallReason | None:
     )
 
 
-def _unstarted(pod: PodView, spec: LLMDeploymentSpec) -> StallReason | None:
+def _find_unstarted(pod: PodView, spec: LLMDeploymentSpec) -> StallReason | None:
     reason = _WAITING.get(pod.waiting_reason or "")
     if reason is None:
         return None
     text = f"{pod.waiting_reason}: {pod.message}" if pod.message else str(pod.waiting_reason)
-    return explain(reason, f"model.source: {text}" if _is_of_model(pod, spec) else text)
+    return explain_stall(reason, f"model.source: {text}" if _is_of_model(pod, spec) else text)
 
 
 def _is_of_model(pod: PodView, spec: LLMDeploymentSpec) -> bool:
@@ -101,9 +106,9 @@ def _is_of_model(pod: PodView, spec: LLMDeploymentSpec) -> bool:
     return spec.model.image is not None and f'"{spec.model.image.reference}"' in pod.message
 
 
-def _ends(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason | None:
+def _find_ending(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason | None:
     """Its container ends again and again, or has a message that it will."""
-    if fetches(pod, spec):
+    if is_fetching(pod, spec):
         if gets_on(pod, now):
             return None
         if (text := find_failure(pod)) is not None:
@@ -126,7 +131,7 @@ def _ends(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason | None
         return StallReason(reason, _out_of_memory(pod, spec))
     words = _last_words(ended)
     # Of a container that never ran, the words are the runtime's; else they are the last line of its own log.
-    return explain(reason, words) if reason == "ContainerCannotRun" else StallReason(reason, words)
+    return explain_stall(reason, words) if reason == "ContainerCannotRun" else StallReason(reason, words)
 
 
 def _last_words(ended: Ended) -> str:

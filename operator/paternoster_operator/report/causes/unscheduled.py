@@ -5,7 +5,7 @@ import re
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.pods.no_node import read_no_node
 from paternoster_operator.pods.view import UNBOUND, PodView
-from paternoster_operator.report.causes.cause import StallReason, explain
+from paternoster_operator.report.causes.cause import StallReason, explain_stall
 
 _NO_CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
 """The scheduler's message about a pod whose claim does not exist."""
@@ -28,15 +28,15 @@ def find_unscheduled(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallRe
     if (claim := _NO_CLAIM.search(pod.message)) is not None:
         return StallReason("VolumeClaimNotFound", f"there is no PersistentVolumeClaim {claim[1]} in its namespace")
     if pod.waits_for_volume:
-        return _unbound(pod)
+        return _explain_unbound(pod)
     no_node = read_no_node(pod.message)
     if no_node is None:
-        return explain("Unschedulable", pod.message)
+        return explain_stall("Unschedulable", pod.message)
     reason = "InsufficientGPUs" if no_node.lacks_devices(spec.resources.gpu.resource_name) else "Unschedulable"
-    return explain(reason, f"no node takes it: {no_node.describe(pod.requests)}")
+    return explain_stall(reason, f"no node takes it: {no_node.describe(pod.requests)}")
 
 
-def _unbound(pod: PodView) -> StallReason:
+def _explain_unbound(pod: PodView) -> StallReason:
     claims = ", ".join(pod.volume_claims)
     why = "; ".join(dict.fromkeys(event.note for event in pod.events[-2:]))
-    return explain("VolumeClaimUnbound", f"pod has {UNBOUND} ({claims})" + (f": {why}" if why else ""))
+    return explain_stall("VolumeClaimUnbound", f"pod has {UNBOUND} ({claims})" + (f": {why}" if why else ""))

@@ -6,7 +6,7 @@ from tests.kernels.cpu.random_blocks import random_blocks
 
 from paternoster_engine.model.layers.device_linear import device_linear
 from paternoster_kernels.blocks import Rows
-from paternoster_kernels.reference.blocks import dequantize
+from paternoster_kernels.reference.blocks import dequantize_blocks
 
 CPU = torch.device("cpu")
 DRAW = torch.Generator().manual_seed(1)
@@ -19,7 +19,7 @@ def test_the_product_of_matrices_below_each_other(name: str) -> None:
     linear = device_linear(list[Rows](matrices), CPU, None, bias)
     assert linear is not None
     assert (linear.out_features, linear.in_features) == (523, 96)
-    weight = torch.cat([dequantize(matrix.format, matrix.data) for matrix in matrices])
+    weight = torch.cat([dequantize_blocks(matrix.format, matrix.data) for matrix in matrices])
     torch.testing.assert_close(linear(x), x @ weight.T + bias, rtol=1e-4, atol=1e-4)
 
 
@@ -29,7 +29,7 @@ def test_fp8_with_a_scale_an_output_alone() -> None:
     matrix.data[:, 36:40] = matrix.data[:, :4]
     linear, x = device_linear([matrix], CPU, None, None), torch.randn(3, 64, generator=DRAW)
     assert linear is not None
-    torch.testing.assert_close(linear(x), x @ dequantize(matrix.format, matrix.data).T, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(linear(x), x @ dequantize_blocks(matrix.format, matrix.data).T, rtol=1e-4, atol=1e-3)
 
 
 def test_other_formats_and_several_at_once_have_no_product() -> None:

@@ -19,7 +19,7 @@ def test_with_and_without_a_gate(
     kind: type[Linear], rows: int, dtype: torch.dtype, native: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not native:
-        monkeypatch.setattr(linear_module, "pick", lambda op, device: getattr(reference, op))
+        monkeypatch.setattr(linear_module, "pick_kernel", lambda op, device: getattr(reference, op))
     generator = torch.Generator().manual_seed(rows)
     weight = torch.randn(128, 64, generator=generator).to(dtype)
     x = torch.randn(rows, 64, generator=generator).to(dtype)

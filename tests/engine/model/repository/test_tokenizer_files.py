@@ -18,7 +18,7 @@ from transformers import AutoTokenizer
 
 from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.errors import ModelError
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_engine.model.tokenizer import Tokenizer
 
 IMAGE = "<image_soft_token>"
@@ -28,7 +28,7 @@ TEXTS = ("a<|new|>b", f"x{IMAGE}", "<|start|>hi<|end|>", "<|pad|>", "é<|new|><|
 
 
 def tokenizer_of(folder: Path) -> Tokenizer:
-    return open_checkpoint(resolve(folder.as_uri())).tokenizer()
+    return open_checkpoint(resolve_source(folder.as_uri())).tokenizer()
 
 
 def test_an_added_token_without_a_row_is_plain_text(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from paternoster_engine.build import build_engine
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.checkpoints.shapes import check_shapes, expected_shapes
 from paternoster_engine.model.errors import ModelError
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 
 INDEX = "model.safetensors.index.json"
 
@@ -35,7 +35,7 @@ def sharded(written: Path, tmp_path: Path) -> Path:
 
 
 def opened(folder: Path) -> Checkpoint:
-    checkpoint = open_checkpoint(resolve(folder.as_uri()))
+    checkpoint = open_checkpoint(resolve_source(folder.as_uri()))
     check_shapes(checkpoint)
     return checkpoint
 
@@ -148,7 +148,7 @@ def test_a_config_of_another_kind_of_model_is_refused(fields: dict[str, Any], me
     folder = write_repository(tmp_path)
     change_config(folder, **fields)
     with pytest.raises(ModelError, match=message):
-        open_checkpoint(resolve(folder.as_uri()))
+        open_checkpoint(resolve_source(folder.as_uri()))
 
 
 def test_code_of_the_repository_is_told(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_folder_of_another_kind_is_told_what_to_do(names: tuple[str, ...], wor
     for name in names:
         (tmp_path / name).touch()
     with pytest.raises(ModelError, match=f"the folder has no .*: .*{words}"):
-        resolve(tmp_path.as_uri())
+        resolve_source(tmp_path.as_uri())
 
 
 @pytest.fixture(scope="module")
@@ -235,4 +235,4 @@ def test_parts_that_do_not_belong_together_are_refused(split: Path, tmp_path: Pa
 def test_a_projector_beside_a_model_is_no_second_model(split: Path, tmp_path: Path) -> None:
     shutil.copy(split / "whole" / "m.gguf", tmp_path / "m.gguf")
     (tmp_path / "mmproj-m.gguf").touch()
-    assert resolve(tmp_path.as_uri()).path == tmp_path / "m.gguf"
+    assert resolve_source(tmp_path.as_uri()).path == tmp_path / "m.gguf"

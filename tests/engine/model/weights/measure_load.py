@@ -21,7 +21,7 @@ from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.checkpoints.shapes import expected_shapes
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.layers.parts import Quantization
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_engine.parallel.sharding import shard_config, shard_loader
 from paternoster_engine.process_group import ALONE, Ranks
 
@@ -53,7 +53,7 @@ def size_of(name: str, shape: tuple[int, ...], dtype: torch.dtype, quantization:
 
 
 def load(address: str, dtype: torch.dtype, rank: int, ranks: int, quantization: Quantization) -> Decoder:
-    checkpoint = open_checkpoint(resolve(address))
+    checkpoint = open_checkpoint(resolve_source(address))
     config = checkpoint.config
     tensor = shard_loader(config, checkpoint.tensor, rank, ranks)
     who = ALONE if ranks == 1 else Apart(rank, ranks)
@@ -63,10 +63,10 @@ def load(address: str, dtype: torch.dtype, rank: int, ranks: int, quantization: 
 
 def main(address: str, small: str, dtype: torch.dtype, rank: int, ranks: int, quantization: Quantization) -> None:
     torch.set_num_threads(1)
-    config = open_checkpoint(resolve(address)).config
+    config = open_checkpoint(resolve_source(address)).config
     weights = sum(size_of(name, shape, dtype, quantization) for name, shape in expected_shapes(config)) / ranks
     if quantization == "auto":
-        weights = resolve(address).path.stat().st_size / ranks
+        weights = resolve_source(address).path.stat().st_size / ranks
     load(small, dtype, rank, ranks, quantization)
     # Peaks until now are forgotten.
     Path("/proc/self/clear_refs").write_text("5")

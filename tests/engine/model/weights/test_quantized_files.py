@@ -14,7 +14,7 @@ from paternoster_engine.model.checkpoints.shapes import check_shapes
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.layers.parts import Quantization
-from paternoster_engine.model.source import resolve
+from paternoster_engine.model.source import resolve_source
 from paternoster_engine.model.step import StepInput
 from paternoster_engine.model.weights.quantized import QuantizedMatrices
 from paternoster_engine.model.weights.safetensors_file import read_safetensors
@@ -22,7 +22,7 @@ from paternoster_engine.model.weights.stored import InBlocks, Part, StoredRows
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_kernels import RaggedBatch
 from paternoster_kernels.cpu.library import load_library
-from paternoster_kernels.reference.blocks import dequantize
+from paternoster_kernels.reference.blocks import dequantize_blocks
 
 OUT, IN, GROUP = 48, 256, 64
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
@@ -109,7 +109,7 @@ def test_numbers_and_blocks(make: Callable[[], Any], tmp_path: Path) -> None:
     for stored, wanted in ((matrix, expected[11:43]), (Part(matrix, 1, 96, 64), expected[11:43, 96:160])):
         rows = StoredRows(stored)
         assert rows.format is not None
-        assert torch.equal(dequantize(rows.format, rows.rows(11, 43)), wanted)
+        assert torch.equal(dequantize_blocks(rows.format, rows.rows(11, 43)), wanted)
 
 
 def test_numbers_alone_are_not_its_own(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_config_of_quantization_that_is_no_object(tmp_path: Path) -> None:
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": "awq"}))
     with pytest.raises(ModelError, match="quantization_config is 'awq': must be an object"):
-        open_checkpoint(resolve(tmp_path.as_uri()))
+        open_checkpoint(resolve_source(tmp_path.as_uri()))
 
 
 def _write_model(folder: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_model_that_is_half_in_blocks(tmp_path: Path, caplog: pytest.LogCaptur
     if load_library() is None:
         pytest.skip("no native operations here")
     _write_model(tmp_path)
-    checkpoint = open_checkpoint(resolve(tmp_path.as_uri()))
+    checkpoint = open_checkpoint(resolve_source(tmp_path.as_uri()))
     check_shapes(checkpoint)
     device, found = torch.device("cpu"), []
     with caplog.at_level("INFO"):

@@ -9,7 +9,7 @@ import pytest
 
 from paternoster_contract.access.identity import HEADER, MAX_HEADER, Identity
 from paternoster_contract.access.key_files import KeyFiles
-from paternoster_contract.access.keys import digest
+from paternoster_contract.access.keys import digest_key
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.server.access.identity import TenantRules
 
@@ -56,7 +56,7 @@ async def test_each_of_several_keys_is_a_tenant_where_no_gateway_says_who_sends(
         named = (complete(server, noisy, user=f"name-{i}") for i in range(3))
         answers = await server.submitted_at_once(complete(server, noisy), *named, complete(server, quiet, user="noisy"))
         assert [answer.status_code for answer in answers] == [200, 429, 429, 200]
-        assert f"tenant 'key-{digest('noisy')[:8]}'" in answers[1].json()["error"]["message"]
+        assert f"tenant 'key-{digest_key('noisy')[:8]}'" in answers[1].json()["error"]["message"]
         assert (await complete(server, noisy)).status_code == 200
         assert await hits(server) > 0
         before = await hits(server)

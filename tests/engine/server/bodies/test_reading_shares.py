@@ -12,8 +12,8 @@ from paternoster_engine.server.bodies.reading_shares import (
     REFUSAL_SECONDS,
     SHARE,
     ReadingShares,
+    charge_reading,
     charge_reading_to,
-    reading,
 )
 
 
@@ -118,7 +118,7 @@ def test_a_block_within_another_is_charged_once(monkeypatch: pytest.MonkeyPatch)
     add: Callable[[float], None] = charged.append
     charge_reading_to(add)
     try:
-        with reading(), reading():
+        with charge_reading(), charge_reading():
             pass
     finally:
         charge_reading_to(None)

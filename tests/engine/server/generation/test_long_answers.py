@@ -9,7 +9,7 @@ import pytest
 from paternoster_engine.model.detokenizer import IncrementalDetokenizer
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation import output_text
-from paternoster_engine.server.parsers.events import Call, Event, joined
+from paternoster_engine.server.parsers.events import Call, Event, join_events
 
 ROOM = {"max_model_len": 1024, "num_blocks": 512}
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 400, "ignore_eos": True}
@@ -24,13 +24,13 @@ class Copied:
     def joined(self, events: Iterable[Event]) -> list[Event]:
         given = list(events)
         self.characters += sum(len(event.text) for event in given if not isinstance(event, Call))
-        return joined(given)
+        return join_events(given)
 
 
 @pytest.fixture
 def copied(monkeypatch: pytest.MonkeyPatch) -> Copied:
     copied = Copied()
-    monkeypatch.setattr(output_text, "joined", copied.joined)
+    monkeypatch.setattr(output_text, "join_events", copied.joined)
     return copied
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from paternoster_engine.server.parsers.call_form import CallForm, RequiredCalls
 from paternoster_engine.server.parsers.calls import mistral
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, joined
+from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, join_events
 from paternoster_engine.server.parsers.formats import REASONING_FORMATS, TOOL_FORMATS, AnswerFormat
 
 SCHEMA: dict[str, Any] = {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
@@ -41,7 +41,7 @@ def _parse(name: str, text: str, required: Sequence[str] = (), form: AnswerForma
     results = []
     for pieces in ([text], list(text)):
         parser = (form or _format(name)).build_parser(TOOLS, required=calls)
-        results.append(joined([*(event for piece in pieces for event in parser.push(piece)), *parser.finish()]))
+        results.append(join_events([*(event for piece in pieces for event in parser.push(piece)), *parser.finish()]))
     assert results[0] == results[1]
     return results[0]
 

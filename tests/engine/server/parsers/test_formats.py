@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_engine.server.parsers.calls.typed_values import json_of
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning, joined
+from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning, join_events
 from paternoster_engine.server.parsers.formats import REASONING_FORMATS, TOOL_FORMATS, AnswerFormat, Tools
 from paternoster_engine.server.parsers.schemas import ArgumentTypes
 
@@ -24,7 +24,7 @@ FORMATS = {name: AnswerFormat(tools=tools, channels=name == "harmony") for name,
 def parse(form: AnswerFormat, pieces: Iterable[str], prompt: str = "", tools: Tools = ANY) -> list[Event]:
     parser = form.build_parser(tools, prompt)
     events = [event for piece in pieces for event in parser.push(piece)]
-    return joined([*events, *parser.finish()])
+    return join_events([*events, *parser.finish()])
 
 
 def calls(events: Iterable[Event]) -> list[tuple[str, Any]]:

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from paternoster_engine.server.parsers.calls import json_calls
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, joined
+from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, join_events
 from paternoster_engine.server.parsers.formats import TOOL_FORMATS, AnswerFormat
 
 LENGTH = 20_000
@@ -39,7 +39,7 @@ def patterns(monkeypatch: pytest.MonkeyPatch) -> list[CountingPattern]:
 def _events(text: str, length: int = PIECE) -> list[Event]:
     parser = AnswerFormat(TOOL_FORMATS["hermes"]).build_parser({"f": {}})
     pieces = [text[start : start + length] for start in range(0, len(text), length)]
-    return joined([*(event for piece in pieces for event in parser.push(piece)), *parser.finish()])
+    return join_events([*(event for piece in pieces for event in parser.push(piece)), *parser.finish()])
 
 
 VALUES = {

@@ -12,7 +12,7 @@ from paternoster_engine.server.parsers.arguments import named
 from paternoster_engine.server.parsers.calls.pythonic import MAX_VALUE
 from paternoster_engine.server.parsers.calls.strings import REPLACEMENT, pass_string
 from paternoster_engine.server.parsers.calls.typed_values import _BEGINNINGS, json_of
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Read, joined
+from paternoster_engine.server.parsers.events import Arguments, Call, Content, Read, join_events
 from paternoster_engine.server.parsers.formats import TOOL_FORMATS, AnswerFormat
 from paternoster_engine.server.parsers.reader import Reader
 from paternoster_engine.server.parsers.schemas import ArgumentTypes
@@ -176,4 +176,4 @@ def test_python_of_a_value_that_is_too_long() -> None:
         (f"[f(b={long})]", [Content(f"[f(b={long})]")]),
     ):
         parser = AnswerFormat(TOOL_FORMATS["pythonic"]).build_parser({"f": {"properties": PYTHON}})
-        assert joined([*parser.push(text), *parser.finish()])[:2] == events
+        assert join_events([*parser.push(text), *parser.finish()])[:2] == events

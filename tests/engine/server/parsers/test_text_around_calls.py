@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_engine.server.openai.choice_events import ChoiceEvents
-from paternoster_engine.server.parsers.events import Arguments, Call, Calls, Content, Event, Reasoning, joined
+from paternoster_engine.server.parsers.events import Arguments, Call, Calls, Content, Event, Reasoning, join_events
 from paternoster_engine.server.parsers.formats import TOOL_FORMATS, AnswerFormat
 
 TOOLS = {"f": {"properties": {"a": {"type": "integer"}}}}
@@ -23,7 +23,7 @@ def _parse(name: str, text: str) -> list[Event]:
     results = []
     for pieces in ([text], list(text)):
         parser = form.build_parser(TOOLS)
-        results.append(joined([*(event for piece in pieces for event in parser.push(piece)), *parser.finish()]))
+        results.append(join_events([*(event for piece in pieces for event in parser.push(piece)), *parser.finish()]))
     assert results[0] == results[1]
     return results[0]
 

@@ -6,16 +6,16 @@ import pytest
 
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
-from paternoster_engine.server.fingerprint import fingerprint
+from paternoster_engine.server.fingerprint import compute_fingerprint
 
 ARGS = EngineArgs(device="cpu")
 
 
 def test_what_chooses_no_tokens_is_not_in_it(checkpoint: Checkpoint) -> None:
-    fingerprint_of_args = fingerprint(ARGS, checkpoint.config)
+    fingerprint_of_args = compute_fingerprint(ARGS, checkpoint.config)
     assert fingerprint_of_args.startswith("fp_")
     same = ARGS.model_copy(update={"port": 9000, "max_num_seqs": 3, "served_model_name": "other", "threads": 1})
-    assert fingerprint(same, checkpoint.config) == fingerprint_of_args
+    assert compute_fingerprint(same, checkpoint.config) == fingerprint_of_args
 
 
 @pytest.mark.parametrize(
@@ -27,9 +27,11 @@ def test_what_chooses_no_tokens_is_not_in_it(checkpoint: Checkpoint) -> None:
     ids=str,
 )  # fmt: skip
 def test_what_chooses_tokens_is(checkpoint: Checkpoint, change: dict[str, object]) -> None:
-    assert fingerprint(ARGS.model_copy(update=change), checkpoint.config) != fingerprint(ARGS, checkpoint.config)
+    assert compute_fingerprint(ARGS.model_copy(update=change), checkpoint.config) != compute_fingerprint(
+        ARGS, checkpoint.config
+    )
 
 
 def test_another_model_at_the_same_place_is(checkpoint: Checkpoint) -> None:
     other = replace(checkpoint.config, num_layers=checkpoint.config.num_layers - 1)
-    assert fingerprint(ARGS, other) != fingerprint(ARGS, checkpoint.config)
+    assert compute_fingerprint(ARGS, other) != compute_fingerprint(ARGS, checkpoint.config)

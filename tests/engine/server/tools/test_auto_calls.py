@@ -23,7 +23,7 @@ from paternoster_engine.sampling.grammars.lazy import LazyMatcher
 from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
 from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
 from paternoster_engine.server.parsers.call_form import RequiredCalls
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning, joined
+from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning, join_events
 from paternoster_engine.server.parsers.formats import AnswerFormat
 
 ROOM = {"max_model_len": 2048, "max_batched_tokens": 2048, "num_blocks": 512}
@@ -107,7 +107,7 @@ def _form_of(tokenizer: Tokenizer, name: str) -> tuple[Tokenizer, AnswerFormat]:
 
 def _parsed(form: AnswerFormat, text: str) -> list[Event]:
     parser = form.build_parser(TOOLS, "")
-    return joined([*parser.push(text), *parser.finish()])
+    return join_events([*parser.push(text), *parser.finish()])
 
 
 def _calls(events: Sequence[Event]) -> list[tuple[str, str]]:

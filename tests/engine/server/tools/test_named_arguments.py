@@ -24,7 +24,7 @@ from paternoster_engine.sampling.grammars.source import GrammarSource, to_gramma
 from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
 from paternoster_engine.server.parsers.call_form import RequiredCalls
 from paternoster_engine.server.parsers.calls import glm45
-from paternoster_engine.server.parsers.events import Arguments, Call, joined
+from paternoster_engine.server.parsers.events import Arguments, Call, join_events
 from paternoster_engine.server.parsers.formats import TOOL_FORMATS, AnswerFormat
 
 FAMILIES: dict[str, tuple[str, list[str]]] = {
@@ -90,7 +90,7 @@ def _finite(text: str) -> float:
 def _calls(form: AnswerFormat, tools: dict[str, Any], text: str) -> list[tuple[str, Any]]:
     parser = form.build_parser(tools, "")
     found: list[tuple[str, Any]] = []
-    for event in joined([*parser.push(text), *parser.finish()]):
+    for event in join_events([*parser.push(text), *parser.finish()]):
         if isinstance(event, Call):
             found.append((event.name, None))
         elif isinstance(event, Arguments):

@@ -14,7 +14,7 @@ from tests.engine.server.tools_tokenizer import with_special
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.server.parsers.call_form import RequiredCalls
-from paternoster_engine.server.parsers.events import Arguments, Call, Event, Reasoning, joined
+from paternoster_engine.server.parsers.events import Arguments, Call, Event, Reasoning, join_events
 from paternoster_engine.server.parsers.formats import TOOL_FORMATS, AnswerFormat
 
 ROOM = {"max_model_len": 2048, "max_batched_tokens": 2048, "num_blocks": 512}
@@ -59,7 +59,7 @@ def _written(form: AnswerFormat, made_calls: list[tuple[str, str]]) -> str:
 
 def _parsed(form: AnswerFormat, text: str, prompt: str = "") -> list[Event]:
     parser = form.build_parser({"weather": CITY, "now": NOTHING}, prompt)
-    return joined([*parser.push(text), *parser.finish()])
+    return join_events([*parser.push(text), *parser.finish()])
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.operator.reconcile.world import FakeCluster
 
-from paternoster_contract.access.keys import digest
+from paternoster_contract.access.keys import digest_key
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.keys import key_secrets
@@ -85,12 +85,12 @@ async def test_a_list_is_read_once_a_change_in_a_worker_thread(
     monkeypatch.setattr(key_secrets, "read_key_list", read)
     now = 0.0
     cluster = FakeCluster()
-    cluster.secrets[Key("lifts", "one")] = {"key": f"- {{name: a, sha256: {digest('a')}}}", "other": "x" * 2**20}
+    cluster.secrets[Key("lifts", "one")] = {"key": f"- {{name: a, sha256: {digest_key('a')}}}", "other": "x" * 2**20}
     held = KeySecrets(cluster, lambda: now)
     fleet_keys = FleetKeys(held, Settings())
     fleet = resource(security={"apiKeys": [{"name": "one"}]})
     for _ in range(5):
-        assert (await fleet_keys.client_keys(fleet)).digests == [digest("a")]
+        assert (await fleet_keys.client_keys(fleet)).digests == [digest_key("a")]
         now += REREAD_SECONDS
     assert len(threads) == 1
     assert threads[0] is not threading.current_thread()

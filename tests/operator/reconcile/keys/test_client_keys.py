@@ -8,7 +8,7 @@ import pytest
 from tests.operator.reconcile.world import FakeCluster
 
 from paternoster_contract.access.identity import Identity
-from paternoster_contract.access.keys import digest
+from paternoster_contract.access.keys import digest_key
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.desired.engine_args import Installation, engine_args
@@ -22,7 +22,7 @@ from paternoster_operator.settings import Settings
 Resource = Callable[..., LLMDeployment]
 LIST = f"""
 - name: acme
-  sha256: {digest("a")}
+  sha256: {digest_key("a")}
   weight: 3
   minPriority: -5
   maxPriority: 10
@@ -31,7 +31,7 @@ LIST = f"""
   tokensPerSecond: 100
   tokenBurst: 500
   expires: 2030-01-01T00:00:00Z
-- {{name: acme, sha256: {digest("b")}}}
+- {{name: acme, sha256: {digest_key("b")}}}
 """
 ACME = Identity(
     tenant="acme", weight=3, min_priority=-5, max_priority=10, max_queued=4, max_running=2,
@@ -42,28 +42,28 @@ TENANTS = {"security": {"apiKeySecretRef": {"name": "plain"}, "apiKeys": [{"name
 
 def test_an_entry_says_who_sends_a_key_and_what_that_one_may() -> None:
     found = read_key_list(LIST)
-    assert found.identities == {digest("a"): ACME, digest("b"): Identity(tenant="acme")}
+    assert found.identities == {digest_key("a"): ACME, digest_key("b"): Identity(tenant="acme")}
     assert not found.faults
 
 
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        ({"name": "a b", "sha256": digest("x")}, "name"),
+        ({"name": "a b", "sha256": digest_key("x")}, "name"),
         ({"name": "a", "sha256": "hunter2-hunter2"}, "sha256"),
         ({"name": "a"}, "sha256: Field required"),
-        ({"name": "a", "sha256": digest("x"), "weight": 0}, "weight"),
-        ({"name": "a", "sha256": digest("x"), "tokensPerSecond": float("nan")}, "tokensPerSecond"),
-        ({"name": "a", "sha256": digest("x"), "minPriority": 5, "maxPriority": 4}, "minPriority is 5"),
-        ({"name": "a", "sha256": digest("x"), "expires": "2030-01-01T00:00:00"}, "must have an offset"),
-        ({"name": "a", "sha256": digest("x"), "unheard-of": "hunter2"}, "unheard-of"),
-        ({"name": "a", "sha256": digest("a")}, "entry before"),
+        ({"name": "a", "sha256": digest_key("x"), "weight": 0}, "weight"),
+        ({"name": "a", "sha256": digest_key("x"), "tokensPerSecond": float("nan")}, "tokensPerSecond"),
+        ({"name": "a", "sha256": digest_key("x"), "minPriority": 5, "maxPriority": 4}, "minPriority is 5"),
+        ({"name": "a", "sha256": digest_key("x"), "expires": "2030-01-01T00:00:00"}, "must have an offset"),
+        ({"name": "a", "sha256": digest_key("x"), "unheard-of": "hunter2"}, "unheard-of"),
+        ({"name": "a", "sha256": digest_key("a")}, "entry before"),
         ("hunter2", "entry 3"),
     ],
 )
 def test_a_bad_entry_is_named_without_what_it_holds_and_the_others_are_valid(entry: object, message: str) -> None:
     found = read_key_list(f"{LIST}- {json.dumps(entry)}".replace("NaN", ".nan"))
-    assert found.identities.keys() == {digest("a"), digest("b")}
+    assert found.identities.keys() == {digest_key("a"), digest_key("b")}
     (fault,) = found.faults
     assert fault.startswith("entry 3: ")
     assert message in fault
@@ -82,28 +82,28 @@ async def test_what_is_right_opens_though_something_else_is_wrong(resource: Reso
     cluster.secrets |= {
         Key("lifts", "plain"): {"key": "p\na"},
         Key("lifts", "one"): {"key": LIST},
-        Key("lifts", "two"): {"key": json.dumps([{"name": "late", "sha256": digest("c")}, {"name": "bad"}])},
+        Key("lifts", "two"): {"key": json.dumps([{"name": "late", "sha256": digest_key("c")}, {"name": "bad"}])},
     }
     clients = await FleetKeys(KeySecrets(cluster), Settings()).client_keys(fleet)
     assert clients.digests is not None
-    assert set(clients.digests) == {digest(key) for key in "pabc"}
-    assert clients.identities[digest("a")] == ACME, "of a key that is there in plain, too"
+    assert set(clients.digests) == {digest_key(key) for key in "pabc"}
+    assert clients.identities[digest_key("a")] == ACME, "of a key that is there in plain, too"
     assert isinstance(clients.fault, BadKeyList)
     assert "spec.security.apiKeys[1], Secret two, key key: entry 2: sha256" in str(clients.fault)
     route = build_route(fleet, clients.digests, clients.identities)
     assert (route.identity("a"), route.identity("c")) == (ACME, Identity(tenant="late"))
     who = route.identity("p")
     assert who is not None
-    assert who.tenant == f"key-{digest('p')[:8]}"
+    assert who.tenant == f"key-{digest_key('p')[:8]}"
     del cluster.secrets[Key("lifts", "one")]
     gone = await FleetKeys(KeySecrets(cluster), Settings()).client_keys(fleet)
     assert isinstance(gone.fault, UnusableKeys)
-    assert set(gone.digests or ()) == {digest(key) for key in "pac"}
+    assert set(gone.digests or ()) == {digest_key(key) for key in "pac"}
 
 
 async def test_a_fleet_has_so_many_keys_and_no_more(resource: Resource) -> None:
     cluster = FakeCluster()
-    many = [{"name": "n", "sha256": digest(str(i))} for i in range(MAX_KEYS)]
+    many = [{"name": "n", "sha256": digest_key(str(i))} for i in range(MAX_KEYS)]
     cluster.secrets |= {Key("lifts", "one"): {"key": json.dumps(many)}, Key("lifts", "two"): {"key": LIST}}
     fleet = resource(security={"apiKeys": [{"name": "one"}, {"name": "two"}]})
     clients = await FleetKeys(KeySecrets(cluster), Settings()).client_keys(fleet)

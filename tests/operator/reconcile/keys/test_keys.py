@@ -18,7 +18,7 @@ from paternoster_operator.desired.children import RootKeys
 from paternoster_operator.desired.secret import build_secret
 from paternoster_operator.keys.fleet_keys import MAX_KEYS, FleetKeys, UnusableKeys
 from paternoster_operator.keys.key_secrets import REREAD_SECONDS, KeySecrets
-from paternoster_operator.publish import build_app, serve
+from paternoster_operator.publish import build_app, serve_app
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import ADMIN_KEY, GATEWAY_KEY, Settings
 
@@ -78,7 +78,7 @@ async def test_a_fleet_without_secrets_of_its_own_is_open_and_has_derived_admin_
     assert (await fleet_keys.client_keys(resource())).digests is None
     roots = RootKeys(["new", "old"])
     assert await fleet_keys.admin_keys(resource(), roots) == [
-        keys.derive(root, keys.OPERATOR_TO_ENGINE, "uid-1") for root in ("new", "old")
+        keys.derive_key(root, keys.OPERATOR_TO_ENGINE, "uid-1") for root in ("new", "old")
     ]
 
 
@@ -92,7 +92,7 @@ async def test_the_users_secrets_are_named_when_they_are_missing_and_used_when_n
         await fleet_keys.admin_keys(fleet, RootKeys(["root"]))
     cluster.secrets |= {Key("lifts", "clients"): {"k": "a\nb\n"}, Key("lifts", "admin"): {"key": "c"}}
     clock.now += REREAD_SECONDS
-    assert (await fleet_keys.client_keys(fleet)).digests == [keys.digest("a"), keys.digest("b")]
+    assert (await fleet_keys.client_keys(fleet)).digests == [keys.digest_key("a"), keys.digest_key("b")]
     assert await fleet_keys.admin_keys(fleet, RootKeys(["root"])) == ("c",)
     cluster.secrets[Key("lifts", "clients")] = {"k": "\n".join(map(str, range(MAX_KEYS + 1)))}
     clock.now += REREAD_SECONDS
@@ -103,8 +103,8 @@ def test_a_fleets_secret_has_a_key_for_each_root_and_no_root(resource: Resource)
     secret = build_secret(resource(), ["g1", "g2"], ["a1"])
     text = {name: base64.b64decode(value).decode().splitlines() for name, value in secret["data"].items()}
     assert text == {
-        "gateway": [keys.derive(root, keys.GATEWAY_TO_ENGINE, "uid-1") for root in ("g1", "g2")],
-        "admin": [keys.derive("a1", keys.OPERATOR_TO_ENGINE, "uid-1")],
+        "gateway": [keys.derive_key(root, keys.GATEWAY_TO_ENGINE, "uid-1") for root in ("g1", "g2")],
+        "admin": [keys.derive_key("a1", keys.OPERATOR_TO_ENGINE, "uid-1")],
     }
 
 
@@ -113,7 +113,7 @@ async def test_the_engines_admin_key_goes_with_every_order(world: World, documen
     world.cluster.shown_pods = [world.engine.pod("a")]
     await world.reconcile()
     root = world.cluster.secrets[ADMIN_KEY]["key"]
-    assert world.engine.keys == [f"Bearer {keys.derive(root, keys.OPERATOR_TO_ENGINE, 'uid-1')}"]
+    assert world.engine.keys == [f"Bearer {keys.derive_key(root, keys.OPERATOR_TO_ENGINE, 'uid-1')}"]
 
 
 async def test_clients_without_the_keys_that_a_manifest_asks_for_are_let_in_nowhere(document: Any) -> None:
@@ -137,7 +137,7 @@ async def test_only_a_gateway_reads_the_routing_table(document: Any) -> None:
     cluster = FakeCluster()
     cluster.resource = document()
     operator = Operator(cluster, Settings(gateway_url="http://127.0.0.1:9"))
-    runner, port = await serve(build_app(operator), "127.0.0.1", 0)
+    runner, port = await serve_app(build_app(operator), "127.0.0.1", 0)
     url = f"http://127.0.0.1:{port}/routes"
 
     async def status(key: str | None) -> int:
@@ -147,8 +147,8 @@ async def test_only_a_gateway_reads_the_routing_table(document: Any) -> None:
 
     assert await status(None) == 401
     root = cluster.secrets[GATEWAY_KEY]["key"]
-    assert await status(root) == await status(keys.derive(root, keys.GATEWAY_TO_ENGINE)) == 401
-    assert await status(keys.derive(root, keys.GATEWAY_TO_OPERATOR)) == 200
+    assert await status(root) == await status(keys.derive_key(root, keys.GATEWAY_TO_ENGINE)) == 401
+    assert await status(keys.derive_key(root, keys.GATEWAY_TO_OPERATOR)) == 200
     assert cluster.secrets_read.count(GATEWAY_KEY) == 2, "once before it was made, and not for each request"
     assert KEY in operator._cluster.list()
     await operator.stop()

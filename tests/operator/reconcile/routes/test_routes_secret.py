@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from paternoster_contract.access.keys import digest
+from paternoster_contract.access.keys import digest_key
 from paternoster_contract.routing import ModelRoute
 from paternoster_contract.routing_copy import CONFIRM_SECONDS, RoutingCopy
 from paternoster_operator.cluster.port import ClusterError, Key
@@ -103,10 +103,14 @@ async def test_a_row_that_could_not_be_built_stays_in_the_copy() -> None:
 async def test_a_copy_without_room_for_all_keeps_the_rows_of_small_namespaces(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     large = [
-        PublishedRow(f"h{i}", Key("hostile", f"h{i}"), ModelRoute(key_digests=[digest(f"{i}/{j}") for j in range(256)]))
+        PublishedRow(
+            f"h{i}", Key("hostile", f"h{i}"), ModelRoute(key_digests=[digest_key(f"{i}/{j}") for j in range(256)])
+        )
         for i in range(150)
     ]
-    small = [PublishedRow(f"s{i}", Key(f"team-{i}", "s"), ModelRoute(key_digests=[digest(str(i))])) for i in range(20)]
+    small = [
+        PublishedRow(f"s{i}", Key(f"team-{i}", "s"), ModelRoute(key_digests=[digest_key(str(i))])) for i in range(20)
+    ]
     world.table = PublishedTable([*large, *small])
     assert await world.copy_once()
     models = world.written[-1].table.models

@@ -8,11 +8,11 @@ import aiohttp
 import pytest
 from tests.operator.reconcile.world import FakeCluster, FakeEngine
 
-from paternoster_contract.access.keys import digest
+from paternoster_contract.access.keys import digest_key
 from paternoster_contract.labels import SCALE_DOWN
 from paternoster_contract.routing_rows import CONTENT_TYPE, End, Row
 from paternoster_operator.cluster.port import ClusterError, Key
-from paternoster_operator.publish import build_app, serve
+from paternoster_operator.publish import build_app, serve_app
 from paternoster_operator.routes import table as routes_table
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
@@ -88,7 +88,7 @@ async def test_a_secret_that_cannot_be_read_concerns_its_own_fleet(fleets: Fleet
 
 async def test_a_row_is_kept_until_something_of_it_changes(fleets: Fleets) -> None:
     fleets.documents[A]["spec"]["security"] = {"apiKeys": [{"name": "keys"}]}
-    fleets.secrets[Key("of-a", "keys")] = {"key": f"- {{name: t, sha256: {digest('k')}}}"}
+    fleets.secrets[Key("of-a", "keys")] = {"key": f"- {{name: t, sha256: {digest_key('k')}}}"}
     operator = Operator(fleets, Settings())
     first = await operator.routes.build()
     second = await operator.routes.build()
@@ -126,7 +126,7 @@ async def test_a_namespace_beyond_its_share_loses_its_youngest_rows_and_is_told_
 
 async def test_gateways_get_rows_with_an_etag_and_older_ones_the_whole(fleets: Fleets) -> None:
     operator = Operator(fleets, Settings())
-    runner, port = await serve(build_app(operator), "127.0.0.1", 0)
+    runner, port = await serve_app(build_app(operator), "127.0.0.1", 0)
     url, rows = f"http://127.0.0.1:{port}/routes", {"Accept": f"{CONTENT_TYPE}, application/json"}
     async with aiohttp.ClientSession() as session:
         async with session.get(url, headers=rows) as answer:

@@ -12,7 +12,7 @@ from tests.operator.reconcile.world import KEY, World
 
 from paternoster_contract.labels import ENGINE_TYPE
 from paternoster_contract.stats import GatewayModelStats, GatewayStats
-from paternoster_operator.api.manifest import parse
+from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.engines.exposition import LONGEST_METRICS
 from paternoster_operator.routes.row import build_route
 from paternoster_operator.settings import Settings
@@ -72,7 +72,7 @@ async def site(world: World, document: Document) -> AsyncIterator[Site]:
 
 def row(world: World) -> Any:
     assert world.cluster.resource is not None
-    return build_route(parse(world.cluster.resource))
+    return build_route(parse_resource(world.cluster.resource))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from paternoster_contract.stats import GatewayModelStats, GatewayStats
-from paternoster_operator.scrape import Scraper, addresses, count_routing, idle_by_fleet, requests_by_gateway
+from paternoster_operator.scrape import Scraper, count_routing, idle_by_fleet, requests_by_gateway, resolve_addresses
 
 
 @asynccontextmanager
@@ -69,7 +69,11 @@ async def test_a_name_nobody_knows_holds_nothing() -> None:
 
 async def test_addresses_are_urls(monkeypatch: pytest.MonkeyPatch) -> None:
     name_stands_for(monkeypatch, "10.0.0.2", "fd00::1", "10.0.0.1", "10.0.0.1")
-    assert await addresses("http://gateways:80") == ["http://10.0.0.1:80", "http://10.0.0.2:80", "http://[fd00::1]:80"]
+    assert await resolve_addresses("http://gateways:80") == [
+        "http://10.0.0.1:80",
+        "http://10.0.0.2:80",
+        "http://[fd00::1]:80",
+    ]
 
 
 def test_the_gateway_with_the_latest_request_counts() -> None:

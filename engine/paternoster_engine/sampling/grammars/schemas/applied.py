@@ -24,14 +24,14 @@ def rewrite_one_of(part: Part, value: Any) -> None:
         if tag is None:
             part.report_unenforced("oneOf")
         else:
-            options = [_tagged(part, option, made, tag) for option, made in zip(value, options, strict=True)]
+            options = [_require_tag(part, option, made, tag) for option, made in zip(value, options, strict=True)]
     if "anyOf" in part.schema:
         part.conjuncts.append({"anyOf": options})
     else:
         part.made["anyOf"] = options
 
 
-def _tagged(part: Part, option: Any, made: Any, tag: str) -> Any:
+def _require_tag(part: Part, option: Any, made: Any, tag: str) -> Any:
     """Require the property ``tag``, which distinguishes the options, in one option."""
     if isinstance(option, Mapping) and "$ref" in option:
         return {**made, "$ref": part.rewriting.write_reference(option["$ref"], tag)}

@@ -28,7 +28,7 @@ class Disjointness:
         self._left -= 1
         if self._left < 0 or depth == 0:
             return False
-        one, other = self._resolved(one), self._resolved(other)
+        one, other = self._resolve_schema(one), self._resolve_schema(other)
         for schema in (one, other):
             self._left -= (
                 len(schema["enum"]) if isinstance(schema, Mapping) and isinstance(schema.get("enum"), list) else 0
@@ -37,14 +37,15 @@ class Disjointness:
             return True
         if not isinstance(one, Mapping) or not isinstance(other, Mapping):
             return False
-        common = _types(one) & _types(other)
+        common = _types_of(one) & _types_of(other)
         if not common:
             return True
-        these, those = _values(one), _values(other)
+        these, those = _values_of(one), _values_of(other)
         if these is not None and those is not None and not these & those:
             return True
         if common == {"object"} and any(
-            self.of(_property(one, name), _property(other, name), depth - 1) for name in _required(one, other)
+            self.of(_property_of(one, name), _property_of(other, name), depth - 1)
+            for name in _required_names(one, other)
         ):
             return True
         return self._of_parts(one, other, depth) or self._of_parts(other, one, depth)
@@ -57,39 +58,39 @@ class Disjointness:
         parts = one.get("allOf")
         return isinstance(parts, list) and any(self.of(part, other, depth - 1) for part in parts)
 
-    def _resolved(self, schema: Any) -> Any:
+    def _resolve_schema(self, schema: Any) -> Any:
         return self._references.follow_reference(schema)
 
     def tag_of(self, options: list[Any], discriminator: Any) -> str | None:
         """Return a property whose values distinguish all ``options``: OpenAPI's discriminator, or one that all have."""
-        resolved = [self._resolved(option) for option in options]
+        resolved = [self._resolve_schema(option) for option in options]
         if not all(isinstance(option, Mapping) and option.get("type") == "object" for option in resolved):
             return None
         named = discriminator.get("propertyName") if isinstance(discriminator, Mapping) else None
         first = resolved[0].get("properties") if resolved else None
         names = [named] if isinstance(named, str) else list(first) if isinstance(first, Mapping) else []
         for name in names[:MAX_DEPTH]:
-            tags = [_property(option, name) for option in resolved]
-            has_values = all(isinstance(tag, Mapping) and _values(tag) for tag in map(self._resolved, tags))
+            tags = [_property_of(option, name) for option in resolved]
+            has_values = all(isinstance(tag, Mapping) and _values_of(tag) for tag in map(self._resolve_schema, tags))
             if has_values and self.of_all(tags):
                 return str(name)
         return None
 
 
-def _types(schema: Mapping[str, Any]) -> frozenset[str]:
+def _types_of(schema: Mapping[str, Any]) -> frozenset[str]:
     types = set(TYPES)
     if "type" in schema:
         names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
         types = {name for name in names if isinstance(name, str)}
         types |= {"integer"} if "number" in types else set()
-    values = _values(schema)
+    values = _values_of(schema)
     if values is not None:
         of_values = {_type_of(value) for value in values}
         types &= of_values | ({"number"} if "integer" in of_values else set())
     return frozenset(types)
 
 
-def _values(schema: Mapping[str, Any]) -> frozenset[str] | None:
+def _values_of(schema: Mapping[str, Any]) -> frozenset[str] | None:
     """The values of ``const`` or ``enum``, each as JSON; None where there is neither, or one is no scalar."""
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if not isinstance(values, list) or any(isinstance(value, list | dict) for value in values):
@@ -109,13 +110,13 @@ def _type_of(value: str) -> str:
     return kinds.get(first, "integer" if value.lstrip("-").isdigit() else "number")
 
 
-def _required(*schemas: Mapping[str, Any]) -> Iterator[str]:
+def _required_names(*schemas: Mapping[str, Any]) -> Iterator[str]:
     for schema in schemas:
         names = schema.get("required")
         yield from (name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
 
 
-def _property(schema: Mapping[str, Any], name: str) -> Any:
+def _property_of(schema: Mapping[str, Any], name: str) -> Any:
     properties = schema.get("properties")
     if isinstance(properties, Mapping) and name in properties:
         return properties[name]

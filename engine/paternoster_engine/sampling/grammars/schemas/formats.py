@@ -18,7 +18,7 @@ _FIRST = f"(?:[A-Za-z0-9._~!$&'()*+,;=@-]|%{HEX}{{2}})"
 """A character of a relative reference's first segment, which has no colon."""
 
 
-def _date() -> str:
+def _date_pattern() -> str:
     year = "(?:[0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
     fours = "0[48]|[2468][048]|[13579][26]"
     leap = f"(?:[0-9]{{2}}(?:{fours})|(?:{fours})00)"
@@ -31,19 +31,19 @@ _TIME = rf"(?:{_CLOCK}:[0-5][0-9](?:\.[0-9]{{1,9}})?(?:Z|[+-]{_CLOCK}))"
 """Without leap seconds, which are valid in few minutes only."""
 
 
-def _duration() -> str:
-    def parts(units: str) -> str:
+def _duration_pattern() -> str:
+    def unit_pattern(units: str) -> str:
         first, rest = units[0], units[1:]
-        return f"[0-9]+{first}" + (f"(?:{parts(rest)})?" if rest else "")
+        return f"[0-9]+{first}" + (f"(?:{unit_pattern(rest)})?" if rest else "")
 
     def from_any(units: str) -> str:
-        return "|".join(parts(units[i:]) for i in range(len(units)))
+        return "|".join(unit_pattern(units[i:]) for i in range(len(units)))
 
     time = f"T(?:{from_any('HMS')})"
     return f"P(?:(?:{from_any('YMD')})(?:{time})?|{time}|[0-9]+W)"
 
 
-def _uuid(version: str = HEX, variant: str = HEX) -> str:
+def _uuid_pattern(version: str = HEX, variant: str = HEX) -> str:
     return f"{HEX}{{8}}-{HEX}{{4}}-{version}{HEX}{{3}}-{variant}{HEX}{{3}}-{HEX}{{12}}"
 
 
@@ -61,7 +61,7 @@ def _ipv4_networks() -> Iterator[str]:
             yield before + f"(?:{last})" + r"\.0" * (3 - octet) + f"/{8 * octet + bits}"
 
 
-def _ipv6() -> str:
+def _ipv6_pattern() -> str:
     group = f"{HEX}{{1,4}}"
     options = [f"{group}(?::{group}){{7}}"]
     for left in range(8):
@@ -72,7 +72,7 @@ def _ipv6() -> str:
 
 
 def _ipv6_networks() -> Iterator[str]:
-    yield f"{_ipv6()}(?:/128)?|::/0"
+    yield f"{_ipv6_pattern()}(?:/128)?|::/0"
     for groups in range(1, 8):
         yield f"{HEX}{{1,4}}(?::{HEX}{{1,4}}){{{groups - 1}}}::/{16 * groups}"
 
@@ -80,7 +80,7 @@ def _ipv6_networks() -> Iterator[str]:
 _IPV4_NETWORK = f"(?:{'|'.join(_ipv4_networks())})"
 _IPV6_NETWORK = f"(?:{'|'.join(_ipv6_networks())})"
 _IPV4_INTERFACE = f"{_IPV4}(?:/(?:3[0-2]|[12]?[0-9]))?"
-_IPV6_INTERFACE = f"{_ipv6()}(?:/(?:12[0-8]|1[01][0-9]|[1-9]?[0-9]))?"
+_IPV6_INTERFACE = f"{_ipv6_pattern()}(?:/(?:12[0-8]|1[01][0-9]|[1-9]?[0-9]))?"
 _POINTER = "(?:/(?:[^~/]|~[01])*)*"
 _BASE64 = "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 _COLORS = (
@@ -97,10 +97,10 @@ FORMATS = {
     "base64url": _BASE64.replace("+/", "_-"),
     "byte": _BASE64,
     "color": f"(?:#(?:{HEX}{{3}}|{HEX}{{6}})|{_COLORS})",
-    "date": _date(),
-    "date-time": f"{_date()}T{_TIME}",
+    "date": _date_pattern(),
+    "date-time": f"{_date_pattern()}T{_TIME}",
     "decimal": r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?",
-    "duration": _duration(),
+    "duration": _duration_pattern(),
     "e164": r"\+[1-9][0-9]{6,14}",
     "email": _EMAIL,
     "fraction": "-?(?:0|[1-9][0-9]*)(?:/[1-9][0-9]*)?",
@@ -109,10 +109,10 @@ FORMATS = {
     "ipv4": _IPV4,
     "ipv4interface": _IPV4_INTERFACE,
     "ipv4network": _IPV4_NETWORK,
-    "ipv6": _ipv6(),
+    "ipv6": _ipv6_pattern(),
     "ipv6interface": _IPV6_INTERFACE,
     "ipv6network": _IPV6_NETWORK,
-    "ipvanyaddress": f"(?:{_IPV4}|{_ipv6()})",
+    "ipvanyaddress": f"(?:{_IPV4}|{_ipv6_pattern()})",
     "ipvanyinterface": f"(?:{_IPV4_INTERFACE}|{_IPV6_INTERFACE})",
     "ipvanynetwork": f"(?:{_IPV4_NETWORK}|{_IPV6_NETWORK})",
     "json-pointer": _POINTER,
@@ -124,8 +124,8 @@ FORMATS = {
     "ulid": "[0-7][0-9A-HJKMNP-TV-Z]{25}",
     "uri": _URI,
     "uri-reference": _REFERENCE,
-    "uuid": _uuid(),
-} | {f"uuid{version}": _uuid(str(version), "[89abAB]") for version in range(1, 9)}
+    "uuid": _uuid_pattern(),
+} | {f"uuid{version}": _uuid_pattern(str(version), "[89abAB]") for version in range(1, 9)}
 """Format -> regular expression of the whole string."""
 ALIASES = {
     "idn-email": "email", "idn-hostname": "hostname", "iri": "uri", "iri-reference": "uri-reference",

@@ -160,12 +160,12 @@ class _Evaluated:
             self.certain = False
         inner = schema.get("unevaluatedProperties") if depth != MAX_DEPTH else None
         self.all |= "additionalProperties" in schema or (inner is not None and inner is not False)
-        for key, inner_schema, applies in _applied(schema):
+        for key, inner_schema, applies in _iterate_applied(schema):
             target = self._rewriting.references.find_target(inner_schema) if key == "$ref" else inner_schema
             self.add(target, depth - 1, certain=certain and applies)
 
 
-def _applied(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
+def _iterate_applied(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
     """Yield each keyword with a schema of the same value, the schema, and whether it applies to every value."""
     for key in IN_PLACE:
         if key not in schema:

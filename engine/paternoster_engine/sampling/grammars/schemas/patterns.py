@@ -43,14 +43,14 @@ def without_look_around(pattern: str) -> list[list[str]]:
     if len(pieces) > MOST_PIECES:
         return [[pattern]]
     if not any(piece in _LOOKS or piece in _EDGES for piece in pieces):
-        return [["".join(_translated(pieces))]]
-    options = [list(_conjunction(option)) for option in split(pieces)]
+        return [["".join(_translate_tokens(pieces))]]
+    options = [list(_split_conjunction(option)) for option in split_alternatives(pieces)]
     if all(len(option) == 1 for option in options):
         return [["|".join(option[0] for option in options)]]
     return options
 
 
-def _translated(pieces: Sequence[str]) -> Iterator[str]:
+def _translate_tokens(pieces: Sequence[str]) -> Iterator[str]:
     """Translate tokens into the syntax of Rust's regular expressions."""
     for piece in pieces:
         if piece in _LOOKS or piece in _EDGES or re.fullmatch(r"\\(?:[1-9].*|k<.*>)", piece):
@@ -58,12 +58,12 @@ def _translated(pieces: Sequence[str]) -> Iterator[str]:
         if piece.startswith("(?<"):
             yield "("
         elif piece.startswith("["):
-            yield re.sub(r"\\.|\[", lambda found: _escaped(found[0], within=True), piece[1:]).join(["[", ""])
+            yield re.sub(r"\\.|\[", lambda found: _translate_escape(found[0], within=True), piece[1:]).join(["[", ""])
         else:
-            yield _escaped(piece)
+            yield _translate_escape(piece)
 
 
-def _escaped(piece: str, *, within: bool = False) -> str:
+def _translate_escape(piece: str, *, within: bool = False) -> str:
     """Translate one escape; ``within``: inside a class."""
     if piece == "[" and within:
         return r"\["
@@ -77,7 +77,7 @@ def _escaped(piece: str, *, within: bool = False) -> str:
     return piece[1:] if re.fullmatch(r"\\[<>\"'/:;,=!@#%&`~_ eghijlmoqyzAZ]", piece) else piece
 
 
-def split(pieces: Sequence[str]) -> Iterator[list[str]]:
+def split_alternatives(pieces: Sequence[str]) -> Iterator[list[str]]:
     """Split tokens at each ``|`` outside parentheses."""
     option: list[str] = []
     depth = 0
@@ -95,27 +95,27 @@ def split(pieces: Sequence[str]) -> Iterator[list[str]]:
     yield option
 
 
-def _conjunction(pieces: list[str]) -> Iterator[str]:
+def _split_conjunction(pieces: list[str]) -> Iterator[str]:
     """Yield the expressions that a string of one option must match, all of them."""
     rest, count = pieces, 0
     while rest[:1] == ["^"] and rest[1:2] and rest[1] in ("(?=", "(?!"):
         count += 1
         if count > MOST_AHEAD:
             raise Unsupported(f"more than {MOST_AHEAD} look-aheads")
-        end = _closing(rest, 1)
+        end = _find_closing(rest, 1)
         ahead, negative = rest[2:end], rest[1] == "(?!"
         if end + 1 < len(rest) and rest[end + 1][0] in "*+?{":
             raise Unsupported("a look-ahead that is repeated")
         if negative:
-            for option in split(_opened(ahead)):
-                yield from _unlike(option)
+            for option in split_alternatives(_strip_parentheses(ahead)):
+                yield from _exclude_prefix(option)
         else:
-            yield from _ahead(ahead)
+            yield from _split_lookaheads(ahead)
         rest = ["^", *rest[end + 1 :]]
     yield _without_edges(rest)
 
 
-def _closing(pieces: Sequence[str], start: int) -> int:
+def _find_closing(pieces: Sequence[str], start: int) -> int:
     """Return the index of the token that closes the parenthesis at ``start``."""
     depth = 0
     for place in range(start, len(pieces)):
@@ -126,20 +126,20 @@ def _closing(pieces: Sequence[str], start: int) -> int:
     raise Unsupported("a parenthesis is not closed")
 
 
-def _opened(pieces: list[str]) -> list[str]:
+def _strip_parentheses(pieces: list[str]) -> list[str]:
     """Remove parentheses around the whole expression."""
-    while pieces[:1] and pieces[0] in ("(?:", "(") and _closing(pieces, 0) == len(pieces) - 1:
+    while pieces[:1] and pieces[0] in ("(?:", "(") and _find_closing(pieces, 0) == len(pieces) - 1:
         pieces = pieces[1:-1]
     return pieces
 
 
-def _ahead(pieces: list[str]) -> Iterator[str]:
-    options = list(split(pieces))
+def _split_lookaheads(pieces: list[str]) -> Iterator[str]:
+    options = list(split_alternatives(pieces))
     begin = pieces[:1] == ["^"]
     if len(options) == 1:
-        yield from _conjunction(pieces if begin else ["^", *pieces])
+        yield from _split_conjunction(pieces if begin else ["^", *pieces])
     else:
-        yield f"^(?:{''.join(_translated(pieces))})"
+        yield f"^(?:{''.join(_translate_tokens(pieces))})"
 
 
 def _without_edges(pieces: list[str]) -> str:
@@ -159,7 +159,7 @@ def _without_edges(pieces: list[str]) -> str:
             raise Unsupported(r"\b after what may be no word")
         end = "$" if closed else f"(?:[^{WORD}]{ANYTHING})?$"
         pieces = pieces[:last]
-    return begin + "".join(_translated(pieces)) + end
+    return begin + "".join(_translate_tokens(pieces)) + end
 
 
 def _of_words(pieces: Sequence[str]) -> bool:
@@ -169,40 +169,40 @@ def _of_words(pieces: Sequence[str]) -> bool:
     return bool(re.fullmatch(r"\w|\\[wd]|\[(?:\\[wd]|[A-Za-z0-9_](?:-[A-Za-z0-9])?)+\]", pieces[0], re.ASCII))
 
 
-def _unlike(pieces: list[str]) -> Iterator[str]:
+def _exclude_prefix(pieces: list[str]) -> Iterator[str]:
     """Yield expressions that a string must match, all of them, so that it does not begin with ``pieces``."""
     pieces = pieces[1:] if pieces[:1] == ["^"] else pieces
     closed = pieces[-1:] == ["$"]
     inner = pieces[:-1] if closed else pieces
-    options = list(split(_opened(inner)))
+    options = list(split_alternatives(_strip_parentheses(inner)))
     if len(options) > 1:
         for option in options:
-            yield from _unlike([*option, *pieces[len(inner) :]])
+            yield from _exclude_prefix([*option, *pieces[len(inner) :]])
     elif len(inner) == 2 and inner[1] in ("*", "+") and closed and _is_one(inner[0]):
         yield ("^$|" if inner[1] == "+" else "") + _other_than(inner[0])
     elif len(inner) > 2 and _ANY.fullmatch(inner[0]) and inner[1] in ("*", "*?"):
-        yield _without(inner[2:], closed)
+        yield _exclude_pieces(inner[2:], closed)
     elif len(inner) <= MOST_FORBIDDEN and all(map(_is_one, inner)):
         others = [
-            "".join(_translated(inner[:place])) + f"(?:{_other_than(piece)}{ANYTHING})?"
+            "".join(_translate_tokens(inner[:place])) + f"(?:{_other_than(piece)}{ANYTHING})?"
             for place, piece in enumerate(inner)
         ]
         if closed:
-            others.append("".join(_translated(inner)) + "(?s:.+)")
+            others.append("".join(_translate_tokens(inner)) + "(?s:.+)")
         yield f"^(?:{'|'.join(others)})$"
     else:
         raise Unsupported("what a negative look-ahead leaves")
 
 
-def _without(pieces: list[str], closed: bool) -> str:
+def _exclude_pieces(pieces: list[str], closed: bool) -> str:
     """Return an expression for strings without ``pieces`` anywhere, or, if ``closed``, without them at the end."""
-    pieces = _opened(pieces)
+    pieces = _strip_parentheses(pieces)
     if closed and len(pieces) == 1 and _is_one(pieces[0]):
         return f"^$|{_other_than(pieces[0])}$"
     if not closed and len(pieces) == 1 and _is_one(pieces[0]):
         return f"^{_other_than(pieces[0])}*$"
     if not closed and len(pieces) == 2 and all(map(_CHARACTER.fullmatch, pieces)):
-        first, second = "".join(_translated(pieces[:1])), "".join(_translated(pieces[1:]))
+        first, second = "".join(_translate_tokens(pieces[:1])), "".join(_translate_tokens(pieces[1:]))
         other = _other_than(pieces[0])
         if first == second:
             return f"^(?:{other}|{first}{other})*{first}?$"
@@ -223,9 +223,9 @@ def _in_class(piece: str) -> str:
 def _other_than(piece: str) -> str:
     """Return an expression for one character that ``piece`` does not match."""
     if piece.startswith("[^"):
-        return "".join(_translated(["[" + piece[2:]]))
+        return "".join(_translate_tokens(["[" + piece[2:]]))
     if piece.startswith("["):
-        return "".join(_translated(["[^" + piece[1:]]))
+        return "".join(_translate_tokens(["[^" + piece[1:]]))
     if _CLASS.fullmatch(piece):
         return piece.swapcase() if piece[1] in "dDwWsS" else ("\\P" if piece[1] == "p" else "\\p") + piece[2:]
     return f"[^{_in_class(piece)}]"
@@ -234,4 +234,4 @@ def _other_than(piece: str) -> str:
 def other_than_text(text: str) -> str:
     """Return an expression for all strings but ``text``. Raises :class:`Unsupported` for a long one."""
     pieces = [re.escape(character) if character.isascii() else character for character in text]
-    return " ".join(_unlike([*pieces, "$"])) if pieces else "(?s:.)"
+    return " ".join(_exclude_prefix([*pieces, "$"])) if pieces else "(?s:.)"

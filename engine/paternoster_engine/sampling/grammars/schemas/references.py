@@ -25,7 +25,7 @@ class References:
         if reference == "#" or reference.startswith("#/"):
             return resolve_reference(reference, self._root)
         if self._named is None:
-            self._named = _named(self._root)
+            self._named = _index_names(self._root)
         return self._named.get(reference)
 
     def follow_reference(self, schema: Any) -> Any:
@@ -41,7 +41,7 @@ def _is_plain(schema: Mapping[str, Any]) -> bool:
     return schema.keys() <= {"$ref", "title", "description", "default", "examples", "deprecated"}
 
 
-def _named(root: Any) -> dict[str, Any]:
+def _index_names(root: Any) -> dict[str, Any]:
     """Index all schemas by their anchors, as ``#name``, and by their ids."""
     found: dict[str, Any] = {}
     left = [root]

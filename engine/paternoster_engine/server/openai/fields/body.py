@@ -26,7 +26,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticKnownError
 from pydantic_core.core_schema import no_info_after_validator_function
 
-from paternoster_engine.server.bodies.reading_shares import reading
+from paternoster_engine.server.bodies.reading_shares import charge_reading
 from paternoster_engine.server.openai.fields.counts import collect_counts, count_object, within_body
 
 MAX_PROMPTS = 128
@@ -87,7 +87,7 @@ class Hint:
         return any(type(value) is type(other) and value == other for other in self.served)
 
 
-def hint(*served: Any) -> Hint:
+def accept_hint(*served: Any) -> Hint:
     return Hint(served)
 
 
@@ -107,7 +107,7 @@ Text = Annotated[str, AfterValidator(whole_characters)]
 def texts_or_ids(most: int) -> Any:
     """A text, a list of token ids, or a list of up to ``most`` of either, made into one form: the last."""
 
-    def check(value: Any) -> list[str | list[int]]:
+    def check_value(value: Any) -> list[str | list[int]]:
         one = isinstance(value, str) or (isinstance(value, list) and int in map(type, value))
         texts = [value] if one else value
         if not isinstance(texts, list) or not 1 <= len(texts) <= most:
@@ -121,7 +121,7 @@ def texts_or_ids(most: int) -> Any:
                 whole_characters(text)
         return texts
 
-    return PlainValidator(check, json_schema_input_type=str | list[str] | list[int] | list[list[int]])
+    return PlainValidator(check_value, json_schema_input_type=str | list[str] | list[int] | list[list[int]])
 
 
 def text_or_list(item: Any, most: int, as_list: Callable[[str], list[Any]] = lambda text: [text]) -> BeforeValidator:
@@ -131,7 +131,7 @@ def text_or_list(item: Any, most: int, as_list: Callable[[str], list[Any]] = lam
     document.
     """
 
-    def check(value: Any) -> Any:
+    def check_value(value: Any) -> Any:
         if isinstance(value, str):
             return as_list(value)
         if not isinstance(value, list):
@@ -141,7 +141,7 @@ def text_or_list(item: Any, most: int, as_list: Callable[[str], list[Any]] = lam
             raise PydanticKnownError("too_long", sizes)
         return value
 
-    return BeforeValidator(check, json_schema_input_type=str | list[item])
+    return BeforeValidator(check_value, json_schema_input_type=str | list[item])
 
 
 Prompts = Annotated[list[str | list[int]], texts_or_ids(MAX_PROMPTS)]
@@ -167,12 +167,12 @@ def most_entries(most: int) -> BeforeValidator:
     Beside ``max_length``, which is checked after the last one and is part of the OpenAPI document.
     """
 
-    def check(value: Any) -> Any:
+    def check_value(value: Any) -> Any:
         if isinstance(value, dict) and len(value) > most:
             raise ValueError(f"has {len(value)} entries: at most {most}")
         return value
 
-    return BeforeValidator(check)
+    return BeforeValidator(check_value)
 
 
 LogitBias = Annotated[
@@ -240,8 +240,8 @@ class Body(BaseModel):
 
     Fields that are null take their defaults. Fields that no type has are left out and reported as ignored: every
     client has some of its own, and an answer that names them serves it better than none. A field that is known and asks
-    for something the engine does not do is declared with :func:`only` and refused, or with :func:`hint` and reported,
-    where an answer without it still answers the request.
+    for something the engine does not do is declared with :func:`allow_only` and refused, or with :func:`accept_hint`
+    and reported, where an answer without it still answers the request.
     """
 
     model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
@@ -260,7 +260,7 @@ class Body(BaseModel):
         given = {name: value for name, value in data.items() if value is not None} if None in data.values() else data
         outermost = not within_body()
         if outermost:
-            with collect_counts(), reading():
+            with collect_counts(), charge_reading():
                 body = handler(cls._read(given))
         else:
             count_object()

@@ -9,7 +9,7 @@ from paternoster_engine.sampling.grammars.schemas.enforceable import Enforceable
 from paternoster_engine.sampling.grammars.schemas.rewriting import CompileFailure, Unenforced
 from paternoster_engine.server.parsers.arguments.json_object import OF_OBJECTS, Arguments
 from paternoster_engine.server.parsers.arguments.named import NamedArguments
-from paternoster_engine.server.parsers.arguments.patterns import whole
+from paternoster_engine.server.parsers.arguments.patterns import match_whole
 
 MAX_PARTS = 64
 """Most schemas of the whole object, through ``allOf`` and ``$ref``, that are merged into one."""
@@ -29,7 +29,7 @@ def _is_plain(schema: Mapping[str, Any]) -> bool:
     if "pattern" not in schema:
         return True
     try:
-        whole(schema["pattern"])
+        match_whole(schema["pattern"])
     except GrammarError:
         return False
     return True

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.limits import MAX_BYTES
 from paternoster_engine.server.parsers.arguments.json_object import OF_OBJECTS, json_of
-from paternoster_engine.server.parsers.arguments.plain_text import ANY, PlainTexts, exclude_marks, regex
+from paternoster_engine.server.parsers.arguments.plain_text import ANY, PlainTexts, exclude_marks, regex_terminal
 from paternoster_engine.server.parsers.arguments.terms import SPACE, write_terms
 from paternoster_engine.server.parsers.schemas import MOST_PARTS, ArgumentTypes, standing_alone
 
@@ -55,7 +55,7 @@ class NamedArguments:
 
     def __call__(self, rule: str, schema: Mapping[str, Any], special: Mapping[str, int]) -> Iterator[str]:
         """Raises :class:`GrammarError`, which names what of ``schema`` is not supported."""
-        properties, required, others = _read(schema)
+        properties, required, others = _read_schema(schema)
         members, size, kinds = [], 0, _Kinds(ArgumentTypes(schema), PlainTexts(schema))
         for i, (name, value_schema) in enumerate(properties.items()):
             if value_schema is False and name not in required:
@@ -113,7 +113,7 @@ class NamedArguments:
             options.append(" ".join([terminal, *after[len(joined) :]]))
             # The reader takes a text that begins so for one of the others.
             begins = "|".join(dict.fromkeys(_BEGINNINGS[name] for name in sorted(others)))
-            distinct = ["~" + regex(rf"[\s\x1c-\x1f]*(?:{begins})(?s:.*)")] if others else []
+            distinct = ["~" + regex_terminal(rf"[\s\x1c-\x1f]*(?:{begins})(?s:.*)")] if others else []
             expression = " & ".join([f"({text})", exclude_marks(self.marks, text), *distinct])
             yield " ".join([f"{terminal}: ({expression})", *joined])
         yield f"{rule}: {begin} ({' | '.join(options)})"
@@ -129,7 +129,7 @@ class NamedArguments:
         start, end = before[-1:] if before and before[-1][0] == '"' else [], after[:1] if after[0][0] == '"' else []
         terminal = f"{rule.upper()}_NAME"
         excluded = [f"~({' | '.join(map(json.dumps, properties))})"] if properties else []
-        name = f"({' & '.join([regex(self.name), *excluded])})"
+        name = f"({' & '.join([regex_terminal(self.name), *excluded])})"
         begin = " ".join([*before[: len(before) - len(start)], terminal, *after[len(end) :]])
         return begin, " ".join([f"{terminal}:", *start, name, *end])
 
@@ -153,7 +153,7 @@ def _one_by_one(rule: str, members: Sequence[_Member], other: str | None) -> Ite
     yield f"{rule}: " + (" ".join([*all_of, *([] if other is None else [f"{other}*"])]) or _NOTHING)
 
 
-def _read(schema: Mapping[str, Any]) -> tuple[dict[str, Any], set[str], Any]:
+def _read_schema(schema: Mapping[str, Any]) -> tuple[dict[str, Any], set[str], Any]:
     """Schemas of the arguments, names of those that are required, and the schema of others, False where none may be.
 
     Others may be where the schema says what they are, or nothing of any argument.

@@ -3,16 +3,16 @@
 import re
 
 from paternoster_engine.sampling.grammars.errors import GrammarError
-from paternoster_engine.sampling.grammars.schemas.patterns import ANYTHING, PIECE, Unsupported, split
+from paternoster_engine.sampling.grammars.schemas.patterns import ANYTHING, PIECE, Unsupported, split_alternatives
 
 _ASCII = {r"\d": "0-9", r"\w": "A-Za-z0-9_"}
 """Of ECMAScript, where llguidance takes digits and letters of all scripts."""
 
 
-def whole(pattern: str) -> str:
+def match_whole(pattern: str) -> str:
     """Raises :class:`GrammarError` where ``^`` or ``$`` stands within."""
     try:
-        return "|".join(map(_whole_option, split(PIECE.findall(pattern))))
+        return "|".join(map(_whole_option, split_alternatives(PIECE.findall(pattern))))
     except Unsupported as error:
         raise GrammarError(f"pattern {pattern!r:.60}: {error}") from error
 

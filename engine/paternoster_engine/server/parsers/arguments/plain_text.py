@@ -9,7 +9,7 @@ from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.limits import MAX_BYTES
 from paternoster_engine.sampling.grammars.schemas.formats import FORMATS
 from paternoster_engine.sampling.grammars.schemas.patterns import ANYTHING
-from paternoster_engine.server.parsers.arguments.patterns import whole
+from paternoster_engine.server.parsers.arguments.patterns import match_whole
 from paternoster_engine.server.parsers.schemas import MAX_DEPTH, target_of
 
 ANY = f"/{ANYTHING}/"
@@ -61,24 +61,24 @@ class PlainTexts:
             yield None
         for values in (schema.get("enum"), [schema["const"]] if "const" in schema else None):
             if isinstance(values, list):
-                yield _alternation(json.dumps(value) for value in values if isinstance(value, str))
+                yield _join_options(json.dumps(value) for value in values if isinstance(value, str))
         least, most = _length_limit(schema, "minLength"), _length_limit(schema, "maxLength")
         if least or most is not None:
-            yield regex(f"{_LENGTH}{least or 0},{'' if most is None else most}}})")
+            yield regex_terminal(f"{_LENGTH}{least or 0},{'' if most is None else most}}})")
         if "pattern" in schema:
-            yield regex(whole(_text_at(schema, "pattern")))
+            yield regex_terminal(match_whole(_text_at(schema, "pattern")))
         if "format" in schema:
             if _text_at(schema, "format") not in FORMATS:
                 raise GrammarError(f"format {schema['format']!r} is not supported for an argument that is plain text")
-            yield regex(FORMATS[schema["format"]])
+            yield regex_terminal(FORMATS[schema["format"]])
         if isinstance(schema.get("anyOf"), list):
-            yield _alternation(self.of(option, left - 1) for option in schema["anyOf"])
+            yield _join_options(self.of(option, left - 1) for option in schema["anyOf"])
         if isinstance(schema.get("oneOf"), list):
             options = [text for option in schema["oneOf"] if (text := self.of(option, left - 1)) is not None]
             if len(options) > 1:
                 raise GrammarError("'oneOf' with several options that are texts is not supported for an argument that "
                                    "is written as plain text")  # fmt: skip
-            yield _alternation(options)
+            yield _join_options(options)
         if isinstance(schema.get("allOf"), list):
             for part in schema["allOf"]:
                 yield self.of(part, left - 1)
@@ -105,7 +105,7 @@ def _text_at(schema: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def _alternation(options: Iterable[str | None]) -> str | None:
+def _join_options(options: Iterable[str | None]) -> str | None:
     some = list(dict.fromkeys(option for option in options if option is not None))
     return None if not some else ANY if ANY in some else f"({' | '.join(f'({option})' for option in some)})"
 
@@ -118,15 +118,15 @@ def exclude_marks(marks: Iterable[str], text: str) -> str:
     """
     if _LENGTH in text:
         seconds = "".join(re.escape(second) for second in sorted({marker[1] for marker in marks}))
-        return regex(f"(?:[^<]|<+[^<{seconds}])*<*")
+        return regex_terminal(f"(?:[^<]|<+[^<{seconds}])*<*")
     any_of = "|".join(map(re.escape, marks))
-    return "~" + regex(f"{ANYTHING}(?:{any_of}){ANYTHING}")
+    return "~" + regex_terminal(f"{ANYTHING}(?:{any_of}){ANYTHING}")
 
 
-def regex(expression: str) -> str:
+def regex_terminal(expression: str) -> str:
     """As a terminal."""
 
-    def escaped(found: re.Match[str]) -> str:
+    def escape_match(found: re.Match[str]) -> str:
         return {"/": r"\/", "\n": r"\n", "\r": r"\r"}.get(found[0], found[0])
 
-    return "/" + re.sub(r"\\.|[/\n\r]", escaped, expression, flags=re.DOTALL) + "/"
+    return "/" + re.sub(r"\\.|[/\n\r]", escape_match, expression, flags=re.DOTALL) + "/"

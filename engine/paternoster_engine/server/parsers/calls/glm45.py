@@ -32,7 +32,7 @@ _NAMED = re.compile(r"\s*([^\s<]+)(?:\s+|\s*(<.*))")
 """A complete name, and the text behind it."""
 
 
-def read(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[None]:
+def read_answer(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[None]:
     """Read content and calls. Superfluous marks behind a call are dropped; marks around other text stay content."""
     types: dict[str, ArgumentTypes] = {}
     marks: tuple[str, ...] = (BEGIN,)

@@ -42,7 +42,7 @@ _OF_CALL = re.compile(r"<\|channel\|>\s*c|\bto=")
 _HEADER = re.compile(r"(<\|start\|>|<\|channel\|>|to=|assistant)")
 
 
-def read(reader: Reader, names: Collection[str]) -> Read[None]:
+def read_answer(reader: Reader, names: Collection[str]) -> Read[None]:
     """A message without a header is part of the answer: so is one whose template has opened its channel."""
     last: type[Event] | None = None
     while (yield from reader.peek_solid()) != "":

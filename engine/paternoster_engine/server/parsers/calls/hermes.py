@@ -20,7 +20,7 @@ FORM = CallForm(
 )
 
 
-def read(reader: Reader, names: Collection[str]) -> Read[None]:
+def read_answer(reader: Reader, names: Collection[str]) -> Read[None]:
     """Read content and calls. Superfluous marks behind a call are dropped; marks around other text stay content."""
     marks: tuple[str, ...] = (BEGIN,)
     while marker := (yield from reader.pass_until(marks, Content)):

@@ -25,7 +25,7 @@ FORM = CallForm(
 )
 
 
-def read(reader: Reader, names: Collection[str]) -> Read[None]:
+def read_answer(reader: Reader, names: Collection[str]) -> Read[None]:
     yield from _read_all(reader, names)
     while (yield from reader.pass_until((BEGIN,), Content)):
         opened = reader.place

@@ -29,11 +29,11 @@ _NAME = re.compile(r"[\w.-]+")
 _ID = re.compile(r"[a-zA-Z0-9]{9}")
 
 
-def form(template: str) -> CallForm:
+def find_form(template: str) -> CallForm:
     return NAMED if ARGS in template else LIST
 
 
-def read(reader: Reader, names: Collection[str]) -> Read[None]:
+def read_answer(reader: Reader, names: Collection[str]) -> Read[None]:
     while (yield from reader.pass_until((BEGIN,), Content)):
         opened = reader.place
         reader.starved = False

@@ -44,7 +44,7 @@ _KEYWORD = re.compile(r"[^\s=,()\[\]{}\"'#*]+")
 _JSON_NAMES = {"true": True, "false": False, "null": None}
 
 
-def read(reader: Reader, names: Collection[str]) -> Read[None]:
+def read_answer(reader: Reader, names: Collection[str]) -> Read[None]:
     yield from reader.peek_solid()
     yield from reader.match_option(BEGIN)
     if (yield from reader.peek_solid()) == "[":
@@ -144,14 +144,14 @@ class _PythonicCall:
     def _read_strings(self, reader: Reader, before: str) -> Read[bool]:
         """Give away a string, or several next to each other, while they are written."""
 
-        def make(text: str) -> Arguments:
+        def make_arguments(text: str) -> Arguments:
             return Arguments(json.dumps(text, ensure_ascii=False)[1:-1] if before else "")
 
         yield Arguments(f'{before}"' if before else "")
         while (quote := (yield from reader.peek_solid())) in ("'", '"'):
             quote = (yield from reader.match_option(quote * 3)) or (yield from reader.match_option(quote))
             reader.commit()
-            if not (yield from pass_string(reader, make, quote)):
+            if not (yield from pass_string(reader, make_arguments, quote)):
                 return False
         yield Arguments('"' if before else "")
         return quote in (",", ")") or (yield from self._read_value(reader, None))

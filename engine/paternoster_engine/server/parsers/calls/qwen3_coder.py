@@ -40,7 +40,7 @@ _NAME = re.compile(r"[^<>\n]+")
 MAX_NAME = 1024
 
 
-def read(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[None]:
+def read_answer(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[None]:
     """Read content and calls. Superfluous marks behind a call are dropped; marks around other text stay content."""
     types: dict[str, ArgumentTypes] = {}
     marks: tuple[str, ...] = (BEGIN, FUNCTION)
