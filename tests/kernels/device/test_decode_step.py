@@ -114,7 +114,7 @@ def test_same_tokens_as_the_references(
 ) -> None:
     def use(op_of: Callable[[str], Op]) -> None:
         for module in (parts, decode_step, device_sampler, step_input):
-            monkeypatch.setattr(module, "pick", lambda op, device: op_of(op))
+            monkeypatch.setattr(module, "pick_kernel", lambda op, device: op_of(op))
 
     use(OPS.__getitem__)
     expected = drive(config, torch.device("cpu"), captured=False)
