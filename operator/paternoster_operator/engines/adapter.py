@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from pydantic import ValidationError
+
 from paternoster_contract.admin import LiveConfig, LiveConfigPatch
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import EngineStats
@@ -32,6 +34,12 @@ class Actuator(StrEnum):
 
 class StatsUnavailable(ValueError):
     """An engine's answers have no whole ``/stats``; the text names what is missing or wrong."""
+
+    @classmethod
+    def from_validation(cls, error: ValidationError) -> "StatsUnavailable":
+        """The first fault; its text is bounded, since names and values may be the engine's."""
+        first = error.errors(include_url=False, include_input=False)[0]
+        return cls(f"{'.'.join(map(str, first['loc']))[:100]}: {first['msg'][:200]}".removeprefix(": "))
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,9 +50,7 @@ class PaternosterAdapter:
         try:
             return EngineStats.model_validate_json(answers[0])
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            fault = f"{'.'.join(map(str, first['loc']))[:100]}: {first['msg'][:200]}"
-            raise StatsUnavailable(fault.removeprefix(": ")) from None
+            raise StatsUnavailable.from_validation(error) from None
 
     def limits_call(self, limits: LiveConfigPatch) -> LimitsCall | None:
         return LimitsCall("PATCH", paths.ADMIN_CONFIG, limits.model_dump(exclude_none=True))

@@ -84,8 +84,7 @@ class SglangAdapter:
         try:
             return EngineStats.model_validate(document)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            raise StatsUnavailable(f"{'.'.join(map(str, first['loc']))[:100]}: {first['msg'][:200]}") from None
+            raise StatsUnavailable.from_validation(error) from None
 
     def limits_call(self, limits: LiveConfigPatch) -> LimitsCall | None:
         if limits.live_cap is None:

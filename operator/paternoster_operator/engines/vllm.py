@@ -63,8 +63,10 @@ class VllmAdapter:
             # What arrived is what ended and what is here: neither program counts arrivals.
             here = [report[name] for name in ("requests_finished_total", "running", "waiting")]
             return EngineStats.model_validate({**document, "requests_total": sum(here)})
-        except (ValidationError, TypeError) as error:
-            raise StatsUnavailable(_describe_error(error)) from None
+        except TypeError as error:
+            raise StatsUnavailable(f"the plugin's answer: {error}"[:200]) from None
+        except ValidationError as error:
+            raise StatsUnavailable.from_validation(error) from None
 
     def limits_call(self, limits: LiveConfigPatch) -> LimitsCall | None:
         body = limits.model_dump(exclude_none=True, include={"live_cap", "token_budget"})
@@ -79,10 +81,3 @@ def _read_report(answer: bytes) -> dict[str, Any]:
     if not isinstance(report, dict):
         raise StatsUnavailable("the plugin's answer is no object")
     return report
-
-
-def _describe_error(error: ValidationError | TypeError) -> str:
-    if isinstance(error, TypeError):
-        return f"the plugin's answer: {error}"[:200]
-    first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc']))[:100]}: {first['msg'][:200]}"
