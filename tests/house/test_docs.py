@@ -67,3 +67,13 @@ def test_the_files_where_changes_start_are_there() -> None:
     named = re.findall(r"`((?:common|engine|kernels|operator|gateway|simulator|charts|tests)/[^`]+)`", section)
     assert len(named) > 30
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_every_condition_is_on_the_page_of_kubernetes() -> None:
+    page = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
+    report = (ROOT / "operator/paternoster_operator/report").rglob("*.py")
+    types = {
+        type_ for path in report for type_ in re.findall(r'\bCondition\(\s*"(\w+)"', path.read_text(encoding="utf-8"))
+    }
+    assert len(types) > 8
+    assert sorted(type_ for type_ in types if f"`{type_}`" not in page) == []

@@ -175,7 +175,7 @@ def _routed_condition(access: Access) -> Condition:
     if not access.names:
         return Condition("Routed", "False", "NoServedName", "the fleet has no served name")
     if access.gateways == 0:
-        return Condition("Routed", "Unknown", "NoGatewayAnswers", "no gateway says what it knows")
+        return Condition("Routed", "Unknown", "NoGatewayAnswers", "no gateway reports its routes")
     if access.waiting:
         return Condition("Routed", "False", "WaitingForGateways", _count_gateways(access))
     return Condition("Routed", "True", "KnownToAllGateways", _count_gateways(access))
