@@ -19,7 +19,6 @@ from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.lazy import SeenTokens
-from paternoster_engine.server.continuation.journal import StreamJournal
 from paternoster_engine.server.continuation.unanswered import UnansweredCalls
 from paternoster_engine.server.errors import Draining, Ending, Loading, UnknownModel, WrongTask
 from paternoster_engine.server.generation.grammar_work import GrammarWork
@@ -76,10 +75,6 @@ class ServedModel:
     def scheduler(self) -> Scheduler:
         """Owned by the loop's thread: here only single numbers may be read of it."""
         return self.loop.engine.scheduler
-
-    def new_journal(self) -> StreamJournal | None:
-        """Of the answer to the current call, as :meth:`StreamJournal.of_call` has it."""
-        return StreamJournal.of_call(self.fingerprint, self.vocab_size, self.ending)
 
     @property
     def max_model_len(self) -> int:

@@ -51,7 +51,7 @@ async def test_demand_brings_replicas_and_preemptions_cut_the_cap(world: World, 
     assert world.engine.patches == [45], "50 ran at most and filled the pool: nine tenths of them"
     reasons = [event.reason for event in world.cluster.events]
     assert reasons == ["LiveCapLowered", "ScaledUp"]
-    assert "10 of 40 requests preempted in 120 s = 25.0% > 2.0%" in world.cluster.events[0].message
+    assert "10 of 40 requests preempted in 30 s = 25.0% > 2.0%" in world.cluster.events[0].message
     decisions = world.cluster.statuses[-1]["decisions"]
     assert {record["loop"] for record in decisions if record["applied"]} == {"Replicas", "LiveCap"}
     await world.reconcile(after=15)

@@ -8,6 +8,7 @@ from paternoster_contract.http import paths
 from paternoster_engine.core.request import Request as EngineRequest
 from paternoster_engine.server.access.identity import From
 from paternoster_engine.server.bodies.body_route import new_router
+from paternoster_engine.server.continuation.journal import StreamJournal
 from paternoster_engine.server.continuation.stream_call import new_hex
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.generation.beam_generation import BeamGeneration
@@ -131,7 +132,7 @@ def _new_generation(
         only_echo=body.only_echoes,
         has_token_ids=body.return_token_ids,
         new_parser=new_parser,
-        journal=served.new_journal(),
+        journal=StreamJournal.of_call(served.fingerprint, served.vocab_size, served.ending),
         unanswered=served.unanswered,
         is_stream=body.stream,
     )

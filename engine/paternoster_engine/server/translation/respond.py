@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from paternoster_engine.server.access.identity import Caller
+from paternoster_engine.server.continuation.journal import StreamJournal
 from paternoster_engine.server.error_responses import TABLE, describe_error
 from paternoster_engine.server.generation.generation import Generation
 from paternoster_engine.server.generation.output_text import TextDelta
@@ -45,7 +46,7 @@ async def respond_chat(
         sequences,
         chat.skip_special_tokens,
         new_parser=lambda: form.build_parser(chat.callable_tools, ending, chat.required_calls),
-        journal=served.new_journal(),
+        journal=StreamJournal.of_call(served.fingerprint, served.vocab_size, served.ending),
         unanswered=served.unanswered,
         is_stream=stream,
     )
