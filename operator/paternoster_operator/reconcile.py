@@ -353,7 +353,7 @@ class Reconciler:
             await self._cluster.record_event(key, event)
         at_limit = {made.loop: made.message for made in last_decision.values() if made.needs_replica}
         for loop in at_limit.keys() - fleet.loops_at_limit:
-            await self._cluster.record_event(key, Event("Warning", "PreemptionStorm", at_limit[loop]))
+            await self._cluster.record_event(key, Event("Warning", "PreemptionAtLowestCap", at_limit[loop]))
         fleet.loops_at_limit = frozenset(at_limit)
 
     async def _report_invalid(self, key: Key, document: Any, invalid: InvalidManifest) -> None:

@@ -138,13 +138,13 @@ class Concurrency(Document):
     window_seconds: int = Field(default=30, ge=5, le=600, json_schema_extra=INT32)
     """Span of the measurements a decision looks at."""
     cooldown_seconds: int = Field(default=15, ge=0, le=600, json_schema_extra=INT32)
-    """Least time between two changes of the cap."""
+    """Least time between two changes of the cap; windowSeconds where that is longer."""
     increase_step: int = Field(default=4, ge=1, le=1024, json_schema_extra=INT32)
     """Sequences added when there is room."""
     decrease_percent: int = Field(default=20, ge=1, le=90, json_schema_extra=INT32)
     """Largest share taken away at once when too many requests are preempted; less where memory has room for more."""
     kv_high_watermark_percent: int = Field(default=90, ge=10, le=100, json_schema_extra=INT32)
-    """KV use above which the cap is not raised."""
+    """With the objective PreemptionRate: KV use above which the cap is not raised."""
     min_finished_requests: Count = 5
     """Finished requests in the window below which a preemption rate says little."""
     token_budget: TokenBudget = Field(default_factory=TokenBudget)

@@ -60,6 +60,22 @@ async def test_demand_brings_replicas_and_preemptions_cut_the_cap(world: World, 
     )
 
 
+async def test_preemptions_at_the_lowest_cap_are_one_warning(world: World, document: Document) -> None:
+    world.cluster.resource = document(
+        concurrency={"mode": "Auto", "objective": "PreemptionRate", "min": 8, "initial": 8},
+        engine={"maxNumSeqs": 64},
+    )
+    world.engine.live_cap = 8
+    world.cluster.shown_pods = [world.engine.pod("a")]
+    await world.reconcile()
+    world.engine.numbers |= {"running": 8, "requests_finished_total": 40, "requests_preempted_total": 10}
+    await world.reconcile(after=15)
+    await world.reconcile(after=5)
+    warnings = [event for event in world.cluster.events if event.type == "Warning"]
+    assert [event.reason for event in warnings] == ["PreemptionAtLowestCap"]
+    assert "25.0% > 2.0%; 8 sequences are the fewest allowed" in warnings[0].message
+
+
 async def test_a_restarted_engine_is_told_its_cap_again(world: World, document: Document) -> None:
     world.cluster.resource = document(concurrency={"initial": 9})
     world.cluster.shown_pods = [world.engine.pod("a")]
