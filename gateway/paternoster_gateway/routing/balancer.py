@@ -24,7 +24,7 @@ from paternoster_gateway.routing.limits import CHECK_SECONDS, EJECTION_SECONDS, 
 from paternoster_gateway.routing.prefix_routing import MAX_TOKENS_PER_BYTE, PrefixRouting, Prompt, PromptTokens
 from paternoster_gateway.routing.queue_limits import hold_request
 from paternoster_gateway.routing.rejected_demand import RejectedDemand
-from paternoster_gateway.routing.replica_states import ReplicaStates
+from paternoster_gateway.routing.replica_picker import ReplicaPicker
 from paternoster_gateway.routing.retry_budget import RetryBudgets
 
 
@@ -41,22 +41,23 @@ class Balancer:
 
     def __init__(self, gateway: str = "", prefixes: PrefixRouting | None = None) -> None:
         """``gateway``: its instance, by which rows name its part of a bound; ``prefixes``: how prompts are routed."""
-        self._gateway = gateway
         self.table = RoutingTable()
         self.prefixes = PrefixRouting(gateway) if prefixes is None else prefixes
-        self.in_flight: Counter[str] = Counter()
-        """Attempts that have not ended, and places reserved for held requests, by replica URL."""
-        self._states = ReplicaStates()
+        self._picker = ReplicaPicker(gateway, self.prefixes)
+        self._states = self._picker.states
         self._held = HeldRequests()
         self._rejected = RejectedDemand()
         self._budgets = RetryBudgets()
-        self._ready: dict[str, ReadyReplicas] = {}
-        """By model, of the row that was routed by last."""
         self.handing_over: frozenset[str] = frozenset()
         """URLs of draining replicas whose streams are to go on at others."""
-        self._released, self._turn, self._arrivals = list[RoutedRequest](), 0, 0
+        self._released, self._arrivals = list[RoutedRequest](), 0
         self._now = 0.0
         """The latest that was seen."""
+
+    @property
+    def in_flight(self) -> Counter[str]:
+        """Attempts that have not ended, and places reserved for held requests, by replica URL."""
+        return self._picker.in_flight
 
     def held(self, model: str) -> int:
         """Requests that wait for a replica of the fleet that has the name ``model`` now."""
@@ -93,17 +94,17 @@ class Balancer:
         if request.rejection is not None:
             return request.rejection
         self._now = now
-        ready = self._ready_replicas(request.model, row)
+        ready = self._picker.find_ready(request.model, row)
         unserved = ready.without_name(request.name)
         if request.retry is not Retry.NONE:
             decision = self._begin_retry(request, ready, unserved, now)
             if decision is not None:
                 return decision
-        if self._find_bound(row) is not None:
+        if self._picker.find_bound(row) is not None:
             reserved = self._reserve_places(request.model, row, now)
             self._released += [each for each in reserved if each is not request]
         tried = request.tried if request.hold_until is None else ()
-        replica = self._take_reserved(request, ready, now) or self._pick_preferred(
+        replica = self._take_reserved(request, ready, now) or self._picker.pick_preferred(
             request, ready, {*tried, *unserved}, now
         )
         if replica is not None:
@@ -167,9 +168,9 @@ class Balancer:
         if not row.hand_over:
             return None
         self._now = now
-        ready = self._ready_replicas(request.model, row)
+        ready = self._picker.find_ready(request.model, row)
         avoid = {*request.tried, *ready.without_name(request.name)}
-        replica = self._pick_preferred(request, ready, avoid, now)
+        replica = self._picker.pick_preferred(request, ready, avoid, now)
         return None if replica is None else self._send(request, replica, now)
 
     def on_hand_over(self, request: RoutedRequest, url: str) -> None:
@@ -207,7 +208,7 @@ class Balancer:
     def on_table(self, table: RoutingTable) -> list[RoutedRequest]:
         """Route by ``table`` from now on."""
         self.table = table
-        self._ready = {model: ready for model, ready in self._ready.items() if model in table.models}
+        self._picker.retain_only(table.models)
         self.handing_over = frozenset(
             replica.url
             for row in table.models.values()
@@ -245,18 +246,18 @@ class Balancer:
 
     def _reserve_places(self, model: str, row: ModelRoute, now: float) -> list[RoutedRequest]:
         """Reserve free places for held requests, the first of the queue first; returns those that have got one."""
-        ready, reserved = self._ready_replicas(model, row), list[RoutedRequest]()
-        if not self._held.count((model, row.fleet)) or self._pick_by_load(ready, (), now) is None:
+        ready, reserved = self._picker.find_ready(model, row), list[RoutedRequest]()
+        if not self._held.count((model, row.fleet)) or self._picker.pick_by_load(ready, (), now) is None:
             return reserved
         for request in self._held.of((model, row.fleet)):
             if request.reserved is not None:
                 continue
-            replica = self._pick_preferred(request, ready, ready.without_name(request.name), now)
+            replica = self._picker.pick_preferred(request, ready, ready.without_name(request.name), now)
             if replica is not None:
                 request.reserved = replica.url
                 self._begin_attempt(request, replica.url)
                 reserved.append(request)
-            elif self._pick_by_load(ready, (), now) is None:
+            elif self._picker.pick_by_load(ready, (), now) is None:
                 break
         return reserved
 
@@ -266,21 +267,14 @@ class Balancer:
         if url is None:
             return None
         self._end_attempt(request, url)
-        if url in self._states.ejected(now) or url in self._states.hung or not self._has_place(ready.route, url):
+        if url in self._states.ejected(now) or url in self._states.hung or not self._picker.has_place(ready.route, url):
             return None
         return ready.find(url)
-
-    def _has_place(self, row: ModelRoute, url: str) -> bool:
-        bound = self._find_bound(row)
-        return bound is None or self.in_flight[url] < bound
-
-    def _find_bound(self, row: ModelRoute) -> int | None:
-        return row.most_in_flight(self._gateway)
 
     def _bounded_row(self, place: Place) -> ModelRoute | None:
         """The row of the fleet that has the name now, where it has a bound."""
         row = self.table.models.get(place[0])
-        return None if row is None or row.fleet != place[1] or self._find_bound(row) is None else row
+        return None if row is None or row.fleet != place[1] or self._picker.find_bound(row) is None else row
 
     def _begin_retry(
         self, request: RoutedRequest, ready: ReadyReplicas, unserved: Collection[str], now: float
@@ -289,46 +283,13 @@ class Balancer:
         retry, request.retry = request.retry, Retry.NONE
         replica = None
         if retry is not Retry.ANY:
-            replica = self._pick(request, ready, {*request.tried, *unserved, *self._states.full(now)}, now)
+            replica = self._picker.pick(request, ready, {*request.tried, *unserved, *self._states.full(now)}, now)
             if replica is None:
                 return ReturnResult()
         if not request.budget.withdraw(now):
             return ReturnResult(budget_exhausted=True)
         request.is_last_attempt = retry is Retry.ONE_NOW
         return None if replica is None else self._send(request, replica, now)
-
-    def _pick_preferred(
-        self, request: RoutedRequest, ready: ReadyReplicas, avoid: Collection[str], now: float
-    ) -> Replica | None:
-        """A replica that refused no request as full a moment ago, where there is one."""
-        full = self._states.full(now)
-        spare = self._pick(request, ready, {*avoid, *full}, now) if full else None
-        return spare or self._pick(request, ready, avoid, now)
-
-    def _pick(self, request: RoutedRequest, ready: ReadyReplicas, avoid: Collection[str], now: float) -> Replica | None:
-        request.pick = None
-        replica = self._pick_by_load(ready, avoid, now)
-        if replica is None or request.prompt is None or len(ready) < 2:
-            return replica
-        avoided = {*avoid, *self._find_avoided(now)}
-        if (bound := self._find_bound(ready.route)) is not None:
-            avoided.update(url for url in ready.urls if self.in_flight[url] >= bound)
-        best = self.prefixes.pick(request.model, request.prompt, ready, avoided, self.in_flight, now)
-        if best is not None:
-            replica, request.pick = best
-        return replica
-
-    def _pick_by_load(self, ready: ReadyReplicas, avoid: Collection[str], now: float) -> Replica | None:
-        self._turn += 1
-        avoided = self._find_avoided(now)
-        replica = ready.pick(avoid={*avoid, *avoided} if avoided else avoid, turn=self._turn)
-        # The bound is the same for all: where the least loaded has no place, none has.
-        return replica if replica is not None and self._has_place(ready.route, replica.url) else None
-
-    def _find_avoided(self, now: float) -> Collection[str]:
-        """URLs that get nothing now."""
-        ejected, hung = self._states.ejected(now), self._states.hung
-        return {*ejected, *hung} if ejected or hung else ()
 
     def _send(self, request: RoutedRequest, replica: Replica, now: float) -> Send:
         self._held.on_send(request, now)
@@ -356,7 +317,7 @@ class Balancer:
             return rejection
         assert request.hold_until is not None
         again = now + (EJECTION_SECONDS if len(ready) else CHECK_SECONDS)
-        if self._find_bound(ready.route) is not None and not request.tried:
+        if self._picker.find_bound(ready.route) is not None and not request.tried:
             # All but the end of an ejection is an event, which releases the request. One that was tried may come back
             # to the same replica, where it avoided a free place a moment ago.
             again = min(now + CHECK_SECONDS, self._states.next_return(now))
@@ -364,7 +325,10 @@ class Balancer:
 
     def _is_full(self, ready: ReadyReplicas, now: float) -> bool:
         """Whether replicas could serve, had they a place."""
-        return self._find_bound(ready.route) is not None and ready.pick(avoid=self._find_avoided(now)) is not None
+        return (
+            self._picker.find_bound(ready.route) is not None
+            and ready.pick(avoid=self._picker.find_avoided(now)) is not None
+        )
 
     def _is_served_or_gone(self, place: Place) -> bool:
         row = self.table.models.get(place[0])
@@ -373,28 +337,15 @@ class Balancer:
     def _place_now(self, model: str) -> Place:
         return model, self.table.models[model].fleet if model in self.table.models else ""
 
-    def _ready_replicas(self, model: str, row: ModelRoute) -> ReadyReplicas:
-        ready = self._ready.get(model)
-        if ready is None or ready.route is not row:
-            ready = self._ready[model] = ReadyReplicas(row, self.in_flight)
-        return ready
-
     def _begin_attempt(self, request: RoutedRequest, url: str) -> None:
         tokens = self.prefixes.tokens_per_byte(request.model) * request.text_size
         self._held.queue_of(request).begin_attempt(request, tokens)
         request.in_flight.append(url)
-        self._count_attempt(url, 1)
+        self._picker.count_place(url, 1)
 
     def _end_attempt(self, request: RoutedRequest, url: str) -> None:
         if (sent := request.sent.pop(url, None)) is not None:
             self.prefixes.on_first_byte(sent, url, sent.at, served=False)
         request.in_flight.remove(url)
         self._held.queue_of(request).end_attempt(request)
-        self._count_attempt(url, -1)
-
-    def _count_attempt(self, url: str, difference: int) -> None:
-        self.in_flight[url] += difference
-        if not self.in_flight[url]:
-            del self.in_flight[url]
-        for ready in self._ready.values():
-            ready.add_in_flight(url, difference)
+        self._picker.count_place(url, -1)
