@@ -149,7 +149,7 @@ def engine(max_model_len: int = 1024, kv_cache_memory: str = "150Mi") -> Iterato
 
 def write_tokenizer(folder: Path) -> None:
     """The model's, as Hugging Face's tools read one: nothing is fetched from the hub."""
-    tokenizer = open_checkpoint(resolve_source(SOURCE)).tokenizer()
+    tokenizer = open_checkpoint(resolve_source(SOURCE)).build_tokenizer()
     (folder / "tokenizer.json").write_text(tokenizer.to_json(), encoding="utf-8")
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")

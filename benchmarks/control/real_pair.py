@@ -107,7 +107,7 @@ class Load:
         while True:
             number = next(self._numbers)
             self.results.append(
-                await self._client.send(BenchRequest(number, self._prompts.prompt(number, PROMPT), ANSWER))
+                await self._client.send(BenchRequest(number, self._prompts.make_prompt(number, PROMPT), ANSWER))
             )
 
     def ended(self, begin: float, end: float) -> list[RequestResult]:
@@ -118,7 +118,7 @@ class Load:
 async def loaded(fleet: LocalFleet, clients: int) -> AsyncIterator[Load]:
     """The fleet under load, inside the block."""
     async with fleet, BenchClient(fleet.endpoint, sampling={"temperature": 0, "ignore_eos": True}) as client:
-        client.model = (await client.models())[0]["id"]
+        client.model = (await client.list_models())[0]["id"]
         load = Load(client, PromptSource(await client.tokenize(default_text())))
         tasks = [asyncio.create_task(load.client()) for _ in range(clients)]
         yield load

@@ -142,7 +142,7 @@ def _trace(path: Path, copies: int, seed: int) -> tuple[TraceRow, ...]:
 def _cut(rows: tuple[TraceRow, ...], begin: float, duration: float, limits: Limits) -> Iterator[TraceRow]:
     for row in rows:
         if begin <= row.arrival_s < begin + duration:
-            yield replace(limits.clip(row), arrival_s=row.arrival_s - begin)
+            yield replace(limits.clip_row(row), arrival_s=row.arrival_s - begin)
 
 
 SCENARIOS = {

@@ -95,7 +95,7 @@ class Load:
 
     def _request(self, prompt: int, output: int) -> BenchRequest:
         number = next(self._numbers)
-        return BenchRequest(number, self._prompts.prompt(number, prompt), output)
+        return BenchRequest(number, self._prompts.make_prompt(number, prompt), output)
 
 
 async def measure(
@@ -107,7 +107,7 @@ async def measure(
     async with LocalFleet(manifest("Fixed", args), 1, folder) as fleet:
         sampling = {"temperature": 0, "ignore_eos": True}
         async with BenchClient(fleet.endpoint, sampling=sampling) as client:
-            client.model = (await client.models())[0]["id"]
+            client.model = (await client.list_models())[0]["id"]
             load = Load(client, PromptSource(await client.tokenize(default_text())), args)
             tasks = [asyncio.create_task(load.decode()) for _ in range(args.users)]
             tasks.append(asyncio.create_task(load.bursts()))

@@ -101,7 +101,7 @@ def main() -> int:
     for name in options.dtypes:
         dtype = DTYPES[name]
         models = {
-            kind: Decoder(config, checkpoint.tensor, dtype, device, invariant=kind == "invariant")
+            kind: Decoder(config, checkpoint.get_tensor, dtype, device, invariant=kind == "invariant")
             for kind in ("plain", "invariant")
         }
         shape = KVPoolShape(blocks, BLOCK_SIZE, kv_block_bytes(config, BLOCK_SIZE, dtype))

@@ -109,7 +109,8 @@ async def chats(client: BenchClient, prompts: PromptSource, numbers: Iterator[in
 
     async def user() -> list[Any]:
         return [
-            await client.send(BenchRequest(n := next(numbers), prompts.prompt(n, PROMPT), ANSWER)) for _ in range(each)
+            await client.send(BenchRequest(n := next(numbers), prompts.make_prompt(n, PROMPT), ANSWER))
+            for _ in range(each)
         ]
 
     return [result for results in await asyncio.gather(*(user() for _ in range(users))) for result in results]
@@ -119,7 +120,7 @@ async def measure(url: str, embedding: Embedding, args: argparse.Namespace) -> l
     """A row for each turn: seconds between tokens, and how many texts were embedded a second."""
     rows, numbers = [], count()
     async with BenchClient(url, sampling={"temperature": 0, "ignore_eos": True}) as client:
-        client.model = (await client.models())[0]["id"]
+        client.model = (await client.list_models())[0]["id"]
         prompts = PromptSource(await client.tokenize(default_text()))
         await chats(client, prompts, numbers, args.users, 1)
         for name in tqdm(TURNS * args.rounds, unit="turn", disable=None):

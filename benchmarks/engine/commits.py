@@ -104,11 +104,11 @@ async def measure(urls: Sequence[str], args: argparse.Namespace) -> list[list[Tu
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(BenchClient(url, sampling=sampling)) for url in urls]
         for client in clients:
-            client.model = (await client.models())[0]["id"]
+            client.model = (await client.list_models())[0]["id"]
         prompts = PromptSource(await clients[0].tokenize(default_text()))
         for number in tqdm(range(args.rounds + 1), unit="round", disable=None):
             numbers = range(number * args.requests, (number + 1) * args.requests)
-            load = [BenchRequest(n, prompts.prompt(n, args.prompt), args.answer) for n in numbers]
+            load = [BenchRequest(n, prompts.make_prompt(n, args.prompt), args.answer) for n in numbers]
             order = range(len(urls))
             for i in order if number % 2 else reversed(order):
                 turns[i].append(await turn(clients[i], load, args.users))

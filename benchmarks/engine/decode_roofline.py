@@ -59,7 +59,7 @@ class Decode:
         # Those that are computed first decode while the others' prompts are.
         most = steps + batch + 8
         blocks = sum(-(-(len(prompt) + most) // BLOCK_SIZE) for prompt in prompts)
-        shape = KVPoolShape.fit(model.config, BLOCK_SIZE, DTYPE, blocks * kv_bytes(model, BLOCK_SIZE))
+        shape = KVPoolShape.fit_memory(model.config, BLOCK_SIZE, DTYPE, blocks * kv_bytes(model, BLOCK_SIZE))
         config = SchedulerConfig(
             max_num_seqs=batch,
             max_batched_tokens=max(batch, 512),
@@ -97,11 +97,11 @@ def timed(function: Callable[[], object], clock: Clock) -> float:
 
 def linears_alone(model: Decoder, batch: int) -> Callable[[], None]:
     """One pass through every matrix of the model, the output projection included."""
-    inputs = {n: torch.randn(batch, n, dtype=DTYPE) for n in {linear.in_features for linear in model.linears()}}
+    inputs = {n: torch.randn(batch, n, dtype=DTYPE) for n in {linear.in_features for linear in model.iterate_linears()}}
 
     @torch.inference_mode()
     def run() -> None:
-        for linear in model.linears():
+        for linear in model.iterate_linears():
             linear(inputs[linear.in_features])
 
     return run
@@ -109,7 +109,7 @@ def linears_alone(model: Decoder, batch: int) -> Callable[[], None]:
 
 def torch_linears_alone(model: Decoder, batch: int) -> Callable[[], None]:
     """The same pass with matrices of the same sizes in torch's own layout for them; their numbers do not matter."""
-    shapes = [(linear.out_features, linear.in_features) for linear in model.linears()]
+    shapes = [(linear.out_features, linear.in_features) for linear in model.iterate_linears()]
     weights = [torch.ops.mkldnn._reorder_linear_weight(torch.randn(shape, dtype=DTYPE)) for shape in shapes]
     inputs = {n: torch.randn(batch, n, dtype=DTYPE) for _, n in shapes}
 
@@ -191,7 +191,7 @@ def main() -> int:
     clock: Clock = time.perf_counter if options.clock == "wall" else lambda: time.process_time() / threads
 
     checkpoint = open_checkpoint(resolve_source(options.model))
-    model = Decoder(checkpoint.config, checkpoint.tensor, DTYPE, CPU, quantization=options.quantization)
+    model = Decoder(checkpoint.config, checkpoint.get_tensor, DTYPE, CPU, quantization=options.quantization)
     found = [measure(model, batch, options, clock) for batch in options.batches]
     print(f"quantization {options.quantization}, {threads} threads, {options.clock} clock")
     print("roofline = linear layers alone + KV reads; best of each, ms; ratios: best, median")

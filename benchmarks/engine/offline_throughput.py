@@ -53,7 +53,7 @@ def requests(rows: Sequence[TraceRow], prompts: PromptSource, turn: str) -> list
         Request(
             RequestSpec(
                 request_id=f"{turn}-{i}",
-                prompt=prompts.prompt(i, row.prompt_tokens),
+                prompt=prompts.make_prompt(i, row.prompt_tokens),
                 params=SamplingParams(max_tokens=row.output_tokens, temperature=0.0, ignore_eos=True),
             )
         )

@@ -44,11 +44,11 @@ CONTEXT = 350
 
 def load(name: str, checkpoint: Checkpoint) -> Decoder:
     if name == "float32":
-        return Decoder(checkpoint.config, checkpoint.tensor, torch.float32, CPU, quantization="none")
+        return Decoder(checkpoint.config, checkpoint.get_tensor, torch.float32, CPU, quantization="none")
     if name == "int8 weights only":
-        return Decoder(checkpoint.config, lambda n: rounded(n, checkpoint.tensor(n)[()]), torch.float32, CPU)
+        return Decoder(checkpoint.config, lambda n: rounded(n, checkpoint.get_tensor(n)[()]), torch.float32, CPU)
     kinds: dict[str, Quantization] = {"bfloat16": "none", "in blocks": "auto", "int8": "int8"}
-    return Decoder(checkpoint.config, checkpoint.tensor, torch.bfloat16, CPU, quantization=kinds[name])
+    return Decoder(checkpoint.config, checkpoint.get_tensor, torch.bfloat16, CPU, quantization=kinds[name])
 
 
 def rounded(name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -124,7 +124,7 @@ def main() -> int:
     clock = time.perf_counter if options.clock == "wall" else lambda: time.process_time() / threads
 
     checkpoint = open_checkpoint(resolve_source(options.model))
-    tokens = checkpoint.tokenizer().encode(read_text(options.text))
+    tokens = checkpoint.build_tokenizer().encode(read_text(options.text))
     if len(tokens) < options.windows * options.window:
         parser.error(f"windows is {options.windows}: must be at most {len(tokens) // options.window} on this text")
     windows = [tokens[i * options.window : (i + 1) * options.window] for i in range(options.windows)]

@@ -31,12 +31,12 @@ TEXT = 96
 
 
 def quoting(source: PromptSource, i: int) -> list[int]:
-    text = source.prompt(i, TEXT)
+    text = source.make_prompt(i, TEXT)
     return [*text, *text, *text[: TEXT // 8]]
 
 
 def plain(source: PromptSource, i: int) -> list[int]:
-    return source.prompt(i, TEXT)
+    return source.make_prompt(i, TEXT)
 
 
 PROMPTS = {"quoting": quoting, "plain": plain}

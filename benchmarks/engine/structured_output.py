@@ -83,7 +83,7 @@ def main() -> int:
         parser.error("needs concurrency of at least 2, tokens of at least 3, and repeats of at least 1")
     engine, tokenizer, _ = build_engine(EngineArgs.from_namespace(options))
     prompts = PromptSource(tokenizer.encode(read_text(None)))
-    shared = Vocabulary.of(tokenizer).tokenizer(tokenizer.encode)
+    shared = Vocabulary.from_tokenizer(tokenizer).build_tokenizer(tokenizer.encode)
     seen = SeenTokens(tokenizer.largest_id + 1, tokenizer.token_bytes)
     grammar = Grammar(shared, to_grammar(GrammarSource("json", json.dumps(SCHEMA)), frozenset()))
 
@@ -94,7 +94,7 @@ def main() -> int:
             params = SamplingParams(max_tokens=options.tokens, temperature=0.8, ignore_eos=not tools)
             # Without an end no answer is shorter; that none may end would be a mask of its own.
             ends = () if tools else tokenizer.eos_token_ids
-            spec = RequestSpec(f"{kind}-{repeat}-{i}", prompts.prompt(i, 16), params, seed=i, eos_token_ids=ends)
+            spec = RequestSpec(f"{kind}-{repeat}-{i}", prompts.make_prompt(i, 16), params, seed=i, eos_token_ids=ends)
             request = Request(spec)
             if kind == "all" or (kind == "half" and i % 2):
                 request.matcher = grammar.begin_output()

@@ -62,4 +62,4 @@ class ClosedLoop:
             max(2, round(mean * self._lengths.uniform(0.5, 1.5))) for mean in (self.shape.prompt, self.shape.answer)
         )
         self._number += 1
-        return BenchRequest(self._number, self._prompts.prompt(self._number, prompt), answer)
+        return BenchRequest(self._number, self._prompts.make_prompt(self._number, prompt), answer)

@@ -43,7 +43,7 @@ def main() -> int:
     chain = [rng.getrandbits(64) for _ in range(1000)]
     print(f"find: {timed(index, chain):6.1f} us for 1000 pieces that no engine holds")
     begin = time.process_time()
-    index.forget("http://10.0.0.0:8000")
+    index.remove_replica("http://10.0.0.0:8000")
     print(f"forget: {1e6 * (time.process_time() - begin):.1f} us")
     begin = time.process_time()
     for _ in range(100):

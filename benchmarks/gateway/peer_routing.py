@@ -32,7 +32,7 @@ class LlmdRouting(PrefixRouting):
         if not urls:
             return None
         found = self.find(model, prompt, now)
-        near = [url for url in urls if 1 - prompt.rest(found.get(url, NO_PREFIX)) / prompt.size >= self.AFFINITY]
+        near = [url for url in urls if 1 - prompt.rest_behind(found.get(url, NO_PREFIX)) / prompt.size >= self.AFFINITY]
         load = self._waiting
         if near and (_least(load, near) - _least(load, urls)) / self._peak <= self.MAX_PENALTY_SECONDS:
             urls = near
@@ -67,7 +67,7 @@ class SmgRouting(PrefixRouting):
         if high - low > self.IMBALANCE and high > self.IMBALANCE_RATIO * low:
             return _picked(min(urls, key=lambda url: loads[url]), ready, found)
         best = max(urls, key=lambda url: found.get(url, NO_PREFIX).pieces)
-        if 1 - prompt.rest(found.get(best, NO_PREFIX)) / prompt.size <= self.MATCH:
+        if 1 - prompt.rest_behind(found.get(best, NO_PREFIX)) / prompt.size <= self.MATCH:
             best = min(urls, key=self._sent.count)
         return _picked(best, ready, found)
 
@@ -78,4 +78,4 @@ def _least(load: Mapping[str, float], urls: Collection[str]) -> float:
 
 def _picked(url: str, ready: ReadyReplicas, found: Mapping[str, Prefix]) -> tuple[Replica, Pick]:
     promised = max((prefix.tokens for prefix in found.values()), default=0)
-    return ready.replica(url), Pick(found.get(url, NO_PREFIX), promised, 0.0, len(ready))
+    return ready.get_replica(url), Pick(found.get(url, NO_PREFIX), promised, 0.0, len(ready))

@@ -134,7 +134,7 @@ def post_by_dispatcher(dispatcher: Dispatcher, engines: dict[str, WaitingEngine]
     async def post(key: str) -> float:
         clock = asyncio.get_running_loop().time
         admission = admit_request(dispatcher.balancer.table, MODEL, key, time.time())
-        request = dispatcher.open_request(admission, None, admission.turn(0, 80, None))
+        request = dispatcher.open_request(admission, None, admission.queue_turn(0, 80, None))
         began, first = clock(), 0.0
         try:
             decision = await dispatcher.route(request, admission)
@@ -143,7 +143,7 @@ def post_by_dispatcher(dispatcher: Dispatcher, engines: dict[str, WaitingEngine]
             async for _ in engines[url].generate():
                 if not first:
                     first = clock() - began
-                    dispatcher.report(request, url, Result.ANSWERED, tokens=PromptTokens(PROMPT, 0))
+                    dispatcher.report_result(request, url, Result.ANSWERED, tokens=PromptTokens(PROMPT, 0))
                 dispatcher.count_output(request, 1)
             dispatcher.end_attempt(request, url)
         finally:

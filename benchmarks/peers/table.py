@@ -41,11 +41,11 @@ def ratio_to(ours: Sequence[Part], theirs: Sequence[Part]) -> Spread | None:
     """Our output tokens per second over theirs, repetition by repetition; None when they have none in common."""
     mine = {part.repetition: part.tokens_per_second for part in ours}
     ratios = [mine[p.repetition] / p.tokens_per_second for p in theirs if p.repetition in mine and p.output_tokens]
-    return Spread.of(ratios) if ratios else None
+    return Spread.from_values(ratios) if ratios else None
 
 
 def _speed(runs: Sequence[Part]) -> Spread:
-    return Spread.of([run.tokens_per_second for run in runs])
+    return Spread.from_values([run.tokens_per_second for run in runs])
 
 
 def _spread(spread: Spread) -> str:
@@ -53,4 +53,4 @@ def _spread(spread: Spread) -> str:
 
 
 def _median(runs: Sequence[Part], name: str) -> float:
-    return Spread.of([getattr(run, name) for run in runs]).median
+    return Spread.from_values([getattr(run, name) for run in runs]).median

@@ -18,7 +18,7 @@ def standard_requests(trace: Path, checkpoint: Path) -> list[BenchRequest]:
     tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
     source = PromptSource(tokenizer.encode(default_text(), add_special_tokens=False).ids)
     rows = workload.standardize_rows(read_trace(trace))
-    return [BenchRequest(n, source.prompt(n, row.prompt_tokens), row.output_tokens) for n, row in enumerate(rows)]
+    return [BenchRequest(n, source.make_prompt(n, row.prompt_tokens), row.output_tokens) for n, row in enumerate(rows)]
 
 
 def warm_up(requests: Sequence[BenchRequest], count: int = 8) -> list[BenchRequest]:

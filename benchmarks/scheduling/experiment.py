@@ -32,7 +32,7 @@ class Context:
     def conversation(self, count: int, seed: int = 0) -> list[TraceRow]:
         """Rows of the trace, drawn without repetition and clipped as in the standard workload."""
         limits = Limits(max_prompt=MAX_PROMPT, min_output=MIN_OUTPUT, max_output=MAX_OUTPUT)
-        return [limits.clip(row) for row in sample_rows(self.rows, count, seed=seed)]
+        return [limits.clip_row(row) for row in sample_rows(self.rows, count, seed=seed)]
 
     def progress(self, title: str, total: int) -> Callable[[], object]:
         """A bar; call what this returns once for each request that has ended."""

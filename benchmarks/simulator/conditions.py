@@ -70,4 +70,4 @@ class Conditions:
 
 def requests(rows: Sequence[TraceRow], count: int, *, seed: int) -> list[TraceRow]:
     """``count`` rows drawn from a trace and clipped to what this fleet can serve, all at 0 s."""
-    return [LIMITS.clip(replace(row, prefix_blocks=())) for row in workload.sample_rows(rows, count, seed=seed)]
+    return [LIMITS.clip_row(replace(row, prefix_blocks=())) for row in workload.sample_rows(rows, count, seed=seed)]

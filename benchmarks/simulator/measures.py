@@ -74,7 +74,7 @@ def of_simulation(outcome: Simulated) -> Measures:
     """Raises ``ValueError`` if any request was lost."""
     if outcome.lost:
         raise ValueError(f"{outcome.lost} of {outcome.requests} requests did not complete in the simulation")
-    series, ttft, itl = outcome.series, outcome.percentiles("ttft"), outcome.percentiles("itl")
+    series, ttft, itl = outcome.series, outcome.find_percentiles("ttft"), outcome.find_percentiles("itl")
     during = [i for i, time in enumerate(series.time) if time <= outcome.seconds]
     return Measures(
         output_tokens_per_second=outcome.totals.generation_tokens / outcome.seconds,

@@ -58,13 +58,13 @@ async def serve(conditions: Conditions, rows: Sequence[TraceRow], folder: Path, 
     async with LocalFleet(conditions.manifest(law=law), conditions.replicas, folder) as fleet:
         sampling = {"temperature": 0, "ignore_eos": True}
         async with BenchClient(fleet.endpoint, sampling=sampling) as client:
-            client.model = (await client.models())[0]["id"]
+            client.model = (await client.list_models())[0]["id"]
             prompts = PromptSource(await client.tokenize(default_text()))
             count = WARM_UP * conditions.replicas
-            warm = [BenchRequest(-1 - i, prompts.prompt(-1 - i, 64), 16) for i in range(count)]
+            warm = [BenchRequest(-1 - i, prompts.make_prompt(-1 - i, 64), 16) for i in range(count)]
             await drive_load(client, warm)
             requests = [
-                BenchRequest(i, prompts.prompt(i, row.prompt_tokens), row.output_tokens, row.arrival_s)
+                BenchRequest(i, prompts.make_prompt(i, row.prompt_tokens), row.output_tokens, row.arrival_s)
                 for i, row in enumerate(rows)
             ]
             await fleet.sample()

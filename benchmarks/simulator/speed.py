@@ -75,7 +75,7 @@ def main() -> int:
         "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "mean_running_per_replica": sum(running) / len(running) / args.replicas,
         "slo_attainment": outcome.slo_attainment,
-        "itl_p50_ms": outcome.percentiles("itl")["p50"],
+        "itl_p50_ms": outcome.find_percentiles("itl")["p50"],
         "lost": outcome.lost,
     }
     print(json.dumps(result, indent=2))

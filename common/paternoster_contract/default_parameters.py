@@ -25,14 +25,14 @@ class DefaultParameters(BaseModel):
     repetition_penalty: float | None = Field(default=None, ge=LEAST_PENALTY, le=MOST_PENALTY)
     max_tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
 
-    def values(self) -> dict[str, Any]:
+    def list_set_values(self) -> dict[str, Any]:
         """Those that are set."""
         return self.model_dump(exclude_none=True)
 
     @classmethod
     def find_common(cls, reported: Iterable["DefaultParameters | None"]) -> "DefaultParameters | None":
         """The values on which all engines agree that report any; None where none does."""
-        values = [each.values() for each in reported if each is not None]
+        values = [each.list_set_values() for each in reported if each is not None]
         if not values:
             return None
         return cls(**{name: value for name, value in values[0].items() if all(e.get(name) == value for e in values)})

@@ -33,7 +33,7 @@ class FetchStatus(BaseModel):
     transient: bool = False
     """Whether another try may succeed with nothing changed."""
 
-    def line(self) -> str:
+    def to_json_line(self) -> str:
         """The reported fields as JSON on one line."""
         return self.model_dump_json(exclude_unset=True)
 

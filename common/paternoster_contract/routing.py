@@ -81,7 +81,7 @@ class ModelRoute(BaseModel):
             return None
         return self.in_flight_parts.get(gateway, 1) if self.in_flight_parts else self.max_in_flight
 
-    def identity(self, key: str) -> Identity | None:
+    def find_identity(self, key: str) -> Identity | None:
         """Who sends ``key``, one of those that clients may send; None where they need none."""
         if self.key_digests is None:
             return None
@@ -128,6 +128,6 @@ class RoutingTable(BaseModel):
         rows = (row for row in self.models.values() if any(replica.url == url for replica in row.replicas))
         return next((row.health_path for row in rows), paths.HEALTH)
 
-    def has(self, url: str) -> bool:
+    def has_replica(self, url: str) -> bool:
         """Whether any model has a replica at ``url``."""
         return any(replica.url == url for route in self.models.values() for replica in route.replicas)

@@ -26,7 +26,7 @@ class Connections:
 
     @property
     def total(self) -> int:
-        return self._shares.held()
+        return self._shares.held_by()
 
     def make_room(self) -> bool:
         """Whether one more may come; where all places are taken, closes the one that has waited longest.
@@ -47,7 +47,7 @@ class Connections:
     def open_place(self, host: str, close: Callable[[], None]) -> "Place | None":
         """A place that waits, None where its address has too many; ``close`` must end the connection."""
         address = (address_of(host),)
-        if self._most_per_address and self._shares.held(address) >= self._most_per_address:
+        if self._most_per_address and self._shares.held_by(address) >= self._most_per_address:
             return None
         self._shares.add(address, 1)
         place = Place(self, address, close)

@@ -54,12 +54,12 @@ class Resource:
 
     def make_room(self, request: "OpenRequest", party: Party, amount: int) -> None:
         """Others give way until ``amount`` may be added to what ``party`` holds; raises :class:`Refusal` if not."""
-        if self.shares.admits(party, amount):
+        if self.shares.has_room(party, amount):
             return
         others = self._find_victims(request, party, amount)
         refusals[self.name] += max(1, len(others))
         if not others:
-            raise Refusal(503, f"The server has too many {self.what}: this client has {self.shares.held(party)} of "
+            raise Refusal(503, f"The server has too many {self.what}: this client has {self.shares.held_by(party)} of "
                                f"{self.shares.total}, and what is left is kept for others.")  # fmt: skip
         for other in others:
             other.give_up(Refusal(503, f"The server has too many {self.what}: this one gave way to a client that has "
@@ -84,7 +84,7 @@ class Resource:
         """Those that have to give way; none where they would not be enough."""
         victims: dict[OpenRequest, None] = {}
         try:
-            while not self.shares.admits(party, amount):
+            while not self.shares.has_room(party, amount):
                 others = self._giving_way(request, party, amount)
                 other = next((each for each in others if each not in victims), None)
                 if other is None or len(victims) == MOST_GIVING_WAY:
@@ -124,7 +124,7 @@ class OpenRequests:
         self.places = Resource("requests", max_requests, "requests in progress")
         self.bytes = Resource("bytes", max_bytes, "bytes of requests and unread answers in memory")
 
-    def open(self, address: str, give_up: "Callable[[OpenRequest, Refusal], None]") -> "OpenRequest":
+    def add_request(self, address: str, give_up: "Callable[[OpenRequest, Refusal], None]") -> "OpenRequest":
         """A request whose headers have come from ``address``; ``give_up`` must end it, for another one."""
         return OpenRequest(self, (UNKNOWN, address), give_up)
 
@@ -172,7 +172,7 @@ class OpenRequest:
             if held and not self._ended:
                 resource.count_request(self, before)
 
-    def charge(self, party: Party) -> None:
+    def charge_party(self, party: Party) -> None:
         """It is counted for ``party`` from now on; raises :class:`Refusal` where that has no room, and changes nothing.
 
         What it holds is not counted while others give way for it.
@@ -197,10 +197,10 @@ class OpenRequest:
 
     def give_up(self, refusal: Refusal) -> None:
         """End it for another one."""
-        self.end()
+        self.release_all()
         self._give_up(self, refusal)
 
-    def end(self) -> None:
+    def release_all(self) -> None:
         """It holds nothing any more."""
         for resource, held in self.held.items():
             self._change_amount(resource, -held)
@@ -233,4 +233,4 @@ def charge_request(scope: Mapping[str, Any], party: Party) -> None:
     """Count the request of an ASGI ``scope`` for ``party``; raises :class:`Refusal` (503) where that has too much."""
     request = (scope.get("extensions") or {}).get(EXTENSION)
     if request is not None:
-        request.charge(party)
+        request.charge_party(party)

@@ -49,7 +49,7 @@ class _Flow(FlowControl):
 
 
 class LimitedHttpProtocol(HttpToolsProtocol):
-    """One connection. :meth:`check` must be called about once a second: the times are bounded there."""
+    """One connection. :meth:`check_progress` must be called about once a second: the times are bounded there."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._blocked = False
         self._unsent = None
         while self._untaken:
-            self._untaken.pop().end()
+            self._untaken.pop().release_all()
         if self._open:
             self._open[0].hold_unread(0)
             if not self._in_body:
@@ -186,14 +186,14 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._end_requests()
         self._place.begin_waiting()
         self._unset_keepalive_if_required()
-        self.transport.write(refusal.answer(self._read_path(), self.headers))
+        self.transport.write(refusal.render_response(self._read_path(), self.headers))
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.flow.resume_reading()
 
     def _end_requests(self) -> None:
         for request in (*self._open, *self._untaken):
-            request.end()
+            request.release_all()
         self._open.clear()
         self._untaken.clear()
 
@@ -232,7 +232,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         length = next((value for name, value in self.headers if name == b"content-length"), b"")
         if length.isdigit() and (len(length) > 19 or int(length) > self._limits.max_body_bytes):
             raise self._body_too_long()
-        request = self._requests.open(self._place.address, self._give_up)
+        request = self._requests.add_request(self._place.address, self._give_up)
         if path not in PROBES:
             request.take_place()
         self.scope["extensions"] = {EXTENSION: request}  # type: ignore[dict-item]
@@ -279,7 +279,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         if self._blocked:
             self._untaken.append(request)
         else:
-            request.end()
+            request.release_all()
         super().on_response_complete()
         # The last one that waited has begun.
         self.flow.resume_reading()
@@ -299,7 +299,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     # Time
 
-    def check(self, now: float) -> None:
+    def check_progress(self, now: float) -> None:
         """End the connection if its client is too slow; ``now`` in seconds of the loop's clock."""
         if self._untaken_for(now) > self._limits.write_timeout or (self._blocked and not self._counts_unread()):
             self.transport.abort()

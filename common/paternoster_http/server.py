@@ -91,7 +91,7 @@ class LimitedServer(uvicorn.Server):
             for connection in list(self.server_state.connections):
                 assert isinstance(connection, LimitedHttpProtocol)
                 try:
-                    connection.check(now)
+                    connection.check_progress(now)
                 except Exception:
                     log.exception("checking the times of a connection failed: it is closed")
                     connection.transport.abort()

@@ -33,14 +33,14 @@ class Shares:
         self._members: dict[Party, dict[str, None]] = {}
         """Of each group: the last names of those in it that hold something."""
 
-    def held(self, group: Party = ()) -> int:
+    def held_by(self, group: Party = ()) -> int:
         """What a party or a group of parties holds; all of them by default."""
         return self._held.get(group, 0)
 
-    def admits(self, party: Party, amount: int) -> bool:
+    def has_room(self, party: Party, amount: int) -> bool:
         """Whether ``party`` may take ``amount`` of what is free."""
-        free = self.total - self.held() - amount
-        return free >= sum(min(self.reserve, self.held(group) + amount) for group in _list_groups(party))
+        free = self.total - self.held_by() - amount
+        return free >= sum(min(self.reserve, self.held_by(group) + amount) for group in _list_groups(party))
 
     def add(self, party: Party, amount: int) -> None:
         """``party`` holds ``amount`` more, whether that is admitted or not."""
@@ -53,9 +53,9 @@ class Shares:
     def find_larger(self, party: Party) -> Iterator[Party]:
         """Parties that may have to give way to ``party``: those of the largest groups first, then of its own group."""
         for level in range(len(party)):
-            own = self.held(party[: level + 1])
+            own = self.held_by(party[: level + 1])
             for group in self._find_largest(party[:level]):
-                if self.held(group) <= own:
+                if self.held_by(group) <= own:
                     break
                 if group != party[: level + 1]:
                     yield from self._list_parties(group, len(party))
@@ -66,11 +66,11 @@ class Shares:
         Counted for the largest groups in which the two differ.
         """
         level = next((n for n, (one, other) in enumerate(zip(holder, party, strict=False), 1) if one != other), 0)
-        return level > 0 and self.held(holder[:level]) - given >= self.held(party[:level]) + wanted
+        return level > 0 and self.held_by(holder[:level]) - given >= self.held_by(party[:level]) + wanted
 
     def _find_largest(self, group: Party) -> list[Party]:
         members = ((*group, name) for name in self._members.get(group, ()))
-        return nlargest(MOST_COMPARED, members, key=self.held)
+        return nlargest(MOST_COMPARED, members, key=self.held_by)
 
     def _list_parties(self, group: Party, levels: int) -> Iterator[Party]:
         if len(group) == levels:
@@ -82,7 +82,7 @@ class Shares:
     def _change_held(self, party: Party, amount: int) -> None:
         self._held[()] += amount
         for group in _list_groups(party):
-            now = self.held(group) + amount
+            now = self.held_by(group) + amount
             if now:
                 self._held[group] = now
                 self._members.setdefault(group[:-1], {})[group[-1]] = None

@@ -24,7 +24,7 @@ class StartTurns:
         self._waiting: OrderedDict[Party, deque[asyncio.Future[None]]] = OrderedDict()
         """None of the queues is empty."""
 
-    async def begin(self, party: Party) -> None:
+    async def wait_turn(self, party: Party) -> None:
         """Wait until a request of ``party`` may start."""
         loop = asyncio.get_running_loop()
         if self._started == 0 and not self._waiting:

@@ -76,7 +76,7 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
     kv_dtype = resolve_kv_dtype(args.kv_cache_dtype, dtype, device)
     if args.quantization == "int8" and device.type != "cpu":
         raise ModelError(f"quantization is {args.quantization!r}: must be 'auto' or 'none' on {device.type}")
-    limits = EngineLimits.resolve(args, config, device)
+    limits = EngineLimits.resolve_limits(args, config, device)
     draft = open_draft(args, config, tokenizer, limits.max_model_len, device)
     torch.set_num_threads(rank_threads(args.threads, args.tensor_parallel_size))
     loaded, memory = None, limits.kv_cache_memory
@@ -86,7 +86,7 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
         memory = memory_for_kv_cache(loaded.model, kv_dtype, device, limits, args.gpu_memory_utilization, loaded.ranks)
         timer.record_end(StartPart.WARM_UP)
     beside = 0 if draft is None else draft.block_bytes(args.block_size)
-    shape = KVPoolShape.fit(config, args.block_size, kv_dtype, memory, beside)
+    shape = KVPoolShape.fit_memory(config, args.block_size, kv_dtype, memory, beside)
     scheduling = scheduler_config(
         args,
         max_batched_tokens=limits.max_batched_tokens,
@@ -134,7 +134,7 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
 def _build_tokenizer(checkpoint: Checkpoint, chat_template: str | None) -> Tokenizer:
     """Raises :class:`ModelError` where it does not belong to the model, and where there is no such template."""
     try:
-        tokenizer = checkpoint.tokenizer()
+        tokenizer = checkpoint.build_tokenizer()
     except RecursionError as error:
         raise ModelError(str(error)) from error
     for message in (*checkpoint.notes, *tokenizer.notes):
@@ -157,7 +157,7 @@ def _sampling_defaults(checkpoint: Checkpoint, args: EngineArgs) -> SamplingDefa
         defaults = checkpoint.sampling_defaults()
     except ModelError as error:
         raise ModelError(f"{error}; generation_config 'none' leaves it out") from error
-    if values := defaults.values():
+    if values := defaults.list_set_values():
         settings = ", ".join(f"{name} {value:g}" for name, value in values.items())
         log.info("default sampling settings are the publisher's %s (generation_config 'none' disables them)", settings)
     for message in defaults.notes:
@@ -171,7 +171,7 @@ def _read_template(template: str) -> str:
         return template
     path = Path(template).absolute()
     try:
-        return ModelFolder(path.parent).text(path.name)
+        return ModelFolder(path.parent).read_text(path.name)
     except ModelError as error:
         raise ModelError(
             f"chat_template is {shorten_value(template)}: must be a template or a file with one: {error}"

@@ -44,7 +44,7 @@ class Draft:
         self, shape: KVPoolShape, sampler: Sampler | DeviceSampler | RowSampler, runner: SynchronousRunner
     ) -> DraftModel:
         """With matrices as they are in the files. ``shape`` is of the pool of ``runner``, the model's."""
-        model = Decoder(self.checkpoint.config, self.checkpoint.tensor, self.dtype, self.device)
+        model = Decoder(self.checkpoint.config, self.checkpoint.get_tensor, self.dtype, self.device)
         cache = allocate_kv_cache(shape, model.config, self.kv_dtype, self.device, wait=False)
         drafter = DraftModel(model, cache, sampler)
         drafter.cost = relative_cost(drafter, runner)
@@ -74,7 +74,7 @@ def open_draft(
             f"{setting}, with a vocabulary of {drafts.vocab_size} tokens: must be that of {config.name}, which has "
             f"{config.vocab_size}"
         )
-    _check_tokens(setting, checkpoint.tokenizer(), tokenizer)
+    _check_tokens(setting, checkpoint.build_tokenizer(), tokenizer)
     if drafts.context_length < max_model_len:
         raise ModelError(
             f"max_model_len is {max_model_len}: must be at most {drafts.context_length}, the context of the draft "

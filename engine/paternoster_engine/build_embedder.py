@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 def is_embedder(args: EngineArgs, source: ModelSource) -> bool:
     """Whether a decoder is to embed: a setting or its folder says so."""
     if args.task == "auto":
-        return source.format == "safetensors" and ModelFolder(source.path).has("modules.json")
+        return source.format == "safetensors" and ModelFolder(source.path).has_file("modules.json")
     return args.task == "embed"
 
 
@@ -52,14 +52,14 @@ class EmbeddingCheckpoint:
     def notes(self) -> list[str]:
         return self.inner.notes
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self.inner.shape(name)
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        return self.inner.shape_of(name)
 
-    def tensor(self, name: str) -> Stored:
-        return self.inner.tensor(name)
+    def get_tensor(self, name: str) -> Stored:
+        return self.inner.get_tensor(name)
 
-    def tokenizer(self) -> Tokenizer:
-        return self.inner.tokenizer()
+    def build_tokenizer(self) -> Tokenizer:
+        return self.inner.build_tokenizer()
 
     def sampling_defaults(self) -> SamplingDefaults:
         return NO_DEFAULTS
@@ -88,7 +88,7 @@ def build_encoder_engine(
     _check_settings(args)
     checkpoint = EncoderCheckpoint(source)
     config = replace(checkpoint.config, pooling=_apply_settings(args, checkpoint.config.pooling))
-    tokenizer = checkpoint.tokenizer()
+    tokenizer = checkpoint.build_tokenizer()
     for message in (*checkpoint.notes, *tokenizer.notes):
         log.warning("%s: %s", config.name, message)
     if tokenizer.largest_id >= config.vocab_size:
@@ -100,7 +100,7 @@ def build_encoder_engine(
     # Elsewhere oneDNN's float32 is as fast as its bfloat16 (docs/embeddings.md).
     plain = args.dtype == "auto" and device.type == "cpu" and not multiplies_bfloat16()
     dtype = torch.float32 if plain else resolve_dtype(args.dtype, device)
-    limits = EngineLimits.resolve(args, config, device, whole_prompts=True)
+    limits = EngineLimits.resolve_limits(args, config, device, whole_prompts=True)
     torch.set_num_threads(rank_threads(args.threads, 1))
     scheduler = Scheduler(
         scheduler_config(
@@ -115,7 +115,7 @@ def build_encoder_engine(
         live_cap=args.live_cap,
         token_budget=args.token_budget,
     )
-    runner = EncoderRunner(Encoder(config, checkpoint.tensor, dtype, device))
+    runner = EncoderRunner(Encoder(config, checkpoint.get_tensor, dtype, device))
     timer.record_end(StartPart.LOAD)
     log.info(
         "model %s loaded in %.1f s (%s on %s, %d threads); it embeds, by %s",

@@ -34,7 +34,7 @@ class EngineLimits:
     """Bytes for the KV pool of all ranks; 0: as much as is free, on CUDA."""
 
     @classmethod
-    def resolve(
+    def resolve_limits(
         cls, args: EngineArgs, config: Described, device: torch.device, *, whole_prompts: bool = False
     ) -> "EngineLimits":
         """Settings that are not given come from the model or from the kind of device; raises :class:`ModelError`.

@@ -94,7 +94,7 @@ class Download:
                     self._restart(out)
 
     def _download_once(self, out: BinaryIO) -> None:
-        with self._source.open(self._file, self._have) as stream:
+        with self._source.open_stream(self._file, self._have) as stream:
             if stream.start != self._have:
                 self._restart(out)
             for chunk in stream.chunks:

@@ -45,7 +45,7 @@ def fetch_model(
             return model
         cache.make_folder()
     with _name_model(address), contextlib.closing(open_source(parsed)) as source:
-        plan = make_plan(parsed, retry.call(source.list, f"model {address!r}"))
+        plan = make_plan(parsed, retry.call_again(source.list, f"model {address!r}"))
         with _unusable_cache(address):
             return _fetch_plan(plan, cache, source, report, retry)
 
@@ -57,7 +57,7 @@ def fetch_side_file(address: str, name: str, folder: Path) -> None:
     """
     parsed, retry = parse_address(address), Retry()
     with _name_model(address), _unusable_cache(address), contextlib.closing(open_source(parsed)) as source:
-        plan = make_plan(parsed, retry.call(source.list, f"model {address!r}"))
+        plan = make_plan(parsed, retry.call_again(source.list, f"model {address!r}"))
         for file in plan.files:
             if base_name(file.name) == name:
                 Download(source, file, folder / name, lambda count, came: None, retry=retry).run()
@@ -149,7 +149,7 @@ def _download_files(plan: Plan, folder: Path, source: Source, report: Report, re
             pending = set(downloads)
             while pending:
                 done, pending = wait(pending, TICK, FIRST_EXCEPTION)
-                report(tally.progress())
+                report(tally.measure_progress())
                 if any(future.exception() for future in done):
                     break
         finally:

@@ -44,7 +44,7 @@ class Tally:
             if fresh and count > 0:
                 self._came += count
 
-    def progress(self) -> Progress:
+    def measure_progress(self) -> Progress:
         """To be called now and then: the rate is between calls."""
         with self._lock:
             done, came = self._done, self._came

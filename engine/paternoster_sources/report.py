@@ -46,7 +46,7 @@ class StatusFile:
             self._write(status)
 
     def _write(self, status: FetchStatus) -> None:
-        line = f"{status.line()}\n".encode(errors="replace")
+        line = f"{status.to_json_line()}\n".encode(errors="replace")
         number = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             os.pwrite(number, line, 0)

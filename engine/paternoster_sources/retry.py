@@ -38,7 +38,7 @@ class Retry:
         if stopping.wait(self.pause(failed, error.after)):
             raise Stopped
 
-    def call(self, function: Callable[[], T], what: str) -> T:
+    def call_again(self, function: Callable[[], T], what: str) -> T:
         """What ``function`` gives, tried again after :class:`Interrupted`."""
         failed = 0
         while True:

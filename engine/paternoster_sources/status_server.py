@@ -25,7 +25,7 @@ class StatusServer:
                 if self.path != STATS:
                     self.send_error(404)
                     return
-                body = outer._status.line().encode(errors="replace")
+                body = outer._status.to_json_line().encode(errors="replace")
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))

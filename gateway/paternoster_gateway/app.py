@@ -93,7 +93,7 @@ def create_app(
 
     liveness = Liveness(
         lambda url: proxy.answers_probe(url),
-        lambda url: source.table.has(url),
+        lambda url: source.table.has_replica(url),
         on_hang=on_replica_hung,
         on_recovery=lambda url: dispatcher.report_hung(url, False),
         on_quiet=on_replica_quiet,
@@ -112,14 +112,14 @@ def create_app(
     def on_table_change() -> None:
         dispatcher.change_table(source.table)
         proxy.unanswered.on_table_change()
-        follower.follow(source.table)
+        follower.follow_table(source.table)
         metrics.retain_only(source.table.models)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await proxy.open()
-        await follower.open()
-        following = supervise_task(source.follow, "follow-table")
+        await proxy.open_session()
+        await follower.open_session()
+        following = supervise_task(source.follow_table, "follow-table")
         yield
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
@@ -152,7 +152,7 @@ def create_app(
         try:
             if (party := known_parties.party_of(client_key(request.headers), source.table)) is not None:
                 charge_request(request.scope, party)
-            await turns.begin(party_of(request.scope))
+            await turns.wait_turn(party_of(request.scope))
             call = await _read_call(request, source.table)
             # The first of its names: a model has one series of each metric.
             details.model = model = source.table.first_names.get(call.model, "")
@@ -160,7 +160,7 @@ def create_app(
             peer = address_of(request.client.host) if request.client else ""
             admission = admit_request(source.table, call.model, call.key, time.time(), peer=peer, named=call.named)
             details.tenant = "" if admission.identity is None else admission.identity.tenant
-            known_parties.remember(admission)
+            known_parties.add_party(admission)
             charge_request(request.scope, admission.party)
             metrics.begin_request(model)
             try:
@@ -172,7 +172,7 @@ def create_app(
             error = unavailable_error(str(fault), RETRY_AFTER_SECONDS) if isinstance(fault, Refusal) else fault
             metrics.failures[model] += 1
             metrics.requests.labels(model, route, str(error.status)).inc()
-            return JSONResponse(error.body(), error.status, error.headers())
+            return JSONResponse(error.to_body(), error.status, error.to_headers())
         details.upstream_host, details.upstream_request_attempt_count = answer.replica, answer.attempts
         metrics.first_byte.labels(model, route).observe(time.monotonic() - started)
         metrics.requests.labels(model, route, str(answer.status)).inc()
@@ -203,7 +203,7 @@ def create_app(
         try:
             admit_request(source.table, model, key, time.time())
         except GatewayError as error:
-            return JSONResponse(error.body(), error.status, error.headers())
+            return JSONResponse(error.to_body(), error.status, error.to_headers())
         return JSONResponse(_model_card(source.table, model))
 
     @app.get(paths.HEALTH)
@@ -219,7 +219,7 @@ def create_app(
 
     @app.get(paths.STATS)
     async def report_stats() -> Response:
-        numbers = metrics.stats(source.table.models, dispatcher.held, dispatcher.rejected)
+        numbers = metrics.build_stats(source.table.models, dispatcher.count_held, dispatcher.count_rejected)
         return Response(numbers.model_dump_json(), media_type="application/json")
 
     @app.get(paths.METRICS)
@@ -227,7 +227,7 @@ def create_app(
         # As at each table: an answer that began while the model was in the table may have ended since.
         metrics.retain_only(source.table.models)
         for model in source.table.models:
-            waiting = dispatcher.held(model)
+            waiting = dispatcher.count_held(model)
             metrics.held_gauge.labels(model).set(waiting)
             metrics.in_flight_gauge.labels(model).set(max(0, metrics.in_flight[model] - waiting))
             metrics.broken.labels(model)  # from 0 on, or rate() would not see the first
@@ -249,7 +249,7 @@ def _model_card(table: RoutingTable, name: str) -> dict[str, object]:
     if route.max_model_len is not None:
         card["max_model_len"] = route.max_model_len
     if route.default_parameters is not None:
-        card["default_parameters"] = route.default_parameters.values()
+        card["default_parameters"] = route.default_parameters.list_set_values()
     return card
 
 

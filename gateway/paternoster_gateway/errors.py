@@ -36,10 +36,10 @@ class GatewayError(Exception):
         self.code = code
         self.final = final
 
-    def body(self) -> dict[str, Any]:
+    def to_body(self) -> dict[str, Any]:
         return openai_errors.error_body(self.status, self.kind, str(self), param=self.param, code=self.code)
 
-    def headers(self) -> dict[str, str]:
+    def to_headers(self) -> dict[str, str]:
         headers = {"WWW-Authenticate": "Bearer"} if self.status == 401 else {}
         if self.retry_after is not None:
             headers["Retry-After"] = str(self.retry_after)
@@ -52,7 +52,7 @@ class GatewayError(Exception):
         if is_anthropic(path):
             body = anthropic_errors.error_body(self.status, str(self))
             return b"event: error\ndata: " + json.dumps(body).encode() + b"\n\n"
-        return b"data: " + json.dumps(self.body()).encode() + b"\n\ndata: [DONE]\n\n"
+        return b"data: " + json.dumps(self.to_body()).encode() + b"\n\ndata: [DONE]\n\n"
 
 
 def bad_request(message: str, param: str | None = None) -> GatewayError:

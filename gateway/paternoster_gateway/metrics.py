@@ -186,7 +186,7 @@ class GatewayMetrics:
         for model in [each for each, count in self.in_flight.items() if count == 0 and each not in models]:
             del self.in_flight[model]
 
-    def stats(
+    def build_stats(
         self, routes: Mapping[str, ModelRoute], held: Callable[[str], int], refused: Callable[[str], int]
     ) -> GatewayStats:
         """The numbers of every model of ``routes``.

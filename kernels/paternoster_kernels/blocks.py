@@ -67,7 +67,7 @@ class Rows(Protocol):
         """None for numbers."""
         ...
 
-    def rows(self, first: int, last: int) -> torch.Tensor:
+    def read_rows(self, first: int, last: int) -> torch.Tensor:
         """Blocks, uint8 ``[last - first, bytes of a row]``, or numbers ``[last - first, in]``."""
         ...
 

@@ -22,7 +22,7 @@ class TokenMasks:
     """``[masks]`` int64: the row that each is of, each row once."""
 
     @classmethod
-    def of(cls, masks: Sequence[tuple[int, bytes]], device: torch.device) -> "TokenMasks | None":
+    def pack_masks(cls, masks: Sequence[tuple[int, bytes]], device: torch.device) -> "TokenMasks | None":
         """Pack rows and their masks; shorter masks are padded with tokens that are not allowed. None without masks."""
         if not masks:
             return None
@@ -31,7 +31,7 @@ class TokenMasks:
         rows = torch.tensor([row for row, _ in masks])
         return cls(upload_tensor(packed.view(len(masks), -1), device), upload_tensor(rows, device))
 
-    def forbid(self, logits: torch.Tensor) -> torch.Tensor:
+    def forbid_tokens(self, logits: torch.Tensor) -> torch.Tensor:
         """A copy of ``logits [rows, vocab]``, in float32 or wider, in which what may not come has -inf."""
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32), copy=True)
         vocab = logits.shape[1]

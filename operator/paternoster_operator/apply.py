@@ -7,7 +7,7 @@ from typing import Any
 from paternoster_operator.cluster.port import Cluster, ForeignObject, Key, Object
 
 WATCHED = frozenset({"Service", "PodDisruptionBudget", "NetworkPolicy", "Deployment"})
-"""Kinds that :meth:`Cluster.child` returns; no watch reports changes of the others."""
+"""Kinds that :meth:`Cluster.get_child` returns; no watch reports changes of the others."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class AppliedChildren:
         rest = iter(children)
         for child in rest:
             kind = child["kind"]
-            if every or (unwatched and kind not in WATCHED) or self._differs_from(child, cluster.child(key, kind)):
+            if every or (unwatched and kind not in WATCHED) or self._differs_from(child, cluster.get_child(key, kind)):
                 try:
                     now = await cluster.apply(child)
                 except ForeignObject as foreign:

@@ -61,7 +61,7 @@ class Fleet:
         return {pod.name: ADAPTERS[pod.engine_type] for pod in self.observed.pods}
 
     @classmethod
-    def begin(cls, resource: LLMDeployment) -> "Fleet":
+    def from_status(cls, resource: LLMDeployment) -> "Fleet":
         """With what an earlier operator wrote into the status."""
         status = resource.status
         scaling = ScalingPolicy.from_spec(resource.spec)
@@ -93,5 +93,5 @@ class Fleet:
         changes = [made for made in recorded if made.action != "Hold"]
         self.changes += changes
         self.num_changes += len(changes)
-        self.last_decision = decision.after(self.last_decision)
+        self.last_decision = decision.merge_earlier(self.last_decision)
         return self.last_decision, recorded

@@ -87,7 +87,7 @@ async def replica_set_index(namespace: str, labels: Any, meta: kopf.Meta, **_: A
 async def resource_changed(namespace: str, name: str, meta: kopf.Meta, memo: Any, type: Any, **_: Any) -> None:
     memo.operator.synced = True  # kopf calls no handler before every index is whole
     if type == "DELETED" or "deletionTimestamp" in meta:
-        memo.operator.enqueue(Key(namespace, name))
+        memo.operator.enqueue_key(Key(namespace, name))
     else:
         memo.operator.enqueue_if_edited(Key(namespace, name), meta["generation"])
 
@@ -108,7 +108,7 @@ async def start_operator(settings: kopf.OperatorSettings, memo: Any, resource_in
     memo.leadership = memo.writing = None
     children = {kind: indices[kind] for kind in CHILDREN}
     memo.cluster = KubernetesCluster(Indices(resource_index, children, indices["ReplicaSet"], indices["Pod"]))
-    await memo.cluster.open()
+    await memo.cluster.log_in()
     memo.operator = Operator(memo.cluster, memo.settings)
     memo.operator.synced = False
     memo.http, _port = await serve_app(build_app(memo.operator), memo.host, memo.port)
@@ -170,7 +170,7 @@ async def stop_operator(memo: Any, **_: Any) -> None:
     await asyncio.gather(*memo.tasks, return_exceptions=True)
     await memo.operator.stop()
     if memo.leadership is not None:
-        await memo.leadership.resign()
+        await memo.leadership.resign_lease()
     await memo.http.cleanup()
     await memo.cluster.close()
 

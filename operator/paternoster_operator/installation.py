@@ -97,7 +97,7 @@ class Installations:
             log.info("%s: reconciled by the installation %s from now on", key, self._name)
         return CLAIM_SECONDS
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Report fleets of other installations again: another replica may have led meanwhile."""
         self._reported.clear()
 

@@ -172,7 +172,7 @@ class OperatorMetrics:
                 bucket = floatToGoString(edge)  # type: ignore[no-untyped-call]
                 self.slo.labels(*key, objective, bucket).set(seconds)
 
-    def forget(self, key: Key) -> None:
+    def remove_series(self, key: Key) -> None:
         """End every series of ``key``."""
         for metric in (*self._gauges.values(), *self._by_fleet):
             metric.remove_by_labels(_label_values(key))

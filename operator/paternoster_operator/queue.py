@@ -33,7 +33,7 @@ class RoundRobin(Generic[K]):
     def __bool__(self) -> bool:
         return bool(self._groups)
 
-    def push(self, group: Hashable, due: float, key: K) -> None:
+    def add(self, group: Hashable, due: float, key: K) -> None:
         self._groups.setdefault(group, deque()).append((due, key))
 
     def pop(self) -> tuple[float, K]:
@@ -89,7 +89,7 @@ class WorkQueue(Generic[K]):
         elif key not in self._due or due < self._due[key]:
             self._due[key] = due
             if due == float("-inf"):
-                self._requested.push(self._group(key), due, key)
+                self._requested.add(self._group(key), due, key)
             else:
                 heapq.heappush(self._heap, (due, next(self._order), key))
             self._changed.set()
@@ -145,7 +145,7 @@ class WorkQueue(Generic[K]):
         while self._heap and self._heap[0][0] <= now:
             due, _, key = heapq.heappop(self._heap)
             if self._due.get(key) == due:
-                self._overdue.push(self._group(key), due, key)
+                self._overdue.add(self._group(key), due, key)
         for entries in (self._requested, self._overdue):
             while entries:
                 due, key = entries.pop()

@@ -77,7 +77,7 @@ class Reconciler:
         self._clock = clock
         self._wall = wall
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Begin anew from what is there: somebody else may have acted meanwhile."""
         self._metrics.forget_all()
         self.fleets.clear()
@@ -102,7 +102,7 @@ class Reconciler:
         document = self._cluster.get(key)
         if document is None or "deletionTimestamp" in document["metadata"]:
             self.fleets.pop(key, None)
-            self._metrics.forget(key)
+            self._metrics.remove_series(key)
             return None
         fleet = self.fleets.get(key)
         try:
@@ -111,7 +111,7 @@ class Reconciler:
             await self._report_invalid(key, document, invalid)
             return None
         if fleet is None:
-            fleet = self.fleets[key] = Fleet.begin(resource)
+            fleet = self.fleets[key] = Fleet.from_status(resource)
         fleet.resource = resource
         names, refusal = self._directory.served_names(resource)
         fleet.autoscaler.policy = ScalingPolicy.from_spec(resource.spec, self._wall())
@@ -150,14 +150,14 @@ class Reconciler:
         resource = fleet.resource
         assert resource is not None
         before = {pod.name: pod.download for pod in fleet.observed.pods}
-        fleet.observed = Observed.from_cluster(self._cluster.child(key, "Deployment"), self._cluster.pods(key))
+        fleet.observed = Observed.from_cluster(self._cluster.get_child(key, "Deployment"), self._cluster.list_pods(key))
         observed = fleet.observed
         urls = {pod.name: pod.admin_url for pod in observed.answering if pod.admin_url is not None}
         fetching = observed.fetching if resource.spec.model.remote else ()
         (stats, faults), fleet.gateways, downloads = await asyncio.gather(
-            self._scraper.engines(urls, fleet.adapters, fleet.admin_keys),
-            self._scraper.gateways(),
-            self._scraper.downloads({pod.name: pod.admin_url for pod in fetching if pod.admin_url is not None}),
+            self._scraper.read_engines(urls, fleet.adapters, fleet.admin_keys),
+            self._scraper.read_gateways(),
+            self._scraper.read_downloads({pod.name: pod.admin_url for pod in fetching if pod.admin_url is not None}),
         )
         if downloads:
             fleet.observed = observed.with_downloads(
@@ -176,7 +176,7 @@ class Reconciler:
             if pod.name not in stats:
                 continue
             sample = complete_stats(stats[pod.name], pod.restarts, resource)
-            last, since = autoscaler.latest(pod.name), autoscaler.seconds_since_latest(pod.name, now)
+            last, since = autoscaler.latest_sample(pod.name), autoscaler.seconds_since_latest(pod.name, now)
             refusal = find_implausible(sample, last, since, capacity=pod.capacity, queue=pod.queue)
             if refusal is None:
                 believed[pod.name] = sample
@@ -227,7 +227,7 @@ class Reconciler:
         resource = fleet.resource
         assert resource is not None
         try:
-            roots = await self._keys.roots()
+            roots = await self._keys.read_roots()
             await self._apply(key, resource, fleet, targets[REPLICAS], roots)
             fleet.admin_keys = await self._keys.admin_keys(resource, roots)
             await self._set_limits(fleet, targets)
@@ -292,7 +292,7 @@ class Reconciler:
         """Tell every engine what it does not have: a restarted one begins at its capacity, and admits."""
         calls, caps, adapters = [], {}, fleet.adapters
         for pod in fleet.observed.answering:
-            stats = fleet.autoscaler.latest(pod.name)
+            stats = fleet.autoscaler.latest_sample(pod.name)
             if stats is None or pod.admin_url is None or pod.deleting:
                 continue
             cap = min(targets[LIVE_CAP], stats.capacity)
@@ -337,7 +337,7 @@ class Reconciler:
             endpoint=self._settings.endpoint or self._settings.gateway_url or service_url(fleet.resource),
             bounds=fleet.autoscaler.policy.replicas,
             history=fleet.history.records,
-            startup=fleet.startup.document(),
+            startup=fleet.startup.to_document(),
         )
         self._metrics.observe(key, fleet.autoscaler.signals, last_decision, recorded, len(fleet.observed.serving))
         self._metrics.observe_conditions(key, status["conditions"])

@@ -56,7 +56,7 @@ class Operator:
         self.synced = True
         """False while the cluster's cache is not yet whole: what it lacks may still be there."""
 
-    def enqueue(self, key: Key) -> None:
+    def enqueue_key(self, key: Key) -> None:
         """Something about ``key`` changed."""
         self._queue.add(key)
 
@@ -66,7 +66,7 @@ class Operator:
 
     def enqueue_if_edited(self, key: Key, generation: int) -> None:
         """``key`` was written: by somebody, or by the operator's own words in its status."""
-        fleet = self.fleet(key)
+        fleet = self.find_fleet(key)
         if fleet is None or fleet.resource is None or fleet.resource.metadata.generation != generation:
             self._queue.add(key)
 
@@ -74,7 +74,7 @@ class Operator:
         """Until they are there: gateways cannot start without theirs, and ask for nothing before."""
         while True:
             try:
-                await self.keys.roots()
+                await self.keys.read_roots()
                 return
             except ClusterError as error:
                 log.warning("%s; again in %g s", error, ROOT_KEYS_RETRY_SECONDS)
@@ -82,18 +82,18 @@ class Operator:
 
     def start(self) -> None:
         """Begin to act, on what is known to be there; needs a running event loop."""
-        self._reconciler.forget()
-        self._installations.forget()
+        self._reconciler.clear()
+        self._installations.clear()
         self._acting = True
         self.metrics.leading.set(1)
         self._queue.start()
         self._waking = supervise_task(
-            lambda: wake_fleets(self._reconciler.fleets, self._scraper.held_by_fleet, self.enqueue), "wake"
+            lambda: wake_fleets(self._reconciler.fleets, self._scraper.held_by_fleet, self.enqueue_key), "wake"
         )
         # Before the cache is whole, a pod that is not in it may still be there. The events that fill it enqueue, too.
         if self.synced:
             for key in self._cluster.list():
-                self.enqueue(key)
+                self.enqueue_key(key)
 
     async def pause(self) -> None:
         """Act no more, and still tell where requests go."""
@@ -115,7 +115,7 @@ class Operator:
     def alive(self) -> bool:
         return not self._acting or (self._queue.alive and self._waking is not None and not self._waking.done())
 
-    def fleet(self, key: Key) -> Fleet | None:
+    def find_fleet(self, key: Key) -> Fleet | None:
         """What is known of one LLMDeployment, for a view."""
         return self._reconciler.fleets.get(key)
 

@@ -54,7 +54,7 @@ class Scraper:
         if self._session is not None:
             await self._session.close()
 
-    async def engines(
+    async def read_engines(
         self, urls: Mapping[str, str], adapters: Mapping[str, EngineAdapter] = ALL_OURS, keys: Sequence[str] = ()
     ) -> tuple[dict[str, EngineStats], dict[str, str]]:
         """Stats of the engines at ``urls`` (pod name -> base URL), and what is wrong with invalid answers.
@@ -69,7 +69,7 @@ class Scraper:
         stats = {pod: answer for pod, answer in answers_by_pod.items() if isinstance(answer, EngineStats)}
         return stats, {pod: answer for pod, answer in answers_by_pod.items() if isinstance(answer, str)}
 
-    async def downloads(self, urls: Mapping[str, str]) -> dict[str, FetchStatus]:
+    async def read_downloads(self, urls: Mapping[str, str]) -> dict[str, FetchStatus]:
         """How far pods are that fetch their model, by name, for those of ``urls`` that say so."""
         answers = await asyncio.gather(*(self._read_download(url) for url in urls.values()))
         return {pod: status for pod, status in zip(urls, answers, strict=True) if status is not None}
@@ -81,7 +81,7 @@ class Scraper:
             log.debug("%s: %s", url, error_text(error))
             return None
 
-    async def gateways(self) -> list[GatewayStats]:
+    async def read_gateways(self) -> list[GatewayStats]:
         """Stats of each gateway; one that does not answer in time is left out."""
         if self._gateway_url is None:
             return []
@@ -95,7 +95,7 @@ class Scraper:
 
     async def held_by_fleet(self) -> dict[str, int]:
         """Requests that all gateways hold, or have refused for now, by uid; a silent gateway counts none."""
-        return held_by_fleet(await self.gateways())
+        return held_by_fleet(await self.read_gateways())
 
     async def set_limits(
         self, url: str, limits: LiveConfigPatch, keys: Sequence[str], adapter: EngineAdapter = PATERNOSTER

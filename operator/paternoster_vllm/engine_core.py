@@ -73,7 +73,7 @@ class SchedulerControl:
             if found != lower or getattr(self._scheduler, name) != before:
                 raise Unsupported(f"the scheduler's {name} was set to {lower} and reads {found}")
 
-    def report(self) -> dict[str, Any]:
+    def report_state(self) -> dict[str, Any]:
         """Limits, state and counts in one flat document."""
         scheduler = self._scheduler
         return {
@@ -159,6 +159,6 @@ def call_control(core: Any, limits: dict[str, int]) -> dict[str, Any]:
             control.self_test()
             setattr(core, _CONTROL, control)
         control.set_limits(limits)
-        return control.report()
+        return control.report_state()
     except Unsupported as error:
         return {"unsupported": str(error)}

@@ -145,7 +145,7 @@ def replay_trace(
         time = row.arrival_s / speed
         if duration is not None and time >= duration:
             return
-        yield replace(limits.clip(row), arrival_s=time)
+        yield replace(limits.clip_row(row), arrival_s=time)
 
 
 def _draw_lengths(seed: int, workload: Workload, limits: Limits) -> Iterator[TraceRow]:
@@ -153,5 +153,5 @@ def _draw_lengths(seed: int, workload: Workload, limits: Limits) -> Iterator[Tra
     while True:
         state = int(np.random.SeedSequence((seed, draw)).generate_state(1)[0])
         for row in generate_rows(_DRAWN, seed=state, workload=workload):
-            yield limits.clip(row)
+            yield limits.clip_row(row)
         draw += 1

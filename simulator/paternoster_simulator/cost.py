@@ -64,9 +64,9 @@ class StepCost:
 
     def step(self, batch: Batch) -> int:
         """Picoseconds of one step of ``batch``."""
-        return self.of(StepWork.from_batch(batch))
+        return self.cost_of(StepWork.from_batch(batch))
 
-    def of(self, work: StepWork) -> int:
+    def cost_of(self, work: StepWork) -> int:
         """Picoseconds of one step of so much work."""
         return (
             self.fixed
@@ -101,7 +101,7 @@ class StepCost:
         first = self.fixed + sequences * self.decode_sequence + context * self.kv_token
         return steps * first + self.kv_token * sequences * (steps * (steps - 1) // 2)
 
-    def started(self, sequences: int, context: int, elapsed: int) -> int:
+    def count_started(self, sequences: int, context: int, elapsed: int) -> int:
         """How many of those steps have started ``elapsed`` picoseconds after the first began; at least 1.
 
         The largest n with ``decode(n - 1) <= elapsed``: a step that starts right now has started.

@@ -27,7 +27,7 @@ class EventQueue:
     def __bool__(self) -> bool:
         return bool(self._heap)
 
-    def push(self, time: int, rank: Rank, action: Action) -> None:
+    def add(self, time: int, rank: Rank, action: Action) -> None:
         self._serial += 1
         heappush(self._heap, (time, rank, self._serial, action))
 

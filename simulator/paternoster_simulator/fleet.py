@@ -114,20 +114,20 @@ class Fleet:
     """Seconds from creation to serving of the pods that began to serve, until somebody takes them."""
     _made: int = 0
 
-    def of(self, *phases: Phase) -> Iterator[Pod]:
+    def iterate_pods(self, *phases: Phase) -> Iterator[Pod]:
         return (pod for pod in self.pods.values() if pod.phase in phases)
 
     @property
     def pending(self) -> Iterator[Pod]:
         return (pod for pod in self.pods.values() if pod.phase < Phase.READY)
 
-    def begin(self, replicas: int, now: int) -> None:
+    def start(self, replicas: int, now: int) -> None:
         """The fleet as it is found at the start: all pods serve."""
         self.wanted = replicas
         for _ in range(replicas):
             self._serve(self._make_pod(now), now)
 
-    def resize(self, target: int, requests: Mapping[str, int], longest_seconds: float, now: int) -> None:
+    def resize_to(self, target: int, requests: Mapping[str, int], longest_seconds: float, now: int) -> None:
         """Move towards ``target`` pods as the operator does: what is surplus is drained before it ends.
 
         ``requests`` are those of engines that reported, by pod; ``longest_seconds`` is the longest drain.
@@ -143,7 +143,7 @@ class Fleet:
             if pod.phase < Phase.DRAINING
         ]
         plan = plan_scale_down(pods, target, longest_seconds)
-        for pod in list(self.of(Phase.READY, Phase.DRAINED)):
+        for pod in list(self.iterate_pods(Phase.READY, Phase.DRAINED)):
             if pod.drained is None and pod.name in plan.drained:
                 pod.drained = now
                 self._enter_phase(pod, Phase.DRAINED)
@@ -184,7 +184,7 @@ class Fleet:
         self._stop_engine(pod, now)
         self._wait(pod, now)
 
-    def idle(self, pod: Pod, now: int) -> None:
+    def remove_idle(self, pod: Pod, now: int) -> None:
         """Remove a draining pod that has nothing left."""
         if pod.phase is Phase.DRAINING:
             self._end_pod(pod, now)
@@ -192,7 +192,7 @@ class Fleet:
     def replica_seconds_until(self, now: int) -> float:
         return self.replica_seconds + sum(to_seconds(now - pod.created) for pod in self.pods.values())
 
-    def totals(self) -> Totals:
+    def sum_totals(self) -> Totals:
         """What all engines did so far; those that run are to be observed first."""
         sums = Totals(**{name: getattr(self.gone, name) for name in Totals.__slots__})
         for pod in self.pods.values():
@@ -228,7 +228,7 @@ class Fleet:
                 self._enter_phase(pod, Phase(phase + 1))
                 self._wait(pod, now)
 
-        self.events.push(now + to_ticks(length), Rank.LIFE, end_phase)
+        self.events.add(now + to_ticks(length), Rank.LIFE, end_phase)
 
     def _serve(self, pod: Pod, now: int) -> None:
         pod.starts += 1
@@ -245,7 +245,7 @@ class Fleet:
             return
         self._enter_phase(pod, Phase.DRAINING)
         self.hooks.leaving(pod, now)
-        self.events.push(now + to_ticks(self.drain_timeout), Rank.LIFE, lambda now: self.idle(pod, now))
+        self.events.add(now + to_ticks(self.drain_timeout), Rank.LIFE, lambda now: self.remove_idle(pod, now))
 
     def _end_pod(self, pod: Pod, now: int) -> None:
         self._enter_phase(pod, Phase.GONE)

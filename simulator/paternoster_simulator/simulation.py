@@ -99,7 +99,7 @@ class Simulation:
             max_held=settings.max_held_requests,
             hold_timeout=settings.hold_timeout_seconds,
             wake=self._schedule_step,
-            idle=self._fleet.idle,
+            idle=self._fleet.remove_idle,
             balancer=Balancer(prefixes=prefixes),
         )
         self._series = Series()
@@ -113,12 +113,12 @@ class Simulation:
         self._before = (0, 0, 0, 0, 0.0)
         self._wanted = start_replicas
         """Replicas that the policy asked for last; the Deployment has more while some are drained."""
-        self._fleet.begin(start_replicas, 0)
+        self._fleet.start(start_replicas, 0)
 
     def run(self, requests: Iterable[TraceRow], faults: Sequence[Fault], progress: Progress | None) -> Outcome:
         for fault in faults:
-            self._events.push(to_ticks(fault.at), Rank.LIFE, self._make_injection(fault))
-        self._events.push(0, Rank.OBSERVE, self._observe)
+            self._events.add(to_ticks(fault.at), Rank.LIFE, self._make_injection(fault))
+        self._events.add(0, Rank.OBSERVE, self._observe)
         arrivals = iter(requests)
         self._next_arrival(arrivals)
         end, last = to_ticks(self._duration), to_ticks(self._duration + LAST_ANSWER_SECONDS)
@@ -145,7 +145,7 @@ class Simulation:
             self._gateway.on_arrival(row, now)
             self._next_arrival(arrivals)
 
-        self._events.push(to_ticks(row.arrival_s), Rank.ARRIVAL, on_arrival)
+        self._events.add(to_ticks(row.arrival_s), Rank.ARRIVAL, on_arrival)
 
     def _schedule_step(self, pod: Pod, engine: Replica) -> None:
         """Be there when the work that is under way ends."""
@@ -163,7 +163,7 @@ class Simulation:
             if done:
                 self._gateway.on_finished(pod, list(done), now)
 
-        self._events.push(engine.end, Rank.STEP, step)
+        self._events.add(engine.end, Rank.STEP, step)
 
     def _on_ready(self, pod: Pod, now: int) -> None:
         self._gateway.on_pod_ready(pod, now)
@@ -175,22 +175,22 @@ class Simulation:
         self._gateway.on_engine_end(pod, requests, now)
 
     def _observe(self, now: int) -> None:
-        self._events.push(now + to_ticks(self._policy.period_seconds), Rank.OBSERVE, self._observe)
+        self._events.add(now + to_ticks(self._policy.period_seconds), Rank.OBSERVE, self._observe)
         fleet, gateway = self._fleet, self._gateway
         stats = {
-            pod.name: pod.serving.stats(now, draining=pod.phase is Phase.DRAINING)
-            for pod in fleet.of(Phase.READY, Phase.DRAINED, Phase.DRAINING)
+            pod.name: pod.serving.build_stats(now, draining=pod.phase is Phase.DRAINING)
+            for pod in fleet.iterate_pods(Phase.READY, Phase.DRAINED, Phase.DRAINING)
         }
         for startup_seconds in fleet.startups:
-            self._startup.learn(startup_seconds)
+            self._startup.add_start(startup_seconds)
         fleet.startups.clear()
         dark = self._dark
         observation = Observation(
             now=to_seconds(now) + self._clock_offset,
             replicas=self._wanted,
-            serving=tuple(pod.name for pod in fleet.of(Phase.READY)),
+            serving=tuple(pod.name for pod in fleet.iterate_pods(Phase.READY)),
             pending=tuple(pod.name for pod in fleet.pending),
-            draining=tuple(pod.name for pod in fleet.of(Phase.DRAINED, Phase.DRAINING)),
+            draining=tuple(pod.name for pod in fleet.iterate_pods(Phase.DRAINED, Phase.DRAINING)),
             engines=stats if dark is None else {name: s for name, s in stats.items() if not dark(name)},
             held=gateway.held,
             in_flight=gateway.in_flight,
@@ -209,7 +209,7 @@ class Simulation:
         if action.cap is not None:
             self._cap_events += self._cap is not None and action.cap != self._cap
             self._cap = action.cap
-            for pod in self._fleet.of(Phase.READY, Phase.DRAINED):
+            for pod in self._fleet.iterate_pods(Phase.READY, Phase.DRAINED):
                 if pod.name in observation.engines:
                     engine = pod.serving
                     before = engine.end
@@ -219,11 +219,11 @@ class Simulation:
         if action.token_budget is not None:
             self._budget_events += self._token_budget is not None and action.token_budget != self._token_budget
             self._token_budget = action.token_budget
-            for pod in self._fleet.of(Phase.READY, Phase.DRAINED):
+            for pod in self._fleet.iterate_pods(Phase.READY, Phase.DRAINED):
                 if pod.name in observation.engines:
                     pod.serving.set_token_budget(action.token_budget)
         if action.max_queue_milliseconds is not None:
-            for pod in self._fleet.of(Phase.READY, Phase.DRAINED):
+            for pod in self._fleet.iterate_pods(Phase.READY, Phase.DRAINED):
                 if pod.name in observation.engines:
                     pod.serving.scheduler.queue_wait.max_milliseconds = action.max_queue_milliseconds
         if action.replicas != self._wanted:
@@ -233,11 +233,11 @@ class Simulation:
             self._fleet.scale(action.replicas, now)
         else:
             requests = {pod: stats.running + stats.waiting for pod, stats in observation.engines.items()}
-            self._fleet.resize(action.replicas, requests, action.longest_drain_seconds, now)
+            self._fleet.resize_to(action.replicas, requests, action.longest_drain_seconds, now)
 
     def _record_sample(self, observation: Observation, stats: Mapping[str, EngineStats], now: int) -> None:
         serving = [stats[name] for name in observation.serving]
-        totals = self._fleet.totals()
+        totals = self._fleet.sum_totals()
         tokens, finished, preempted, requests, then = self._before
         self._before = (
             totals.generation_tokens, totals.finished, totals.preempted, self._gateway.requests, to_seconds(now),
@@ -281,21 +281,21 @@ class Simulation:
                 self._run_after(fault.seconds, now, lambda now: setattr(self._fleet, "slowness", 1.0))
 
     def _run_after(self, wait: float, now: int, action: Callable[[int], None]) -> None:
-        self._events.push(now + to_ticks(wait), Rank.LIFE, action)
+        self._events.add(now + to_ticks(wait), Rank.LIFE, action)
 
     def _choose_victims(self, count: int) -> list[Pod]:
-        ready = list(self._fleet.of(Phase.READY))
+        ready = list(self._fleet.iterate_pods(Phase.READY))
         return self._rng.sample(ready, min(count, len(ready)))
 
     def _build_outcome(self, now: int) -> Outcome:
-        for pod in self._fleet.of(Phase.READY, Phase.DRAINED, Phase.DRAINING):
+        for pod in self._fleet.iterate_pods(Phase.READY, Phase.DRAINED, Phase.DRAINING):
             pod.serving.observe(now)
         self._gateway.close()
         return Outcome(
             profile=self._profile,
             objective=self._settings.objective or self._profile.objective,
             records=self._gateway.records,
-            totals=self._fleet.totals(),
+            totals=self._fleet.sum_totals(),
             seconds=to_seconds(now),
             replica_hours=self._fleet.replica_seconds_until(now) / 3600,
             scale_events=self._scale_events,

@@ -106,7 +106,7 @@ class VirtualGateway:
         """Send a pod requests from now on; route held requests again, first come first served."""
         self._pods[pod.name] = pod
         if self._prefix_routing:
-            self._balancer.prefixes.forget(pod.name)
+            self._balancer.prefixes.remove_replica(pod.name)
         if self._prefix_routing and self._published_caches:
             self._caches[pod.name] = VirtualCache(pod.name, pod.serving.scheduler, self._balancer.prefixes.reported)
         self._change_table(now)
@@ -229,7 +229,7 @@ class VirtualGateway:
             if self._held.get(ticket.routed) == (ticket, now):
                 self._route(ticket, now)
 
-        self._events.push(again, Rank.LIFE, route_again)
+        self._events.add(again, Rank.LIFE, route_again)
 
     def _lose_request(self, ticket: Ticket, outcome: RequestOutcome, request: Request | None = None) -> None:
         self._balancer.on_disconnect(ticket.routed)

@@ -31,10 +31,10 @@ def test_what_no_request_could_have_is_refused(values: dict[str, Any]) -> None:
 @given(st.dictionaries(st.sampled_from(NAMES), NUMBERS), st.booleans())
 def test_every_default_of_an_engine_may_be_reported(values: dict[str, Any], sampled: bool) -> None:
     try:
-        defaults = defaults_of_generation_config({**values, "do_sample": sampled}).values()
+        defaults = defaults_of_generation_config({**values, "do_sample": sampled}).list_set_values()
     except UnsupportedModelError:
         return
-    assert DefaultParameters(**defaults).values() == defaults
+    assert DefaultParameters(**defaults).list_set_values() == defaults
 
 
 @pytest.mark.parametrize(
@@ -53,4 +53,4 @@ def test_of_several_engines_the_values_in_which_they_agree(
     reported: list[dict[str, Any] | None], common: dict[str, Any] | None
 ) -> None:
     found = DefaultParameters.find_common(None if each is None else DefaultParameters(**each) for each in reported)
-    assert (None if found is None else found.values()) == common
+    assert (None if found is None else found.list_set_values()) == common

@@ -20,7 +20,7 @@ STATUSES = st.builds(
 
 @given(STATUSES)
 def test_what_is_written_is_read(status: FetchStatus) -> None:
-    line = status.line()
+    line = status.to_json_line()
     assert "\n" not in line
     assert FetchStatus.read(line) == status
 

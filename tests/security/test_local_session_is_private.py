@@ -74,12 +74,14 @@ async def running(
         async with asyncio.timeout(60):
             while not any(
                 c["type"] == "Ready" and c["status"] == "True"
-                for one in running.cluster.pods(KEY)
+                for one in running.cluster.list_pods(KEY)
                 for c in one["status"]["conditions"]
             ):
                 await asyncio.sleep(0.05)
-        ports = {p["name"]: p["containerPort"] for p in running.cluster.pods(KEY)[0]["spec"]["containers"][0]["ports"]}
-        roots = await running.operator.keys.roots()
+        ports = {
+            p["name"]: p["containerPort"] for p in running.cluster.list_pods(KEY)[0]["spec"]["containers"][0]["ports"]
+        }
+        roots = await running.operator.keys.read_roots()
         uid = running.cluster.get(KEY)["metadata"]["uid"]
         made = [
             *(derivation.derive_key(root, derivation.OPERATOR_TO_ENGINE, uid) for root in roots.admin),
@@ -117,7 +119,7 @@ async def test_manifests_are_for_the_user_who_runs_the_session(
 ) -> None:
     server = running.session.server
     sender = derivation.derive_key(
-        (await running.session.operator.keys.roots()).gateway[0], derivation.GATEWAY_TO_OPERATOR
+        (await running.session.operator.keys.read_roots()).gateway[0], derivation.GATEWAY_TO_OPERATOR
     )
     async with aiohttp.ClientSession() as client:
         for path in (OBJECTS, "/metrics", "/no-such-path"):
@@ -194,7 +196,7 @@ async def test_no_key_is_in_arguments_environments_logs_events_or_answers(
     assert sum("serve" in text or "gateway" in text for text in seen.values()) >= 2
     gateway, operator = running.session.endpoint, running.session.server
     sender = derivation.derive_key(
-        (await running.session.operator.keys.roots()).gateway[0], derivation.GATEWAY_TO_OPERATOR
+        (await running.session.operator.keys.read_roots()).gateway[0], derivation.GATEWAY_TO_OPERATOR
     )
     async with aiohttp.ClientSession() as client:
         for base in (gateway, operator, f"http://127.0.0.1:{running.engine_port}"):
@@ -211,8 +213,8 @@ async def test_no_key_is_in_arguments_environments_logs_events_or_answers(
     for log in running.session.logs.iterdir():
         seen[str(log)] = log.read_text()
     seen["state"] = state_file().read_text()
-    seen["status"] = json.dumps(running.session.cluster.objects())
-    seen["pods"] = json.dumps(running.session.cluster.pods(KEY))
+    seen["status"] = json.dumps(running.session.cluster.list_objects())
+    seen["pods"] = json.dumps(running.session.cluster.list_pods(KEY))
     seen["events"] = repr(running.session.cluster.events)
     seen["printed"] = "".join(capfd.readouterr())
     assert len(seen) > 20

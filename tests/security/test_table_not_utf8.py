@@ -41,7 +41,7 @@ async def test_the_next_table_is_followed(
                 assert not following.done(), "it follows no more"
                 await asyncio.sleep(0.01)
 
-    following = asyncio.create_task(source.follow())
+    following = asyncio.create_task(source.follow_table())
     try:
         await until("first")
         with caplog.at_level(logging.WARNING):

@@ -53,4 +53,4 @@ def test_both_sides_count_the_same_work(fit: StepCostFit, items: list[tuple[int,
     # The simulator rounds each price to a picosecond.
     work = StepWork.from_batch(batch)
     rounding = 1e-12 * (1 + work.prefill_tokens + work.decode_sequences + work.kv_tokens + work.prefill_pairs)
-    assert simulated == pytest.approx(fit.seconds(work), abs=rounding, rel=1e-9)
+    assert simulated == pytest.approx(fit.predict_seconds(work), abs=rounding, rel=1e-9)

@@ -47,7 +47,7 @@ def test_sums_over_many_decode_steps_are_those_of_one_by_one(cost: StepCost, con
 def test_started_is_the_last_step_that_begins_in_time(
     cost: StepCost, sequences: int, context: int, elapsed: int
 ) -> None:
-    n = cost.started(sequences, context, elapsed)
+    n = cost.count_started(sequences, context, elapsed)
     assert n >= 1
     assert cost.decode(sequences, context, n - 1) <= elapsed < cost.decode(sequences, context, n)
 

@@ -138,7 +138,7 @@ def drive(config: SchedulerConfig, cost: StepCost, happenings: list[Any], *, fas
                 else:
                     requests.append(request)
             case Glance():
-                seen.append((event.at, replica.stats(event.at).model_dump(), states(requests)))
+                seen.append((event.at, replica.build_stats(event.at).model_dump(), states(requests)))
             case NewCap():
                 replica.set_cap(event.cap, event.at)
             case NewBudget():

@@ -28,7 +28,7 @@ def engine() -> Callable[..., EngineStats]:
         max_queued_requests=1024,
         prefix_cache=False,
     )
-    idle = Replica("pod", config, StepCost.from_seconds(fixed_seconds=0.006)).stats(0)
+    idle = Replica("pod", config, StepCost.from_seconds(fixed_seconds=0.006)).build_stats(0)
 
     def make(**numbers: Any) -> EngineStats:
         return idle.model_copy(update={"state": EngineState.READY, **numbers})

@@ -90,7 +90,7 @@ def measure(load: Load, device: torch.device, ceilings: Ceilings | None, budget:
 
 def model_bytes(setting: Setting) -> int:
     """Bytes of all matrices that a step multiplies with."""
-    linears = setting.model.linears()
+    linears = setting.model.iterate_linears()
     return sum(linear.in_features * linear.out_features for linear in linears) * setting.dtype.itemsize
 
 

@@ -62,7 +62,7 @@ def smollm2_file(source: str) -> Callable[[torch.device], Decoder] | None:
     except Exception as raised:
         print(f"oracle on {source}: skipped, {type(raised).__name__}: {raised}", flush=True)
         return None
-    return lambda device: Decoder(checkpoint.config, checkpoint.tensor, torch.float32, device)
+    return lambda device: Decoder(checkpoint.config, checkpoint.get_tensor, torch.float32, device)
 
 
 def check_engine(plan: Plan, device: torch.device, source: str | None, budget: Budget) -> list[dict[str, Any]]:

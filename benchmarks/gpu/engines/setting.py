@@ -48,7 +48,7 @@ class Setting:
         self.limits = limits
         self.dtype = dtype
         memory = -(-limits.pool_tokens // BLOCK_SIZE) * kv_block_bytes(self.config, BLOCK_SIZE, dtype)
-        shape = KVPoolShape.fit(self.config, BLOCK_SIZE, dtype, memory)
+        shape = KVPoolShape.fit_memory(self.config, BLOCK_SIZE, dtype, memory)
         self._num_blocks = shape.num_blocks
         cache = allocate_kv_cache(shape, self.config, dtype, device)
         self.plain = ModelRunner(model, cache, DeviceSampler(device))

@@ -117,7 +117,7 @@ def test_the_manifest_is_a_fleet_that_never_changes_its_replicas(law: bool) -> N
 def test_more_load_than_capacity_makes_the_fleet_wait_and_preempt() -> None:
     conditions = Conditions()
     rows = requests(generate_rows(500), 60, seed=0)
-    assert all(LIMITS.clip(row) == row for row in rows)
+    assert all(LIMITS.clip_row(row) == row for row in rows)
     served = capacity(conditions, profile(conditions), rows, sample_seconds=0.5)
     timed = retime_rows(rows, rate=2 * served, burstiness=1, seed=0)
     fixed = run(conditions, profile(conditions), timed, law=False, sample_seconds=0.5)

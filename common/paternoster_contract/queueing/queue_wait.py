@@ -41,13 +41,13 @@ class QueueWait:
             raise ValueError(f"max_queue_milliseconds is {milliseconds}: must be at least 0")
         self._max_milliseconds = milliseconds
 
-    def pace(self, now: float) -> QueuePace | None:
+    def queue_pace(self, now: float) -> QueuePace | None:
         """None where requests may wait for any time."""
         if not self._max_milliseconds:
             return None
-        return QueuePace(self.between(now) / self._ticks_per_second, self._max_milliseconds / 1000)
+        return QueuePace(self.seconds_between(now) / self._ticks_per_second, self._max_milliseconds / 1000)
 
-    def begin(self, now: float) -> None:
+    def start_queue(self, now: float) -> None:
         """A request joins an empty queue."""
         self._since = now
 
@@ -57,7 +57,7 @@ class QueueWait:
             self._mean = self._mean_with((now - self._since) / count, count)
             self._since = now
 
-    def between(self, now: float) -> float:
+    def seconds_between(self, now: float) -> float:
         """Time between two admissions; 0 while none was seen."""
         if self._mean is None:
             return 0.0

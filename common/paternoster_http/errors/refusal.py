@@ -28,7 +28,7 @@ class Refusal(Exception):
         super().__init__(message)
         self.status = status
 
-    def answer(self, path: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    def render_response(self, path: str, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         """Return the whole response, in the error format of the API of ``path``; ``headers``: the request's so far."""
         request_id = request_id_of(headers)
         fields = {"date": formatdate(usegmt=True), "content-type": "application/json", REQUEST_ID.lower(): request_id}

@@ -23,9 +23,9 @@ class BatchQueue(FcfsQueue):
         super().__init__()
         self.members: tuple[Request, ...] = ()
 
-    def candidates(self) -> Iterator[Request]:
+    def iterate_candidates(self) -> Iterator[Request]:
         # Members lead the queue: they came first, and those that were preempted lead all others.
-        for request in super().candidates():
+        for request in super().iterate_candidates():
             if request not in self.members:
                 return
             yield request

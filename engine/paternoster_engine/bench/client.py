@@ -139,7 +139,7 @@ class BenchClient:
     async def __aexit__(self, *exc_info: object) -> None:
         await self._session.close()
 
-    async def models(self) -> list[dict[str, Any]]:
+    async def list_models(self) -> list[dict[str, Any]]:
         """The served models, as ``/v1/models`` lists them."""
         return list((await self._request_json("GET", paths.MODELS)).get("data", []))
 
@@ -148,7 +148,7 @@ class BenchClient:
         body = {"model": self.model, "prompt": text, "add_special_tokens": False}
         return list((await self._request_json("POST", TOKENIZE, body))["tokens"])
 
-    async def chat(self, prompt: str, **params: Any) -> AsyncIterator[str]:
+    async def stream_chat(self, prompt: str, **params: Any) -> AsyncIterator[str]:
         """The answer to one user message, piece by piece; raises :class:`ServerError`."""
         body = {"model": self.model, "messages": [{"role": "user", "content": prompt}], "stream": True, **params}
         async with self._session.post(self.url + CHAT_COMPLETIONS, json=body) as response:

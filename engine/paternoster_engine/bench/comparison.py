@@ -40,7 +40,7 @@ def compute_ratios(runs: dict[str, list[Report]], baseline: str) -> dict[str, di
             pairs = [(mine[key], other[key]) for mine, other in zip(reports, runs[baseline], strict=True)]
             quotients = [mine / other for mine, other in pairs if mine and other]
             if quotients:
-                ratios_of[name][key] = Spread.of(quotients)
+                ratios_of[name][key] = Spread.from_values(quotients)
     return ratios_of
 
 
@@ -73,7 +73,7 @@ class CompareSession:
                 raise ValueError(f"order is {args.order!r}: must be 'fcfs' with mode {name}")
         if options.model is not None and not options.url:
             raise ValueError(f"model is {options.model}: must be left out without url; the engine's model follows `--`")
-        paces = Pace.points(options)
+        paces = Pace.list_points(options)
         if len(paces) > 1:
             raise ValueError("request-rate and max-concurrency: must be one value each, to compare")
         check_percentiles(options.metric_percentiles)
@@ -116,7 +116,7 @@ class CompareSession:
         first = number * len(self.traffic.rows)
         options = argparse.Namespace(**{**vars(self.options), "url": url, "num_warmups": 0, "goodput": None})
         session = LoadSession(options, self.traffic, [self.pace], None, self.api_key)
-        return asyncio.run(session.measure(title, first))[0]
+        return asyncio.run(session.measure_run(title, first))[0]
 
 
 def build_document(
@@ -125,7 +125,9 @@ def build_document(
     """The result as plain values."""
     return {
         "baseline": baseline,
-        "ratios": {name: {key: spread.document() for key, spread in keys.items()} for name, keys in ratios_of.items()},
+        "ratios": {
+            name: {key: spread.to_document() for key, spread in keys.items()} for name, keys in ratios_of.items()
+        },
         "runs": runs,
     }
 
@@ -135,9 +137,9 @@ def format_comparison(runs: dict[str, list[Report]], ratios_of: dict[str, dict[s
     width = max(len(name) for name in runs)
     lines = []
     for name, reports in runs.items():
-        throughput = Spread.of([report["output_throughput"] for report in reports])
-        ttft = Spread.of([report["mean_ttft_ms"] / 1000 for report in reports])
-        latency = Spread.of([report["mean_e2el_ms"] / 1000 for report in reports])
+        throughput = Spread.from_values([report["output_throughput"] for report in reports])
+        ttft = Spread.from_values([report["mean_ttft_ms"] / 1000 for report in reports])
+        latency = Spread.from_values([report["mean_e2el_ms"] / 1000 for report in reports])
         steps = f", {reports[0]['steps']} steps" if "steps" in reports[0] else ""
         lines.append(f"{name:<{width}}  {throughput} tok/s, mean TTFT {ttft} s, mean latency {latency} s{steps}")
     for name, keys in ratios_of.items():

@@ -78,7 +78,7 @@ class Offline:
         self.num_taken += len(rows)
         in_process = self._in_process(config, live_cap, mode)
         source = workload.repeat_rows(rows) if options.duration else rows
-        requests = self.traffic.requests(source, self.prompts, first)
+        requests = self.traffic.build_requests(source, self.prompts, first)
         with show_progress(title, None if options.duration else len(rows), quiet=options.json) as on_result:
             begin = time.perf_counter()
             results = in_process.serve(
@@ -94,7 +94,7 @@ class Offline:
             "num_prompts": len(results),
             "burstiness": options.burstiness,
             "seed": options.seed,
-            **pace.settings(),
+            **pace.to_settings(),
             "mode": mode,
             "max_num_seqs": config.max_num_seqs,
             "live_cap": in_process.engine.scheduler.live_cap,

@@ -32,7 +32,7 @@ class OfflineSession:
         """Check everything before the model is loaded; raises :class:`ValueError`."""
         check_percentiles(options.metric_percentiles)
         traffic = Traffic.from_namespace(options)
-        paces = Pace.points(options)
+        paces = Pace.list_points(options)
         for pace in paces:
             traffic.list_timed(pace.request_rate)
         goodput = Goodput.parse(options.goodput) if options.goodput else None

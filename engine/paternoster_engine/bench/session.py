@@ -34,7 +34,7 @@ class Pace:
     max_concurrency: int | None
 
     @classmethod
-    def points(cls, options: argparse.Namespace) -> "list[Pace]":
+    def list_points(cls, options: argparse.Namespace) -> "list[Pace]":
         """Every combination the flags ask for; raises :class:`ValueError`."""
         for concurrency in options.max_concurrency or ():
             if concurrency < 1:
@@ -42,7 +42,7 @@ class Pace:
         pairs = product(options.request_rate or [None], options.max_concurrency or [None])
         return [cls(rate, concurrency) for rate, concurrency in pairs]
 
-    def settings(self) -> dict[str, Any]:
+    def to_settings(self) -> dict[str, Any]:
         rate = self.request_rate
         return {
             "request_rate": "trace" if rate is None else "inf" if rate == math.inf else rate,
@@ -69,7 +69,7 @@ class LoadSession:
             raise ValueError(f"num-warmups is {options.num_warmups}: must be at least 0")
         check_percentiles(options.metric_percentiles)
         traffic = Traffic.from_namespace(options)
-        paces = Pace.points(options)
+        paces = Pace.list_points(options)
         for pace in paces:
             traffic.list_timed(pace.request_rate)
         goodput = Goodput.parse(options.goodput) if options.goodput else None
@@ -93,7 +93,7 @@ class LoadSession:
         self._write_reports([report for report, _ in runs], [results for _, results in runs])
         return [report for report, _ in runs]
 
-    async def measure(self, title: str, first: int) -> tuple[dict[str, Any], list[RequestResult]]:
+    async def measure_run(self, title: str, first: int) -> tuple[dict[str, Any], list[RequestResult]]:
         """One run at the first pace with requests numbered from ``first``; ``title`` is for the progress bar."""
         async with self._open_client() as client:
             context = await choose_model(client)
@@ -129,13 +129,13 @@ class LoadSession:
             begin = time.perf_counter()
             results = await drive_load(
                 client,
-                self.traffic.requests(source, prompts, first),
+                self.traffic.build_requests(source, prompts, first),
                 max_concurrency=pace.max_concurrency,
                 duration=options.duration,
                 on_result=on_result,
             )
             duration = time.perf_counter() - begin
-        settings = self._describe_settings(client.model, len(results)) | pace.settings()
+        settings = self._describe_settings(client.model, len(results)) | pace.to_settings()
         report = build_report(
             results,
             duration=duration,
@@ -187,7 +187,7 @@ def check_percentiles(percentiles: Sequence[float]) -> None:
 
 async def choose_model(client: BenchClient) -> int | None:
     """Settle the client's model and return its context in tokens, where the server reports it."""
-    models = await client.models()
+    models = await client.list_models()
     if not models:
         raise ServerError(f"{client.url}: serves no model")
     names = [model["id"] for model in models]

@@ -33,7 +33,7 @@ class Target(Protocol):
 
     capacity: int
 
-    async def visit(self, cap: int) -> Report: ...
+    async def run_at(self, cap: int) -> Report: ...
 
 
 def next_cap(cap: int, decrease_percent: int) -> int:
@@ -67,7 +67,7 @@ class InProcessTarget:
         self.capacity = offline.config.max_num_seqs
         self._offline = offline
 
-    async def visit(self, cap: int) -> Report:
+    async def run_at(self, cap: int) -> Report:
         return self._offline.run(f"live cap {cap}", live_cap=cap, fresh_prompts=False, prefix_cache=False)[0]
 
 
@@ -99,12 +99,12 @@ class ServedTarget:
         self.capacity, self.before = config.capacity, config.live_cap
         return self
 
-    async def visit(self, cap: int) -> Report:
+    async def run_at(self, cap: int) -> Report:
         options = self._traffic.options
         await self.set_cap(cap)
         before = await self._read_stats()
         rows = self._traffic.list_timed(None, self._context)
-        requests = self._traffic.requests(rows, self._prompts, self._num_taken)
+        requests = self._traffic.build_requests(rows, self._prompts, self._num_taken)
         self._num_taken += len(rows)
         begin = asyncio.get_running_loop().time()
         with show_progress(f"live cap {cap}", len(rows), quiet=options.json) as on_result:
@@ -208,7 +208,7 @@ class TuneSession:
         if start > target.capacity:
             raise ValueError(f"start is {start}: must be at most {target.capacity}, the capacity")
         return await walk_caps(
-            target.visit,
+            target.run_at,
             start,
             target=options.preemption_target / 100,
             decrease_percent=options.decrease_percent,

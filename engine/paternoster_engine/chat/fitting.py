@@ -33,7 +33,7 @@ class _Trial(NamedTuple):
     shown: frozenset[str]
     error: str | None
 
-    def lost(self, required: frozenset[str]) -> int:
+    def count_lost(self, required: frozenset[str]) -> int:
         return len(required - self.shown) if self.error is None else len(required) + 1
 
 
@@ -51,11 +51,11 @@ def fit_skeleton(messages: Conversation, required: Iterable[str], render: Render
             for step in possible_steps(best.messages, lambda message: bool(_markers_of(message) & missing))
             if step[1] and step not in best.steps
         )
-        better = next((trial for trial in trials if trial.lost(needed) < best.lost(needed)), None)
+        better = next((trial for trial in trials if trial.count_lost(needed) < best.count_lost(needed)), None)
         if better is None:
             break
         best = better
-    if first.error is not None and best.lost(needed):
+    if first.error is not None and best.count_lost(needed):
         # The template's own error explains more than the text that some other form would lose.
         return Fit(error=first.error)
     return Fit(best.steps, best.shown)
@@ -68,16 +68,18 @@ def _without_refusal(refused: _Trial, needed: frozenset[str], render: Render) ->
     for step in possible_steps(refused.messages, lambda _: True):
         if step[1]:
             singles.append(_try_steps(refused.messages, (), render, step))
-            best = min(best, singles[-1], key=lambda trial: trial.lost(needed))
-            if not best.lost(needed):
+            best = min(best, singles[-1], key=lambda trial: trial.count_lost(needed))
+            if not best.count_lost(needed):
                 return best
     for single in singles:
         if single.steps[0][0] not in _FIRST_OF_TWO:
             continue
         for step in possible_steps(single.messages, lambda _: True):
             if step[1] and step[0] in _SECOND_OF_TWO:
-                best = min(best, _try_steps(single.messages, single.steps, render, step), key=lambda t: t.lost(needed))
-                if not best.lost(needed):
+                best = min(
+                    best, _try_steps(single.messages, single.steps, render, step), key=lambda t: t.count_lost(needed)
+                )
+                if not best.count_lost(needed):
                     return best
     return best
 

@@ -50,7 +50,7 @@ class Renderer:
         ]
         return text
 
-    def fit(self, skeleton: Skeleton, /, **variables: Any) -> Fit:
+    def fit_template(self, skeleton: Skeleton, /, **variables: Any) -> Fit:
         """Return the form in which the template shows conversations of this shape; cached. Raises as :meth:`render`.
 
         ``variables``: those of the template besides the skeleton's.
@@ -101,7 +101,7 @@ class Renderer:
         self.close()
         process = self._process = LimitedProcess("paternoster_engine.chat.worker", Limits(CPU_TIME, MEMORY))
         try:
-            answer = _answer_or_error(lambda: process.begin(self._given, WALL_TIME))
+            answer = _answer_or_error(lambda: process.prepare_process(self._given, WALL_TIME))
         except ChatTemplateError as error:
             # It would not compile the next time either, and each try costs a second of a processor.
             self._fault = f"while it is compiled, {error}"

@@ -44,7 +44,7 @@ def _shows_texts(
     """Whether the prompt has all texts; ``tool``: also the tools, which some templates show at the last user only."""
     skeleton = skeleton_of(messages, variables)
     try:
-        found = renderer.fit(skeleton, add_generation_prompt=True)
+        found = renderer.fit_template(skeleton, add_generation_prompt=True)
     except ChatTemplateError:
         return False
     needed = skeleton.places if tool else skeleton.required

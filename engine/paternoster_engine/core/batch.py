@@ -34,7 +34,7 @@ class ScheduledRequest(NamedTuple):
     @property
     def tokens(self) -> list[int]:
         """All of the chunk's."""
-        known_tokens = self.request.tokens(self.start, self.known_stop)
+        known_tokens = self.request.slice_tokens(self.start, self.known_stop)
         return [*known_tokens, *self.proposed] if self.proposed else known_tokens
 
 

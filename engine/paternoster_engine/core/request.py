@@ -281,7 +281,7 @@ class Request:
         """No token can be chosen for it any more."""
         return self.fault is not None or (self.matcher is not None and self.matcher.fault is not None)
 
-    def tokens(self, start: int, stop: int) -> list[int]:
+    def slice_tokens(self, start: int, stop: int) -> list[int]:
         """Tokens ``start`` up to ``stop`` of prompt and output taken as one sequence."""
         prompt, n = self.spec.prompt, self.num_prompt
         if stop <= n:
@@ -310,7 +310,7 @@ class Request:
         num_output = len(self.output) + self.num_pending
         return num_output >= self.params.max_tokens or self.num_expected >= max_model_len
 
-    def check(self) -> None:
+    def check_invariants(self) -> None:
         """Raise ``AssertionError`` unless a request that runs or waits holds just what that allows."""
         table = self.block_table
         if self.status is RequestStatus.RUNNING:

@@ -156,14 +156,14 @@ class Scheduler:
             if request.request_id in self._requests:
                 raise ValueError(f"request_id {request.request_id!r} is already in use")
         try:
-            self._validation.check(requests, self.queue_wait.pace(requests[0].spec.arrival))
+            self._validation.check_call(requests, self.queue_wait.queue_pace(requests[0].spec.arrival))
         except AdmissionError as error:
             self.counters.rejected[error.reason] += 1
             raise
         if self.config.whole_prompts:
             self._shares.set_due_times(requests)
         if not self.waiting:
-            self.queue_wait.begin(requests[0].spec.arrival)
+            self.queue_wait.start_queue(requests[0].spec.arrival)
         for request in requests:
             if request.branch_selector is not None:
                 request.branches = BranchedRequest(request, request.branch_selector, self.kv)
@@ -192,7 +192,7 @@ class Scheduler:
             builder.expired.append(request)
         admitted_before = self.counters.queue_count
         if self.config.force_preempt_every and self._step % self.config.force_preempt_every == 0 and self._running:
-            self._preemption.force(builder)
+            self._preemption.force_preemption(builder)
         if self.config.prefill_first:
             self._schedule_requests(builder, [request for request in self._running if request.prefilling], now)
             if not builder.chunks:
@@ -269,9 +269,9 @@ class Scheduler:
         assert all(request.status is RequestStatus.RUNNING for request in running)
         assert all(request.status is not RequestStatus.RUNNING for request in waiting)
         for request in sequences:
-            request.check()
+            request.check_invariants()
 
-    def stats(self, *, ticks_per_second: int = 1) -> dict[str, Any]:
+    def build_stats(self, *, ticks_per_second: int = 1) -> dict[str, Any]:
         """Gauges and counters by their names in ``paternoster_contract.stats.EngineStats``.
 
         May be read while another thread steps the scheduler: each number is right, but they may be of two neighbouring
@@ -286,9 +286,9 @@ class Scheduler:
             "max_queue_milliseconds": self.queue_wait.max_milliseconds,
             "running": len(self._running),
             "waiting": len(self.waiting),
-            **self.kv.stats(),
+            **self.kv.build_stats(),
             "kv_projected_peak": self.projected_peak(),
-            **self.counters.totals(ticks_per_second),
+            **self.counters.build_totals(ticks_per_second),
         }
 
     def _schedule_requests(

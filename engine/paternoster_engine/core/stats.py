@@ -70,7 +70,7 @@ class Counters:
         for place in range(accepted):
             self.accepted_at[place] += 1
 
-    def totals(self, ticks_per_second: int = 1) -> dict[str, Any]:
+    def build_totals(self, ticks_per_second: int = 1) -> dict[str, Any]:
         """Return them by the names in ``paternoster_contract.stats.EngineStats``.
 
         ``ticks_per_second`` is the unit of the times that the scheduler was given.

@@ -54,7 +54,7 @@ class LimitedProcess:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def begin(self, given: Any, wall_time: float) -> dict[str, Any]:
+    def prepare_process(self, given: Any, wall_time: float) -> dict[str, Any]:
         """Send what the process needs for all requests; answers and raises as :meth:`request_answer`."""
         return self.request_answer({"limits": asdict(self._limits), "given": given}, wall_time)
 

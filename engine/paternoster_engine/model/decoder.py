@@ -46,15 +46,15 @@ class Decoder:
         """
         parts = Parts(config, tensor, dtype, device, ranks, invariant=invariant, quantization=quantization)
         self.config = config
-        self.plan_attention = parts.operation("plan_attention")
+        self.plan_attention = parts.pick_operation("plan_attention")
         """Makes of a :class:`RaggedBatch` what the attention here reads."""
         self._ranks = ranks
-        self._embedding = VocabParallelEmbedding(parts.table("model.embed_tokens"), ranks)
+        self._embedding = VocabParallelEmbedding(parts.load_table("model.embed_tokens"), ranks)
         # While little else is in memory: where it is put into another order, it is there twice for a moment.
         self._lm_head = None
         if config.pooling is None:
             tied = config.tied_embeddings
-            self._lm_head = parts.project_table(self._embedding.weight) if tied else parts.linear("lm_head")
+            self._lm_head = parts.project_table(self._embedding.weight) if tied else parts.load_linear("lm_head")
         self._rotary: dict[Rope | None, torch.Tensor | None] = {
             rope: None if rope is None else rotary_table(rope, config.head_dim, config.context_length, device)
             for rope in dict.fromkeys(layer.rope for layer in config.layers)
@@ -66,8 +66,8 @@ class Decoder:
         }
         self._layers = [self._load_layer(parts, number, *places[number]) for number in range(config.num_layers)]
         trim_heap()
-        self._norm = parts.weight("model.norm")
-        self._rms_norm = parts.operation("rms_norm")
+        self._norm = parts.load_weight("model.norm")
+        self._rms_norm = parts.pick_operation("rms_norm")
         self._native_layers = in_one_call(config, self._layers, ranks) if device.type == "cpu" else None
         _log_formats(parts, dtype)
 
@@ -83,7 +83,7 @@ class Decoder:
         if config.embedding_scale != 1.0:
             residual = residual * config.embedding_scale
         hidden: torch.Tensor
-        if self._native_layers is not None and self._native_layers.reads(kv_cache, step.attention):
+        if self._native_layers is not None and self._native_layers.reads_tiles(kv_cache, step.attention):
             hidden = self._native_layers(residual, step.positions, kv_cache, step.attention)
         else:
             hidden = self._through_layers(residual, step, kv_cache)
@@ -99,10 +99,10 @@ class Decoder:
             logits = cap * torch.tanh(logits / cap)
         return logits
 
-    def linears(self) -> Iterator[Linear]:
+    def iterate_linears(self) -> Iterator[Linear]:
         """Every matrix that a step multiplies with, in the order in which it does."""
         for layer in self._layers:
-            yield from (layer.attention.qkv, layer.attention.out, *layer.mlp.linears())
+            yield from (layer.attention.qkv, layer.attention.out, *layer.mlp.iterate_linears())
         if self._lm_head is not None:
             yield self._lm_head
 
@@ -113,12 +113,12 @@ class Decoder:
         return DecoderLayer(
             group=group,
             place=place,
-            attention_norm=parts.weight(prefix + "input_layernorm") if before else None,
+            attention_norm=parts.load_weight(prefix + "input_layernorm") if before else None,
             attention=Attention(parts, prefix + "self_attn.", kind, self._rotary[kind.rope]),
-            attention_post_norm=parts.weight(prefix + "attention_post_norm") if after else None,
-            mlp_norm=parts.weight(prefix + "post_attention_layernorm") if before else None,
+            attention_post_norm=parts.load_weight(prefix + "attention_post_norm") if after else None,
+            mlp_norm=parts.load_weight(prefix + "post_attention_layernorm") if before else None,
             mlp=_load_mlp(parts, prefix + "mlp.", kind.experts),
-            mlp_post_norm=parts.weight(prefix + "mlp_post_norm") if after else None,
+            mlp_post_norm=parts.load_weight(prefix + "mlp_post_norm") if after else None,
         )
 
     def _through_layers(

@@ -32,7 +32,7 @@ class IncrementalDetokenizer:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._strips_space = tokenizer.strips_space and not continues
 
-    def push(self, token_id: int) -> str:
+    def add_token(self, token_id: int) -> str:
         """Text that ``token_id`` completes; empty while a character is incomplete."""
         if self._skip_special_tokens and self._tokenizer.is_special(token_id) and token_id not in self._shown:
             return ""

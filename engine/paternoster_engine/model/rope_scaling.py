@@ -30,10 +30,10 @@ class RopeScaling(ABC):
     """What cosines and sines are multiplied with."""
 
     @abstractmethod
-    def stretch(self, frequencies: "torch.Tensor", theta: float) -> "torch.Tensor":
+    def scale_frequencies(self, frequencies: "torch.Tensor", theta: float) -> "torch.Tensor":
         """Radians a token from those of the plain embedding with base ``theta``, ``[rotated / 2]`` float32."""
 
-    def reach(self, context: int) -> int:
+    def find_reach(self, context: int) -> int:
         """Tokens that it is good for in a model whose file says ``context``."""
         return context
 
@@ -45,7 +45,7 @@ class Linear(RopeScaling):
     factor: float
     amplitude: float = 1.0
 
-    def stretch(self, frequencies: "torch.Tensor", theta: float) -> "torch.Tensor":
+    def scale_frequencies(self, frequencies: "torch.Tensor", theta: float) -> "torch.Tensor":
         return frequencies / self.factor
 
 
@@ -58,10 +58,10 @@ class Divided(RopeScaling):
     longest: int | None = None
     """Tokens that the divisors are for, where it is not the whole context."""
 
-    def stretch(self, frequencies: "torch.Tensor", theta: float) -> "torch.Tensor":
+    def scale_frequencies(self, frequencies: "torch.Tensor", theta: float) -> "torch.Tensor":
         return frequencies / frequencies.new_tensor(self.divisors)
 
-    def reach(self, context: int) -> int:
+    def find_reach(self, context: int) -> int:
         return context if self.longest is None else min(context, self.longest)
 
 
@@ -76,7 +76,7 @@ class Llama3(RopeScaling):
     original: int
     amplitude: float = 1.0
 
-    def stretch(self, frequencies: "torch.Tensor", theta: float) -> "torch.Tensor":
+    def scale_frequencies(self, frequencies: "torch.Tensor", theta: float) -> "torch.Tensor":
         wavelengths = 2 * math.pi / frequencies
         slow = (frequencies / self.factor).where(wavelengths > self.original / self.low, frequencies)
         share = (self.original / wavelengths - self.low) / (self.high - self.low)
@@ -97,7 +97,7 @@ class Yarn(RopeScaling):
     whole: bool = True
     """Bounds are whole dimensions."""
 
-    def stretch(self, frequencies: "torch.Tensor", theta: float) -> "torch.Tensor":
+    def scale_frequencies(self, frequencies: "torch.Tensor", theta: float) -> "torch.Tensor":
         size = 2 * len(frequencies)
         low, high = (self._find_dimension(turns, size, theta) for turns in (self.fast, self.slow))
         if self.whole:
@@ -108,7 +108,7 @@ class Yarn(RopeScaling):
         plain = 1 - ((frequencies.new_tensor(range(len(frequencies))) - low) / (high - low)).clamp(0, 1)
         return frequencies / self.factor * (1 - plain) + frequencies * plain
 
-    def reach(self, context: int) -> int:
+    def find_reach(self, context: int) -> int:
         # As vLLM has it: the stretched length of a file is in its rope_parameters alone.
         return max(context, int(self.original * self.factor))
 

@@ -64,7 +64,7 @@ class SamplingDefaults:
     notes: Sequence[str] = field(default=(), compare=False, repr=False)
     """One line for each part of the files that has no effect."""
 
-    def values(self) -> dict[str, float | int]:
+    def list_set_values(self) -> dict[str, float | int]:
         """The values that the publisher recommends."""
         values = asdict(self)
         del values["notes"]

@@ -95,9 +95,9 @@ class Tokenizer:
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
         """Token ids of ``text``; special tokens written in it are recognised."""
-        return self.encoding(text, add_special_tokens).ids
+        return self.encode_text(text, add_special_tokens).ids
 
-    def encoding(
+    def encode_text(
         self, text: str, add_special_tokens: bool = False, truncation: Truncation | None = None
     ) -> tokenizers.Encoding:
         """``len`` and ``ids`` of the tokens of ``text``; marks in it are taken out.

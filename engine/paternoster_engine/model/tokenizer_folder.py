@@ -18,7 +18,7 @@ def tokenizer_files(folder: ModelFolder, eos_token_ids: Any, rows: int) -> Token
     ``eos_token_ids``: of the model's other files, None for none. ``rows``: of the model's embedding.
     """
     return TokenizerFiles(
-        folder.text("tokenizer.json"),
+        folder.read_text("tokenizer.json"),
         tokenizer_config=folder.optional_json("tokenizer_config.json"),
         special_tokens_map=folder.optional_json("special_tokens_map.json"),
         added_tokens=folder.optional_json("added_tokens.json"),
@@ -32,9 +32,9 @@ def chat_template(folder: ModelFolder, files: TokenizerFiles) -> str | None:
 
     Returns None where neither file decides. The order is that of transformers.
     """
-    if folder.has("chat_template.jinja"):
-        return folder.text("chat_template.jinja")
-    if files.tokenizer_config.get("chat_template") is None and folder.has("chat_template.json"):
+    if folder.has_file("chat_template.jinja"):
+        return folder.read_text("chat_template.jinja")
+    if files.tokenizer_config.get("chat_template") is None and folder.has_file("chat_template.json"):
         fields = Fields(folder.json("chat_template.json"), "chat_template.json")
         return fields.read_text("chat_template", default=None)
     return None
@@ -43,7 +43,7 @@ def chat_template(folder: ModelFolder, files: TokenizerFiles) -> str | None:
 def tool_use_template(folder: ModelFolder) -> str | None:
     """The template of conversations with tools that has a file of its own, as transformers writes it."""
     name = f"additional_chat_templates/{TOOL_USE}.jinja"
-    return folder.text(name) if folder.has(name) else None
+    return folder.read_text(name) if folder.has_file(name) else None
 
 
 def note_of_templates(folder: ModelFolder, files: TokenizerFiles) -> list[str]:

@@ -27,7 +27,7 @@ class Rank:
     host: HostKVCache
 
     @classmethod
-    def join(cls, start: Start) -> "Rank":
+    def join_group(cls, start: Start) -> "Rank":
         """Meet the other ranks and load this one's part; returns when all have loaded theirs."""
         args, size = start.args, start.args.tensor_parallel_size
         device = rank_device(resolve_device(args.device), start.rank, size)
@@ -37,18 +37,18 @@ class Rank:
         ranks = ProcessGroup(start.rank, size, device, start.rendezvous, fixed_order=args.batch_invariant)
         checkpoint = open_checkpoint(resolve_source(args.model))
         model = load_model(args, checkpoint, dtype, device, ranks)
-        limits = EngineLimits.resolve(args, checkpoint.config, device)
+        limits = EngineLimits.resolve_limits(args, checkpoint.config, device)
         memory = limits.kv_cache_memory
         if measures_memory(limits, device):
             memory = memory_for_kv_cache(model, kv_dtype, device, limits, args.gpu_memory_utilization, ranks)
         # The pool is sized by the whole model, so all ranks have the same number of blocks.
-        shape = KVPoolShape.fit(checkpoint.config, args.block_size, kv_dtype, memory)
+        shape = KVPoolShape.fit_memory(checkpoint.config, args.block_size, kv_dtype, memory)
         kv_cache = allocate_kv_cache(shape, model.config, kv_dtype, device)
         host = HostKVCache(host_blocks(args, shape), kv_cache)
         await_all(ranks, device)
         return cls(model, kv_cache, host)
 
-    def compute(self, step: HostStep) -> None:
+    def compute_step(self, step: HostStep) -> None:
         """This rank's part of a step; logits go to rank 0."""
         self.model.forward(step.on_device(self.kv_cache[0], self.model.plan_attention), self.kv_cache)
 
@@ -58,7 +58,7 @@ def load_model(
 ) -> Decoder:
     """The part of the model that belongs to ``ranks.rank``; raises :class:`ModelError`."""
     config = shard_config(checkpoint.config, ranks.size)
-    tensor = shard_loader(checkpoint.config, checkpoint.tensor, ranks.rank, ranks.size)
+    tensor = shard_loader(checkpoint.config, checkpoint.get_tensor, ranks.rank, ranks.size)
     return Decoder(config, tensor, dtype, device, ranks, invariant=args.batch_invariant, quantization=args.quantization)
 
 

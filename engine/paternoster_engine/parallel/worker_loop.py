@@ -24,7 +24,7 @@ def run_worker_loop() -> int:
         with torch.inference_mode():
             start = messages.recv()
             assert isinstance(start, Start)
-            rank = Rank.join(start)
+            rank = Rank.join_group(start)
             while True:
                 _execute_message(messages.recv(), rank)
     except EOFError:
@@ -38,7 +38,7 @@ def run_worker_loop() -> int:
 def _execute_message(message: Message, rank: Rank) -> None:
     match message:
         case HostStep():
-            rank.compute(message)
+            rank.compute_step(message)
         case CopyBlocks(copies):
             copy_blocks(rank.kv_cache, copies)
         case SaveBlocks(copies):

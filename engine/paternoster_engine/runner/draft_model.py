@@ -54,18 +54,18 @@ class DraftModel:
     def propose(self, tasks: Sequence[DraftTask]) -> Sequence[Sequence[int]]:
         """See :class:`paternoster_engine.core.model_drafts.Drafter`; nothing more once a step could not be computed."""
         try:
-            return self.compute(tasks)
+            return self.compute_drafts(tasks)
         except Exception:
             log.exception("the draft model failed: from here on nothing is proposed by it")
             self.cost = math.inf
             return [()] * len(tasks)
 
     @torch.inference_mode()
-    def compute(self, tasks: Sequence[DraftTask]) -> Sequence[Sequence[int]]:
+    def compute_drafts(self, tasks: Sequence[DraftTask]) -> Sequence[Sequence[int]]:
         """As :meth:`propose`; raises what goes wrong."""
         proposed: list[list[int]] = [[] for _ in tasks]
         chunks = [
-            _Chunk(task, tokens, task.start, task.request.tokens(task.start, task.stop))
+            _Chunk(task, tokens, task.start, task.request.slice_tokens(task.start, task.stop))
             for task, tokens in zip(tasks, proposed, strict=True)
         ]
         while chunks:
@@ -134,7 +134,7 @@ def relative_cost(drafter: DraftModel, runner: SynchronousRunner) -> float:
     )
     batch = Batch(0, (ScheduledRequest(request, 0, 1, samples=True),))
     task = DraftTask(request, 0, 1, 1)
-    steps: tuple[Callable[[], object], ...] = (lambda: drafter.compute([task]), lambda: runner.execute(batch))
+    steps: tuple[Callable[[], object], ...] = (lambda: drafter.compute_drafts([task]), lambda: runner.execute(batch))
     fastest = [math.inf, math.inf]
     # In turns, so that whatever else the machine does falls on both alike.
     for _ in range(REPEATS):

@@ -37,7 +37,7 @@ class KVPoolShape:
         return self.num_blocks * self.block_size // self.num_groups
 
     @classmethod
-    def fit(
+    def fit_memory(
         cls, config: ModelConfig, block_size: int, dtype: torch.dtype, memory: int, beside: int = 0
     ) -> "KVPoolShape":
         """Blocks of ``block_size`` tokens in ``memory`` bytes; raises :class:`KVPoolTooSmall`.

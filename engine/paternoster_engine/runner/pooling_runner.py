@@ -43,7 +43,7 @@ class EncoderRunner(SynchronousRunner):
     def execute(self, batch: Batch) -> StepResult:
         # Texts of one length become neighbours: attention takes them together.
         requests = sorted((item.request for item in batch.scheduled), key=lambda request: request.num_prompt)
-        return _vector_result(batch, requests, self._model.vectors(self._build_texts(requests)))
+        return _vector_result(batch, requests, self._model.compute_vectors(self._build_texts(requests)))
 
     def _build_texts(self, requests: Sequence[Request]) -> TextBatch:
         token_ids: list[int] = []

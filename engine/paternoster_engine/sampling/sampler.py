@@ -39,7 +39,7 @@ class Sampler:
             drawn: list[int] = self._device_sample(logits, *make_columns(requests, logits.device), masks).tolist()
             return drawn
         if masks:
-            logits = masks.forbid(logits)
+            logits = masks.forbid_tokens(logits)
         if not drawing:
             tokens: list[int] = self._argmax(logits).tolist()
             return tokens

@@ -113,7 +113,7 @@ class EngineLoop:
             return 0.0
         return None if self._last_work is None else max(0.0, self.clock() - self._last_work)
 
-    async def call(self, function: Callable[[], T]) -> T:
+    async def call_in_loop(self, function: Callable[[], T]) -> T:
         """Run ``function`` in the engine's thread between two steps and give its result."""
         if self._stopping or self._asyncio_loop is None:
             raise LoopStopped
@@ -133,7 +133,7 @@ class EngineLoop:
         for request in requests:
             self._deliver[request.request_id] = deliver
         try:
-            await self.call(partial(self.engine.scheduler.add, *requests))
+            await self.call_in_loop(partial(self.engine.scheduler.add, *requests))
         except BaseException:
             self.abort(request.request_id for request in requests)
             raise

@@ -230,7 +230,7 @@ class EngineProcess:
         if not loop.lost.done():
             return None
         # Not ready from now on; clients that got the error still get their last bytes.
-        self._state.end()
+        self._state.begin_end()
         return loop.lost.result()
 
     def _on_signal(self, number: int) -> None:
@@ -238,13 +238,13 @@ class EngineProcess:
         if self._state.loading or self._ending.is_set():
             sys.stdout.flush()
             os._exit(128 + number if self._ending.is_set() else 0)
-        self._state.end()
+        self._state.begin_end()
         self._ending.set()
 
     async def _drain(self) -> None:
         log.info("draining: %d calls in flight", self._state.in_flight)
         try:
             async with asyncio.timeout(self._args.drain_timeout):
-                await self._state.idle()
+                await self._state.wait_idle()
         except TimeoutError:
             log.warning("%d calls are cut off after %g s of draining", self._state.in_flight, self._args.drain_timeout)

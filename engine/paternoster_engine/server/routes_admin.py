@@ -37,7 +37,7 @@ async def patch_config(patch: LiveConfigPatch, state: State) -> LiveConfig:
             scheduler.live_cap = before
             raise InvalidValue(name, str(error)) from error
 
-    await served.loop.call(apply)
+    await served.loop.call_in_loop(apply)
     return _live_config(state)
 
 
@@ -58,7 +58,7 @@ async def resume_admission(state: State) -> LiveConfig:
 @router.post(paths.ADMIN_RESET_PREFIX_CACHE)
 async def reset_prefix_cache(state: State) -> ResetPrefixCacheResult:
     served = state.served
-    return ResetPrefixCacheResult(blocks_freed=await served.loop.call(served.scheduler.reset_prefix_cache))
+    return ResetPrefixCacheResult(blocks_freed=await served.loop.call_in_loop(served.scheduler.reset_prefix_cache))
 
 
 def _live_config(state: ServerState) -> LiveConfig:

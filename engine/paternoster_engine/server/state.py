@@ -235,14 +235,14 @@ class ServerState:
         self._phase = EngineState.DRAINING
 
     def admit(self) -> None:
-        """Undo :meth:`drain`; raises :class:`Ending` after :meth:`end`, and :class:`Loading`."""
+        """Undo :meth:`drain`; raises :class:`Ending` after :meth:`begin_end`, and :class:`Loading`."""
         if self.loading:
             raise Loading
         if self._ending:
             raise Ending
         self._phase = EngineState.READY
 
-    def end(self) -> None:
+    def begin_end(self) -> None:
         """Drain for good: the process ends when what runs has ended."""
         self._ending = True
         if self._served is not None:
@@ -251,7 +251,7 @@ class ServerState:
                 self._served.text_chains.close()
         self.drain()
 
-    def named(self, model: str | None) -> ServedModel:
+    def find_model(self, model: str | None) -> ServedModel:
         """The engine that serves ``model`` (None or empty: the one there is); raises :class:`UnknownModel`."""
         served = self.served
         if model and model not in served.names:
@@ -263,7 +263,7 @@ class ServerState:
 
         Raises :class:`WrongTask` and :class:`Draining` besides.
         """
-        served = self.named(model)
+        served = self.find_model(model)
         if embeds != (served.pooling is not None):
             does = "generates; it does not embed" if embeds else "embeds; it does not generate"
             raise WrongTask(f"This model {does}.")
@@ -280,6 +280,6 @@ class ServerState:
         if self.in_flight == 0:
             self._idle.set()
 
-    async def idle(self) -> None:
+    async def wait_idle(self) -> None:
         """Returns once no API call is being answered."""
         await self._idle.wait()

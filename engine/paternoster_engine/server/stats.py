@@ -24,6 +24,6 @@ def build_stats(state: ServerState) -> EngineStats:
         first_token_count_total=first.count,
         inter_token_seconds_total=between.seconds,
         inter_token_count_total=between.count,
-        default_parameters=DefaultParameters.model_validate(served.sampling_defaults.values()),
-        **served.scheduler.stats(),
+        default_parameters=DefaultParameters.model_validate(served.sampling_defaults.list_set_values()),
+        **served.scheduler.build_stats(),
     )

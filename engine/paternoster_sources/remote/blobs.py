@@ -20,7 +20,7 @@ _BLOB = re.compile(r"blobs/sha256/[0-9a-f]{64}")
 class Blobs(Protocol):
     """Raises :class:`SourceNotFound` for what is not there, and ``OSError``."""
 
-    def open(self, name: str) -> BinaryIO:
+    def open_blob(self, name: str) -> BinaryIO:
         """The file ``index.json`` or ``blobs/sha256/...``, which may be sought in."""
         ...
 
@@ -35,7 +35,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def open(self, name: str) -> BinaryIO:
+    def open_blob(self, name: str) -> BinaryIO:
         return _open_plain(self._path / name)
 
 
@@ -54,7 +54,7 @@ class Archive:
                     raise UnsafeListing(f"{path}: {name} must be a plain file, and there once")
                 self._places[name] = member.offset_data, member.size
 
-    def open(self, name: str) -> BinaryIO:
+    def open_blob(self, name: str) -> BinaryIO:
         if name not in self._places:
             raise SourceNotFound(f"{self._path}: there is no {name} in it")
         return io.BufferedReader(_Slice(_open_plain(self._path), *self._places[name]), 2**16)

@@ -75,7 +75,7 @@ class Bucket:
         return Listing(tuple(self._describe_file(meta["path"], meta["size"], meta["e_tag"]) for meta in found))
 
     @contextmanager
-    def open(self, file: RemoteFile, start: int) -> Iterator[Stream]:
+    def open_stream(self, file: RemoteFile, start: int) -> Iterator[Stream]:
         try:
             yield Stream(start, chain.from_iterable(self._read_ranges(file, start)))
         except (exceptions.BaseError, FileNotFoundError) as error:

@@ -40,7 +40,7 @@ class Https:
         return Listing((RemoteFile(self._address.file, size, digest, version),))
 
     @contextmanager
-    def open(self, file: RemoteFile, start: int) -> Iterator[Stream]:
+    def open_stream(self, file: RemoteFile, start: int) -> Iterator[Stream]:
         with self._http.get(self._url, from_byte(start)) as response:
             self._check_response(response)
             if _version_of(response) != file.version:

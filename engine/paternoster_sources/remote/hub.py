@@ -57,7 +57,7 @@ class _Sibling(BaseModel):
     blob_id: str = Field(alias="blobId")
     lfs: _Lfs | None = None
 
-    def file(self) -> RemoteFile:
+    def to_file(self) -> RemoteFile:
         if self.lfs is not None:
             return RemoteFile(self.rfilename, self.lfs.size, Digest("sha256", self.lfs.sha256))
         return RemoteFile(self.rfilename, self.size, Digest("git-sha1", self.blob_id))
@@ -103,10 +103,10 @@ class Hub:
             raise UnsafeListing(f"{self._what}: the hub's listing cannot be read: {where}: {first['msg']}") from error
         # Files are requested by commit: a branch may move in between.
         self._revision = info.sha
-        return Listing(tuple(sibling.file() for sibling in info.siblings), info.sha)
+        return Listing(tuple(sibling.to_file() for sibling in info.siblings), info.sha)
 
     @contextmanager
-    def open(self, file: RemoteFile, start: int) -> Iterator[Stream]:
+    def open_stream(self, file: RemoteFile, start: int) -> Iterator[Stream]:
         url = hf_hub_url(self._address.place, file.name, revision=self._revision, endpoint=self._endpoint)
         with self._http.get(url, self._headers | from_byte(start)) as response:
             self._check_response(response)

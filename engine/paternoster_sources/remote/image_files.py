@@ -75,7 +75,7 @@ class ImageFiles:
             )
 
     @contextmanager
-    def open(self, file: RemoteFile, start: int) -> Iterator[Stream]:
+    def open_stream(self, file: RemoteFile, start: int) -> Iterator[Stream]:
         entry = self._entries[file.name]
         reader = self._get_reader(entry.layer, entry.offset + start)
         try:
@@ -94,7 +94,7 @@ class ImageFiles:
 
     def _scan_layer(self, layer: Descriptor, number: int, folders: tuple[str, ...]) -> Changes:
         form = find_compression(layer.media_type)
-        with self._blobs.open(layer.file) as file:
+        with self._blobs.open_blob(layer.file) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
             hashed = _Hashed(file)
@@ -119,7 +119,7 @@ class ImageFiles:
                 return nearest
         blob = self._image.layers[layer]
         with self._translate_errors():
-            return _Reader(layer, self._blobs.open(blob.file), find_compression(blob.media_type))
+            return _Reader(layer, self._blobs.open_blob(blob.file), find_compression(blob.media_type))
 
     def _put_back(self, reader: _Reader) -> None:
         with self._lock:

@@ -106,7 +106,7 @@ def _of_this_machine(images: Sequence[Descriptor]) -> Descriptor:
 
 
 def _open_index(blobs: Blobs) -> bytes:
-    with blobs.open(INDEX) as file:
+    with blobs.open_blob(INDEX) as file:
         data = file.read(LONGEST_DOCUMENT + 1)
     if len(data) > LONGEST_DOCUMENT:
         raise TooLarge(f"{INDEX} has more than {LONGEST_DOCUMENT} bytes")
@@ -116,7 +116,7 @@ def _open_index(blobs: Blobs) -> bytes:
 def _read_blob(blobs: Blobs, of: Descriptor) -> bytes:
     if of.size > LONGEST_DOCUMENT:
         raise TooLarge(f"{of.digest} has {of.size} bytes: must be at most {LONGEST_DOCUMENT}")
-    with blobs.open(of.file) as file:
+    with blobs.open_blob(of.file) as file:
         data = file.read(of.size + 1)
     if f"sha256:{hashlib.sha256(data).hexdigest()}" != of.digest:
         raise Corrupted(f"the sha256 of {of.file} is {hashlib.sha256(data).hexdigest()}")

@@ -44,7 +44,7 @@ class Admission:
         """Fleet and sender; a fleet without a uid goes by its model."""
         return self.fleet or self.model, self.sender
 
-    def turn(self, priority: int, size: int, deadline_seconds: float | None) -> Turn:
+    def queue_turn(self, priority: int, size: int, deadline_seconds: float | None) -> Turn:
         """When a request is sent that wants ``priority``, within the classes that its key may ask for."""
         least, most, weight = 0, MAX_PRIORITY, None
         if self.identity is not None:
@@ -67,7 +67,7 @@ class Admission:
             raise another_fleet(name)
         if route.key_digests is not None and not matches_digest(self.key, route.key_digests):
             raise unauthorized_error()
-        identity = route.identity(self.key)
+        identity = route.find_identity(self.key)
         if identity is not None and identity.is_expired(now):
             raise expired_key_error()
         return route
@@ -88,7 +88,7 @@ def admit_request(
     """
     first = table.first_names.get(model, model)
     route = table.models.get(first)
-    identity = route.identity(key) if route else None
+    identity = route.find_identity(key) if route else None
     admission = Admission(first, route.fleet if route else "", key, identity, peer, model if named else "")
     admission.route(table, now)
     return admission

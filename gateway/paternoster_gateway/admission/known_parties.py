@@ -18,7 +18,7 @@ class KnownParties:
         self._parties: OrderedDict[str, tuple[str, Party]] = OrderedDict()
         """Each with the model that it was admitted for."""
 
-    def remember(self, admission: Admission) -> None:
+    def add_party(self, admission: Admission) -> None:
         """Record the party of an admitted request, if it came with a key."""
         if admission.identity is not None:
             key_digest = digest_key(admission.key)

@@ -45,7 +45,7 @@ class ExpectedPieces:
                     found[replica] = max(count, found.get(replica, 0))
         return found
 
-    def forget(self, replica: str) -> None:
+    def remove_replica(self, replica: str) -> None:
         """``replica`` has lost what it was sent."""
         for generation in (self._young, self._old):
             for digest, replicas in list(generation.items()):

@@ -55,7 +55,7 @@ class PieceTable:
             self.pairs -= 1
         return found
 
-    def holders(self, digest: int) -> Holders | None:
+    def find_holders(self, digest: int) -> Holders | None:
         """Who holds a piece, slots that are in use no longer included; None where no slot does."""
         bucket = self._buckets[digest >> _SHIFT]
         if bucket is None:
@@ -67,7 +67,7 @@ class PieceTable:
         end = bisect_right(digests, digest, begin)
         return bucket.slots[begin:end], bucket.tokens[begin:end]
 
-    def sweep(self, retired: Set[int], buckets: int = 1) -> bool:
+    def sweep_buckets(self, retired: Set[int], buckets: int = 1) -> bool:
         """Remove the pairs of ``retired`` slots from the next ``buckets``; returns whether the last one is among them.
 
         A whole sweep is from one call that returns ``True`` to the next.

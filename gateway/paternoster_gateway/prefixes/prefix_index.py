@@ -84,12 +84,12 @@ class PrefixIndex:
             for digest in digests:
                 self._counts[slot] -= self._table.remove(digest, slot)
 
-    def forget(self, replica: str) -> None:
+    def remove_replica(self, replica: str) -> None:
         """Forget all that ``replica`` holds; later changes free the memory."""
         for slot in self._slots.pop(replica, ()):
             self._retire_slot(slot)
 
-    def remember(self, replica: str, pieces: Sequence[Piece], most: int) -> None:
+    def store_expected(self, replica: str, pieces: Sequence[Piece], most: int) -> None:
         """Add what ``replica`` was sent, which does not publish what it holds; ``most``: pieces that it may hold."""
         limit = max(1, min(self._limit, most) // 2)
         slots = self._slots.get(replica) or self._add_replica(replica)
@@ -118,13 +118,13 @@ class PrefixIndex:
         for at in probes if step <= 1 else (*probes, 0):
             if len(found) == len(self._slots):
                 break
-            held = self._table.holders(chain[at])
+            held = self._table.find_holders(chain[at])
             if held is None or held[0] == before:
                 continue
             before = held[0]
             if any(slot in self._replicas and self._replicas[slot] not in found for slot in before):
                 for place in range(min(at + step, length) - 1, at - 1, -1):
-                    self._record_holders(found, place, held if place == at else self._table.holders(chain[place]))
+                    self._record_holders(found, place, held if place == at else self._table.find_holders(chain[place]))
         return found
 
     @property
@@ -169,6 +169,6 @@ class PrefixIndex:
 
     def _sweep_retired(self, pieces: int) -> None:
         """Free some of what retired slots hold; a slot is free again once a whole sweep has passed it."""
-        if self._retired and self._table.sweep(self._retired, 1 + pieces // PIECES_PER_SWEPT_BUCKET):
+        if self._retired and self._table.sweep_buckets(self._retired, 1 + pieces // PIECES_PER_SWEPT_BUCKET):
             self._retired -= self._sweeping
             self._sweeping = set(self._retired)

@@ -86,7 +86,7 @@ class Server(LimitedServer):
         if self._tls is not None:
             listener, certificate = self._tls
             self.listen(listener, certificate.context)
-            self._tasks.append(supervise_task(certificate.follow, "follow-certificate"))
+            self._tasks.append(supervise_task(certificate.follow_files, "follow-certificate"))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         at_once = sig != signal.SIGTERM or self._shutdown.begun or self._grace_seconds == 0

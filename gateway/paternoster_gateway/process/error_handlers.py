@@ -15,10 +15,10 @@ def install_error_handlers(app: FastAPI) -> None:
     async def answer_refusal(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         refusal = GatewayError(error.status_code, _error_type(error.status_code), error.detail)
-        return JSONResponse(refusal.body(), refusal.status, error.headers)
+        return JSONResponse(refusal.to_body(), refusal.status, error.headers)
 
     async def answer_fault(_: Request, error: Exception) -> JSONResponse:
-        return JSONResponse(GatewayError(500, "InternalServerError", "Internal server error").body(), 500)
+        return JSONResponse(GatewayError(500, "InternalServerError", "Internal server error").to_body(), 500)
 
     app.add_exception_handler(HTTPException, answer_refusal)
     app.add_exception_handler(Exception, answer_fault)

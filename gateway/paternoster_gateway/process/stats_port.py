@@ -20,7 +20,7 @@ class StatsPort:
             await self._app(scope, receive, send)
             return
         error = GatewayError(404, "NotFoundError", "There is nothing at this path of this port.")
-        await JSONResponse(error.body(), error.status)(scope, receive, send)
+        await JSONResponse(error.to_body(), error.status)(scope, receive, send)
 
     def _on_port(self, scope: Scope) -> bool:
         return bool(scope["server"][1] == self._port)

@@ -37,7 +37,7 @@ class Certificate:
         # OpenSSL calls it at each handshake, with or without a server's name in it.
         self.context.sni_callback = self._use_current_pair
 
-    async def follow(self) -> None:
+    async def follow_files(self) -> None:
         """Read again every :data:`REREAD_SECONDS`, until cancelled."""
         logged_fault = ""
         while True:
@@ -89,4 +89,4 @@ class PlainHttpForProbesOnly:
             await self._app(scope, receive, send)
             return
         error = GatewayError(403, "PermissionDeniedError", "this port is for probes and statistics: use https")
-        await JSONResponse(error.body(), error.status)(scope, receive, send)
+        await JSONResponse(error.to_body(), error.status)(scope, receive, send)

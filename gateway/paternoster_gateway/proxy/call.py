@@ -64,7 +64,7 @@ class HandedOver:
     numerics: str
     journal: bytes = field(repr=False)
 
-    def resumed(self, call: Call) -> Call:
+    def build_resumption(self, call: Call) -> Call:
         """``call`` as the other replica gets it."""
         resume = Resume(0, len(self.journal), self.numerics)
         return replace(call, body=call.body + self.journal, headers={**call.headers, RESUME: resume.encode()})

@@ -61,7 +61,7 @@ class Dispatcher:
         row = admission.route(self.balancer.table, time.time())
         return self.balancer.route_hand_over(request, row, self._clock())
 
-    def report(
+    def report_result(
         self,
         request: RoutedRequest,
         url: str,
@@ -89,11 +89,11 @@ class Dispatcher:
         """The replica at ``url`` answers no probe, or answers them again."""
         self._wake_requests(self.balancer.on_engine_report(url, hung=hung))
 
-    def held(self, model: str) -> int:
-        return self.balancer.held(model)
+    def count_held(self, model: str) -> int:
+        return self.balancer.count_held(model)
 
-    def rejected(self, model: str) -> int:
-        return self.balancer.rejected(model, self._clock())
+    def count_rejected(self, model: str) -> int:
+        return self.balancer.count_rejected(model, self._clock())
 
     async def _wait(self, request: RoutedRequest, until: float) -> None:
         """Until the balancer releases or evicts ``request``, at most ``until``."""

@@ -93,7 +93,7 @@ class JournaledStream:
         """Whether several replicas in turn broke the stream off before they sent a frame."""
         return self._num_barren >= MAX_BREAKS_WITHOUT_FRAME
 
-    def resumed(self, call: Call) -> Call:
+    def build_resumption(self, call: Call) -> Call:
         """``call`` as the next replica gets it."""
         journal = b"\n".join(self._journal)
         resume = Resume(self.num_frames, len(journal), self.numerics)

@@ -83,7 +83,7 @@ class Liveness:
         return self._hung
 
     @asynccontextmanager
-    async def expecting(self, url: str) -> AsyncIterator[Wait]:
+    async def expect_bytes(self, url: str) -> AsyncIterator[Wait]:
         """A block that waits for the next bytes of ``url``; raises ``TimeoutError`` in it once the replica is hung."""
         async with asyncio.timeout(0 if url in self._hung else None) as limit:
             waiting = self._waiting.setdefault(url, set())

@@ -22,7 +22,7 @@ class OutputTokens:
         self._tail = (self._tail + data)[-MAX_TAIL:]
         return 0
 
-    def end(self) -> int:
+    def count_final(self) -> int:
         """The tokens that the end of the answer states, once."""
         usage = _USAGE.search(self._tail)
         self._tail = b""

@@ -65,7 +65,7 @@ class Proxy:
         self._session: aiohttp.ClientSession | None = None
         self.unanswered = UnansweredCalls(dispatcher, self._call_replica)
 
-    async def open(self) -> None:
+    async def open_session(self) -> None:
         self._session = aiohttp.ClientSession(
             connector=bounded_connector(limit=0),
             read_bufsize=READ_BUFFER,
@@ -99,14 +99,14 @@ class Proxy:
 
     async def send(self, call: Call, admission: Admission) -> Answer:
         """The answer of a replica; raises :class:`GatewayError` where there is none."""
-        turn = admission.turn(call.priority, len(call.body), call.deadline_seconds)
+        turn = admission.queue_turn(call.priority, len(call.body), call.deadline_seconds)
         request = self._dispatcher.open_request(admission, await self._read_prompt(call, admission), turn)
         relay = AnswerRelay(
             request, call, admission, dispatcher=self._dispatcher, metrics=self._metrics, attempt=self._run_attempt,
             quarantine=self._put_in_quarantine,
         )  # fmt: skip
         try:
-            return relay.relay(await self._send(request, call, admission))
+            return relay.relay_answer(await self._send(request, call, admission))
         except BaseException:
             self._dispatcher.end_request(request)
             raise
@@ -128,13 +128,13 @@ class Proxy:
         replica = decision.replica
         while True:
             self._refuse_quarantined(call, admission)  # the same body may have been in flight at another replica
-            with self.unanswered.waiting(request, replica.url, call, admission) as waiting:
+            with self.unanswered.await_first_byte(request, replica.url, call, admission) as waiting:
                 attempt = await self._run_attempt(request, replica, sent, admission)
             if (handed := attempt.handed_over) is not None and moves < MAX_CONTINUATIONS:
-                target, moves, sent = self.unanswered.take_target(waiting), moves + 1, handed.resumed(call)
+                target, moves, sent = self.unanswered.take_target(waiting), moves + 1, handed.build_resumption(call)
                 self._metrics.continued.labels(request.model, "drained" if target else "handed_over").inc()
                 if target is None:
-                    self._dispatcher.report(request, replica.url, Result.NOT_SERVING)
+                    self._dispatcher.report_result(request, replica.url, Result.NOT_SERVING)
                 replica = target or await self._route_anew(request, replica.url, admission)
                 continue
             self.unanswered.release_target(waiting)
@@ -209,30 +209,30 @@ class Proxy:
         header_wait: Wait | None = None
         """The wait for the headers, which come after the body was read and checked."""
         try:
-            async with self._liveness.expecting(replica.url) as header_wait:
+            async with self._liveness.expect_bytes(replica.url) as header_wait:
                 response = await stack.enter_async_context(await self._post(replica, call, admission))
             header_wait = None
             if response.status == 401:
                 await stack.aclose()
                 log.warning("%s at %s refused the gateway's key: not of its fleet's root", replica.name, replica.url)
-                self._dispatcher.report(request, replica.url, Result.NOT_THE_ENGINE)
+                self._dispatcher.report_result(request, replica.url, Result.NOT_THE_ENGINE)
                 return Attempt(keys_refused(call.model, number), "status_401")
             if not is_status_of_engine(response.status):
                 await stack.aclose()
                 log.warning("%s answered with status %d, which no engine does", replica.url, response.status)
-                self._dispatcher.report(request, replica.url, Result.NOT_THE_ENGINE)
+                self._dispatcher.report_result(request, replica.url, Result.NOT_THE_ENGINE)
                 message = f"A replica of `{call.model}` answered with a status that no engine has."
                 return Attempt(GatewayError(502, "BadGatewayError", message), "bad_status")
             numerics = response.headers.get(JOURNAL)
             if response.status == 503 and numerics is not None and JournaledStream.can_begin(numerics):
-                async with self._liveness.expecting(replica.url):
+                async with self._liveness.expect_bytes(replica.url):
                     journal = await read_journal(response)
                 await stack.aclose()
                 return Attempt(
                     unavailable_error("The replica ends.", 1), "not_serving", handed_over=HandedOver(numerics, journal)
                 )
             # The first piece belongs to the attempt: an engine that dies before it can be replaced.
-            async with self._liveness.expecting(replica.url):
+            async with self._liveness.expect_bytes(replica.url):
                 first = await response.content.readany()
             chunks = self._stream_body(replica, response, first, stack)
             headers, is_stream = answer_headers(response.raw_headers), response.content_type == EVENT_STREAM
@@ -244,7 +244,7 @@ class Proxy:
             result = _result_of(response)
             served = response.status == 200
             tokens = prompt_tokens_of(response.headers) if served and RESUME not in call.headers else None
-            self._dispatcher.report(request, replica.url, result, served=served, tokens=tokens)
+            self._dispatcher.report_result(request, replica.url, result, served=served, tokens=tokens)
             if request.pick is not None and tokens is not None:
                 pick = request.pick
                 stages = {"promised": pick.promised_tokens, "captured": pick.held.tokens, "delivered": tokens.cached}
@@ -253,7 +253,7 @@ class Proxy:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             await stack.aclose()
             log.warning("%s did not answer: %s", replica.url, error_text(error))
-            self._dispatcher.report(request, replica.url, Result.UNREACHABLE)
+            self._dispatcher.report_result(request, replica.url, Result.UNREACHABLE)
             reason = "hung" if replica.url in self._liveness.hung else "unreachable"
             message = f"{number} replicas of `{call.model}` did not answer."
             suspected = Suspicion.NONE if header_wait is None else suspicion_of(len(call.body), error, header_wait)
@@ -319,7 +319,7 @@ class Proxy:
                 chunk = first
                 while chunk:
                     yield chunk
-                    async with self._liveness.expecting(replica.url):
+                    async with self._liveness.expect_bytes(replica.url):
                         chunk = await response.content.readany()
             except (GeneratorExit, asyncio.CancelledError):
                 # The client has left: closing the connection ends the request at the engine.

@@ -57,7 +57,7 @@ class AnswerRelay:
         self._next_hand_over = 0.0
         """Seconds of the monotonic clock."""
 
-    def relay(self, answer: Answer) -> Answer:
+    def relay_answer(self, answer: Answer) -> Answer:
         """``answer``, whose first piece is there, as the client gets it."""
         return replace(answer, chunks=self._relay_pieces(answer))
 
@@ -83,7 +83,7 @@ class AnswerRelay:
                         continue
                     if journal is None or not journal.handed_over:
                         return
-                    self._dispatcher.report(self._request, answer.replica, Result.NOT_SERVING)
+                    self._dispatcher.report_result(self._request, answer.replica, Result.NOT_SERVING)
                 except BROKEN as error:
                     self._record_break(answer, error)
                     if not answer.is_stream:
@@ -97,12 +97,12 @@ class AnswerRelay:
                     return
                 answer = following
         finally:
-            self._dispatcher.count_output(self._request, output.end())
+            self._dispatcher.count_output(self._request, output.count_final())
             self._dispatcher.end_request(self._request)
             await answer.discard()
 
     def _record_break(self, answer: Answer, error: Exception) -> None:
-        self._dispatcher.report(self._request, answer.replica, Result.BROKEN)
+        self._dispatcher.report_result(self._request, answer.replica, Result.BROKEN)
         log.warning("%s broke off an answer: %s", answer.replica, error_text(error))
 
     async def _continue_stream(self, answer: Answer, journal: JournaledStream | None) -> Answer | GatewayError:
@@ -132,7 +132,9 @@ class AnswerRelay:
         if decision is None:
             return None
         url = decision.replica.url
-        attempt = await self._attempt(self._request, decision.replica, journal.resumed(self._call), self._admission)
+        attempt = await self._attempt(
+            self._request, decision.replica, journal.build_resumption(self._call), self._admission
+        )
         if not isinstance(attempt.outcome, Answer) or attempt.outcome.numerics != journal.numerics:
             log.warning("%s does not go on with a stream of a draining replica", url)
             await attempt.discard()
@@ -143,7 +145,7 @@ class AnswerRelay:
         return attempt.outcome
 
     async def _find_continuation(self, url: str, journal: JournaledStream) -> Answer | None:
-        call = journal.resumed(self._call)
+        call = journal.build_resumption(self._call)
         self._dispatcher.balancer.begin_continuation(self._request, url)
         for _ in range(MAX_ATTEMPTS):
             try:

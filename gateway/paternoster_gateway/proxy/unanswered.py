@@ -51,7 +51,7 @@ class UnansweredCalls:
         self._moving: asyncio.Task[None] | None = None
 
     @contextmanager
-    def waiting(self, request: RoutedRequest, url: str, call: Call, admission: Admission) -> Iterator[Waiting]:
+    def await_first_byte(self, request: RoutedRequest, url: str, call: Call, admission: Admission) -> Iterator[Waiting]:
         """A block that waits for the first byte of ``url``; after it, the target is taken or released."""
         waiting = Waiting(request, url, call, admission)
         calls = self._at.setdefault(url, set())

@@ -59,11 +59,11 @@ class Balancer:
         """Attempts that have not ended, and places reserved for held requests, by replica URL."""
         return self._picker.in_flight
 
-    def held(self, model: str) -> int:
+    def count_held(self, model: str) -> int:
         """Requests that wait for a replica of the fleet that has the name ``model`` now."""
         return self._held.count(self._place_now(model))
 
-    def rejected(self, model: str, now: float) -> int:
+    def count_rejected(self, model: str, now: float) -> int:
         """Rejected requests of that fleet that may not come again yet: until then they are demand."""
         return self._rejected.count(self._place_now(model), now)
 
@@ -79,11 +79,11 @@ class Balancer:
         turn: Turn | None = None,
     ) -> RoutedRequest:
         """A client's request, which allows its fleet a part of a retry; ``prompt``: its text."""
-        budget, turn = self._budgets.of(model, fleet), turn or Turn()
+        budget, turn = self._budgets.get_budget(model, fleet), turn or Turn()
         budget.count_request(now)
         self._arrivals += 1
         return RoutedRequest(
-            model, fleet, name, sender, budget, self._arrivals, turn, turn.deadline(now), prompt=prompt
+            model, fleet, name, sender, budget, self._arrivals, turn, turn.deadline_at(now), prompt=prompt
         )
 
     def route(self, request: RoutedRequest, row: ModelRoute, now: float) -> Decision:
@@ -149,7 +149,9 @@ class Balancer:
         exhausted = request.is_last_attempt or len(request.tried) >= MAX_ATTEMPTS
         request.retry = Retry.NONE if exhausted else RETRY_AFTER[result]
         place = request.model, request.fleet  # those that wait look again when the replica is not ejected
-        return list(self._held.of(place)) if result in EJECTING and self._bounded_row(place) is not None else []
+        return (
+            list(self._held.iterate_held(place)) if result in EJECTING and self._bounded_row(place) is not None else []
+        )
 
     def on_output(self, request: RoutedRequest, tokens: int) -> None:
         """The client gets ``tokens`` more of its answer, which its sender is charged."""
@@ -223,14 +225,16 @@ class Balancer:
         places = {(model, row.fleet) for model, row in table.models.items()}
         self._budgets.retain_only(places)
         self._held.retain_only(places)
-        for place in self._rejected.places():
+        for place in self._rejected.list_places():
             if self._is_served_or_gone(place):
                 self._rejected.remove(place)
         return [
             request
-            for place in self._held.places()
+            for place in self._held.list_places()
             if self._is_served_or_gone(place)
-            for request in (self._held.of(place) if self._bounded_row(place) is None else self._release(place))
+            for request in (
+                self._held.iterate_held(place) if self._bounded_row(place) is None else self._release(place)
+            )
         ]
 
     def on_engine_report(self, url: str, *, hung: bool) -> list[RoutedRequest]:
@@ -238,7 +242,7 @@ class Balancer:
         self._states.set_hung(url, hung)
         if hung:
             return []
-        return [request for place in self._held.places() for request in self._release(place)]
+        return [request for place in self._held.list_places() for request in self._release(place)]
 
     def _release(self, place: Place) -> list[RoutedRequest]:
         """Held requests that a place is reserved for now; none where the row has no bound."""
@@ -249,7 +253,7 @@ class Balancer:
         ready, reserved = self._picker.find_ready(model, row), list[RoutedRequest]()
         if not self._held.count((model, row.fleet)) or self._picker.pick_by_load(ready, (), now) is None:
             return reserved
-        for request in self._held.of((model, row.fleet)):
+        for request in self._held.iterate_held((model, row.fleet)):
             if request.reserved is not None:
                 continue
             replica = self._picker.pick_preferred(request, ready, ready.without_name(request.name), now)
@@ -267,7 +271,11 @@ class Balancer:
         if url is None:
             return None
         self._end_attempt(request, url)
-        if url in self._states.ejected(now) or url in self._states.hung or not self._picker.has_place(ready.route, url):
+        if (
+            url in self._states.find_ejected(now)
+            or url in self._states.hung
+            or not self._picker.has_place(ready.route, url)
+        ):
             return None
         return ready.find(url)
 
@@ -283,10 +291,10 @@ class Balancer:
         retry, request.retry = request.retry, Retry.NONE
         replica = None
         if retry is not Retry.ANY:
-            replica = self._picker.pick(request, ready, {*request.tried, *unserved, *self._states.full(now)}, now)
+            replica = self._picker.pick(request, ready, {*request.tried, *unserved, *self._states.find_full(now)}, now)
             if replica is None:
                 return ReturnResult()
-        if not request.budget.withdraw(now):
+        if not request.budget.withdraw_retry(now):
             return ReturnResult(budget_exhausted=True)
         request.is_last_attempt = retry is Retry.ONE_NOW
         return None if replica is None else self._send(request, replica, now)

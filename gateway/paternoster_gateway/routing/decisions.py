@@ -116,7 +116,7 @@ class Turn:
     deadline_seconds: float | None = None
     """After its arrival, when an answer is of no use any more where nothing of it has come."""
 
-    def deadline(self, now: float) -> float | None:
+    def deadline_at(self, now: float) -> float | None:
         """Of a request that arrives ``now``."""
         return None if self.deadline_seconds is None else now + self.deadline_seconds
 

@@ -50,7 +50,7 @@ class FairQueue:
     def add(self, request: RoutedRequest, now: float) -> None:
         """Queue ``request``, which does not wait yet."""
         if not self._waiting:
-            self.wait.begin(now)
+            self.wait.start_queue(now)
         self._begin_waiting(request.sender)
         queue = self._classes.setdefault(request.turn.priority, {}).setdefault(request.sender, [])
         insort_right(queue, request, key=_get_arrival)

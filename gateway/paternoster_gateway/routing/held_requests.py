@@ -23,11 +23,11 @@ class HeldRequests:
     def count(self, place: Place) -> int:
         return len(self._queues.get(place, ()))
 
-    def places(self) -> list[Place]:
+    def list_places(self) -> list[Place]:
         """Fleets with a held request."""
         return [place for place, queue in self._queues.items() if len(queue)]
 
-    def of(self, place: Place) -> Iterator[RoutedRequest]:
+    def iterate_held(self, place: Place) -> Iterator[RoutedRequest]:
         """Next to be sent first."""
         return iter(self._queues.get(place, ()))
 
@@ -35,7 +35,7 @@ class HeldRequests:
         """The queue of its fleet, which also counts what senders are served."""
         return self._queues.setdefault(_place_of(request), FairQueue())
 
-    def beside(self, request: RoutedRequest) -> int:
+    def count_others(self, request: RoutedRequest) -> int:
         """The number of held requests of its fleet without itself."""
         return self.count(_place_of(request)) - (request in self)
 
@@ -65,7 +65,9 @@ class HeldRequests:
 
         Where the sender of ``request`` has as many as others, the last one of all if it is of a lower class, or None.
         """
-        others = [each for each in self.of(_place_of(request)) if each is not request and each.reserved is None]
+        others = [
+            each for each in self.iterate_held(_place_of(request)) if each is not request and each.reserved is None
+        ]
         shares, party = Shares(len(others), reserve=0), (request.sender,)
         for each in others:
             shares.add((each.sender,), 1)

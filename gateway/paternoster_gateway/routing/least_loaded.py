@@ -90,7 +90,7 @@ class ReadyReplicas:
         """URLs of all of them."""
         return self._by_url.keys()
 
-    def replica(self, url: str) -> Replica:
+    def get_replica(self, url: str) -> Replica:
         """The replica at ``url``, which is one of them."""
         return self._by_url[url]
 

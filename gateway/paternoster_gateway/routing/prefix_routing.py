@@ -36,7 +36,7 @@ class Prompt:
     size: int
     """Bytes of the whole text."""
 
-    def rest(self, prefix: Prefix) -> int:
+    def rest_behind(self, prefix: Prefix) -> int:
         """Bytes beyond ``prefix``."""
         return self.size - self.ends[prefix.pieces - 1] if prefix.pieces else self.size
 
@@ -115,7 +115,7 @@ class PrefixRouting:
         urls = self._find_candidates(ready, found, avoid)
         if not urls:
             return None
-        pace, per_byte = self.pace(model), self.tokens_per_byte(model)
+        pace, per_byte = self.get_pace(model), self.tokens_per_byte(model)
         per_token, per_request = pace.seconds_per_token, pace.seconds_per_request
         waiting, size, ends = self._waiting, prompt.size, prompt.ends
         factor = pace.delay_factor(len(ready), now)
@@ -123,7 +123,7 @@ class PrefixRouting:
         for url in urls:
             own: float = size
             if (held := found.get(url)) is not None:
-                own -= ends[held.pieces - 1] * self.credit(url)
+                own -= ends[held.pieces - 1] * self.find_credit(url)
             tokens = waiting.get(url, 0) + factor * per_byte * own
             costs.append(per_token * tokens + per_request * in_flight.get(url, 0))
         least = min(costs)
@@ -134,7 +134,7 @@ class PrefixRouting:
             near = self._random.sample(near, 2)
         url = min(near, key=lambda each: (in_flight.get(each, 0), self._random.random()))
         promised = max((found[each].tokens for each in urls if each in found), default=0)
-        return ready.replica(url), Pick(found.get(url, NO_PREFIX), promised, costs[urls.index(url)], len(urls))
+        return ready.get_replica(url), Pick(found.get(url, NO_PREFIX), promised, costs[urls.index(url)], len(urls))
 
     def find(self, model: str, prompt: Prompt, now: float) -> Mapping[str, Prefix]:
         """The longest beginning of ``prompt`` that each replica holds, or was sent."""
@@ -149,14 +149,14 @@ class PrefixRouting:
 
     def begin_report(self, url: str, *, isolates_tenants: bool) -> None:
         """The replica at ``url`` publishes what it holds from now on, and nothing before counts."""
-        self.forget(url)
+        self.remove_replica(url)
         self.reported.store(url, ())
         self._isolates[url] = isolates_tenants
 
     def end_report(self, url: str) -> None:
         """What the replica at ``url`` published is not believed any more."""
         if url in self._isolates:
-            self.forget(url)
+            self.remove_replica(url)
 
     def isolates_tenants(self, urls: Collection[str]) -> bool:
         """Whether chains have the tenant: where any of these replicas has caches by tenant, or none publishes its own.
@@ -166,7 +166,7 @@ class PrefixRouting:
         published = [self._isolates[url] for url in urls if url in self._isolates]
         return any(published) if published else True
 
-    def credit(self, url: str) -> float:
+    def find_credit(self, url: str) -> float:
         """The part of what a replica reports to hold that it delivers; from 0 to 1."""
         expected, delivered = self._delivered.get(url, (0.0, 0.0))
         return (delivered + DOUBT_TOKENS) / (expected + DOUBT_TOKENS)
@@ -174,9 +174,9 @@ class PrefixRouting:
     def send(self, model: str, prompt: Prompt, pick: Pick, url: str, beside: int, now: float) -> Sent:
         """Count what a replica has to compute for a request that is sent there now, and remember what it will hold."""
         per_byte = self.tokens_per_byte(model)
-        tokens, ahead = round(per_byte * prompt.rest(pick.held)), self._waiting.get(url, 0)
+        tokens, ahead = round(per_byte * prompt.rest_behind(pick.held)), self._waiting.get(url, 0)
         self._waiting[url] = ahead + tokens
-        pace = self.pace(model)
+        pace = self.get_pace(model)
         pace.observe_work(tokens, now)
         self._store_sent(model, prompt, url, now)
         return Sent(now, tokens, ahead, beside, pick.held.tokens, prompt, pace)
@@ -190,7 +190,7 @@ class PrefixRouting:
     def _remember_history(self, model: str, prompt: Prompt, url: str) -> None:
         per_byte = self.tokens_per_byte(model)
         pieces = [(digest, round(per_byte * end)) for digest, end in zip(prompt.digests, prompt.ends, strict=True)]
-        self._sent.remember(url, pieces, MAX_SENT_PIECES)
+        self._sent.store_expected(url, pieces, MAX_SENT_PIECES)
 
     def on_prompt_tokens(self, model: str, url: str, sent: Sent, tokens: PromptTokens) -> PromptTokens | None:
         """A replica reports how many tokens a prompt has, and how many it had cached; None where that cannot be."""
@@ -225,24 +225,24 @@ class PrefixRouting:
         for url in set(self._sent.replicas) - set(ready):
             self.forget_sent(url)
         for replica in {*self.reported.replicas, *self._sent.replicas, *self._delivered} - set(urls):
-            self.forget(replica)
+            self.remove_replica(replica)
         for by_model in (self._paces, self._tokens_per_byte):
             for model in by_model.keys() - set(models):
                 del by_model[model]
 
     def forget_sent(self, url: str) -> None:
         """Forget what a replica was sent that publishes nothing: its engine may have restarted."""
-        self._sent.forget(url)
+        self._sent.remove_replica(url)
 
-    def forget(self, url: str) -> None:
+    def remove_replica(self, url: str) -> None:
         """Forget what a replica holds: its engine has restarted, or is gone."""
-        self.reported.forget(url)
-        self._sent.forget(url)
+        self.reported.remove_replica(url)
+        self._sent.remove_replica(url)
         self._isolates.pop(url, None)
-        self._expected.forget(url)
+        self._expected.remove_replica(url)
         self._delivered.pop(url, None)
 
-    def pace(self, model: str) -> Pace:
+    def get_pace(self, model: str) -> Pace:
         return self._paces.setdefault(model, Pace())
 
     def tokens_per_byte(self, model: str) -> float:

@@ -22,7 +22,7 @@ def hold_request(
             rejection = _reject_slow(request, row, queue, now)
     if request.hold_until <= now:
         rejection = _reject_expired(request, row, queue, now, full=full)
-    elif rejection is None and held.beside(request) >= row.max_held:
+    elif rejection is None and held.count_others(request) >= row.max_held:
         rejection = _reject_full(request, row, queue, now, full=full)
         evicted = held.find_evicted(request)
         if evicted is not None:
@@ -65,7 +65,7 @@ def _reject_slow(request: RoutedRequest, row: ModelRoute, queue: FairQueue, now:
     A sender that has less than an equal part of the requests that replicas get in time may queue that part on top, as
     others have filled the queue.
     """
-    between, ahead = queue.wait.between(now), len(queue)
+    between, ahead = queue.wait.seconds_between(now), len(queue)
     most = _hold_until(request, row, now) - now
     seconds = (ahead + 1) * between
     if not ahead or seconds <= most:
@@ -81,7 +81,7 @@ def _reject_slow(request: RoutedRequest, row: ModelRoute, queue: FairQueue, now:
 
 def _seconds_to_drain(queue: FairQueue, row: ModelRoute, now: float) -> int:
     """Until those that wait now have been sent, as fast as those before were."""
-    seconds = len(queue) * queue.wait.between(now)
+    seconds = len(queue) * queue.wait.seconds_between(now)
     return _retry_after(seconds, row) if seconds else RETRY_AFTER_SECONDS
 
 

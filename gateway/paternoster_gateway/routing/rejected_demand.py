@@ -24,7 +24,7 @@ class RejectedDemand:
             again.popleft()
         return len(again)
 
-    def places(self) -> list[Place]:
+    def list_places(self) -> list[Place]:
         return list(self._again)
 
     def remove(self, place: Place) -> None:

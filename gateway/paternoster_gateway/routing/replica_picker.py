@@ -58,14 +58,14 @@ class ReplicaPicker:
 
     def find_avoided(self, now: float) -> Collection[str]:
         """URLs that get nothing now."""
-        ejected, hung = self.states.ejected(now), self.states.hung
+        ejected, hung = self.states.find_ejected(now), self.states.hung
         return {*ejected, *hung} if ejected or hung else ()
 
     def pick_preferred(
         self, request: RoutedRequest, ready: ReadyReplicas, avoid: Collection[str], now: float
     ) -> Replica | None:
         """As :meth:`pick`; a replica that refused no request as full a moment ago, where there is one."""
-        full = self.states.full(now)
+        full = self.states.find_full(now)
         spare = self.pick(request, ready, {*avoid, *full}, now) if full else None
         return spare or self.pick(request, ready, avoid, now)
 

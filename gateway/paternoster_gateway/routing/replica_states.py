@@ -34,15 +34,15 @@ class ReplicaStates:
         else:
             self._hung.discard(url)
 
-    def ejected(self, now: float) -> Collection[str]:
+    def find_ejected(self, now: float) -> Collection[str]:
         return _find_unexpired(self._ejected_until, now)
 
     def next_return(self, now: float) -> float:
         """When the next ejected replica gets requests again; infinite where none is ejected."""
-        self.ejected(now)
+        self.find_ejected(now)
         return min(self._ejected_until.values(), default=math.inf)
 
-    def full(self, now: float) -> Collection[str]:
+    def find_full(self, now: float) -> Collection[str]:
         return _find_unexpired(self._full_until, now)
 
 

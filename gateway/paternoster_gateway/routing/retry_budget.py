@@ -23,7 +23,7 @@ class RetryBudget:
         """Count a client's request; ``now`` in seconds of a clock that never goes back."""
         self._current_second(now).requests += 1
 
-    def withdraw(self, now: float) -> bool:
+    def withdraw_retry(self, now: float) -> bool:
         """Whether one more retry is allowed; it is counted then."""
         second = self._current_second(now)
         allowed = RESERVE + RATIO * sum(each.requests for each in self._seconds)
@@ -58,7 +58,7 @@ class RetryBudgets:
     def __init__(self) -> None:
         self._of: dict[tuple[str, str], RetryBudget] = {}
 
-    def of(self, model: str, fleet: str) -> RetryBudget:
+    def get_budget(self, model: str, fleet: str) -> RetryBudget:
         return self._of.setdefault((model, fleet), RetryBudget())
 
     def retain_only(self, places: Collection[tuple[str, str]]) -> None:

@@ -74,7 +74,7 @@ class TableSource:
         """Seconds since an operator last confirmed the table; None without a table."""
         return None if self._confirmed_at is None else max(0.0, self._clock() - self._confirmed_at)
 
-    async def follow(self) -> None:
+    async def follow_table(self) -> None:
         """Read the table every :data:`PERIOD_SECONDS`, until cancelled."""
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
             while True:

@@ -54,7 +54,7 @@ class TextChainFollower:
         metrics.indexed_pieces.set_function(lambda: sum(map(prefixes.reported.count, prefixes.reported.replicas)))
         metrics.refused_pieces.set_function(lambda: prefixes.reported.refused)
 
-    async def open(self) -> None:
+    async def open_session(self) -> None:
         self._session = aiohttp.ClientSession(
             connector=bounded_connector(limit=0),
             read_bufsize=READ_BUFFER,
@@ -62,7 +62,7 @@ class TextChainFollower:
             auto_decompress=False,
         )
 
-    def follow(self, table: RoutingTable) -> None:
+    def follow_table(self, table: RoutingTable) -> None:
         """Follow the replicas of ``table``, and no others."""
         listed = {(replica.url, model, row.fleet) for model, row in table.models.items() for replica in row.replicas}
         for gone in self._tasks.keys() - listed:
@@ -88,12 +88,12 @@ class TextChainFollower:
                 try:
                     await self._read(reader, url, fleet)
                 except _Unpublished:
-                    reader.drop()
+                    reader.drop_replica()
                     wait = UNPUBLISHED_SECONDS
                 except (StreamFault, InvalidStream) as fault:
                     reason = getattr(fault, "reason", "garbage")
                     self._record_fault(url, reason, fault)
-                    reader.drop()
+                    reader.drop_replica()
                     if reason in LASTING_FAULTS:
                         wait = UNPUBLISHED_SECONDS
                 except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -102,19 +102,21 @@ class TextChainFollower:
                     last_read, failures = time.monotonic(), 0
                 elif reader.is_whole and time.monotonic() - last_read > STALE_SECONDS:
                     self._record_fault(url, "away", TimeoutError(f"no stream for {STALE_SECONDS:g} s"))
-                    reader.drop()
+                    reader.drop_replica()
                 wait = wait or min(FIRST_PAUSE * 2.0 ** min(failures, 10), LONGEST_PAUSE)
                 failures += 1
                 await asyncio.sleep(wait * random.uniform(0.5, 1.0))
         finally:
             if self._readers.get(url) is reader:
                 del self._readers[url]
-                reader.drop()
+                reader.drop_replica()
 
     async def _read(self, reader: ChainReader, url: str, fleet: str) -> None:
         """Read one connection until it ends. Raises what :meth:`_follow_replica` expects."""
         assert self._session is not None
-        get = partial(self._session.get, url + paths.TEXT_CHAINS, params=reader.begin(), allow_redirects=False)
+        get = partial(
+            self._session.get, url + paths.TEXT_CHAINS, params=reader.start_connection(), allow_redirects=False
+        )
         frames = FrameReader()
         async with await self._keys.send(lambda key: get(headers=key), url, fleet) as response:
             if response.status == 503 or response.status == 401:

@@ -45,15 +45,15 @@ class ChainReader:
         """Whether the index has all that the replica reported."""
         return self._sequence is not None
 
-    def begin(self) -> dict[str, str]:
+    def start_connection(self) -> dict[str, str]:
         """Begin to read a new connection; returns the parameters to ask for it with."""
         self._has_hello = self.has_read = False
         if self._sequence is None:
-            self.drop()
+            self.drop_replica()
             return {}
         return {"instance": self._instance, "after": str(self._sequence)}
 
-    def drop(self) -> None:
+    def drop_replica(self) -> None:
         """Forget all that was read."""
         self._prefixes.end_report(self._url)
         self._sequence = self._snapshot = None
@@ -61,8 +61,8 @@ class ChainReader:
     def apply(self, frame: Frame) -> Iterator[Step]:
         """Check ``frame``; yields the steps that apply it, in their order.
 
-        Raises :class:`StreamFault`; then :meth:`drop` must be called. A connection that ends between two steps begins
-        with a snapshot the next time.
+        Raises :class:`StreamFault`; then :meth:`drop_replica` must be called. A connection that ends between two steps
+        begins with a snapshot the next time.
         """
         match frame:
             case Hello():
@@ -105,7 +105,7 @@ class ChainReader:
         self._sequence = None
         index, url = self._prefixes.reported, self._url
         if changes.cleared:
-            yield partial(index.forget, url)
+            yield partial(index.remove_replica, url)
             yield partial(index.store, url, ())
         removed = iter(changes.removed)
         while digests := tuple(islice(removed, SLICE_PIECES)):

@@ -96,7 +96,7 @@ class _Matrix(Structure):
     _fields_ = [(name, c_void_p) for name in ("packed", "strips", "bias")]
 
     @classmethod
-    def of(cls, matrix: Matrix) -> "_Matrix":
+    def describe_matrix(cls, matrix: Matrix) -> "_Matrix":
         weight, bias = matrix.weight, _pointer_of(matrix.bias)
         if isinstance(weight, Strips):
             return cls(_pointer_of(weight.data), _pointer_of(weight.table), bias)
@@ -143,7 +143,7 @@ class DecoderLayers:
     """The layers of one model; keeps working memory for the largest pass it has seen."""
 
     def __init__(self, layers: Sequence[LayerWeights], shape: LayerShape) -> None:
-        """Of layers that :meth:`supports` accepts."""
+        """Of layers that :meth:`supports_layers` accepts."""
         self._weights = layers
         (hidden, intermediate), norm = layers[0].down.sizes, layers[0].query_norm
         self._shape = _Shape(
@@ -166,14 +166,14 @@ class DecoderLayers:
         self._room = torch.empty(0, dtype=BF16)
 
     @staticmethod
-    def supports(layers: Sequence[LayerWeights], activation: str) -> bool:
+    def supports_layers(layers: Sequence[LayerWeights], activation: str) -> bool:
         """Whether one call can run layers of these sizes and numbers."""
         norms = [norm for layer in layers for norm in (layer.query_norm, layer.key_norm) if norm is not None]
         native = all(getattr(layer, name).native for layer in layers for name in MATRICES)
         return native and activation in GATES and all(len(norm) % WIDTH == 0 for norm in norms)
 
     @staticmethod
-    def reads(kv_cache: Sequence[torch.Tensor], plans: Sequence[object]) -> bool:
+    def reads_tiles(kv_cache: Sequence[torch.Tensor], plans: Sequence[object]) -> bool:
         """Whether these caches hold tiles, and the plans are for such."""
         return all(isinstance(plan, DeviceBatch) for plan in plans) and is_tiled(kv_cache[0])
 
@@ -221,7 +221,7 @@ def _describe_layer(layer: LayerWeights) -> _Layer:
     for name in VECTORS:
         setattr(native, name, _pointer_of(getattr(layer, name)))
     for name in MATRICES:
-        setattr(native, name, _Matrix.of(getattr(layer, name)))
+        setattr(native, name, _Matrix.describe_matrix(getattr(layer, name)))
     return native
 
 

@@ -68,7 +68,7 @@ def strip_rows(strips: Strips, rows: torch.Tensor) -> torch.Tensor:
 
 
 def _cut_strips(matrix: Rows, first: int, last: int) -> torch.Tensor:
-    rows = matrix.rows(first, last)
+    rows = matrix.read_rows(first, last)
     if matrix.format is not None:
         return interleave_rows(matrix.format, rows)
     tiles = rows.to(torch.bfloat16).reshape(-1, STRIP, rows.shape[1] // 32, STRIP, 2).permute(0, 2, 3, 1, 4)

@@ -25,7 +25,7 @@ def pack_strips(matrices: Sequence[Rows], gated: bool = False) -> torch.Tensor:
     """
     found = []
     for matrix in matrices:
-        rows = matrix.rows(0, matrix.shape[0])
+        rows = matrix.read_rows(0, matrix.shape[0])
         found.append((rows if matrix.format is None else dequantize_blocks(matrix.format, rows)).to(torch.bfloat16))
     return torch.cat(found)
 

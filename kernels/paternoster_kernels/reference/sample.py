@@ -26,7 +26,9 @@ def sample(
     ``[rows]`` int64. Temperature 0 takes the best token, the first of equals. Top-k 0, top-p 1, min-p 0 are off.
     Gumbel-max: the best of score plus noise is a draw from the softmax; noise is a function of seed, position, token.
     """
-    scores = logits.to(torch.promote_types(logits.dtype, torch.float32)) if masks is None else masks.forbid(logits)
+    scores = (
+        logits.to(torch.promote_types(logits.dtype, torch.float32)) if masks is None else masks.forbid_tokens(logits)
+    )
     greedy = temperature == 0
     scores = scores / torch.where(greedy, 1.0, temperature)[:, None]
     noisy = scores + gumbel_noise(seeds, positions, scores.shape[1]).to(scores.dtype)

@@ -140,7 +140,7 @@ def sample(
 ) -> torch.Tensor:
     """As the reference; ``logits`` may have any row stride."""
     if masks is not None:
-        logits = masks.forbid(logits)
+        logits = masks.forbid_tokens(logits)
     rows, vocab = logits.shape
     out = torch.empty(rows, dtype=torch.int64, device=logits.device)
     sample_kernel[(rows,)](

@@ -87,7 +87,7 @@ class Autoscaler:
         """Append an observation to the windows, and summarize them."""
         self._observation = observation
         self._windows.observe(observation, self.policy.cap.window_seconds)
-        self.signals = self._windows.summarize(self.policy.cap.window_seconds)
+        self.signals = self._windows.summarize_signals(self.policy.cap.window_seconds)
         return self.signals
 
     def decide(self, now: float) -> Decision:
@@ -106,9 +106,9 @@ class Autoscaler:
         idle = seconds_idle(self.signals, self.states.find(ReplicaState), now)
         return None if loop.idle_seconds is None or idle >= loop.idle_seconds else loop.idle_seconds - idle
 
-    def latest(self, pod: str) -> EngineStats | None:
+    def latest_sample(self, pod: str) -> EngineStats | None:
         """The last sample of a pod."""
-        return self._windows.latest(pod)
+        return self._windows.latest_sample(pod)
 
     def seconds_since_latest(self, pod: str, now: float) -> float:
         """Age of the last sample of a pod; 0 without one."""
@@ -119,16 +119,16 @@ def adopt_running(
     loops: Sequence[ControlLoop], observation: Observation, signals: Signals, states: LoopStates
 ) -> LoopStates:
     """The state of each loop with what runs now."""
-    return LoopStates({loop.name: loop.adopt(observation, signals, states.get(loop.name)) for loop in loops})
+    return LoopStates({loop.name: loop.adopt_running(observation, signals, states.get(loop.name)) for loop in loops})
 
 
 def decide_loops(
     loops: Sequence[ControlLoop], signals: Signals, models: Models, states: LoopStates, now: float
 ) -> tuple[Decision, Models, LoopStates]:
     """The decision at ``now``, and what to remember for the next one."""
-    models, states, made = models.learn(signals, now), LoopStates(states), dict[str, LoopDecision]()
+    models, states, made = models.learn_signals(signals, now), LoopStates(states), dict[str, LoopDecision]()
     for loop in loops:
         decision, states[loop.name] = loop.evaluate(signals, models, states, now)
         if decision is not None:
             made[loop.name] = decision
-    return Decision(made, states.targets()), models, states
+    return Decision(made, states.list_targets()), models, states

@@ -27,7 +27,7 @@ class LoopState:
         """Whether it is not due; not for longer than a period, so that a clock set back does not stop the loop."""
         return self.due - period <= now < self.due
 
-    def after(self, decision: LoopDecision, now: float, period: float) -> Self:
+    def after_decision(self, decision: LoopDecision, now: float, period: float) -> Self:
         """The state once a decision was made: its target, where it is applied."""
         state = replace(self, due=now + period, needs_replica=decision.needs_replica)
         changes = decision.applied and decision.target != self.target
@@ -89,7 +89,7 @@ class LoopStates(dict[str, LoopState]):
         """The state of that kind. Raises ``StopIteration`` where no loop has one."""
         return next(state for state in self.values() if isinstance(state, kind))
 
-    def targets(self) -> dict[str, int]:
+    def list_targets(self) -> dict[str, int]:
         return {name: state.target for name, state in self.items()}
 
 
@@ -106,7 +106,7 @@ class ControlLoop(Protocol):
         """Seconds between two evaluations."""
         ...
 
-    def adopt(self, observation: Observation, signals: Signals, state: Any) -> LoopState:
+    def adopt_running(self, observation: Observation, signals: Signals, state: Any) -> LoopState:
         """The state with what runs now; ``state`` is this loop's own, None before the first evaluation."""
         ...
 

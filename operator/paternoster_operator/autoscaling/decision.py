@@ -73,7 +73,7 @@ class LoopDecision:
             return "Hold"
         return "Up" if self.target > self.current else "Down"
 
-    def document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         """As JSON, with the names of the status field ``decisions``."""
         return {
             "loop": self.loop,
@@ -110,7 +110,7 @@ class Decision(Mapping[str, LoopDecision]):
     def __len__(self) -> int:
         return len(self._loops)
 
-    def after(self, earlier: "Decision | None") -> "Decision":
+    def merge_earlier(self, earlier: "Decision | None") -> "Decision":
         """This with the earlier decisions of loops that were not due now, in the loops' order."""
         latest = {**(earlier or {}), **self}
         return Decision({name: latest[name] for name in self.targets if name in latest}, self.targets)

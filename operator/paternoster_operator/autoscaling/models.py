@@ -30,7 +30,7 @@ class Models:
         recent = replace(tuning, half_life_seconds=tuning.recent_half_life_seconds)
         return cls(ReplicaModel.empty(tuning), ReplicaModel.empty(recent))
 
-    def learn(self, signals: Signals, now: float) -> Self:
+    def learn_signals(self, signals: Signals, now: float) -> Self:
         """Learn from signals, at most once a period: a window that is read twice is no second observation.
 
         Where the requests of the last minute are much lighter than those remembered, only they are remembered.

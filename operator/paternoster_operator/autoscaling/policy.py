@@ -77,7 +77,7 @@ class BudgetPolicy:
     mode: ConcurrencyMode
     minimum: int
 
-    def lowest(self, capacity: int) -> int:
+    def lowest_budget(self, capacity: int) -> int:
         """Fewest tokens of a step, of engines whose steps hold at most ``capacity``."""
         return min(self.minimum, capacity)
 

@@ -90,7 +90,7 @@ class ReplicaModel:
         answer = self.tokens_per_answer
         return None if answer is None else max(answer, 1.0)
 
-    def pace(self, running: float) -> float | None:
+    def step_seconds(self, running: float) -> float | None:
         """Seconds of a step with ``running`` sequences, which are those between two tokens; None while unknown."""
         if (prompt := self.prompt_tokens) is not None:
             return self.steps.prompt_step(running * prompt)

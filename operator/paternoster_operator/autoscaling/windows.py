@@ -76,7 +76,7 @@ class _Track(Generic[Sample]):
         if old > 0:
             del self.times[:old], self.samples[:old], self.totals[:old]
 
-    def growth(self, begin: float) -> Totals:
+    def growth_since(self, begin: float) -> Totals:
         """What the counters grew by from ``begin`` to the last sample."""
         after = bisect_right(self.times, begin)
         last = self.totals[-1]
@@ -88,7 +88,7 @@ class _Track(Generic[Sample]):
         share = (begin - self.times[after - 1]) / (self.times[after] - self.times[after - 1])
         return tuple(z - a - share * (b - a) for z, a, b in zip(last, before, self.totals[after], strict=True))
 
-    def within(self, begin: float) -> list[Sample]:
+    def samples_since(self, begin: float) -> list[Sample]:
         """Samples after ``begin``; the last one in any case."""
         return self.samples[min(bisect_right(self.times, begin), len(self.times) - 1) :]
 
@@ -115,7 +115,7 @@ class SignalWindows:
         """Append what was observed; samples older than ``keep_seconds``, and pods that are gone, are forgotten."""
         now, self._observation = observation.now, observation
         for pod, stats in observation.engines.items():
-            if (idle := _idle_seconds(stats, self.latest(pod))) is not None:
+            if (idle := _idle_seconds(stats, self.latest_sample(pod))) is not None:
                 self._record_request(now - idle)
             totals = _read_counters(stats) + (stats.step_sums or _NO_SUMS)
             self._tracks.setdefault(pod, _Track()).add(now, stats.instance, totals, stats, keep_seconds)
@@ -130,7 +130,7 @@ class SignalWindows:
         for pod in self._tracks.keys() - {*observation.serving, *observation.pending, *observation.draining}:
             del self._tracks[pod]
 
-    def latest(self, pod: str) -> EngineStats | None:
+    def latest_sample(self, pod: str) -> EngineStats | None:
         """The last sample of a pod."""
         return self._tracks[pod].samples[-1] if pod in self._tracks else None
 
@@ -138,7 +138,7 @@ class SignalWindows:
         """Age of the last sample of a pod; 0 without one."""
         return now - self._tracks[pod].times[-1] if pod in self._tracks else 0.0
 
-    def summarize(self, window_seconds: float) -> Signals:
+    def summarize_signals(self, window_seconds: float) -> Signals:
         """Signals of the serving replicas over the last ``window_seconds``.
 
         What draining replicas still do counts as events of the window, not as capacity.
@@ -147,11 +147,15 @@ class SignalWindows:
         tracks = self._tracks
         recent = {pod: tracks[pod] for pod in seen.serving if pod in tracks and tracks[pod].is_fresh(now, stale)}
         stats = [track.samples[-1] for track in recent.values()]
-        growths = {pod: track.growth(track.window_begin(now, window_seconds, stale)) for pod, track in tracks.items()}
+        growths = {
+            pod: track.growth_since(track.window_begin(now, window_seconds, stale)) for pod, track in tracks.items()
+        }
         grown = _sum_growths(growths.values())
-        inside = {pod: track.within(track.window_begin(now, window_seconds, stale)) for pod, track in recent.items()}
+        inside = {
+            pod: track.samples_since(track.window_begin(now, window_seconds, stale)) for pod, track in recent.items()
+        }
         gateways = self._gateways.values()
-        came = _sum_growths(track.growth(track.window_begin(now, window_seconds, stale)) for track in gateways)[0]
+        came = _sum_growths(track.growth_since(track.window_begin(now, window_seconds, stale)) for track in gateways)[0]
         unreported = tuple(sorted({name for s in stats for name in s.unreported}))
         # A gateway tries several engines before it refuses a request, and each of them counts it.
         refused = max(came - grown[_ADMITTED], 0) if came else grown[_REJECTED]

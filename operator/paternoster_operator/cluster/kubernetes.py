@@ -74,7 +74,7 @@ class KubernetesCluster:
         self._cache = cache
         self._api: ApiClient | None = None
 
-    async def open(self) -> None:
+    async def log_in(self) -> None:
         """Log in: the pod's service account, or the kubeconfig; raises :class:`ClusterError`."""
         try:
             if "KUBERNETES_SERVICE_HOST" in os.environ and "KUBECONFIG" not in os.environ:
@@ -120,7 +120,7 @@ class KubernetesCluster:
     def get(self, key: Key) -> Mapping[str, Any] | None:
         return next(iter(self._cache.resources.get(key, ())), None)
 
-    def child(self, key: Key, kind: str) -> Mapping[str, Any] | None:
+    def get_child(self, key: Key, kind: str) -> Mapping[str, Any] | None:
         resource = self.get(key)
         if resource is None:
             return None
@@ -128,13 +128,13 @@ class KubernetesCluster:
         seen = self._cache.children.get(kind, {}).get(key, ())
         return next((each for each in seen if controlled_by(each, uid)), None)
 
-    def pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
-        deployment = self.child(key, "Deployment")
+    def list_pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
+        deployment = self.get_child(key, "Deployment")
         if deployment is None:
             return []
         return own_pods(self._cache.pods.get(key, ()), self._cache.replica_sets.get(key, ()), deployment)
 
-    async def secret(self, key: Key) -> Mapping[str, str] | None:
+    async def read_secret(self, key: Key) -> Mapping[str, str] | None:
         found = await self._send("get", _object_path("v1", "Secret", *key), ignore=404)
         if found is None:
             return None
@@ -184,7 +184,7 @@ class KubernetesCluster:
     def _find_watched(self, obj: Object) -> Mapping[str, Any] | None:
         """The child as a watch saw it last."""
         metadata = obj["metadata"]
-        seen = self.child(Key(metadata["namespace"], metadata["labels"][labels.INSTANCE]), obj["kind"])
+        seen = self.get_child(Key(metadata["namespace"], metadata["labels"][labels.INSTANCE]), obj["kind"])
         return seen if seen is not None and seen["metadata"]["name"] == metadata["name"] else None
 
     async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str | None]) -> None:

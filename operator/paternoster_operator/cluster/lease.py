@@ -63,7 +63,7 @@ class Leadership:
                     await self._end_leading()
                 await asyncio.sleep(RETRY_SECONDS)
 
-    async def resign(self) -> None:
+    async def resign_lease(self) -> None:
         """Let the next one begin at once."""
         if not self.leading:
             return

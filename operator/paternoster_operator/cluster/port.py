@@ -75,15 +75,15 @@ class Cluster(Protocol):
         """The LLMDeployment, or None when it is gone."""
         ...
 
-    def child(self, key: Key, kind: str) -> Mapping[str, Any] | None:
+    def get_child(self, key: Key, kind: str) -> Mapping[str, Any] | None:
         """The object of ``kind`` that the LLMDeployment controls, with its status; None too for Secrets."""
         ...
 
-    def pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
+    def list_pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
         """The pods that the LLMDeployment's Deployment made, those being deleted included."""
         ...
 
-    async def secret(self, key: Key) -> Mapping[str, str] | None:
+    async def read_secret(self, key: Key) -> Mapping[str, str] | None:
         """What the Secret of that name holds, decoded; None when there is none."""
         ...
 

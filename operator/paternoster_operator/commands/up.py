@@ -45,9 +45,9 @@ def run(args: argparse.Namespace) -> int:
         return 2
     os.umask(0o077)  # other users of the machine have no access to prompts, answers and state
     watch = ManifestWatch(args.file)
-    watch.changed()
+    watch.has_changed()
     try:
-        resources, secrets = watch.read(), watch.secrets()
+        resources, secrets = watch.read(), watch.read_secrets()
     except InvalidManifest as invalid:
         for line in invalid.errors:
             print(line, file=sys.stderr)

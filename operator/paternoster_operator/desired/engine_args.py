@@ -65,7 +65,7 @@ def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> 
         drain_timeout=spec.drain.timeout_seconds,
         vllm_metrics=installation.vllm_metrics if spec.engine.vllm_metrics is None else spec.engine.vllm_metrics,
         **_engine_settings(spec.engine),
-        **spec.engine.http.settings(),
+        **spec.engine.http.to_settings(),
     )
     return args.replace(**spec.engine.extra_settings()) if spec.engine.extra_args else args
 

@@ -24,7 +24,7 @@ class ClientKey(Identity):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     """Digest of the key: a reader of the Secret has no key."""
 
-    def identity(self) -> Identity:
+    def to_identity(self) -> Identity:
         return Identity(**self.model_dump(exclude={"sha256"}))
 
 
@@ -75,7 +75,7 @@ def read_key_list(text: str) -> KeyList:
         if key.sha256 in identities:
             faults.append(f"entry {number}: sha256: it is that of an entry before")
             continue
-        identities[key.sha256] = key.identity()
+        identities[key.sha256] = key.to_identity()
     if len(faults) > MAX_TOLD:
         faults = [*faults[:MAX_TOLD], f"and {len(faults) - MAX_TOLD} more"]
     return KeyList(identities, tuple(faults))

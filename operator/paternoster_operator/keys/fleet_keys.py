@@ -40,9 +40,11 @@ class FleetKeys:
         self._secrets = secrets
         self._settings = settings
 
-    async def roots(self) -> RootKeys:
+    async def read_roots(self) -> RootKeys:
         """What the keys of all fleets are derived from; made where there are none."""
-        return RootKeys(admin=await self._secrets.root(self._settings.admin_key), gateway=await self._gateway_roots())
+        return RootKeys(
+            admin=await self._secrets.read_root(self._settings.admin_key), gateway=await self._gateway_roots()
+        )
 
     async def admin_keys(self, resource: LLMDeployment, roots: RootKeys) -> Sequence[str]:
         """Keys of the engines' admin API, to try in order; raises :class:`UnusableKeys`."""
@@ -93,11 +95,11 @@ class FleetKeys:
         return [keys.digest_key(keys.derive_key(root, keys.GATEWAY_TO_OPERATOR)) for root in roots] if roots else None
 
     async def _gateway_roots(self) -> Sequence[str]:
-        return () if self._settings.gateway_url is None else await self._secrets.root(self._settings.gateway_key)
+        return () if self._settings.gateway_url is None else await self._secrets.read_root(self._settings.gateway_key)
 
     async def _of_user(self, resource: LLMDeployment, field: str, secret: SecretKey) -> Sequence[str]:
         namespace = resource.metadata.namespace
-        found = await self._secrets.keys(Key(namespace, secret.name), secret.key)
+        found = await self._secrets.read_keys(Key(namespace, secret.name), secret.key)
         if not found or len(found) > MAX_KEYS:
             raise UnusableKeys(namespace, field, secret, len(found or ()))
         return found

@@ -54,7 +54,7 @@ class KeySecrets:
         self._entries: dict[tuple[Key, str, Reader], _Entry] = {}
         self._swept_at = clock()
 
-    async def keys(self, secret: Key, name: str) -> tuple[str, ...] | None:
+    async def read_keys(self, secret: Key, name: str) -> tuple[str, ...] | None:
         """The keys in field ``name``, at most :data:`MAX_READ`; None where there is no such Secret or field.
 
         Raises :class:`ClusterError` where it was never read: what was, stands while the cluster does not answer.
@@ -63,18 +63,21 @@ class KeySecrets:
         return found
 
     async def key_list(self, secret: Key, name: str) -> KeyList | None:
-        """The list of hashed keys in field ``name``, as :meth:`keys`."""
+        """The list of hashed keys in field ``name``, as :meth:`read_keys`."""
         found: KeyList | None = await self._read_value(secret, name, read_key_list)
         return found
 
-    async def root(self, secret: Key) -> tuple[str, ...]:
-        """Root keys, the first to send and all to accept; one is made where there is none. Raises as :meth:`keys`."""
-        keys = await self.keys(secret, ROOT_FIELD)
+    async def read_root(self, secret: Key) -> tuple[str, ...]:
+        """Root keys, the first to send and all to accept; one is made where there is none.
+
+        Raises as :meth:`read_keys`.
+        """
+        keys = await self.read_keys(secret, ROOT_FIELD)
         if keys:
             return keys
         await self._cluster.create_secret(secret, {ROOT_FIELD: secrets.token_hex(ROOT_BYTES)})
         self._entries.pop((secret, ROOT_FIELD, _parse_keys), None)
-        keys = await self.keys(secret, ROOT_FIELD)
+        keys = await self.read_keys(secret, ROOT_FIELD)
         if not keys:
             raise ClusterError(f"Secret {secret} has no key in its field {ROOT_FIELD!r}: write one, or delete it")
         return keys
@@ -93,7 +96,7 @@ class KeySecrets:
 
     async def _refresh_value(self, secret: Key, name: str, reader: Reader, entry: _Entry) -> None:
         try:
-            found = await self._cluster.secret(secret)
+            found = await self._cluster.read_secret(secret)
         except ClusterError as error:
             if entry.read_at == float("-inf"):
                 raise

@@ -31,14 +31,14 @@ class LocalDeployment:
         self._progress: tuple[object, float] = (None, time.monotonic())
         """What the pods were like, and since when."""
 
-    def pods(self) -> list[dict[str, Any]]:
+    def list_pods(self) -> list[dict[str, Any]]:
         """Documents of its pods, those being deleted included."""
-        return [pod.document() for pod in self._pods.values()]
+        return [pod.to_document() for pod in self._pods.values()]
 
-    def annotate(self, pod: str, annotations: Mapping[str, str | None]) -> None:
+    def annotate_pod(self, pod: str, annotations: Mapping[str, str | None]) -> None:
         """One that is gone is no error."""
         if pod in self._pods:
-            self._pods[pod].annotate(annotations)
+            self._pods[pod].set_annotations(annotations)
             self._on_change()
 
     def apply(self, document: Document) -> None:
@@ -57,7 +57,7 @@ class LocalDeployment:
         for pod in self._pods.values():
             pod.kill()
 
-    def status(self) -> dict[str, Any]:
+    def build_status(self) -> dict[str, Any]:
         """The Deployment's status as its controller would write it."""
         if self._document is None:
             return {}
@@ -104,7 +104,7 @@ class LocalDeployment:
                 updated=pod.template_hash == self._template_hash,
                 created=pod.created,
                 ready=pod.ready,
-                available=pod.available(min_ready),
+                available=pod.is_available(min_ready),
                 deletion_cost=pod.deletion_cost,
             )
             for pod in self._pods.values()

@@ -87,7 +87,7 @@ class LocalCluster:
         for deployment in (*self._running.values(), *leaving):
             deployment.kill()
 
-    def objects(self) -> list[Object]:
+    def list_objects(self) -> list[Object]:
         """Every LLMDeployment."""
         return list(self._resources.values())
 
@@ -97,18 +97,20 @@ class LocalCluster:
     def get(self, key: Key) -> Mapping[str, Any] | None:
         return self._resources.get(key)
 
-    def child(self, key: Key, kind: str) -> Mapping[str, Any] | None:
+    def get_child(self, key: Key, kind: str) -> Mapping[str, Any] | None:
         document = self._children.get((kind, _child_key(key)))
         if document is None or _find_owner(document).key != key:
             return None
-        return {**document, "status": self._running[_child_key(key)].status()} if kind == "Deployment" else document
+        return (
+            {**document, "status": self._running[_child_key(key)].build_status()} if kind == "Deployment" else document
+        )
 
-    def pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
+    def list_pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
         name = _child_key(key)
-        running = [self._running[name]] if self.child(key, "Deployment") is not None else []
-        return [pod for deployment in (*running, *self._leaving.get(name, {})) for pod in deployment.pods()]
+        running = [self._running[name]] if self.get_child(key, "Deployment") is not None else []
+        return [pod for deployment in (*running, *self._leaving.get(name, {})) for pod in deployment.list_pods()]
 
-    async def secret(self, key: Key) -> Mapping[str, str] | None:
+    async def read_secret(self, key: Key) -> Mapping[str, str] | None:
         return self._find_secret(key)
 
     async def create_secret(self, key: Key, data: Mapping[str, str]) -> None:
@@ -133,7 +135,7 @@ class LocalCluster:
                     self.logs, self._mounted, self._ports, lambda: self._on_change(owner.key)
                 )
             self._running[name].apply(document)
-            return {**document, "status": self._running[name].status()}
+            return {**document, "status": self._running[name].build_status()}
         return document
 
     async def check_owner(self, obj: Object) -> Mapping[str, Any] | None:
@@ -144,7 +146,7 @@ class LocalCluster:
 
     async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str | None]) -> None:
         if _child_key(key) in self._running:
-            self._running[_child_key(key)].annotate(pod, annotations)
+            self._running[_child_key(key)].annotate_pod(pod, annotations)
 
     async def write_status(self, key: Key, status: Object) -> None:
         resource = self._resources.get(key)

@@ -43,11 +43,11 @@ class ManifestWatch:
             raise InvalidManifest(errors)
         return resources
 
-    def secrets(self) -> dict[Key, dict[str, str]]:
+    def read_secrets(self) -> dict[Key, dict[str, str]]:
         """What all Secrets of all files hold; raises :class:`InvalidManifest`."""
         return {Key(*name): data for file in self._files for name, data in load_secrets(file).items()}
 
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether any file's content differs from the last call's; the first call says no."""
         content = [_read_content(file) for file in self._files]
         before, self._seen = self._seen, content

@@ -75,7 +75,7 @@ class LocalPod:
     def ready(self) -> bool:
         return self._program.ready and not self.deleting
 
-    def available(self, min_ready_seconds: float) -> bool:
+    def is_available(self, min_ready_seconds: float) -> bool:
         """Ready for long enough to count on it."""
         since = self._program.ready_since
         return self.ready and since is not None and time.monotonic() - since >= min_ready_seconds
@@ -85,12 +85,12 @@ class LocalPod:
         """As the annotation of that name says; pods that cost less go first."""
         return int(self._metadata["annotations"].get(DELETION_COST, "0"))
 
-    def annotate(self, annotations: Mapping[str, str | None]) -> None:
+    def set_annotations(self, annotations: Mapping[str, str | None]) -> None:
         """Set annotations, or remove those that are None."""
         merged = {**self._metadata["annotations"], **annotations}
         self._metadata["annotations"] = {name: value for name, value in merged.items() if value is not None}
 
-    def document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         """The pod as an API server would give it."""
         program = self._program
         state: dict[str, Any] = {"running": {}}
@@ -158,7 +158,7 @@ class LocalPod:
         command = [*self._container["command"], *self._container.get("args", [])]
         mounted = self._secrets.mount(self.name, self._metadata["namespace"], self._spec)
         if any(volume["name"] == PLUGIN_VOLUME for volume in self._spec["volumes"]):
-            mounted[PLUGIN_FOLDER] = str(self._secrets.folder(self.name, PLUGIN_VOLUME))
+            mounted[PLUGIN_FOLDER] = str(self._secrets.folder_of(self.name, PLUGIN_VOLUME))
             write_plugin(Path(mounted[PLUGIN_FOLDER]))
         given = {entry["name"]: entry["value"] for entry in self._container.get("env", []) if "value" in entry}
         if PORT_ENV in given:
@@ -175,7 +175,7 @@ class LocalPod:
         env = self._secrets.temporary | own
         ports = list(self._ports.values())
         if not inherits:
-            ports[0].share()
+            ports[0].share_port()
         return Launch([find_program(command[0]), *flags, "--host", HOST], env, ports[0].url, ports)
 
     def _launch_named(self, command: list[str], env: Mapping[str, str], mounted: Mapping[str, str]) -> Launch:
@@ -183,7 +183,7 @@ class LocalPod:
         (named,) = self._container["ports"]
         port = self._ports.get(named["name"]) or self._ports.setdefault(named["name"], self._pool.acquire())
         named["containerPort"] = port.number
-        port.share()
+        port.share_port()
         values: dict[str, str] = {}
         for name, value in {**env, PORT_ENV: str(port.number), HOST_ENV: HOST}.items():
             values[name] = expand_variables(mounted.get(value, value), values)

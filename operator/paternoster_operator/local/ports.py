@@ -28,14 +28,14 @@ class ReservedPort:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def share(self) -> None:
+    def share_port(self) -> None:
         """Let a program bind it that cannot inherit a socket.
 
         Until that program listens, another user's program could bind the port in its place.
         """
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
-    def refuse(self) -> None:
+    def refuse_clients(self) -> None:
         """The program has ended: refuse clients until the next run listens, unless they are to wait for it."""
         if not self._waits:
             self.stop_listening()
@@ -69,7 +69,7 @@ class PortPool:
 
     def release(self, port: ReservedPort) -> None:
         """Its program has ended."""
-        port.refuse()
+        port.refuse_clients()
         self._released.append(port)
 
     def close(self) -> None:

@@ -136,7 +136,7 @@ class Program:
         probes.add_done_callback(lambda _: None if self._stopping else process.kill())
         status = await process.wait()
         for port in launch.ports:
-            port.refuse()
+            port.refuse_clients()
         killed = probes.result() if probes.done() else ""
         probes.cancel()
         await asyncio.gather(probes, return_exceptions=True)

@@ -29,7 +29,9 @@ class MountedSecrets:
         projected = {volume["name"] for volume in spec.get("volumes", ()) if "projected" in volume}
         mounts = spec["containers"][0].get("volumeMounts", ())
         return {
-            mount["mountPath"]: str(self.folder(pod, mount["name"])) for mount in mounts if mount["name"] in projected
+            mount["mountPath"]: str(self.folder_of(pod, mount["name"]))
+            for mount in mounts
+            if mount["name"] in projected
         }
 
     @property
@@ -54,7 +56,7 @@ class MountedSecrets:
             shutil.rmtree(self._root, ignore_errors=True)
             self._root = None
 
-    def folder(self, pod: str, volume: str) -> Path:
+    def folder_of(self, pod: str, volume: str) -> Path:
         """Where a volume of a pod is, whose files go with the pod."""
         if self._root is None:
             self._root = Path(tempfile.mkdtemp(prefix="paternoster-secrets-", dir=self._private))
@@ -67,7 +69,7 @@ class MountedSecrets:
                 secret = source["secret"]
                 data = self._read(Key(namespace, secret["name"])) or {}
                 for item in secret["items"]:
-                    write_privately(self.folder(pod, volume["name"]) / item["path"], data.get(item["key"]))
+                    write_privately(self.folder_of(pod, volume["name"]) / item["path"], data.get(item["key"]))
 
 
 def write_privately(file: Path, content: str | None) -> None:

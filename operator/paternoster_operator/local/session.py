@@ -57,7 +57,7 @@ class LocalSession:
         self._key = token_hex(32)
         """Key of the operator's HTTP; only the owner of the session's files can read it."""
         self._folder = session_folder()
-        self.cluster = LocalCluster(lambda key: self.operator.enqueue(key), logs, self._folder.path)
+        self.cluster = LocalCluster(lambda key: self.operator.enqueue_key(key), logs, self._folder.path)
         self._settings = Settings(gateway_url=self.endpoint)
         self.operator = Operator(self.cluster, self._settings)
         self._gateway_key = self._folder.path / "gateway" / "key"
@@ -70,12 +70,12 @@ class LocalSession:
 
         Raises :class:`SessionError`.
         """
-        self._http, port = await serve_app(build_app(self.operator, self.cluster.objects, self._key), HOST, 0)
+        self._http, port = await serve_app(build_app(self.operator, self.cluster.list_objects, self._key), HOST, 0)
         self.server = f"http://{HOST}:{port}"
         self.operator.start()
-        self.want(resources)
+        self.set_resources(resources)
         await self._wait_for_routes({name for resource in resources for name in resource.served_names})
-        roots = await self.operator.keys.roots()
+        roots = await self.operator.keys.read_roots()
         write_privately(self._gateway_key, "\n".join(roots.gateway))
         self._gateway = Program(
             "gateway", self._launch_gateway, GATEWAY_PROBES, self.logs / "gateway.log", _ignore_change
@@ -90,7 +90,7 @@ class LocalSession:
             private_folder(path.parent)
             write_privately(path, json.dumps(document) + "\n")
 
-    def want(self, resources: Sequence[LLMDeployment]) -> list[str]:
+    def set_resources(self, resources: Sequence[LLMDeployment]) -> list[str]:
         """Make these the resources there are; returns a line for each that changed."""
         wanted = {Key(r.metadata.namespace, r.metadata.name): r for r in resources}
         lines = []

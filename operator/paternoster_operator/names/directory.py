@@ -28,7 +28,7 @@ class Directory:
     ) -> None:
         """Index the fleets of ``cluster`` by their served names.
 
-        ``other_owner``: the other installation that reconciles a document; :meth:`served` leaves its fleets out.
+        ``other_owner``: the other installation that reconciles a document; :meth:`list_served` leaves its fleets out.
         """
         self._cluster = cluster
         self._names = names
@@ -46,7 +46,7 @@ class Directory:
         document = with_successors(document)
         return parse_resource(document if self._names is Names.GLOBAL else _with_name(document), parsed=parsed)
 
-    def resource(self, key: Key) -> LLMDeployment | None:
+    def get_resource(self, key: Key) -> LLMDeployment | None:
         """As it was last usable: a broken edit takes no route away."""
         document = self._cluster.get(key)
         if document is None:
@@ -63,10 +63,10 @@ class Directory:
             self._resources[key] = cached
         return cached[1]
 
-    def served(self) -> list[tuple[tuple[str, ...], LLMDeployment]]:
+    def list_served(self) -> list[tuple[tuple[str, ...], LLMDeployment]]:
         """The fleets that have served names, with these, as of now."""
         resources = {key: resource for key in self._cluster.list() if (resource := self._find_own(key)) is not None}
-        self._claims = {key: Claim.of(resource) for key, resource in resources.items()}
+        self._claims = {key: Claim.from_resource(resource) for key, resource in resources.items()}
         self._owned = served_names.assign_names(self._claims.values(), self._names)
         self._found_at = self._clock()
         return [(names, resources[key]) for key, names in self._owned.names.items()]
@@ -75,14 +75,14 @@ class Directory:
         document = self._cluster.get(key)
         if document is None or self._other_owner(document) is not None:
             return None
-        return self.resource(key)
+        return self.get_resource(key)
 
     def served_names(self, resource: LLMDeployment) -> tuple[tuple[str, ...], tuple[str, str] | None]:
         """The names that the fleet has, and why they are not those it wants (reason, message)."""
-        claim = Claim.of(resource)
+        claim = Claim.from_resource(resource)
         indexed = self._claims.get(claim.key)
         if self._clock() - self._found_at > FRESH_SECONDS or indexed is None or indexed.wanted != claim.wanted:
-            self.served()
+            self.list_served()
         has = self._owned.names.get(claim.key, ())
         return has, served_names.explain_refusal(claim, self._owned, self._names)
 

@@ -21,7 +21,7 @@ class Claim:
     """When, in RFC 3339; empty where there is no API server."""
 
     @classmethod
-    def of(cls, resource: LLMDeployment) -> "Claim":
+    def from_resource(cls, resource: LLMDeployment) -> "Claim":
         metadata, status = resource.metadata, resource.status
         held = (status.get("servedModel"), *(status.get("servedAliases") or ()))
         return cls(

@@ -107,11 +107,11 @@ class PodView:
         """May be sent new requests."""
         return self.ready and not self.deleting and self.url is not None and self.drained_since is None
 
-    def unserved(self, names: Sequence[str]) -> list[str]:
+    def find_unserved(self, names: Sequence[str]) -> list[str]:
         """Those of ``names`` that its engine was started without."""
         return [name for name in names if self.served_names and name not in self.served_names]
 
-    def age(self, now: str) -> float:
+    def age_at(self, now: str) -> float:
         """Seconds since its creation, at the RFC 3339 time ``now``; 0 where that is not known."""
         if not self.created:
             return 0.0
@@ -131,7 +131,7 @@ class PodView:
 
     def needs_events(self, now: str) -> bool:
         """Whether its status does not say why it does not start. ``now``: RFC 3339 time."""
-        if not self.scheduled or self.has_ended or self.deleting or self.age(now) < EVENTS_AFTER_SECONDS:
+        if not self.scheduled or self.has_ended or self.deleting or self.age_at(now) < EVENTS_AFTER_SECONDS:
             return False
         return (
             self.is_preparing

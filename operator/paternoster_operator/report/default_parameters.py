@@ -11,7 +11,9 @@ from paternoster_operator.api.types.status import DefaultParametersStatus
 
 def write_default_parameters(parameters: DefaultParameters) -> dict[str, Any]:
     """As ``status.defaultParameters`` has them: the API has no floating-point numbers, so fractions are strings."""
-    values = {name: str(value) if isinstance(value, float) else value for name, value in parameters.values().items()}
+    values = {
+        name: str(value) if isinstance(value, float) else value for name, value in parameters.list_set_values().items()
+    }
     return DefaultParametersStatus.model_validate(values).model_dump(by_alias=True, exclude_none=True)
 
 

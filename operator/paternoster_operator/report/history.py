@@ -21,7 +21,7 @@ class History:
         """Record a decision made at ``time`` (RFC 3339); returns the parts that are new."""
         recorded = tuple(made for made in decision.values() if is_new(made, self._last.get(made.loop)))
         for made in recorded:
-            self._last[made.loop] = {"time": time, **made.document()}
+            self._last[made.loop] = {"time": time, **made.to_document()}
             self.records.insert(0, self._last[made.loop])
         del self.records[MAX_DECISIONS:]
         return recorded

@@ -47,10 +47,10 @@ class StartupTimes:
             self._starting.remove(name)
             seconds = seen[name].startup_seconds
             if seconds is not None:
-                self.learn(seconds)
+                self.add_start(seconds)
                 self.parts = _split_start(seen[name], stats.get(name))
 
-    def document(self) -> dict[str, Any] | None:
+    def to_document(self) -> dict[str, Any] | None:
         """As in the status; None before the first start."""
         if self.last is None or self.average is None:
             return None
@@ -59,7 +59,7 @@ class StartupTimes:
         }  # fmt: skip
         return document if self.parts is None else {**document, "lastParts": dict(self.parts)}
 
-    def learn(self, seconds: float) -> None:
+    def add_start(self, seconds: float) -> None:
         """Take one start in."""
         self.last = seconds
         self.average = seconds if self.average is None else self.average + WEIGHT * (seconds - self.average)

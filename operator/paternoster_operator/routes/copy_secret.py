@@ -70,7 +70,7 @@ def _pack_rows(published: PublishedTable, last: RoutingTable, now: float) -> byt
     """As many rows as a Secret has room for, shared out by namespace; raises ``ValueError`` where not even few fit."""
     capacity = MOST_UNPACKED_BYTES // 2
     while True:
-        fitting = published.within(capacity)
+        fitting = published.fit_rows(capacity)
         if fitting.left_out:
             log.warning("the copy of the routing table has no room for %d of its rows", len(fitting.left_out))
         try:

@@ -45,7 +45,7 @@ class PublishedTable:
     left_out: Mapping[Key, int] = field(default_factory=dict)
     """Fleets whose row does not fit, with the bytes that their namespace has."""
 
-    def within(self, capacity: int) -> "PublishedTable":
+    def fit_rows(self, capacity: int) -> "PublishedTable":
         """The rows that fit into ``capacity`` bytes, shared out by namespace."""
         if sum(len(row.line) for row in self.rows) <= capacity:
             return self  # without sorting: gateways read the table twice a second

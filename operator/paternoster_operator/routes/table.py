@@ -54,7 +54,7 @@ class RoutesTable:
         """The table now; what is wrong with one fleet leaves out its row alone."""
         built: dict[Key, _Built] = {}
         unread: list[str] = []
-        for names, resource in self._directory.served():
+        for names, resource in self._directory.list_served():
             key = Key(resource.metadata.namespace, resource.metadata.name)
             try:
                 built[key] = await self._build_row(key, names, resource)
@@ -63,14 +63,14 @@ class RoutesTable:
                 unread += names
                 self._log_once(key, error)
         self._built = built
-        published = PublishedTable([each.row for each in built.values()], sorted(unread)).within(MOST_BYTES)
+        published = PublishedTable([each.row for each in built.values()], sorted(unread)).fit_rows(MOST_BYTES)
         self.left_out = published.left_out
         return published
 
     async def _build_row(self, key: Key, names: Sequence[str], resource: LLMDeployment) -> _Built:
         name, *aliases = names
         clients = await self._keys.client_keys(resource)
-        pods = self._cluster.pods(key)
+        pods = self._cluster.list_pods(key)
         before = self._built.get(key)
         if before is not None and before.row.names == tuple(names) and before.is_made_of(resource, clients, pods):
             return before
@@ -83,7 +83,7 @@ class RoutesTable:
                 url=pod.url,
                 ready=pod.serving,
                 draining=not pod.serving,
-                unserved_names=pod.unserved(names),
+                unserved_names=pod.find_unserved(names),
             )
             for pod in (*observed.serving, *observed.draining)
             if pod.url is not None and not pod.has_ended

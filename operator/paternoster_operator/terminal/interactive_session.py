@@ -73,9 +73,9 @@ async def _follow_session(
     last_record = 0.0
     while not end.requested.is_set():
         _reread_manifests(session, watch, console)
-        snapshots = story.snapshots()
+        snapshots = story.take_snapshots()
         if screen is not None:
-            screen.update(render_view(session.endpoint, snapshots, story.reasons(), story.events()))
+            screen.update(render_view(session.endpoint, snapshots, story.list_reasons(), story.list_events()))
         else:
             for when, name, event in story.new_events():
                 console.print(f"{when[11:19]}  {name}  {event.reason}: {event.message}", markup=False)
@@ -83,7 +83,7 @@ async def _follow_session(
                 console.print(line, markup=False)
         if lines is not None and time.monotonic() - last_record >= 1:
             last_record = time.monotonic()
-            lines.write(json.dumps(story.line(snapshots)) + "\n")
+            lines.write(json.dumps(story.record_line(snapshots)) + "\n")
             lines.flush()
         try:
             async with asyncio.timeout(0.5):
@@ -93,17 +93,17 @@ async def _follow_session(
 
 
 def _reread_manifests(session: LocalSession, watch: ManifestWatch, console: Console) -> None:
-    if not watch.changed():
+    if not watch.has_changed():
         return
     try:
-        resources, secrets = watch.read(), watch.secrets()
+        resources, secrets = watch.read(), watch.read_secrets()
     except InvalidManifest as invalid:
         console.print("the edit is refused, and the fleet goes on as it was:", style="red")
         for line in invalid.errors:
             console.print(f"  {line}", markup=False)
         return
     session.cluster.put_secrets(secrets)
-    for line in session.want(resources):
+    for line in session.set_resources(resources):
         console.print(line, markup=False)
 
 
@@ -116,22 +116,22 @@ class _Story:
         self._printed_changes: dict[Key, int] = {}
         self._printed_replicas: dict[str, tuple[int, ...]] = {}
 
-    def snapshots(self) -> list[Snapshot]:
+    def take_snapshots(self) -> list[Snapshot]:
         operator = self._session.operator
-        found = ((key, operator.fleet(key)) for key in self._session.cluster.list())
-        return [Snapshot.of(key, fleet) for key, fleet in found if fleet is not None]
+        found = ((key, operator.find_fleet(key)) for key in self._session.cluster.list())
+        return [Snapshot.from_fleet(key, fleet) for key, fleet in found if fleet is not None]
 
-    def events(self) -> list[tuple[str, str, Event]]:
+    def list_events(self) -> list[tuple[str, str, Event]]:
         """All events in memory, oldest first."""
         by_fleet = self._session.cluster.events
         return sorted(
             ((when, key.name, event) for key, events in by_fleet.items() for when, event in events), key=lambda e: e[0]
         )
 
-    def reasons(self) -> list[tuple[str, LoopDecision]]:
+    def list_reasons(self) -> list[tuple[str, LoopDecision]]:
         """The last decision of each loop of each LLMDeployment, that it changed nothing included."""
         operator = self._session.operator
-        found = ((key, operator.fleet(key)) for key in self._session.cluster.list())
+        found = ((key, operator.find_fleet(key)) for key in self._session.cluster.list())
         decisions = [
             (key.name, fleet.last_decision) for key, fleet in found if fleet is not None and fleet.last_decision
         ]
@@ -155,17 +155,17 @@ class _Story:
                     f"ready, {snapshot.pending} coming, {snapshot.draining} draining"
                 )
 
-    def line(self, snapshots: list[Snapshot]) -> dict[str, object]:
+    def record_line(self, snapshots: list[Snapshot]) -> dict[str, object]:
         """A line of the record."""
         documents = []
         for snapshot in snapshots:
             key = Key(snapshot.namespace, snapshot.name)
-            fleet = self._session.operator.fleet(key)
+            fleet = self._session.operator.find_fleet(key)
             if fleet is None:
                 continue
             new = fleet.num_changes - self._printed_changes.get(key, 0)
             self._printed_changes[key] = fleet.num_changes
-            documents.append(snapshot.document(list(fleet.changes)[-new:] if new else []))
+            documents.append(snapshot.to_document(list(fleet.changes)[-new:] if new else []))
         return {"time": time.time(), "endpoint": self._session.endpoint, "deployments": documents}
 
 

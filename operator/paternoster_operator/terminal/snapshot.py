@@ -34,8 +34,8 @@ class Snapshot:
     fresh: bool
 
     @classmethod
-    def of(cls, key: Key, fleet: Fleet) -> "Snapshot":
-        signals, targets = fleet.autoscaler.signals, fleet.autoscaler.states.targets()
+    def from_fleet(cls, key: Key, fleet: Fleet) -> "Snapshot":
+        signals, targets = fleet.autoscaler.signals, fleet.autoscaler.states.list_targets()
         return cls(
             namespace=key.namespace,
             name=key.name,
@@ -57,6 +57,6 @@ class Snapshot:
             fresh=signals.fresh,
         )
 
-    def document(self, decisions: Iterable[LoopDecision]) -> dict[str, Any]:
+    def to_document(self, decisions: Iterable[LoopDecision]) -> dict[str, Any]:
         """As JSON, with the decisions made since the last one."""
-        return {**asdict(self), "decisions": [decision.document() for decision in decisions]}
+        return {**asdict(self), "decisions": [decision.to_document() for decision in decisions]}

@@ -106,7 +106,7 @@ class Outcome:
         tokens = self.totals.generation_tokens
         return self.cost / tokens * 1e6 if tokens else None
 
-    def percentiles(self, name: str) -> dict[str, float | None]:
+    def find_percentiles(self, name: str) -> dict[str, float | None]:
         """Milliseconds of ``ttft``, ``itl`` or ``end_to_end`` over finished requests, and their mean."""
         finished = self.records.outcome == RequestOutcome.FINISHED
         values: NDArray[np.float32] = getattr(self.records, name)[finished] * 1000
@@ -135,9 +135,9 @@ class Outcome:
                 if each is not RequestOutcome.FINISHED
             },
             "slo_attainment": self.slo_attainment,
-            "ttft_ms": self.percentiles("ttft"),
-            "itl_ms": self.percentiles("itl"),
-            "end_to_end_ms": self.percentiles("end_to_end"),
+            "ttft_ms": self.find_percentiles("ttft"),
+            "itl_ms": self.find_percentiles("itl"),
+            "end_to_end_ms": self.find_percentiles("end_to_end"),
             "preemption_rate": self.preemption_rate,
             "preemptions": self.totals.preemptions,
             "recomputed_tokens": self.totals.recomputed_tokens,

@@ -116,7 +116,7 @@ def _latency_table(outcome: Outcome) -> Table:
     columns = ["mean", *(f"p{share}" for share in PERCENTILES)]
     rows = []
     for title, name in (("first token", "ttft"), ("each token", "itl"), ("whole answer", "end_to_end")):
-        values = outcome.percentiles(name)
+        values = outcome.find_percentiles(name)
         rows.append([title, *("-" if (v := values[c]) is None else f"{v:,.1f}" for c in columns)])
     return Table("Latency", ["milliseconds", *columns], rows)
 

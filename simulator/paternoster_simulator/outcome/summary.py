@@ -18,7 +18,7 @@ def summary_lines(outcome: Outcome) -> Iterator[str]:
         f"and {objective.itl_ms:g} ms a token"
     )
     for title, name in (("first token", "ttft"), ("each token", "itl"), ("whole answer", "end_to_end")):
-        values = outcome.percentiles(name)
+        values = outcome.find_percentiles(name)
         shown = ", ".join(f"{share} {_format_milliseconds(values[share])}" for share in ("p50", "p95", "p99"))
         yield f"{title:<14}{shown}"
     totals = outcome.totals

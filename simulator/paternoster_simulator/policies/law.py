@@ -34,7 +34,7 @@ class LawPolicy:
     def decide(self, observation: Observation) -> Action:
         self._autoscaler.observe(observation)
         decision = self._autoscaler.decide(observation.now)
-        targets, made = decision.targets, tuple(made.document() for made in decision.values())
+        targets, made = decision.targets, tuple(made.to_document() for made in decision.values())
         longest = longest_answer_seconds(observation.engines.values(), self._autoscaler.models.replica)
         return Action(
             targets[REPLICAS],

@@ -40,7 +40,7 @@ class BlockCount:
         self.num_available -= count
         return [0] * count
 
-    def share(self, block_ids: Sequence[int]) -> None:
+    def share_blocks(self, block_ids: Sequence[int]) -> None:
         assert not block_ids, "nothing is shared without a prefix cache"
 
     def release(self, block_ids: Iterable[int]) -> None:

@@ -48,7 +48,7 @@ class FastForward:
         self._queue: list[tuple[int, int, Request]] = []
         self._serial = 0
 
-    def plan(self) -> int:
+    def plan_steps(self) -> int:
         """Pure decode steps that can follow now, up to and with the first that ends a request.
 
         0 when the next step has to be scheduled.
@@ -110,7 +110,7 @@ class FastForward:
             self._scheduler.abort(request.request_id, FinishReason.LENGTH)
         return done
 
-    def scheduled(self, batch: Batch) -> None:
+    def on_scheduled(self, batch: Batch) -> None:
         """A real step has been made: what it computes is in the requests already."""
         for request in batch.preempted:
             self._ends.pop(request, None)

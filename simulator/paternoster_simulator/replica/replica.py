@@ -110,7 +110,7 @@ class Replica:
         self._count_steps(begun - 1)
         ahead.write(ahead.steps + begun, ahead.steps + begun - 1, last)
 
-    def stats(self, now: int, *, draining: bool = False) -> EngineStats:
+    def build_stats(self, now: int, *, draining: bool = False) -> EngineStats:
         """What the engine would answer to ``GET /stats`` now."""
         self.observe(now)
         first, between = self._first_tokens, self._inter_tokens
@@ -133,7 +133,7 @@ class Replica:
             first_token_count_total=first,
             inter_token_seconds_total=to_seconds(between_time),
             inter_token_count_total=between,
-            **self.scheduler.stats(ticks_per_second=TICKS_PER_SECOND),
+            **self.scheduler.build_stats(ticks_per_second=TICKS_PER_SECOND),
         )
 
     def _idle_seconds(self, now: int) -> float | None:
@@ -157,7 +157,7 @@ class Replica:
         """Begin the next step, or a run of them, if there is work."""
         scheduler = self.scheduler
         self._batch = None
-        steps = self._ahead.plan() if self._fast_forward else 0
+        steps = self._ahead.plan_steps() if self._fast_forward else 0
         if steps > 0:
             self._begin, self._steps = now, steps
             self.end = now + self._cost.decode(len(scheduler.running), self._ahead.context, steps)
@@ -170,7 +170,7 @@ class Replica:
             self.end, self._idle_since = None, now
             return
         if self._fast_forward:
-            self._ahead.scheduled(batch)
+            self._ahead.on_scheduled(batch)
         self._batch, self._begin = batch, now
         self.end = now + self._cost.step(batch)
 
@@ -197,7 +197,7 @@ class Replica:
 
     def _count_begun(self, now: int) -> int:
         """Steps of the run under way that have begun."""
-        begun = self._cost.started(len(self.scheduler.running), self._ahead.context, now - self._begin)
+        begun = self._cost.count_started(len(self.scheduler.running), self._ahead.context, now - self._begin)
         return min(begun, self._steps)
 
 

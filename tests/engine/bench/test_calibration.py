@@ -34,7 +34,7 @@ class TimedRunner(SynchronousRunner):
 
     def execute(self, batch: Batch) -> StepResult:
         self.works.append(StepWork.from_batch(batch))
-        self.now += TRUTH.seconds(self.works[-1])
+        self.now += TRUTH.predict_seconds(self.works[-1])
         return StepResult([7 if item.samples else None for item in batch.scheduled])
 
 
@@ -57,7 +57,7 @@ def test_known_prices_are_found(calibration: Calibration) -> None:
 def test_every_cell_is_timed_with_the_work_that_its_name_states(calibration: Calibration, runner: TimedRunner) -> None:
     for cell in calibration.cells:
         del runner.works[:]
-        samples = calibration.visit(cell)
+        samples = calibration.time_cell(cell)
         assert [sample.work for sample in samples] == runner.works, "the model runs in timed steps and in no others"
         for sample in samples:
             work = sample.work
@@ -94,7 +94,7 @@ def test_the_design_fits_the_scheduler_and_never_preempts(config: SchedulerConfi
     calibration = Calibration(Engine(Scheduler(config), runner), seed=seed, clock=lambda: runner.now)
     cells = random.Random(seed).sample(calibration.cells, min(3, len(calibration.cells)))
     for cell in cells:
-        samples = calibration.visit(cell)
+        samples = calibration.time_cell(cell)
         assert all(sample.work.decode_sequences == cell.decodes for sample in samples)
 
 
@@ -105,7 +105,7 @@ def test_the_design_reaches_the_capacity_and_the_budget() -> None:
     assert any(cell.decodes and cell.chunk for cell in cells)
     assert len({cell.name for cell in cells}) == len(cells)
     assert Cell(decodes=15, context=128, chunk=241) in cells, "a full batch and a full step"
-    assert not Cell(decodes=17, context=8).fits(CONFIG)
+    assert not Cell(decodes=17, context=8).fits_pool(CONFIG)
 
 
 @given(configs)
@@ -114,7 +114,7 @@ def test_the_design_fills_the_pool_or_the_context(config: SchedulerConfig) -> No
     cells = design_cells(config)
     for decodes in {cell.decodes for cell in cells if not cell.chunk}:
         longest = max(cell.context for cell in cells if cell.decodes == decodes and not cell.chunk)
-        assert not Cell(decodes=decodes, context=longest + config.block_size).fits(config)
+        assert not Cell(decodes=decodes, context=longest + config.block_size).fits_pool(config)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_bench_without_a_benchmark_lists_them(capsys) -> None:
 
 @given(st.integers(0, 2**32))
 def test_lengths_differ_from_visit_to_visit_and_never_grow(seed: int) -> None:
-    cell = Cell(decodes=4, context=100, chunk=50).jittered(random.Random(seed))
+    cell = Cell(decodes=4, context=100, chunk=50).jitter_lengths(random.Random(seed))
     assert cell.decodes == 4
     assert (1 - JITTER) * 100 <= cell.context <= 100
     assert (1 - JITTER) * 50 <= cell.chunk <= 50

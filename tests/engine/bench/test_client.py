@@ -52,7 +52,7 @@ async def test_no_server_is_a_lost_request_and_a_clear_error(server):
         result = await client.send(BenchRequest(0, [1], 3))
         assert result.outcome is Outcome.LOST
         with pytest.raises(ServerError, match="/v1/models: "):
-            await client.models()
+            await client.list_models()
 
 
 @pytest.mark.parametrize(("keep_alive", "connections"), [(True, 1), (False, 3)])
@@ -65,11 +65,11 @@ async def test_connections_are_kept_or_not(server, keep_alive, connections):
 
 async def test_chat_streams_pieces_and_raises_the_servers_reason(server):
     async with BenchClient(server.url, "tiny") as client:
-        assert [piece async for piece in client.chat("Hi", max_tokens=8)] == ["Hello", " there"]
+        assert [piece async for piece in client.stream_chat("Hi", max_tokens=8)] == ["Hello", " there"]
         assert server.bodies[0]["max_tokens"] == 8
         server.behaviour = server.REFUSE
         with pytest.raises(ServerError, match="queue is full"):
-            [piece async for piece in client.chat("Hi")]
+            [piece async for piece in client.stream_chat("Hi")]
 
 
 async def test_drive_sends_all_in_order_within_the_concurrency(server):

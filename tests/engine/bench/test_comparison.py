@@ -23,7 +23,7 @@ def test_each_turn_has_all_contenders_and_none_is_always_first(names: list[str],
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1))
 def test_a_spread_is_in_order(values: list[float]) -> None:
-    spread = Spread.of(values)
+    spread = Spread.from_values(values)
     assert spread.least <= spread.median <= spread.most
     assert {spread.least, spread.most} <= set(values)
 

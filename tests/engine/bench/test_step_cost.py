@@ -53,10 +53,10 @@ def test_work_counts_prefill_apart_from_decode() -> None:
 @settings(max_examples=50, deadline=None)
 def test_prices_that_made_the_steps_are_found_again(fixed: float, prices: tuple[float, ...]) -> None:
     truth = StepCostFit(fixed, *prices)
-    samples = [StepSample(f"cell {i}", work, truth.seconds(work)) for i, work in enumerate(DESIGN)]
+    samples = [StepSample(f"cell {i}", work, truth.predict_seconds(work)) for i, work in enumerate(DESIGN)]
     fit = fit_step_cost(samples)
     for sample in samples:
-        assert fit.seconds(sample.work) == pytest.approx(sample.seconds, rel=1e-6)
+        assert fit.predict_seconds(sample.work) == pytest.approx(sample.seconds, rel=1e-6)
 
 
 @given(st.lists(st.tuples(works, st.floats(1e-3, 1.0)), min_size=5, max_size=30, unique_by=lambda pair: pair[0]))
@@ -81,7 +81,7 @@ def test_a_price_that_would_be_negative_is_zero_and_the_others_make_up_for_it() 
 def test_a_noisy_cell_is_fitted_by_its_mean() -> None:
     truth = StepCostFit(0.02, 0.001, 0.002, 0, 0)
     samples = [
-        StepSample(f"cell {i}", work, truth.seconds(work) * noise)
+        StepSample(f"cell {i}", work, truth.predict_seconds(work) * noise)
         for i, work in enumerate(DESIGN)
         for noise in (0.5, 0.7, 1.8)
     ]
@@ -93,7 +93,7 @@ def test_a_noisy_cell_is_fitted_by_its_mean() -> None:
 
 def test_explained_is_all_of_what_the_model_made_and_nothing_of_what_it_cannot_tell_apart() -> None:
     truth = StepCostFit(0.02, 0.001, 0.002, 0, 0)
-    samples = [StepSample("cell", work, truth.seconds(work)) for work in DESIGN]
+    samples = [StepSample("cell", work, truth.predict_seconds(work)) for work in DESIGN]
     assert explained_share(samples, truth) == pytest.approx(1)
     mean = sum(sample.seconds for sample in samples) / len(samples)
     assert explained_share(samples, StepCostFit(mean, 0, 0, 0, 0)) == pytest.approx(0)
@@ -108,4 +108,4 @@ def test_too_few_steps_say_so() -> None:
 @given(works, st.floats(1e-6, 10))
 def test_a_sample_survives_its_document(work: StepWork, seconds: float) -> None:
     sample = StepSample("cell", work, seconds)
-    assert StepSample.from_document(sample.document()) == sample
+    assert StepSample.from_document(sample.to_document()) == sample

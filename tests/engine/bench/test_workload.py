@@ -24,7 +24,7 @@ ROWS = [TraceRow(float(i), 10 * i + 1, i + 1) for i in range(5)]
     max_total=st.none() | st.integers(16, 2048),
 )
 def test_clipped_lengths_are_within_every_bound(prompt, output, max_prompt, min_output, max_output, max_total):
-    row = Limits(max_prompt, max_output, min_output, max_total).clip(TraceRow(0.0, prompt, output))
+    row = Limits(max_prompt, max_output, min_output, max_total).clip_row(TraceRow(0.0, prompt, output))
     assert 1 <= row.prompt_tokens <= min(prompt, max_prompt or prompt)
     assert min_output <= row.output_tokens <= max(output, min_output)
     assert row.output_tokens <= (max_output or row.output_tokens)
@@ -79,20 +79,20 @@ def test_retime_keeps_the_lengths_and_sets_the_rate():
 @given(index=st.integers(0, 1000), length=st.integers(1, 3000), size=st.integers(1, 700))
 def test_prompts_have_the_exact_length_and_are_stretches_of_the_text(index, length, size):
     source = PromptSource(range(size), seed=1)
-    prompt = source.prompt(index, length)
+    prompt = source.make_prompt(index, length)
     assert len(prompt) == length
     assert all(b == (a + 1) % size for a, b in itertools.pairwise(prompt))
-    assert prompt == PromptSource(range(size), seed=1).prompt(index, length)
+    assert prompt == PromptSource(range(size), seed=1).make_prompt(index, length)
 
 
 def test_equal_prefix_blocks_are_equal_tokens():
     source = PromptSource(range(9973))
-    one = source.prompt(0, 3 * PREFIX_BLOCK_TOKENS, (5, 6, 7))
-    two = source.prompt(1, 3 * PREFIX_BLOCK_TOKENS, (5, 6, 8))
+    one = source.make_prompt(0, 3 * PREFIX_BLOCK_TOKENS, (5, 6, 7))
+    two = source.make_prompt(1, 3 * PREFIX_BLOCK_TOKENS, (5, 6, 8))
     shared = 2 * PREFIX_BLOCK_TOKENS
     assert one[:shared] == two[:shared]
     assert one[shared:] != two[shared:]
-    assert len(source.prompt(2, 100, (5,))) == 100
+    assert len(source.make_prompt(2, 100, (5,))) == 100
 
 
 def test_prompt_text(tmp_path):

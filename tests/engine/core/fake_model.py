@@ -103,12 +103,12 @@ class FakeModel(SynchronousRunner):
             further={
                 item.request: [next_token([*known_tokens, *item.proposed[:count]]) for count in range(1, proposed + 1)]
                 for item in batch.scheduled
-                if (proposed := len(item.proposed)) and (known_tokens := item.request.tokens(0, item.known_stop))
+                if (proposed := len(item.proposed)) and (known_tokens := item.request.slice_tokens(0, item.known_stop))
             },
             prompt_logprobs={item.request: self._prompt_logprobs(item) for item in batch.scheduled},
             continuations={
                 item.request: continuations(
-                    item.request.tokens(0, item.stop), item.request.branch_selector.num_continuations
+                    item.request.slice_tokens(0, item.stop), item.request.branch_selector.num_continuations
                 )
                 for item in batch.scheduled
                 if item.samples and item.request.branch_selector is not None
@@ -127,7 +127,7 @@ class FakeModel(SynchronousRunner):
         return [TokenLogprobs(request.prompt[position + 1], -1.0, 1, ()) for position in rows]
 
     def _sample(self, request: Request, stop: int) -> int:
-        return next_token(request.tokens(0, stop))
+        return next_token(request.slice_tokens(0, stop))
 
     def _read(self, item: ScheduledRequest) -> None:
         """All that the chunk's tokens see."""
@@ -135,7 +135,7 @@ class FakeModel(SynchronousRunner):
         for group, window in enumerate(self._windows):
             first = 0 if window is None else max(0, item.start - window + 1)
             seen = [self._cache.get(slot) for slot in self._slots(request, group, first, item.stop)]
-            tokens = enumerate([*request.tokens(first, item.known_stop), *item.proposed], start=first)
+            tokens = enumerate([*request.slice_tokens(first, item.known_stop), *item.proposed], start=first)
             expected = [(group, position, token) for position, token in tokens]
             assert seen == expected, f"{request.request_id} reads what it did not write"
 
@@ -296,7 +296,7 @@ class CheckedEngine:
             for entry, block in enumerate(request.block_table.block_ids):
                 index = entry // groups
                 if block in shared:
-                    history = request.tokens(0, min(request.num_computed, (index + 1) * size))
+                    history = request.slice_tokens(0, min(request.num_computed, (index + 1) * size))
                     group, first, other = content.setdefault(block, (entry % groups, request, history))
                     assert group == entry % groups, "a block is shared by two groups of layers"
                     both = min(len(history), len(other))

@@ -43,7 +43,7 @@ class FakeDrafter:
         request, start, stop, depth = task
         assert 0 <= start < stop <= request.num_tokens
         assert depth == 0 or stop == request.num_tokens
-        tokens = request.tokens(0, stop)
+        tokens = request.slice_tokens(0, stop)
         self._write(request, start, tokens)
         places = [self._place(request, position) for position in range(stop)]
         assert [self._written.get(place) for place in places] == list(enumerate(tokens)), "it reads what it never wrote"
@@ -261,7 +261,7 @@ class Knows(NgramLookup):
         self._wrong = wrong
 
     def propose(self, sequence: Any, most: int) -> list[int]:
-        tokens = sequence.tokens(0, sequence.num_tokens)
+        tokens = sequence.slice_tokens(0, sequence.num_tokens)
         for _ in range(most):
             tokens.append((next_token(tokens) + self._wrong) % VOCABULARY)
         return tokens[-most:]

@@ -105,7 +105,7 @@ def test_a_rejected_token_is_never_in_the_prefix_cache() -> None:
     while engine.scheduler.has_work:
         for item in engine.step().scheduled:
             if item.proposed:
-                wrong.add((*item.request.tokens(0, item.known_stop), *item.proposed))
+                wrong.add((*item.request.slice_tokens(0, item.known_stop), *item.proposed))
     assert wrong
     for tokens in wrong:
         right = next(i for i, token in enumerate(tokens) if token != [*first.prompt, *first.output][i])
@@ -205,7 +205,7 @@ class Sequence:
     def num_tokens(self) -> int:
         return len(self.all)
 
-    def tokens(self, start: int, stop: int) -> list[int]:
+    def slice_tokens(self, start: int, stop: int) -> list[int]:
         return self.all[start:stop]
 
 

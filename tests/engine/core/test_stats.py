@@ -22,12 +22,12 @@ def test_one_request_on_its_way() -> None:
     for name in ("first", "second"):
         scheduler.add(Request(RequestSpec(name, list(range(20)), SamplingParams(max_tokens=4), arrival=0.0)))
     batch = scheduler.schedule(3000.0)
-    stats = scheduler.stats(ticks_per_second=1000)
+    stats = scheduler.build_stats(ticks_per_second=1000)
     assert stats.keys() == EngineStats.model_fields.keys() - PROCESS
     assert (stats["running"], stats["waiting"], stats["live_cap"], stats["capacity"]) == (1, 1, 1, 2)
     assert (stats["kv_blocks"], stats["kv_blocks_used"], stats["kv_block_size"]) == (8, 2, 16)
     assert (stats["queue_seconds_total"], stats["queue_count_total"]) == (3.0, 1)
     scheduler.update(batch, StepResult([0]), 4000.0)
-    after = scheduler.stats()
+    after = scheduler.build_stats()
     assert (after["generation_tokens_total"], after["computed_tokens_total"]) == (1, 20)
     assert (after["requests_total"], after["requests_finished_total"]) == (2, 0)

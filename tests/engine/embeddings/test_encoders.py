@@ -29,7 +29,7 @@ def texts(offset: int = 5) -> list[list[int]]:
 
 def load(folder: Path, dtype: torch.dtype = torch.float32) -> Encoder:
     checkpoint = EncoderCheckpoint(resolve_source(folder.as_uri()))
-    return Encoder(checkpoint.config, checkpoint.tensor, dtype, CPU)
+    return Encoder(checkpoint.config, checkpoint.get_tensor, dtype, CPU)
 
 
 def batch(prompts: list[list[int]], second: list[int] | None = None) -> TextBatch:
@@ -61,16 +61,16 @@ def test_hidden_states_are_those_of_transformers(pair: tuple[Any, Encoder]) -> N
 def test_a_text_has_the_same_vector_alone_and_among_others(pair: tuple[Any, Encoder]) -> None:
     _, ours = pair
     prompts = texts()
-    together = ours.vectors(batch(prompts))
+    together = ours.compute_vectors(batch(prompts))
     for prompt, found in zip(prompts, together, strict=True):
-        torch.testing.assert_close(found, ours.vectors(batch([prompt]))[0], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(found, ours.compute_vectors(batch([prompt]))[0], atol=1e-5, rtol=1e-5)
 
 
 @torch.inference_mode()
 @pytest.mark.parametrize("head", [False, True], ids=["vectors", "scores"])
 def test_products_in_bfloat16_are_summed_up_in_float32(head: bool, tmp_path: Path) -> None:
     folder = tiny.save(tiny.make("bert", head=head), tmp_path)
-    exact, short = (load(folder, dtype).vectors(batch(texts())) for dtype in (torch.float32, torch.bfloat16))
+    exact, short = (load(folder, dtype).compute_vectors(batch(texts())) for dtype in (torch.float32, torch.bfloat16))
     assert short.dtype == torch.float32
     assert not torch.equal(short, exact)
     assert not torch.equal(short, short.bfloat16().float()), "vectors themselves are rounded"
@@ -92,7 +92,7 @@ def test_pooling_is_as_the_files_say(name: str, field: str, pool: Any, normalize
     theirs = tiny.make(name)
     tiny.write_modules(tiny.save(theirs, tmp_path), field, normalized=normalized)
     ours, prompts = load(tmp_path), texts()
-    for prompt, found in zip(prompts, ours.vectors(batch(prompts)), strict=True):
+    for prompt, found in zip(prompts, ours.compute_vectors(batch(prompts)), strict=True):
         expected = pool(theirs(torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt))).last_hidden_state[0])
         expected = functional.normalize(expected, dim=0) if normalized else expected
         torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
@@ -108,7 +108,7 @@ def test_scores_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     second = [len(prompt) // 2 for prompt in prompts]
     if theirs.config.type_vocab_size == 1:
         second = [len(prompt) for prompt in prompts]
-    scores = ours.vectors(batch(prompts, second))
+    scores = ours.compute_vectors(batch(prompts, second))
     for prompt, start, found in zip(prompts, second, scores, strict=True):
         types = torch.tensor([[int(p >= start) for p in range(len(prompt))]])
         logits = theirs(torch.tensor([prompt]), token_type_ids=types, attention_mask=torch.ones(1, len(prompt))).logits
@@ -125,7 +125,7 @@ def test_a_token_that_is_nan_corrupts_its_text_alone(tmp_path: Path) -> None:
         for i, prompt in enumerate([[9, 50, 11], *clean])
     ]
     scheduled = tuple(ScheduledRequest(request, 0, 3, samples=True) for request in requests)
-    expected = model.vectors(batch(clean))
+    expected = model.compute_vectors(batch(clean))
     model._words[50] = float("nan")
     result = EncoderRunner(model).execute(Batch(1, scheduled))
     assert result.corrupted == {requests[0]}

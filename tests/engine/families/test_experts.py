@@ -18,7 +18,7 @@ from paternoster_engine.process_group import ALONE
 def both(checkpoint_of: Callable[[str, str], Checkpoint]) -> tuple[Grouped, OneByOne, int]:
     checkpoint = checkpoint_of("qwen3_moe", "safetensors")
     parts = Parts(
-        checkpoint.config, checkpoint.tensor, torch.float32, tiny.CPU, ALONE, invariant=False, quantization="none"
+        checkpoint.config, checkpoint.get_tensor, torch.float32, tiny.CPU, ALONE, invariant=False, quantization="none"
     )
     experts = checkpoint.config.layers[0].experts
     assert experts is not None

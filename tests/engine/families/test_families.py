@@ -24,7 +24,7 @@ POSITIONS = 200
 
 
 def build(checkpoint: Checkpoint, *, invariant: bool = False) -> Decoder:
-    return Decoder(checkpoint.config, checkpoint.tensor, torch.float32, tiny.CPU, invariant=invariant)
+    return Decoder(checkpoint.config, checkpoint.get_tensor, torch.float32, tiny.CPU, invariant=invariant)
 
 
 @torch.inference_mode()

@@ -57,7 +57,7 @@ class ThreadRanks(Ranks):
 def run(checkpoint: Checkpoint, ranks: Ranks) -> torch.Tensor:
     """Logits after a prompt whole, and after one in two chunks."""
     config = shard_config(checkpoint.config, ranks.size)
-    tensor = shard_loader(checkpoint.config, checkpoint.tensor, ranks.rank, ranks.size)
+    tensor = shard_loader(checkpoint.config, checkpoint.get_tensor, ranks.rank, ranks.size)
     model = Decoder(config, tensor, torch.float32, tiny.CPU, ranks)
     num_groups = len(config.layer_groups)
     blocks = 9 * num_groups

@@ -23,7 +23,7 @@ CheckpointOf = Callable[[str, str], Checkpoint]
 @pytest.fixture(params=NAMES)
 def windowed(request: pytest.FixtureRequest, checkpoint_of: CheckpointOf) -> tuple[str, Decoder]:
     checkpoint = checkpoint_of(request.param, "safetensors")
-    return request.param, Decoder(checkpoint.config, checkpoint.tensor, torch.float32, tiny.CPU)
+    return request.param, Decoder(checkpoint.config, checkpoint.get_tensor, torch.float32, tiny.CPU)
 
 
 def run_requests(engine: Engine, prompts: list[list[int]], max_tokens: int = POSITIONS - PROMPT) -> list[Request]:
@@ -76,7 +76,7 @@ def test_scales_of_int8_go_with_the_blocks(name: str, checkpoint_of: CheckpointO
     """Of each group, to the host and back, out of the prefix cache, and computed again in steps of other sizes."""
     checkpoint = checkpoint_of(name, "safetensors")
     # Else torch's float32 sums differ in their last bit by the rows of a step, and int8 rounds that to a whole step.
-    model = Decoder(checkpoint.config, checkpoint.tensor, torch.float32, tiny.CPU, invariant=True)
+    model = Decoder(checkpoint.config, checkpoint.get_tensor, torch.float32, tiny.CPU, invariant=True)
     outputs = []
     for schedule in ("chunks of a window", "swapped every third step", "recomputed every third step"):
         engine = tiny.engine(model, kv_dtype=torch.int8, **SCHEDULES[schedule])

@@ -58,9 +58,9 @@ def runner_of(
     """A function that runs requests under a scheduler's configuration, and the size of the vocabulary."""
     checkpoint = open_checkpoint(resolve_source(model))
     cache_dtype = kv_dtype or dtype
-    block = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, cache_dtype, 10**9).block_bytes
+    block = KVPoolShape.fit_memory(checkpoint.config, BLOCK_SIZE, cache_dtype, 10**9).block_bytes
     args = EngineArgs(model=model, device="cpu", batch_invariant=invariant, kv_cache_memory=BLOCKS * block)
-    shape = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, cache_dtype, args.kv_cache_memory)
+    shape = KVPoolShape.fit_memory(checkpoint.config, BLOCK_SIZE, cache_dtype, args.kv_cache_memory)
     runner = build_runner(args, load_ranks(args, checkpoint, dtype, CPU), shape, cache_dtype, CPU, config())
     assert isinstance(runner, ModelRunner)
     sampler = runner._sampler

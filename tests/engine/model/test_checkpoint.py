@@ -135,7 +135,7 @@ def test_incomplete_gguf(tmp_path: Path) -> None:
 
 def test_missing_tensor(checkpoint: Checkpoint) -> None:
     with pytest.raises(ModelError, match=r"has no tensor 'blk\.30\.attn_q|has no tensor 'model\.layers\.30"):
-        checkpoint.tensor("model.layers.30.self_attn.q_proj.weight")
+        checkpoint.get_tensor("model.layers.30.self_attn.q_proj.weight")
 
 
 def test_safetensors_folder_serves_as_transformers_does(tmp_path: Path) -> None:
@@ -158,8 +158,8 @@ def test_safetensors_folder_serves_as_transformers_does(tmp_path: Path) -> None:
 
     checkpoint = open_checkpoint(resolve_source(f"file://{tmp_path}"))
     config, cpu = checkpoint.config, torch.device("cpu")
-    model = Decoder(config, checkpoint.tensor, torch.float32, cpu)
-    cache = allocate_kv_cache(KVPoolShape.fit(config, 4, torch.float32, 1_000_000), config, torch.float32, cpu)
+    model = Decoder(config, checkpoint.get_tensor, torch.float32, cpu)
+    cache = allocate_kv_cache(KVPoolShape.fit_memory(config, 4, torch.float32, 1_000_000), config, torch.float32, cpu)
     request = Request(
         RequestSpec("r", list(range(3, 20)), SamplingParams(max_tokens=1)), block_table=BlockTable([3, 1, 2, 7, 5])
     )
@@ -175,7 +175,7 @@ def test_folder_with_another_kind_of_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps({"decoder": {"type": "Metaspace"}}))
     save_file({"model.norm.weight": torch.ones(2)}, tmp_path / "model.safetensors")
     with pytest.raises(UnsupportedModelError, match=r"decoder \['Metaspace'\]: built in are 'ByteLevel'"):
-        open_checkpoint(resolve_source(f"file://{tmp_path}")).tokenizer()
+        open_checkpoint(resolve_source(f"file://{tmp_path}")).build_tokenizer()
 
 
 def test_tokenizer_json_matches_the_gguf_one(checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_tokenizer_json_matches_the_gguf_one(checkpoint: Checkpoint, tmp_path: P
     AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name).save_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "eos_token_id": 2}))
     save_file({"model.norm.weight": torch.ones(2)}, tmp_path / "model.safetensors")
-    ours, theirs = checkpoint.tokenizer(), open_checkpoint(resolve_source(f"file://{tmp_path}")).tokenizer()
+    ours, theirs = checkpoint.build_tokenizer(), open_checkpoint(resolve_source(f"file://{tmp_path}")).build_tokenizer()
     text = "Hi 42!<|im_end|> naïve"
     assert theirs.encode(text) == ours.encode(text)
     assert theirs.eos_token_ids == ours.eos_token_ids == (2,)

@@ -91,14 +91,14 @@ def checkpoint(request: pytest.FixtureRequest, theirs: Any, tmp_path_factory: py
 
 
 def build(checkpoint: Checkpoint, *, invariant: bool = False) -> Decoder:
-    return Decoder(checkpoint.config, checkpoint.tensor, torch.float32, CPU, invariant=invariant)
+    return Decoder(checkpoint.config, checkpoint.get_tensor, torch.float32, CPU, invariant=invariant)
 
 
 @pytest.mark.parametrize("invariant", [False, True])
 def test_logits_are_those_of_transformers(checkpoint: Checkpoint, theirs: Any, invariant: bool) -> None:
     """Three sequences in one step: whole, of one token, and the second half of one whose first half went before."""
     model = build(checkpoint, invariant=invariant)
-    shape = KVPoolShape.fit(model.config, BLOCK_SIZE, torch.float32, 1_000_000)
+    shape = KVPoolShape.fit_memory(model.config, BLOCK_SIZE, torch.float32, 1_000_000)
     cache = allocate_kv_cache(shape, model.config, torch.float32, CPU)
     tables = [[9, 2], [4], [3, 1, 8, 7, 5]]
     requests = [

@@ -86,7 +86,7 @@ def test_frequencies_are_those_of_transformers(kind: str, data: st.DataObject, h
     theirs, amplitude = ROPE_INIT_FUNCTIONS[kind](config, CPU)
     scaling = from_hf(Fields(rope, "config.json"), 65_536)
     assert scaling is not None
-    torch.testing.assert_close(scaling.stretch(plain(head_dim, theta), theta), theirs, rtol=1e-5, atol=0)
+    torch.testing.assert_close(scaling.scale_frequencies(plain(head_dim, theta), theta), theirs, rtol=1e-5, atol=0)
     assert scaling.amplitude == pytest.approx(amplitude)
 
 
@@ -113,8 +113,8 @@ def test_logits_are_those_of_transformers(model_type: str, kind: str | None, tmp
     (tmp_path / "tokenizer.json").write_text("{}")
     checkpoint = open_checkpoint(resolve_source(tmp_path.as_uri()))
     assert (checkpoint.config.rope_scaling is None) == (kind is None)
-    model = Decoder(checkpoint.config, checkpoint.tensor, torch.float32, CPU)
-    pool = KVPoolShape.fit(model.config, 8, torch.float32, 2_000_000)
+    model = Decoder(checkpoint.config, checkpoint.get_tensor, torch.float32, CPU)
+    pool = KVPoolShape.fit_memory(model.config, 8, torch.float32, 2_000_000)
     cache = allocate_kv_cache(pool, model.config, torch.float32, CPU)
     prompt = torch.randint(320, (200,)).tolist()
     request = Request(
@@ -157,11 +157,13 @@ def read_gguf(path: Path) -> ModelConfig:
 def test_a_gguf_file_has_a_divisor_for_each_frequency(tmp_path: Path) -> None:
     """As llama.cpp's converter writes them for Llama 3.1."""
     llama3 = Llama3(8.0, 1.0, 4.0, 8192)
-    divisors = (plain(64, 5e5) / llama3.stretch(plain(64, 5e5), 5e5)).tolist()
+    divisors = (plain(64, 5e5) / llama3.scale_frequencies(plain(64, 5e5), 5e5)).tolist()
     write_gguf(tmp_path / "model.gguf", divisors)
     scaling = read_gguf(tmp_path / "model.gguf").rope_scaling
     assert scaling == Divided(tuple(divisors))
-    torch.testing.assert_close(scaling.stretch(plain(64, 5e5), 5e5), llama3.stretch(plain(64, 5e5), 5e5))
+    torch.testing.assert_close(
+        scaling.scale_frequencies(plain(64, 5e5), 5e5), llama3.scale_frequencies(plain(64, 5e5), 5e5)
+    )
 
 
 @pytest.mark.parametrize(

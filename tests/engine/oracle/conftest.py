@@ -140,7 +140,7 @@ def whole_engine(model: Decoder) -> OracleEngine:
 def narrow_model(checkpoint: Checkpoint) -> Decoder:
     """In bfloat16 where sums in it do not depend on the batch, else as :func:`model`."""
     dtype = torch.float32 if load_library() is None else torch.bfloat16
-    return Decoder(checkpoint.config, checkpoint.tensor, dtype, torch.device("cpu"))
+    return Decoder(checkpoint.config, checkpoint.get_tensor, dtype, torch.device("cpu"))
 
 
 @pytest.fixture(scope="session")

@@ -92,12 +92,12 @@ SOURCES = (
 
 @pytest.fixture(scope="module")
 def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
-    return Vocabulary.of(tokenizer)
+    return Vocabulary.from_tokenizer(tokenizer)
 
 
 @pytest.fixture(scope="module")
 def grammars(tokenizer: Tokenizer, vocabulary: Vocabulary) -> list[Grammar]:
-    shared = vocabulary.tokenizer(tokenizer.encode)
+    shared = vocabulary.build_tokenizer(tokenizer.encode)
     return [Grammar(shared, to_grammar(source, frozenset())) for source in SOURCES]
 
 

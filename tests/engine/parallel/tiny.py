@@ -78,7 +78,7 @@ def save_tiny(
 def build(model: str, ranks: int, **settings: object) -> Engine:
     """An engine whose pool is small, so that it swaps."""
     checkpoint = open_checkpoint(resolve_source(model))
-    block = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, torch.float32, 10**7).block_bytes
+    block = KVPoolShape.fit_memory(checkpoint.config, BLOCK_SIZE, torch.float32, 10**7).block_bytes
     args = EngineArgs(
         model=model,
         tensor_parallel_size=ranks,
@@ -91,7 +91,7 @@ def build(model: str, ranks: int, **settings: object) -> Engine:
         swap_memory=HOST_BLOCKS * block,
         **settings,
     )
-    shape = KVPoolShape.fit(checkpoint.config, BLOCK_SIZE, torch.float32, args.kv_cache_memory)
+    shape = KVPoolShape.fit_memory(checkpoint.config, BLOCK_SIZE, torch.float32, args.kv_cache_memory)
     config = SchedulerConfig(
         max_num_seqs=4,
         max_batched_tokens=24,

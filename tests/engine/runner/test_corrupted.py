@@ -51,7 +51,7 @@ def decoder(checkpoint: Checkpoint, dtype: torch.dtype, quantization: Quantizati
     config = replace(checkpoint.config, num_layers=3, vocab_size=VOCABULARY)
 
     def tensor(name: str) -> Stored:
-        stored = checkpoint.tensor(name)
+        stored = checkpoint.get_tensor(name)
         return Part(stored, 0, 0, VOCABULARY) if name == "model.embed_tokens.weight" else stored
 
     model = Decoder(config, tensor, dtype, CPU, quantization=quantization)

@@ -173,7 +173,7 @@ def test_the_cost_is_one_of_its_steps_in_steps_of_the_model(
 ) -> None:
     """By a clock on which a step of the draft model takes 2 s, and one of the model 8 s."""
     draft, now = drafter(model), [0.0]
-    compute, execute = draft.compute, runner.execute
+    compute, execute = draft.compute_drafts, runner.execute
 
     def draft_step(tasks: Any) -> Any:
         now[0] += 2
@@ -183,7 +183,7 @@ def test_the_cost_is_one_of_its_steps_in_steps_of_the_model(
         now[0] += 8
         return execute(batch)
 
-    monkeypatch.setattr(draft, "compute", draft_step)
+    monkeypatch.setattr(draft, "compute_drafts", draft_step)
     monkeypatch.setattr(runner, "execute", step)
     monkeypatch.setattr("paternoster_engine.runner.draft_model.time.perf_counter", lambda: now[0])
     assert relative_cost(draft, runner) == 0.25

@@ -33,12 +33,12 @@ BLOCK = 2 * 2 * 2 * 3 * 4 * 2  # k and v, layers, heads, head_dim, tokens, bytes
 
 
 def test_memory_divides_into_blocks() -> None:
-    shape = KVPoolShape.fit(CONFIG, 4, torch.bfloat16, 10 * BLOCK + 5)
+    shape = KVPoolShape.fit_memory(CONFIG, 4, torch.bfloat16, 10 * BLOCK + 5)
     assert (shape.num_blocks, shape.block_bytes, shape.num_tokens) == (10, BLOCK, 40)
 
 
 def test_cache_has_the_null_block_on_top() -> None:
-    shape = KVPoolShape.fit(CONFIG, 4, torch.float32, 10 * 2 * BLOCK)
+    shape = KVPoolShape.fit_memory(CONFIG, 4, torch.float32, 10 * 2 * BLOCK)
     cache = allocate_kv_cache(shape, CONFIG, torch.float32, torch.device("cpu"))
     assert [tuple(layer.shape) for layer in cache] == [(11, 2, 4, 6)] * 2
     assert all(layer.is_contiguous() and not layer.any() for layer in cache)
@@ -46,11 +46,11 @@ def test_cache_has_the_null_block_on_top() -> None:
 
 def test_too_little_memory_says_how_much_is_needed() -> None:
     with pytest.raises(KVPoolTooSmall, match=f"kv_cache_memory is {BLOCK} bytes: must be at least {2 * BLOCK}"):
-        KVPoolShape.fit(CONFIG, 4, torch.bfloat16, BLOCK)
+        KVPoolShape.fit_memory(CONFIG, 4, torch.bfloat16, BLOCK)
 
 
 def test_blocks_are_copied_in_every_layer() -> None:
-    shape = KVPoolShape.fit(CONFIG, 4, torch.float32, 10 * 2 * BLOCK)
+    shape = KVPoolShape.fit_memory(CONFIG, 4, torch.float32, 10 * 2 * BLOCK)
     cache = allocate_kv_cache(shape, CONFIG, torch.float32, torch.device("cpu"))
     for number, layer in enumerate(cache):
         layer.copy_(torch.randn(layer.shape, generator=torch.Generator().manual_seed(number)))
@@ -66,7 +66,7 @@ def test_blocks_are_copied_in_every_layer() -> None:
 )
 def test_scales_are_in_the_block(stored: torch.dtype, row: int) -> None:
     """Of 8 bits: six numbers, and two scales of two bytes."""
-    shape = KVPoolShape.fit(CONFIG, 4, stored, 2 * 2 * 4 * row * 5)
+    shape = KVPoolShape.fit_memory(CONFIG, 4, stored, 2 * 2 * 4 * row * 5)
     assert (shape.num_blocks, shape.block_bytes) == (5, 2 * 2 * 4 * row)
     cache = allocate_kv_cache(shape, CONFIG, stored, torch.device("cpu"))
     assert sum(layer.nbytes for layer in cache) == 6 * shape.block_bytes
@@ -74,7 +74,7 @@ def test_scales_are_in_the_block(stored: torch.dtype, row: int) -> None:
 
 def _running_when_the_pool_runs_dry(stored: torch.dtype) -> int:
     config = replace(CONFIG, head_dim=64)
-    shape = KVPoolShape.fit(config, 32, stored, 16 * 2**20)
+    shape = KVPoolShape.fit_memory(config, 32, stored, 16 * 2**20)
     limits = {"max_num_seqs": 128, "max_batched_tokens": 8192, "max_model_len": 1024, "prefix_cache": False}
     scheduler = Scheduler(SchedulerConfig(block_size=32, num_blocks=shape.num_blocks, **limits))
     for number in range(128):

@@ -31,7 +31,9 @@ def follower(
     ``<end>`` where the answer could not end then.
     """
     source = GrammarSource("lark", outline.lark) if answer is None else answer._replace(outline=outline.lark)
-    grammar = Grammar(Vocabulary.of(tokenizer).tokenizer(tokenizer.encode), to_grammar(source, frozenset()))
+    grammar = Grammar(
+        Vocabulary.from_tokenizer(tokenizer).build_tokenizer(tokenizer.encode), to_grammar(source, frozenset())
+    )
     seen, ends = seen_tokens(tokenizer, form), tokenizer.eos_token_ids
 
     def follow(text: str) -> str:

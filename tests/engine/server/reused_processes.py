@@ -51,7 +51,7 @@ class ReusedProcess:
                 self._answered = True
                 return {}
         self._process = LimitedProcess(self._module, self._limits)
-        answer = self._process.begin(given, wall_time)
+        answer = self._process.prepare_process(given, wall_time)
         self._answered = "error" not in answer
         return answer
 

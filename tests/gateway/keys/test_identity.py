@@ -93,7 +93,7 @@ async def test_one_sender_gives_up_held_places_to_another(keys: bool) -> None:
     quiet = [hold("quiet") for _ in range(3)]
     assert await refused(*quiet) == [2], "two each"
     assert await refused(*flood) == [2, 3, 4, 5], "the latest go"
-    assert dispatcher.held("m") == 4
+    assert dispatcher.count_held("m") == 4
     for task in (*flood, *quiet):
         task.cancel()
     await asyncio.gather(*flood, *quiet, return_exceptions=True)

@@ -20,7 +20,7 @@ def test_each_is_expected_for_one_to_two_periods(
     for replica, chain, pause, forgets in sent:
         now += pause
         if forgets:
-            expected.forget(replica)
+            expected.remove_replica(replica)
             log = [entry for entry in log if entry[0] != replica]
         expected.add(replica, chain, now)
         log.append((replica, chain, now))

@@ -50,7 +50,7 @@ class IndexIsWhatReplicasHold(RuleBasedStateMachine):
 
     @rule(replica=REPLICAS)
     def forget(self, replica: str) -> None:
-        self.index.forget(replica)
+        self.index.remove_replica(replica)
         self.held.pop(replica, None)
 
     @invariant()
@@ -81,10 +81,10 @@ def test_table_is_a_dict_of_pairs(changes: list[tuple[str, int, int, int]]) -> N
         elif change == "r":
             assert table.remove(digest, slot) == (model.pop((digest, slot), None) is not None)
         else:
-            swept += not table.sweep({slot}, 4096)
+            swept += not table.sweep_buckets({slot}, 4096)
             model = {pair: tokens for pair, tokens in model.items() if pair[1] != slot}
         held = {s: t for (d, s), t in model.items() if d == digest}
-        assert dict(zip(*(table.holders(digest) or ((), ())), strict=True)) == held
+        assert dict(zip(*(table.find_holders(digest) or ((), ())), strict=True)) == held
     assert table.pairs == len(model)
     assert swept == 0
 
@@ -120,7 +120,7 @@ def test_a_long_chain_with_gaps_is_found_up_to_a_step(held: set[int], length: in
 def test_forgotten_pieces_leave_memory_while_others_come() -> None:
     index = PrefixIndex()
     index.store("gone", [(digest << 44, 1) for digest in range(5_000)])
-    index.forget("gone")
+    index.remove_replica("gone")
     for number in range(300):
         index.store("there", [((number * 64 + at) << 40, 1) for at in range(64)])
         index.remove("there", [(number * 64 + at) << 40 for at in range(64)])
@@ -141,7 +141,7 @@ def test_replicas_share_the_memory_equally() -> None:
 def test_history_forgets_the_older_half() -> None:
     index = PrefixIndex()
     for number in range(10):
-        index.remember("a", [(100 * number + at, at + 1) for at in range(5)], most=20)
+        index.store_expected("a", [(100 * number + at, at + 1) for at in range(5)], most=20)
     assert index.count("a") <= 20
     assert index.find([900, 901])["a"] == Prefix(2, 2)
     assert index.find([800, 801])["a"] == Prefix(2, 2)
@@ -151,6 +151,6 @@ def test_history_forgets_the_older_half() -> None:
 def test_unique_prompts_do_not_fill_the_memory() -> None:
     index = PrefixIndex()
     for number in range(3_000):
-        index.remember("a", [((number * 8 + at) * 0x9E3779B97F4A7C15 % 2**64, 1) for at in range(8)], most=400)
+        index.store_expected("a", [((number * 8 + at) * 0x9E3779B97F4A7C15 % 2**64, 1) for at in range(8)], most=400)
         assert index.count("a") <= 400
     assert index.pairs < 20_000

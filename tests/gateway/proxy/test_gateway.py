@@ -206,9 +206,9 @@ async def test_rejected_requests_are_demand_until_they_may_come_again() -> None:
         if comes:
             with pytest.raises(GatewayError):
                 await dispatcher.route(dispatcher.open_request(admission), admission)
-        counts.append(dispatcher.rejected("m"))
+        counts.append(dispatcher.count_rejected("m"))
     assert counts == [1, 2, 2, 1, 0]
-    assert dispatcher.rejected("another") == 0
+    assert dispatcher.count_rejected("another") == 0
 
 
 async def test_a_request_waits_for_ejected_replicas_of_a_fleet_that_holds_none() -> None:
@@ -217,7 +217,7 @@ async def test_a_request_waits_for_ejected_replicas_of_a_fleet_that_holds_none()
     table = RoutingTable(models={"m": ModelRoute(replicas=[replica], hold=False, hold_timeout_seconds=60)})
     dispatcher, admission = Dispatcher(clock=lambda: now[0]), Admission("m")
     dispatcher.change_table(table)
-    dispatcher.report(dispatcher.open_request(admission), replica.url, Result.UNREACHABLE)
+    dispatcher.report_result(dispatcher.open_request(admission), replica.url, Result.UNREACHABLE)
     waiting = asyncio.create_task(dispatcher.route(dispatcher.open_request(admission), admission))
     await asyncio.sleep(0.05)
     assert not waiting.done()

@@ -9,7 +9,7 @@ from paternoster_gateway.proxy.output_tokens import OutputTokens
 
 def count(pieces: list[bytes], *, is_stream: bool) -> int:
     counted = OutputTokens(is_stream=is_stream)
-    return sum(counted.feed(piece) for piece in pieces) + counted.end()
+    return sum(counted.feed(piece) for piece in pieces) + counted.count_final()
 
 
 @pytest.mark.parametrize(

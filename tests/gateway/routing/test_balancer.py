@@ -108,7 +108,7 @@ class Driver(RuleBasedStateMachine):
     def held_requests_are_counted_and_bounded(self) -> None:
         for model in FLEETS:
             held = [each for each in self.held() if each.request.model == model]
-            assert self.balancer.held(model) == len(held) <= MAX_HELD
+            assert self.balancer.count_held(model) == len(held) <= MAX_HELD
 
     def teardown(self) -> None:
         """Without replicas each held request is rejected by its deadline; then nothing is left."""
@@ -118,7 +118,7 @@ class Driver(RuleBasedStateMachine):
         for client in list(self.clients):
             self.end(client)
         assert not self.balancer.in_flight
-        assert [self.balancer.held(model) for model in FLEETS] == [0, 0]
+        assert [self.balancer.count_held(model) for model in FLEETS] == [0, 0]
 
     def held(self) -> Iterator[Client]:
         return (each for each in self.clients if each.until is not None)

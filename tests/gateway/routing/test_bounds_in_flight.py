@@ -230,4 +230,4 @@ def test_more_than_may_wait_are_rejected_with_what_they_waited_for() -> None:
     assert isinstance(late, Reject)
     assert late.reason == "No replica of `m` had a free place within 3 s."
     assert late.cause is Cause.FULL
-    assert balancer.held("m") == 0
+    assert balancer.count_held("m") == 0

@@ -26,7 +26,7 @@ class ReportedStats:
 
     def idle(self, fleet: str = "f") -> float | None:
         routes = {"m": ModelRoute(fleet=fleet)}
-        numbers = self.metrics.stats(routes, self.held.__getitem__, self.refused.__getitem__)
+        numbers = self.metrics.build_stats(routes, self.held.__getitem__, self.refused.__getitem__)
         return numbers.models["m"].idle_seconds
 
 

@@ -129,14 +129,14 @@ def test_a_replica_that_lies_about_its_cache_loses_its_credit_and_regains_it() -
         fleet.balancer.on_result(request, url, Result.ANSWERED, 10.0 * number + 2.56, tokens=tokens)
         fleet.balancer.on_attempt_end(request, url)
         for other in set(URLS) - {"c"}:
-            prefixes.forget(other)
-    assert prefixes.credit("c") < 0.2
+            prefixes.remove_replica(other)
+    assert prefixes.find_credit("c") < 0.2
     request, _ = fleet.send(text(1, 20))
     for _ in range(60):
         prefixes.on_prompt_tokens(
             "m", "c", request.sent.setdefault("c", sent_to("c", prefixes)), PromptTokens(2560, 2000)
         )
-    assert prefixes.credit("c") > 0.9
+    assert prefixes.find_credit("c") > 0.9
 
 
 @pytest.mark.parametrize("tokens", [(0, 0), (-1, 0), (10, 11), (10, -1), (10**9, 0)])
@@ -146,7 +146,7 @@ def test_impossible_numbers_of_tokens_are_not_believed(tokens: tuple[int, int]) 
     before = prefixes.tokens_per_byte("m")
     assert prefixes.on_prompt_tokens("m", "a", sent_to("a", prefixes), PromptTokens(*tokens)) is None
     assert prefixes.tokens_per_byte("m") == before
-    assert prefixes.credit("a") == 1
+    assert prefixes.find_credit("a") == 1
 
 
 def sent_to(url: str, prefixes: PrefixRouting) -> Sent:
@@ -168,7 +168,7 @@ def test_a_busy_fleet_computes_less_twice(busy: bool) -> None:
     prefixes.reported.store("c", [(digest, 128) for digest in held.digests])
     other = Prompt(text(9, 120).digests, held.ends, 120 * 512)
     prefixes.send("m", other, Pick(Prefix(0, 0), 0, 0.0, 4), "c", 0, 0.0)
-    prefixes.pace("m").observe_work(1e9 if busy else 0, 0.0)
+    prefixes.get_pace("m").observe_work(1e9 if busy else 0, 0.0)
     # More waits there than it has cached; once all are busy, computing it twice would delay others as well.
     assert (fleet.send(held)[1] == "c") == busy
 

@@ -17,7 +17,7 @@ def test_in_no_window_more_retries_than_the_reserve_and_a_share_of_the_requests(
         now = second + 0.5
         for _ in range(requests):
             budget.count_request(now)
-        granted.append(sum(budget.withdraw(now) for _ in range(retries)))
+        granted.append(sum(budget.withdraw_retry(now) for _ in range(retries)))
     for end in range(1, len(seconds) + 1):
         window = slice(max(0, end - WINDOW_SECONDS), end)
         requests = sum(each for each, _ in seconds[window])
@@ -38,15 +38,15 @@ def test_a_retry_is_granted_whenever_there_is_room(seconds: list[tuple[int, int]
         for _ in range(retries):
             last = slice(max(0, second - WINDOW_SECONDS + 1), second + 1)
             room = RESERVE + RATIO * sum(each for each, _ in seconds[last]) - sum(granted[last])
-            assert budget.withdraw(now) == (room >= 1)
+            assert budget.withdraw_retry(now) == (room >= 1)
             granted[-1] += room >= 1
 
 
 def test_each_fleet_has_a_budget_that_ends_with_it() -> None:
     budgets = RetryBudgets()
-    ones = budgets.of("m", "one")
-    assert sum(ones.withdraw(0.0) for _ in range(2 * RESERVE)) == RESERVE
-    assert budgets.of("m", "one") is ones
-    assert budgets.of("m", "two").withdraw(0.0), "another fleet that took over the name"
+    ones = budgets.get_budget("m", "one")
+    assert sum(ones.withdraw_retry(0.0) for _ in range(2 * RESERVE)) == RESERVE
+    assert budgets.get_budget("m", "one") is ones
+    assert budgets.get_budget("m", "two").withdraw_retry(0.0), "another fleet that took over the name"
     budgets.retain_only([("m", "two")])
-    assert budgets.of("m", "one") is not ones
+    assert budgets.get_budget("m", "one") is not ones

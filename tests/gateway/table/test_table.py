@@ -64,7 +64,7 @@ class Following:
         self.source = TableSource(location, lambda: None, keys)
 
     async def __aenter__(self) -> "Following":
-        self._task = asyncio.create_task(self.source.follow())
+        self._task = asyncio.create_task(self.source.follow_table())
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -42,7 +42,7 @@ class Gateway:
 
     async def connect(self, feed: TextChainFeed) -> None:
         await self.disconnect()
-        params = self.reader.begin()
+        params = self.reader.start_connection()
         self.stream = feed.subscribe(params.get("instance"), int(params["after"]) if params else None)
         self.frames = FrameReader()
 
@@ -119,13 +119,13 @@ async def settle(gateway: Gateway, feed: TextChainFeed, **faults: int) -> None:
         subscriber = next(iter(feed._subscribers), None)
         try:
             if subscriber is not None and not subscriber._frames:
-                subscriber.push(encode_frame(Heartbeat(feed.sequence)))
+                subscriber.add_frame(encode_frame(Heartbeat(feed.sequence)))
             elif subscriber is None:
                 # The first frame makes it a reader; a heartbeat follows in the end.
                 asyncio.get_running_loop().call_later(0.001, push_heartbeats, feed)
             await gateway.read(**faults)
         except StreamFault:
-            gateway.reader.drop()
+            gateway.reader.drop_replica()
             await gateway.disconnect()
         else:
             return
@@ -134,7 +134,7 @@ async def settle(gateway: Gateway, feed: TextChainFeed, **faults: int) -> None:
 
 def push_heartbeats(feed: TextChainFeed) -> None:
     for subscriber in feed._subscribers:
-        subscriber.push(encode_frame(Heartbeat(feed.sequence)))
+        subscriber.add_frame(encode_frame(Heartbeat(feed.sequence)))
 
 
 FRAMES = st.one_of(
@@ -154,14 +154,14 @@ FRAMES = st.one_of(
 def test_whatever_comes_is_read_or_not_believed(sent: list[Frame | bytes], greets: bool) -> None:
     prefixes, frames = PrefixRouting(), FrameReader()
     reader = ChainReader(URL, "m", prefixes)
-    reader.begin()
+    reader.start_connection()
     try:
         for each in [HELLO, *sent] if greets else sent:
             for frame in frames.feed(each if isinstance(each, bytes) else encode_frame(each)):
                 for step in reader.apply(frame):
                     step()
     except (StreamFault, InvalidStream):
-        reader.drop()
+        reader.drop_replica()
         assert not prefixes.reported.replicas
         assert prefixes.isolates_tenants([URL])
 
@@ -195,8 +195,8 @@ def test_what_a_replica_without_a_stream_was_sent_is_remembered_while_streams_ar
     prompt = Prompt([1, 2], [512, 1024], 1024)
     prefixes.send("m", prompt, Pick(NO_PREFIX, 0, 0.0, 2), URL, 0, 0.0)
     reader = ChainReader(URL, "m", prefixes)
-    reader.begin()
-    reader.drop()
+    reader.start_connection()
+    reader.drop_replica()
     assert prefixes.find("m", prompt, 60.0)[URL].pieces == 2
     for step in reader.apply(HELLO):
         step()

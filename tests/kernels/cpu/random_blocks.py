@@ -19,7 +19,7 @@ class BlocksInMemory:
     def shape(self) -> tuple[int, int]:
         return len(self.data), self.data.shape[1] // self.format.bytes * self.format.inputs
 
-    def rows(self, first: int, last: int) -> torch.Tensor:
+    def read_rows(self, first: int, last: int) -> torch.Tensor:
         return self.data[first:last]
 
 

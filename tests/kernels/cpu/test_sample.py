@@ -109,7 +109,7 @@ def test_masks(vocab: int, num_tokens: int, dtype: torch.dtype) -> None:
 
 def test_a_mask_does_not_hide_broken_logits() -> None:
     """The one number that it allows was computed with those that it forbids."""
-    masks = TokenMasks.of([(1, bytes([0, 0, 0b100]))], torch.device("cpu"))
+    masks = TokenMasks.pack_masks([(1, bytes([0, 0, 0b100]))], torch.device("cpu"))
     logits, columns = torch.full((2, 24), float("nan")), _columns([(0.0, 0, 1.0, 0.0), (1.0, 0, 0.9, 0.1)])
     logits[:, 18] = -1000.0
     assert (

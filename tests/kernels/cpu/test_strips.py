@@ -36,7 +36,7 @@ class Numbers:
     def shape(self) -> torch.Size:
         return self.data.shape
 
-    def rows(self, first: int, last: int) -> torch.Tensor:
+    def read_rows(self, first: int, last: int) -> torch.Tensor:
         return self.data[first:last]
 
 

@@ -69,7 +69,7 @@ def drive(config: ModelConfig, device: torch.device, captured: bool) -> list[lis
     # Three rows of a block table for each request, with a block for each group of layers.
     held = 3 * len(config.layer_groups)
     memory = 4 * held * kv_block_bytes(config, BLOCK_SIZE, torch.float32)
-    shape = KVPoolShape.fit(config, BLOCK_SIZE, torch.float32, memory)
+    shape = KVPoolShape.fit_memory(config, BLOCK_SIZE, torch.float32, memory)
     cache = allocate_kv_cache(shape, config, torch.float32, device)
     plain = ModelRunner(model, cache, device_sampler.DeviceSampler(device))
     graphs = GraphRunner(plain, model, cache, max_num_seqs=3, max_model_len=64) if captured else None

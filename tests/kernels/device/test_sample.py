@@ -80,11 +80,11 @@ def test_masked_rows_draw_from_what_their_masks_allow(generator: torch.Generator
     rows = 14
     logits = torch.randn(rows, 60, generator=generator, device=generator.device)
     chosen = settings(rows, generator)
-    masks = TokenMasks.of([(row, bytes([0b10010000, 0, 1])) for row in range(0, rows, 2)], generator.device)
+    masks = TokenMasks.pack_masks([(row, bytes([0b10010000, 0, 1])) for row in range(0, rows, 2)], generator.device)
     got = sample(logits, *chosen, masks)
     assert {*got[::2].tolist()} <= {4, 7, 16}
     assert torch.equal(got[1::2], sample(logits, *chosen)[1::2])
-    assert torch.equal(got, sample(masks.forbid(logits), *chosen))
+    assert torch.equal(got, sample(masks.forbid_tokens(logits), *chosen))
 
 
 def test_draws_follow_the_softmax(generator: torch.Generator) -> None:

@@ -33,7 +33,7 @@ class QueueLimitLoop:
     name: str = "QueueLimit"
     period: float = 10.0
 
-    def adopt(self, observation: Observation, signals: Signals, state: LoopState | None) -> LoopState:
+    def adopt_running(self, observation: Observation, signals: Signals, state: LoopState | None) -> LoopState:
         return LoopState(target=1024) if state is None else state
 
     def evaluate(
@@ -45,7 +45,7 @@ class QueueLimitLoop:
         half = state.target // 2
         message = f"queue limit {state.target}->{half}: halved"
         made = LoopDecision(self.name, state.target, half, half, Reason.LATENCY_ABOVE_TARGET, message)
-        return made, state.after(made, now, self.period)
+        return made, state.after_decision(made, now, self.period)
 
 
 def fleet() -> Autoscaler:
@@ -58,7 +58,7 @@ def test_another_loop_decides_beside_the_others_at_its_own_period() -> None:
     autoscaler = fleet()
     targets = [autoscaler.decide(now).targets["QueueLimit"] for now in (0.0, 5.0, 10.0, 15.0, 20.0)]
     assert targets == [512, 512, 256, 256, 128]
-    assert autoscaler.states.targets().keys() == {REPLICAS, LIVE_CAP, TOKEN_BUDGET, QUEUE_WAIT, "QueueLimit"}
+    assert autoscaler.states.list_targets().keys() == {REPLICAS, LIVE_CAP, TOKEN_BUDGET, QUEUE_WAIT, "QueueLimit"}
 
 
 def test_another_loop_is_in_history_events_metrics_and_explain() -> None:
@@ -83,5 +83,5 @@ def test_decisions_that_were_not_due_are_kept_from_earlier_ones() -> None:
     first = autoscaler.decide(0.0)
     second = autoscaler.decide(5.0)
     assert "QueueLimit" not in second
-    assert second.after(first)["QueueLimit"] is first["QueueLimit"]
-    assert list(second.after(first)) == [name for name in second.targets if name in first or name in second]
+    assert second.merge_earlier(first)["QueueLimit"] is first["QueueLimit"]
+    assert list(second.merge_earlier(first)) == [name for name in second.targets if name in first or name in second]

@@ -112,7 +112,7 @@ def test_a_request_for_one_token_is_as_one_for_a_vector() -> None:
     seen = embedding(64, [8] * 20, 0.01, 1e-4, running=4.0, arrived=160, token_capacity=512)
     vectors, tokens = after(seen, 10), after(replace(seen, generated=seen.finished), 10)
     assert tokens.prompt_tokens == vectors.prompt_tokens == 64
-    assert tokens.pace(8) == vectors.pace(8) == pytest.approx(0.01 + 8 * 64 * 1e-4, rel=0.01)
+    assert tokens.step_seconds(8) == vectors.step_seconds(8) == pytest.approx(0.01 + 8 * 64 * 1e-4, rel=0.01)
     assert after(replace(seen, generated=2 * seen.finished), 10).prompt_tokens is None
 
 
@@ -184,7 +184,7 @@ def learnt(*looks: tuple[Signals, int]) -> Models:
     for signals, count in looks:
         for _ in range(count):
             now += 5.0
-            models = models.learn(signals, now)
+            models = models.learn_signals(signals, now)
     return models
 
 

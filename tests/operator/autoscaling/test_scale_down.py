@@ -76,7 +76,7 @@ def test_the_longest_answer_is_as_long_as_the_model_allows_at_the_pace_of_a_full
     )
     for _ in range(10):
         model = model.observe(signals, 5.0)
-    pace = model.pace(48)
+    pace = model.step_seconds(48)
     assert pace is not None
     report = EngineStats.model_construct(capacity=48, max_model_len=8192)
     assert longest_answer_seconds([report], model) == 8192 * pace

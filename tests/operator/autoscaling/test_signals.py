@@ -44,7 +44,7 @@ class Windows:
 
     def summarize(self, *, window_seconds: float, now: float, ready_pods: list[str]) -> Signals:
         self.windows.observe(Observation(now, 1, ready_pods, self.pods, (), {}), 1e9)
-        return self.windows.summarize(window_seconds)
+        return self.windows.summarize_signals(window_seconds)
 
 
 def test_counts_within_the_window_only() -> None:
@@ -184,7 +184,7 @@ def test_a_replica_that_is_gone_is_forgotten() -> None:
     windows.observe("p", stats(requests_finished_total=9), 5)
     windows.pods = {"q"}
     assert windows.summarize(window_seconds=30, now=6, ready_pods=[]).finished == 0
-    assert windows.windows.latest("p") is None
+    assert windows.windows.latest_sample("p") is None
 
 
 def test_preemption_rate_where_more_are_preempted_than_finish() -> None:

@@ -54,7 +54,7 @@ class Requests:
 def decide_replicas(fleet: Autoscaler, now: float, stats: EngineStats | None, **seen: Any) -> int:
     """One look at a fleet with one replica; how many there are to be."""
     engines = {} if stats is None else {"a": stats}
-    replicas = fleet.states.targets().get(REPLICAS, 1)
+    replicas = fleet.states.list_targets().get(REPLICAS, 1)
     fleet.observe(Observation(now, replicas, ["a"], (), (), engines, **seen))
     return fleet.decide(now).targets[REPLICAS]
 

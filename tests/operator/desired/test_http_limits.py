@@ -19,7 +19,7 @@ def resource(**http: int) -> LLMDeployment:
 
 
 def test_every_limit_and_default_is_the_same() -> None:
-    assert InTheResource().settings() == HttpLimits().model_dump()
+    assert InTheResource().to_settings() == HttpLimits().model_dump()
 
 
 def test_a_limit_reaches_the_engine_as_a_flag() -> None:

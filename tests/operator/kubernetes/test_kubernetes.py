@@ -79,7 +79,7 @@ async def cluster(server: Server, document: Document) -> AsyncIterator[Kubernete
     replica_sets = {tuple(KEY): [owned("ReplicaSet", "uid-Deployment", "one"), owned("ReplicaSet", "uid-other", "two")]}
     pods = [owned("Pod", "uid-ReplicaSet", "one"), owned("Pod", "uid-ReplicaSet", "two"), owned("Pod", "uid-x", "one")]
     cluster = KubernetesCluster(Indices(resources, made, replica_sets, {tuple(KEY): [*pods, {"metadata": {}}]}))
-    await cluster.open()
+    await cluster.log_in()
     yield cluster
     await cluster.close()
 
@@ -88,9 +88,9 @@ async def test_reads_come_from_the_cache(cluster: KubernetesCluster, server: Ser
     assert cluster.list() == [KEY]
     assert cluster.get(KEY)["metadata"]["name"] == "ride"  # type: ignore[index]
     assert cluster.get(Key("lifts", "other")) is None
-    assert cluster.child(KEY, "Deployment")["metadata"]["uid"] == "uid-Deployment"  # type: ignore[index]
-    assert cluster.child(KEY, "PodDisruptionBudget") is None
-    assert len(cluster.pods(KEY)) == 1, "the pods of others are not the fleet's, whatever their labels say"
+    assert cluster.get_child(KEY, "Deployment")["metadata"]["uid"] == "uid-Deployment"  # type: ignore[index]
+    assert cluster.get_child(KEY, "PodDisruptionBudget") is None
+    assert len(cluster.list_pods(KEY)) == 1, "the pods of others are not the fleet's, whatever their labels say"
     assert server.requests == []
 
 
@@ -143,11 +143,11 @@ async def test_an_object_of_somebody_else_is_left_alone(
 
 async def test_secrets_are_read_decoded_and_made_once(cluster: KubernetesCluster, server: Server) -> None:
     path = "/api/v1/namespaces/lifts/secrets/keys"
-    assert await cluster.secret(Key("lifts", "keys")) is None
+    assert await cluster.read_secret(Key("lifts", "keys")) is None
     server.objects[path] = {"data": {"key": "b25lCnR3bw=="}}
-    assert await cluster.secret(Key("lifts", "keys")) == {"key": "one\ntwo"}
+    assert await cluster.read_secret(Key("lifts", "keys")) == {"key": "one\ntwo"}
     server.objects[path] = {"kind": "Secret"}
-    assert await cluster.secret(Key("lifts", "keys")) == {}
+    assert await cluster.read_secret(Key("lifts", "keys")) == {}
     server.status = 409
     await cluster.create_secret(Key("lifts", "keys"), {"key": "three"})
     method, path, _, _, body = server.requests[-1]

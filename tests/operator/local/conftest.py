@@ -66,7 +66,7 @@ class FakeFleet:
 
     @property
     def pods(self) -> list["PodFacts"]:
-        return [PodFacts.of(pod) for pod in self.cluster.pods(KEY)]
+        return [PodFacts.of(pod) for pod in self.cluster.list_pods(KEY)]
 
     @property
     def ready(self) -> list["PodFacts"]:
@@ -78,7 +78,7 @@ class FakeFleet:
 
     @property
     def status(self) -> dict[str, Any]:
-        deployment = self.cluster.child(KEY, "Deployment")
+        deployment = self.cluster.get_child(KEY, "Deployment")
         return {} if deployment is None else dict(deployment["status"])
 
     def log(self, pod: str) -> str:

@@ -61,7 +61,7 @@ async def test_variables_in_command_arguments_and_environment_are_replaced(
     runtime = {"type": "OpenAI", "command": ["server"], "args": args, "env": env}
     await fleet.apply(1, model={"source": "file:///m"}, engine={"runtime": runtime})
     (pod,) = await fleet.until_ready(1)
-    (document,) = fleet.cluster.pods(KEY)
+    (document,) = fleet.cluster.list_pods(KEY)
     words, seen = json.loads(fleet.log(pod.name).splitlines()[0])
     port = seen["PORT"]
     assert words == ["serve", "--host", "127.0.0.1", "--port", port, "-m=/m", "$(OTHER)"]

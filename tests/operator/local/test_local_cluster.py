@@ -35,10 +35,10 @@ async def test_a_resource_removed_and_put_again_while_it_drains_keeps_its_new_po
 
 async def test_children_of_a_resource_that_is_gone_are_not_started(fleet: Any, document: Any) -> None:
     await fleet.apply(1)
-    children = dict(fleet.cluster.child(KEY, "Deployment") or {})
+    children = dict(fleet.cluster.get_child(KEY, "Deployment") or {})
     await fleet.cluster.remove(KEY)
     await fleet.cluster.apply(children)
-    assert fleet.cluster.child(KEY, "Deployment") is None
+    assert fleet.cluster.get_child(KEY, "Deployment") is None
     assert fleet.pods == []
 
 
@@ -141,7 +141,7 @@ async def test_an_object_of_another_fleet_is_left_alone(fleet: Any, document: An
     await fleet.cluster.apply(held)
     with pytest.raises(ForeignObject, match=r"controlled by LLMDeployment ri-de"):
         await fleet.cluster.apply(wanted)
-    assert fleet.cluster.child(Key("lifts", "ri.de"), "Service") is None
+    assert fleet.cluster.get_child(Key("lifts", "ri.de"), "Service") is None
 
 
 async def test_the_status_counts_and_changes_are_told(fleet: Any) -> None:
@@ -312,11 +312,11 @@ async def test_a_resource_is_stamped_as_an_api_server_would(fleet: Any, document
 async def test_a_pods_annotation_is_its_own(fleet: Any) -> None:
     await fleet.apply(1)
     await fleet.until_ready(1)
-    (pod,) = fleet.cluster.pods(KEY)
+    (pod,) = fleet.cluster.list_pods(KEY)
     await fleet.cluster.annotate_pod(KEY, pod["metadata"]["name"], {"a": "1"})
     await fleet.cluster.annotate_pod(KEY, "gone", {"a": "1"})
-    (pod,) = fleet.cluster.pods(KEY)
+    (pod,) = fleet.cluster.list_pods(KEY)
     assert pod["metadata"]["annotations"] == {"a": "1"}
     await fleet.cluster.annotate_pod(KEY, pod["metadata"]["name"], {"a": None, "b": "2"})
-    (pod,) = fleet.cluster.pods(KEY)
+    (pod,) = fleet.cluster.list_pods(KEY)
     assert pod["metadata"]["annotations"] == {"b": "2"}

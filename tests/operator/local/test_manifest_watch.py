@@ -24,14 +24,14 @@ def write(tmp_path: Path, document: Any) -> Any:
 def test_only_another_content_is_a_change(write: Any) -> None:
     file = write("a.yaml", "ride")
     watch = ManifestWatch([file])
-    assert not watch.changed()
+    assert not watch.has_changed()
     file.touch()
-    assert not watch.changed()
+    assert not watch.has_changed()
     write("a.yaml", "ride", replicas=2)
-    assert watch.changed()
-    assert not watch.changed()
+    assert watch.has_changed()
+    assert not watch.has_changed()
     file.unlink()
-    assert watch.changed()
+    assert watch.has_changed()
 
 
 def test_the_resources_of_all_files(write: Any) -> None:

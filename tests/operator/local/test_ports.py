@@ -71,7 +71,7 @@ def test_a_port_is_reserved_before_while_and_after_a_program_listens() -> None:
             assert taken_by_another(port.number) == []
             program.communicate("\n")
         assert taken_by_another(port.number) == []
-        port.refuse()
+        port.refuse_clients()
     port.close()
     assert taken_by_another(port.number)
 
@@ -102,7 +102,7 @@ def test_a_released_port_answers_for_the_next_engine() -> None:
     port = pool.acquire()
     with socket.socket(fileno=os.dup(port.fileno())) as program:
         program.listen()
-    port.refuse()
+    port.refuse_clients()
     pool.release(port)
     assert pool.acquire() is port
     with socket.socket(fileno=os.dup(port.fileno())) as program:
@@ -118,7 +118,7 @@ def test_a_released_port_answers_for_the_next_engine() -> None:
 def test_clients_of_the_endpoint_wait_while_its_program_starts_again() -> None:
     port = listen_on(0)
     assert accepts(port.number)
-    port.refuse()
+    port.refuse_clients()
     assert accepts(port.number)
     assert taken_by_another(port.number) == []
     port.stop_listening()

@@ -58,7 +58,7 @@ def fleets(resource: Resource) -> dict[Key, Fleet]:
     """One of each kind; only ``asleep`` waits for a request."""
 
     def fleet(now: int, **spec: Any) -> Fleet:
-        fleet = Fleet.begin(resource(**spec))
+        fleet = Fleet.from_status(resource(**spec))
         fleet.autoscaler.states = LoopStates({REPLICAS: ReplicaState(target=now, since=0)})
         return fleet
 
@@ -68,7 +68,7 @@ def fleets(resource: Resource) -> dict[Key, Fleet]:
         Key("lifts", "advised"): fleet(0, autoscaling={**to_zero(), "mode": "Advisory"}),
         Key("lifts", "paused"): fleet(0, autoscaling=to_zero(), paused=True),
         Key("lifts", "fixed"): fleet(0, replicas=0),
-        Key("lifts", "unseen"): Fleet.begin(resource()),
+        Key("lifts", "unseen"): Fleet.from_status(resource()),
     }
 
 

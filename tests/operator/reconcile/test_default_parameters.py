@@ -40,7 +40,7 @@ async def published(operator: Operator) -> dict[str, Any] | None:
     """What the routing table has after a look."""
     await operator._reconcile_once(KEY)
     parameters = (await operator.routing_table()).models["lift"].default_parameters
-    return None if parameters is None else parameters.values()
+    return None if parameters is None else parameters.list_set_values()
 
 
 async def test_the_routing_table_has_what_engines_agree_on(

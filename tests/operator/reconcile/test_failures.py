@@ -175,7 +175,7 @@ async def test_a_fleet_is_ready_once_every_gateway_knows_it(
             for name, fleet in (("one", "uid-1"), ("two", uids[-1] if uids else ""))
         ]
 
-    monkeypatch.setattr(world.scraper, "gateways", gateways)
+    monkeypatch.setattr(world.scraper, "read_gateways", gateways)
     world.reconciler = world.new_reconciler(Settings(gateway_url="http://gateways"))
     to_zero = {"minReplicas": 0, "maxReplicas": 1, "scaleToZero": {"enabled": True}}
     world.cluster.resource = document(autoscaling=to_zero)

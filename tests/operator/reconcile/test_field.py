@@ -137,7 +137,7 @@ async def test_a_request_wakes_a_sleeping_fleet_at_the_next_look(
         model = GatewayModelStats(fleet="uid-1", in_flight=0, held=waiting, requests_total=0, failed_total=0)
         return [GatewayStats(instance="one", time=0, models={"ride": model})]
 
-    monkeypatch.setattr(world.scraper, "gateways", gateways)
+    monkeypatch.setattr(world.scraper, "read_gateways", gateways)
     to_zero = {"minReplicas": 0, "maxReplicas": 2, "scaleToZero": {"enabled": True, "idleSeconds": 60}}
     world.cluster.resource = document(autoscaling=to_zero)
     await world.reconcile()

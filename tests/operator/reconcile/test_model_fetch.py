@@ -57,7 +57,7 @@ async def test_a_failure_is_told_once_and_heals(world: World, document: Callable
         state="failed", reason="RevisionNotFound", message="model 'hf://org/name@v9': has no revision v9"
     )
     world.cluster.shown_pods = [
-        pod(world, state={"terminated": {"exitCode": 3, "message": f"{fetch_status.line()}\n"}})
+        pod(world, state={"terminated": {"exitCode": 3, "message": f"{fetch_status.to_json_line()}\n"}})
     ]
     for _ in range(3):
         await world.reconcile()

@@ -53,11 +53,11 @@ async def test_nobody_acts_on_half_a_cluster(operator: tuple[Operator, str]) -> 
     one.start()
     (key,) = one._cluster.list()
     await asyncio.sleep(0.1)
-    assert one.fleet(key) is None, "its pods may not have been read yet"
+    assert one.find_fleet(key) is None, "its pods may not have been read yet"
     one.synced = True
-    one.enqueue(key)
+    one.enqueue_key(key)
     async with asyncio.timeout(10):
-        while one.fleet(key) is None:
+        while one.find_fleet(key) is None:
             await asyncio.sleep(0.01)
 
 

@@ -46,13 +46,13 @@ class FakeCluster:
     def get(self, key: Key) -> Mapping[str, Any] | None:
         return self.resource if key == KEY else None
 
-    def child(self, key: Key, kind: str) -> Mapping[str, Any] | None:
+    def get_child(self, key: Key, kind: str) -> Mapping[str, Any] | None:
         return None if kind == "Secret" else self.children.get(kind)
 
-    def pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
+    def list_pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
         return self.shown_pods
 
-    async def secret(self, key: Key) -> Mapping[str, str] | None:
+    async def read_secret(self, key: Key) -> Mapping[str, str] | None:
         self.secrets_read.append(key)
         if self.unreadable is not None:
             raise self.unreadable

@@ -80,7 +80,7 @@ def test_records_are_bounded_valid_and_only_changes_repeat(made: list[LoopDecisi
     for each in made:
         before = list(history.records)
         recorded = history.add(decision(each), NOW)
-        assert history.records == [*({"time": NOW, **n.document()} for n in recorded), *before][:MAX_DECISIONS]
+        assert history.records == [*({"time": NOW, **n.to_document()} for n in recorded), *before][:MAX_DECISIONS]
         again = history.add(decision(each), NOW)
         assert bool(again) == (each.applied and each.action != "Hold")
     for record in history.records:
@@ -89,7 +89,7 @@ def test_records_are_bounded_valid_and_only_changes_repeat(made: list[LoopDecisi
 
 def test_records_of_an_earlier_version_are_still_served() -> None:
     """They name the live cap's loop Concurrency."""
-    stored = {"time": NOW, **word(6, Reason.PREEMPTION_ABOVE_TARGET, loop="Concurrency").document()}
+    stored = {"time": NOW, **word(6, Reason.PREEMPTION_ABOVE_TARGET, loop="Concurrency").to_document()}
     history = History([stored])
     history.add(decision(word(8, Reason.HEADROOM_AVAILABLE, loop=LIVE_CAP)), NOW)
     assert [record["loop"] for record in history.records] == [LIVE_CAP, "Concurrency"]

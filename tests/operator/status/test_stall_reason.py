@@ -261,7 +261,7 @@ def fetching(state: dict[str, Any], last: dict[str, Any] | None = None, restarts
 
 def failed(reason: str, message: str = "why", status: int = MODEL_EXIT_STATUS) -> dict[str, Any]:
     fetch_status = FetchStatus(state="failed", reason=reason, message=message, transient=status == 1)
-    return ended(status, f"{fetch_status.line()}\n")
+    return ended(status, f"{fetch_status.to_json_line()}\n")
 
 
 BACK_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container=model"}}
@@ -286,11 +286,13 @@ LONG_BEGUN = {"running": {"startedAt": "2026-11-21T11:59:00Z"}}
         (fetching({"waiting": {"reason": "CreateContainerConfigError"}}), "ConfigurationMissing", "container model"),
         (fetching(BACK_OFF, ended(1, "Traceback\nboom")), "EngineCrashLoop", "ended with exit code 1: boom"),
         (
-            fetching(BACK_OFF, ended(137, FetchStatus(state="downloading", done=10**9, total=16 * 10**9).line())),
+            fetching(
+                BACK_OFF, ended(137, FetchStatus(state="downloading", done=10**9, total=16 * 10**9).to_json_line())
+            ),
             "EngineCrashLoop",
             "ended with exit code 137 (SIGKILL): at 1.0 of 16.0 GB",
         ),
-        (fetching(ended(0, FetchStatus(state="ready", path="/x").line(), "Completed")), None, ""),
+        (fetching(ended(0, FetchStatus(state="ready", path="/x").to_json_line(), "Completed")), None, ""),
     ],
 )
 def test_a_model_that_is_fetched(resource: Resource, found: dict[str, Any], reason: str | None, message: str) -> None:

@@ -31,7 +31,7 @@ def learnt(*looks: Iterable[PodView]) -> StartupTimes:
 def test_a_start_that_was_seen_counts_once() -> None:
     ready = [pod("a", 40)]
     times = learnt([], [pod("a", ready=False)], ready, ready)
-    assert times.document() == {"lastSeconds": 40, "averageSeconds": 40, "observedStarts": 1}
+    assert times.to_document() == {"lastSeconds": 40, "averageSeconds": 40, "observedStarts": 1}
 
 
 def started_stats(**seconds: float) -> EngineStats:
@@ -46,11 +46,11 @@ def test_the_parts_of_the_latest_start() -> None:
         [fetched], {"a": started_stats(imports=4.6, download=1, load=9.6, warm_up=0.4), "b": started_stats(load=99)}
     )
     parts = {"download": 21, "imports": 5, "load": 10, "warmUp": 0}
-    document = times.document()
+    document = times.to_document()
     assert document == {"lastSeconds": 40, "averageSeconds": 40, "observedStarts": 1, "lastParts": parts}
-    assert StartupTimes.from_status({"startup": document}).document() == document
+    assert StartupTimes.from_status({"startup": document}).to_document() == document
     times.observe([fetched, pod("c", 50)], {"a": started_stats(load=1)})
-    assert "lastParts" not in (times.document() or {}), "c's engine did not tell"
+    assert "lastParts" not in (times.to_document() or {}), "c's engine did not tell"
 
 
 def test_the_latest_start_weighs_most() -> None:
@@ -61,8 +61,8 @@ def test_the_latest_start_weighs_most() -> None:
 
 def test_what_was_ready_or_there_before_the_first_look_is_no_start() -> None:
     """It may have become ready for the second time."""
-    assert learnt([pod("a", 9000)]).document() is None
-    assert learnt([pod("a", ready=False)], [pod("a", 9000)]).document() is None
+    assert learnt([pod("a", 9000)]).to_document() is None
+    assert learnt([pod("a", ready=False)], [pod("a", 9000)]).to_document() is None
 
 
 def test_becoming_ready_again_is_no_start() -> None:
@@ -71,13 +71,13 @@ def test_becoming_ready_again_is_no_start() -> None:
 
 
 def test_a_start_of_unknown_length_teaches_nothing() -> None:
-    assert learnt([], [pod("a", None)]).document() is None
+    assert learnt([], [pod("a", None)]).to_document() is None
 
 
 def test_a_restarted_operator_knows_what_the_status_says() -> None:
     startup = {"lastSeconds": 40, "averageSeconds": 38, "observedStarts": 7}
-    assert StartupTimes.from_status({"startup": startup}).document() == startup
-    assert StartupTimes.from_status({}).document() is None
+    assert StartupTimes.from_status({"startup": startup}).to_document() == startup
+    assert StartupTimes.from_status({}).to_document() is None
 
 
 @given(st.lists(st.floats(0, 3600), min_size=1, max_size=20))

@@ -63,7 +63,7 @@ Stats = Callable[[], Awaitable[Any]]
 @pytest.fixture
 def stats(vllm: RunningServer, operator: Scraper) -> Stats:
     async def scrape() -> Any:
-        found, faults = await operator.engines({"a": vllm.url}, {"a": VllmAdapter()}, ["old", KEY])
+        found, faults = await operator.read_engines({"a": vllm.url}, {"a": VllmAdapter()}, ["old", KEY])
         assert faults == {}
         return found["a"]
 

@@ -24,7 +24,7 @@ def test_a_lower_cap_admits_none_until_fewer_run_and_preempts_none() -> None:
     for _ in range(7):
         scheduler.finish_first()
     scheduler.schedule()
-    report = control.report()
+    report = control.report_state()
     assert (report["running"], report["waiting"], report["live_cap"], report["capacity"]) == (2, 3, 2, 8)
     assert (report["requests_finished_total"], report["preemptions_total"]) == (7, 0)
 
@@ -41,14 +41,14 @@ def test_a_budget_never_falls_below_a_token_for_each_that_runs() -> None:
         scheduler.finish_first()
     scheduler.schedule()
     assert scheduler.max_num_scheduled_tokens == 2
-    assert control.report()["token_budget"] == 2
+    assert control.report_state()["token_budget"] == 2
 
 
 def test_counts_steps_tokens_preemptions_and_what_is_computed_again() -> None:
     scheduler = StubScheduler()
     control = SchedulerControl(scheduler)
     scheduler.schedule()
-    assert control.report()["steps_total"] == 0, "a step without tokens is none"
+    assert control.report_state()["steps_total"] == 0, "a step without tokens is none"
     scheduler.waiting = requests(2)
     for _ in range(5):
         scheduler.schedule()
@@ -57,7 +57,7 @@ def test_counts_steps_tokens_preemptions_and_what_is_computed_again() -> None:
     scheduler.schedule()
     scheduler.preempt_last()
     scheduler.finish_first()
-    report = control.report()
+    report = control.report_state()
     assert report["steps_total"] == 6
     assert report["scheduled_tokens_total"] == 12
     assert report["preemptions_total"] == 2
@@ -75,19 +75,19 @@ def test_wrapped_methods_return_what_they_returned() -> None:
 
 def test_the_report_has_the_pool_where_the_scheduler_has_one() -> None:
     scheduler = StubScheduler()
-    report = SchedulerControl(scheduler).report()
+    report = SchedulerControl(scheduler).report_state()
     assert (report["kv_block_size"], report["kv_blocks"], report["kv_blocks_used"]) == (16, 10, 3)
     del scheduler.kv_cache_manager.block_pool
-    assert "kv_blocks" not in SchedulerControl(scheduler).report()
+    assert "kv_blocks" not in SchedulerControl(scheduler).report_state()
 
 
 @pytest.mark.parametrize("limits", [{"live_cap": 0}, {"live_cap": 9}, {"token_budget": 17}])
 def test_a_limit_out_of_range_changes_nothing(limits: dict[str, int]) -> None:
     control = SchedulerControl(StubScheduler(capacity=8, budget=16))
-    before = control.report()
+    before = control.report_state()
     with pytest.raises(ValueError, match=f"{next(iter(limits))} is .*: must be 1 to"):
         control.set_limits(limits)
-    assert control.report() == before
+    assert control.report_state() == before
 
 
 @pytest.mark.parametrize("name", REQUIRED)

@@ -104,7 +104,7 @@ async def test_an_identity_counts_where_the_key_is_the_gateways(
     file = tmp_path / "keys"
     file.write_text("secret")
     app = create_app(ServerState(), KeyFiles(file), TenantRules(believes_header=believed))
-    request = OpenRequests(10, 10).open("a", lambda *_: None)
+    request = OpenRequests(10, 10).add_request("a", lambda *_: None)
     headers = {HEADER: Identity(tenant="acme").encode(), "Authorization": f"Bearer {key}"}
     scope = {
         "type": "http", "method": "GET", "path": "/v1/models", "query_string": b"", "http_version": "1.1",

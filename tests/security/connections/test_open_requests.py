@@ -20,14 +20,14 @@ class Port:
     gave_way: list[OpenRequest] = field(default_factory=list)
 
     def open(self, address: str = "a", body: int = 0, state: State | None = State.UPLOADING) -> OpenRequest:
-        request = self.requests.open(address, lambda request, _: self.gave_way.append(request))
+        request = self.requests.add_request(address, lambda request, _: self.gave_way.append(request))
         request.take_place()
         request.hold_body(body)
         request.set_state(state)
         return request
 
     def held(self) -> tuple[int, int]:
-        return self.requests.places.shares.held(), self.requests.bytes.shares.held()
+        return self.requests.places.shares.held_by(), self.requests.bytes.shares.held_by()
 
 
 def port(places: int = 100, size: int = 1000) -> Port:
@@ -43,8 +43,8 @@ def test_the_own_upload_that_has_waited_longest_gives_way() -> None:
     assert where.gave_way == [second]
     assert where.held() == (3, 700)
     for request in (whole, first, second):
-        request.end()
-        request.end()
+        request.release_all()
+        request.release_all()
     assert where.held() == (1, 100)
 
 
@@ -52,7 +52,7 @@ def test_none_gives_way_where_that_is_not_enough() -> None:
     where = port()
     where.open("a", 800, State.UNANSWERED)
     upload = where.open("a", 50)
-    new = where.requests.open("a", lambda *_: None)
+    new = where.requests.add_request("a", lambda *_: None)
     with pytest.raises(Refusal, match="this client has 850 of 1000"):
         new.hold_body(200)
     assert where.gave_way == []
@@ -86,7 +86,7 @@ def test_what_a_client_does_not_read_is_counted_until_it_reads() -> None:
         request.hold_unread(900)
     request.hold_unread(0)
     assert where.held() == (1, 100)
-    request.end()
+    request.release_all()
     assert where.held() == (0, 0)
 
 
@@ -96,11 +96,11 @@ def test_a_request_is_counted_for_the_party_that_it_turns_out_to_be_of() -> None
     scope = {"type": "http", "extensions": {"paternoster.open_request": request}}
     charge_request(scope, ("fleet", "tenant"))
     shares = where.requests.bytes.shares
-    assert shares.held((UNKNOWN,)) == 0
-    assert shares.held(("fleet", "tenant")) == shares.held() == 100
+    assert shares.held_by((UNKNOWN,)) == 0
+    assert shares.held_by(("fleet", "tenant")) == shares.held_by() == 100
     request.hold_body(50)
-    assert shares.held(("fleet",)) == 150
-    request.end()
+    assert shares.held_by(("fleet",)) == 150
+    request.release_all()
     charge_request(scope, ("other", "tenant"))
     assert where.held() == (0, 0)
     charge_request({"type": "http"}, ("fleet", "tenant"))  # of another server
@@ -109,12 +109,12 @@ def test_a_request_is_counted_for_the_party_that_it_turns_out_to_be_of() -> None
 def test_a_party_that_has_too_much_gets_no_more_by_that() -> None:
     where = port()
     for size in (400, 400, 70):
-        where.open("a", size, State.UNANSWERED).charge(("f", "t"))
+        where.open("a", size, State.UNANSWERED).charge_party(("f", "t"))
     request = where.open("b", 30, State.UNANSWERED)
     with pytest.raises(Refusal, match="bytes of requests"):
-        request.charge(("f", "t"))
+        request.charge_party(("f", "t"))
     assert request.party == (UNKNOWN, "b")
-    assert where.requests.bytes.shares.held((UNKNOWN, "b")) == 30
+    assert where.requests.bytes.shares.held_by((UNKNOWN, "b")) == 30
     assert where.held() == (4, 900)
     assert where.gave_way == []
 
@@ -131,7 +131,7 @@ def test_whatever_happens_no_more_than_the_total_is_held_and_all_of_it_is_given_
     resources = where.places, where.bytes
     for name, action, size in steps:
         if action == 0 or not requests:
-            requests.append(where.open(name, lambda *_: None))
+            requests.append(where.add_request(name, lambda *_: None))
         request = requests[-1] if action == 0 else requests[size % len(requests)]
         with suppress(Refusal):
             match action:
@@ -145,14 +145,14 @@ def test_whatever_happens_no_more_than_the_total_is_held_and_all_of_it_is_given_
                 case 3:
                     request.hold_unread(size if name == "a" else 0)
                 case 4:
-                    request.charge(("fleet", name))
+                    request.charge_party(("fleet", name))
                 case 5:
-                    request.end()
+                    request.release_all()
         for resource in resources:
             held = {each: each.held[resource] for each in requests}
-            assert resource.shares.held() == sum(held.values()) <= resource.shares.total
+            assert resource.shares.held_by() == sum(held.values()) <= resource.shares.total
             waiting = [each for holders in resource._holders.values() for each in holders]
             assert sorted(map(id, waiting)) == sorted(id(each) for each in requests if held[each] and each.state)
     for request in requests:
-        request.end()
-    assert [resource.shares.held() for resource in resources] == [0, 0]
+        request.release_all()
+    assert [resource.shares.held_by() for resource in resources] == [0, 0]

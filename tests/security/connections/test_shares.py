@@ -15,7 +15,7 @@ def filled(total: int, claims: list[tuple[Party, int]]) -> tuple[Shares, Counter
     """The claims that are admitted one after another, and what each party holds then."""
     shares, held = Shares(total), Counter[Party]()
     for party, amount in claims:
-        if shares.admits(party, amount):
+        if shares.has_room(party, amount):
             shares.add(party, amount)
             held[party] += amount
     return shares, held
@@ -26,11 +26,11 @@ def test_no_more_than_the_total_is_held_and_each_group_holds_what_its_parties_do
     total: int, claims: list[tuple[Party, int]]
 ) -> None:
     shares, held = filled(total, claims)
-    assert shares.held() == held.total() <= total
+    assert shares.held_by() == held.total() <= total
     for fleet in "abc":
-        assert shares.held((fleet,)) == sum(count for party, count in held.items() if party[0] == fleet)
+        assert shares.held_by((fleet,)) == sum(count for party, count in held.items() if party[0] == fleet)
     for party, count in held.items():
-        assert shares.held(party) == count
+        assert shares.held_by(party) == count
 
 
 @given(st.integers(0, 2000), CLAIMS)
@@ -38,8 +38,8 @@ def test_what_is_released_is_free_again(total: int, claims: list[tuple[Party, in
     shares, held = filled(total, claims)
     for party, count in held.items():
         shares.remove(party, count)
-    assert shares.held() == 0
-    assert shares.admits(("new", "x"), total - 2 * shares.reserve)
+    assert shares.held_by() == 0
+    assert shares.has_room(("new", "x"), total - 2 * shares.reserve)
     assert list(shares.find_larger(("new", "x"))) == []
     assert vars(shares) == vars(Shares(total)), "nothing is remembered of who holds nothing"
 
@@ -47,24 +47,24 @@ def test_what_is_released_is_free_again(total: int, claims: list[tuple[Party, in
 @given(st.integers(0, 5000), st.integers(1, 100))
 def test_a_party_alone_has_all_but_the_reserves(total: int, piece: int) -> None:
     shares, party = Shares(total), ("fleet", "tenant")
-    while shares.admits(party, piece):
+    while shares.has_room(party, piece):
         shares.add(party, piece)
-    assert total - 2 * shares.reserve - piece < shares.held() <= max(0, total - 2 * shares.reserve)
+    assert total - 2 * shares.reserve - piece < shares.held_by() <= max(0, total - 2 * shares.reserve)
 
 
 @given(st.integers(16, 5000), st.integers(1, 100))
 def test_one_that_comes_to_a_party_that_has_all_gets_a_part_of_the_reserve_at_once(total: int, piece: int) -> None:
     shares = Shares(total)
-    while shares.admits(("fleet", "noisy"), piece):
+    while shares.has_room(("fleet", "noisy"), piece):
         shares.add(("fleet", "noisy"), piece)
     another_fleet = 2 * shares.reserve // 3
     another_tenant = shares.reserve // 2
-    assert shares.admits(("other", "tenant"), another_fleet)
-    assert shares.admits(("fleet", "quiet"), another_tenant)
+    assert shares.has_room(("other", "tenant"), another_fleet)
+    assert shares.has_room(("fleet", "quiet"), another_tenant)
     shares.add(("other", "tenant"), another_fleet)
     # And the next one, of what is left.
-    assert shares.admits(("third", "tenant"), (total - shares.held()) // 3)
-    assert not shares.admits(("fleet", "noisy"), piece)
+    assert shares.has_room(("third", "tenant"), (total - shares.held_by()) // 3)
+    assert not shares.has_room(("fleet", "noisy"), piece)
 
 
 @given(st.integers(0, 2000), CLAIMS, PARTIES, st.integers(1, 40))
@@ -76,9 +76,9 @@ def test_exchanges_leave_nobody_with_less_than_the_one_that_gets_it(
         assert holder != party
         assert held[holder] > 0
         level = 1 if holder[0] != party[0] else 2
-        assert shares.held(holder[:level]) > shares.held(party[:level])
+        assert shares.held_by(holder[:level]) > shares.held_by(party[:level])
         if shares.gives_way(holder, party, 1, amount):
-            assert shares.held(holder[:level]) - 1 >= shares.held(party[:level]) + amount
+            assert shares.held_by(holder[:level]) - 1 >= shares.held_by(party[:level]) + amount
 
 
 @settings(max_examples=20)
@@ -89,17 +89,17 @@ def test_who_wants_more_comes_to_an_equal_share_from_those_that_give_way(fleets:
     parties = [(f"fleet {n}", f"tenant {m}") for n in range(fleets) for m in range(tenants)]
     for party in parties:
         while True:
-            if not shares.admits(party, 1):
+            if not shares.has_room(party, 1):
                 holder = next((each for each in shares.find_larger(party) if shares.gives_way(each, party, 1, 1)), None)
                 if holder is None:
                     break
                 shares.remove(holder, 1)
             shares.add(party, 1)
-    assert shares.held() == total
-    of_fleets = [shares.held((f"fleet {n}",)) for n in range(fleets)]
+    assert shares.held_by() == total
+    of_fleets = [shares.held_by((f"fleet {n}",)) for n in range(fleets)]
     assert max(of_fleets) - min(of_fleets) <= tenants + 1
     for n in range(fleets):
-        of_tenants = [shares.held((f"fleet {n}", f"tenant {m}")) for m in range(tenants)]
+        of_tenants = [shares.held_by((f"fleet {n}", f"tenant {m}")) for m in range(tenants)]
         assert max(of_tenants) - min(of_tenants) <= 2
 
 

@@ -13,7 +13,7 @@ async def test_another_partys_request_starts_before_a_crowd_that_came_first() ->
     turns, order = StartTurns(), list[str]()
 
     async def start(party: str) -> None:
-        await turns.begin((party,))
+        await turns.wait_turn((party,))
         order.append(party)
 
     crowd = [asyncio.create_task(start("crowd")) for _ in range(50 * STARTS)]
@@ -27,7 +27,7 @@ async def test_what_else_is_ready_runs_between_the_starts() -> None:
 
     async def start() -> None:
         nonlocal started
-        await turns.begin(("crowd",))
+        await turns.wait_turn(("crowd",))
         started += 1
 
     async def stream() -> None:
@@ -41,7 +41,7 @@ async def test_what_else_is_ready_runs_between_the_starts() -> None:
 
 async def test_a_client_that_leaves_gives_its_turn_to_the_next() -> None:
     turns = StartTurns(starts=1)
-    first, left, stays = (asyncio.create_task(turns.begin(("a",))) for _ in range(3))
+    first, left, stays = (asyncio.create_task(turns.wait_turn(("a",))) for _ in range(3))
     await asyncio.sleep(0)
     assert [task.done() for task in (first, left, stays)] == [True, False, False]
     left.cancel()
@@ -52,7 +52,7 @@ async def test_a_client_that_leaves_gives_its_turn_to_the_next() -> None:
 async def test_requests_that_come_one_by_one_never_wait() -> None:
     turns = StartTurns(starts=1)
     for _ in range(5):
-        task = asyncio.create_task(turns.begin(("a",)))
+        task = asyncio.create_task(turns.wait_turn(("a",)))
         await asyncio.sleep(0)
         assert task.done()
         await asyncio.sleep(0)
@@ -62,7 +62,7 @@ async def test_requests_that_come_one_by_one_never_wait() -> None:
 def test_every_request_that_stays_starts(arrivals: list[tuple[str, bool]], starts: int) -> None:
     async def run() -> None:
         turns = StartTurns(starts)
-        tasks = [asyncio.create_task(turns.begin((party,))) for party, _ in arrivals]
+        tasks = [asyncio.create_task(turns.wait_turn((party,))) for party, _ in arrivals]
         await asyncio.sleep(0)
         for task, (_, leaves) in zip(tasks, arrivals, strict=True):
             if leaves:

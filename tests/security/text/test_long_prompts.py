@@ -32,7 +32,7 @@ async def test_text_that_cannot_fit_is_never_tokenized(serve: Any, monkeypatch: 
         raise AssertionError("text that cannot fit was tokenized")
 
     async with serve() as server:
-        monkeypatch.setattr(Tokenizer, "encoding", encoding)
+        monkeypatch.setattr(Tokenizer, "encode_text", encoding)
         for path, body, param in _bodies("x" * 8_000_000):
             response = await server.client.post(path, json=body)
             error = response.json()["error"]
@@ -75,7 +75,7 @@ def test_tokenizing_lets_other_threads_run(tokenizer: Tokenizer) -> None:
     watcher = threading.Thread(target=watch)
     watcher.start()
     started = time.monotonic()
-    tokenizer.encoding(text)
+    tokenizer.encode_text(text)
     took = time.monotonic() - started
     done.set()
     watcher.join()

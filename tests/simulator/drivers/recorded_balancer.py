@@ -122,7 +122,7 @@ def replay(events: Sequence[Event]) -> RecordedBalancer:
     """A new balancer that gets ``events`` from the simulator's queue, each at its time in picoseconds."""
     queue, balancer = EventQueue(), RecordedBalancer()
     for event in events:
-        queue.push(to_ticks(event.now), Rank.LIFE, lambda now, event=event: _apply(balancer, event, to_seconds(now)))  # type: ignore[misc]
+        queue.add(to_ticks(event.now), Rank.LIFE, lambda now, event=event: _apply(balancer, event, to_seconds(now)))  # type: ignore[misc]
     while queue:
         queue.run_next()
     return balancer

@@ -113,7 +113,7 @@ async def test_a_recorded_run_is_decided_alike_in_virtual_time(tmp_path: Path, m
     async with recorded_gateway(tmp_path, monkeypatch) as gateway:
         await gateway.publish(0, max_held=6, hold_timeout_seconds=30)
         waiting = [asyncio.create_task(gateway.send_request()) for _ in range(8)]
-        while gateway.balancer.held("m") < 6:
+        while gateway.balancer.count_held("m") < 6:
             await asyncio.sleep(0.02)
         waiting[0].cancel()
         for ready in (2, REPLICAS, 1):
@@ -166,7 +166,7 @@ async def test_a_story_is_decided_alike_by_both_drivers(tmp_path: Path, monkeypa
                     await request
                 else:
                     held.append(request)
-                    while not gateway.balancer.held("m"):
+                    while not gateway.balancer.count_held("m"):
                         await asyncio.sleep(0.02)
         assert await asyncio.gather(*held) == [200]
     numbers = {engine.url: str(number) for number, engine in enumerate(gateway.engines)}

@@ -180,13 +180,13 @@ def test_a_layer_that_changes_after_it_was_looked_through(
     layer = files_layer(FILES)
     layout.image(layer)
     other = layer.replace(FILES["model.safetensors"], b"x" * len(FILES["model.safetensors"]))
-    open_ = ImageFiles.open
+    open_ = ImageFiles.open_stream
 
     def late(self: ImageFiles, file: RemoteFile, start: int) -> Any:
         layout.blob(layer).write_bytes(other)
         return open_(self, file, start)
 
-    monkeypatch.setattr(ImageFiles, "open", late)
+    monkeypatch.setattr(ImageFiles, "open_stream", late)
     with pytest.raises(Corrupted, match=r"model\.safetensors: the sha256 of what came"):
         got(layout.address, cache)
 
@@ -203,13 +203,13 @@ def test_what_came_before_a_break_stays(layout: Layout, cache: Cache, packed: st
     (partial / "tokenizer.json").write_bytes(b"from a broken disk")
     started: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        open_ = ImageFiles.open
+        open_ = ImageFiles.open_stream
 
         def counting(self: ImageFiles, file: RemoteFile, start: int) -> Any:
             started.append(start)
             return open_(self, file, start)
 
-        patch.setattr(ImageFiles, "open", counting)
+        patch.setattr(ImageFiles, "open_stream", counting)
         assert whole(got(layout.address, cache).path) == fetched(FILES)
     assert 100_000 in started
     source.close()

@@ -34,7 +34,7 @@ class HardwareProfile:
     pull_seconds: float = 0
     jitter: float = 0
 
-    def document(self) -> dict[str, Scalar | Sequence[int | None] | dict[str, Scalar]]:
+    def to_document(self) -> dict[str, Scalar | Sequence[int | None] | dict[str, Scalar]]:
         config = self.config
         return {
             "name": self.name,
@@ -60,7 +60,7 @@ class HardwareProfile:
         }
 
     def to_yaml(self, comments: Sequence[str] = ()) -> str:
-        return "".join(f"# {line}".rstrip() + "\n" for line in comments) + _write_mapping(self.document())
+        return "".join(f"# {line}".rstrip() + "\n" for line in comments) + _write_mapping(self.to_document())
 
 
 def _write_mapping(document: Mapping[str, Any], indent: str = "") -> str:

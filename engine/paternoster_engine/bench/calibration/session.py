@@ -59,7 +59,7 @@ class CalibrationSession:
         load_seconds = time.perf_counter() - began
         calibration = Calibration(engine, seed=options.seed)
         began = time.perf_counter()
-        calibration.visit(calibration.cells[0])
+        calibration.time_cell(calibration.cells[0])
         warm_seconds = time.perf_counter() - began
         samples = self._measure_cells(calibration)
         fit = fit_step_cost(samples)
@@ -81,7 +81,7 @@ class CalibrationSession:
         comments = ["Written by `paternoster bench calibrate`.", "", *report_lines(samples, fit)]
         Path(options.output).write_text(profile.to_yaml(comments), encoding="utf-8")
         if options.samples:
-            lines = (json.dumps(sample.document()) + "\n" for sample in samples)
+            lines = (json.dumps(sample.to_document()) + "\n" for sample in samples)
             Path(options.samples).write_text("".join(lines), encoding="utf-8")
         if options.json:
             print(json.dumps(build_document(profile, samples), indent=2))
@@ -130,7 +130,7 @@ def report_lines(samples: list[StepSample], fit: StepCostFit) -> list[str]:
 def build_document(profile: HardwareProfile, samples: list[StepSample]) -> dict[str, Any]:
     """The result as plain values: the profile, and for each cell what was measured and fitted, in seconds."""
     return {
-        "profile": profile.document(),
+        "profile": profile.to_document(),
         "steps": len(samples),
         "r_squared": explained_share(samples, profile.step),
         "cells": [{**asdict(row), "error": row.error} for row in compute_residuals(samples, profile.step)],

@@ -20,7 +20,7 @@ class StepSample:
     work: StepWork
     seconds: float
 
-    def document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         return {"cell": self.cell, "seconds": self.seconds, **asdict(self.work)}
 
     @classmethod
@@ -39,7 +39,7 @@ class StepCostFit:
     per_kv_token_seconds: float
     per_prefill_pair_seconds: float
 
-    def seconds(self, work: StepWork) -> float:
+    def predict_seconds(self, work: StepWork) -> float:
         return float(_build_row(work) @ np.array([getattr(self, field.name) for field in fields(self)]))
 
 
@@ -100,7 +100,7 @@ def compute_residuals(samples: Sequence[StepSample], fit: StepCostFit) -> list[C
             len(steps),
             float(np.mean([step.seconds for step in steps])),
             float(np.std([step.seconds for step in steps])),
-            float(np.mean([fit.seconds(step.work) for step in steps])),
+            float(np.mean([fit.predict_seconds(step.work) for step in steps])),
         )
         for cell, steps in cells.items()
     ]
@@ -109,7 +109,7 @@ def compute_residuals(samples: Sequence[StepSample], fit: StepCostFit) -> list[C
 def explained_share(samples: Sequence[StepSample], fit: StepCostFit) -> float:
     """Share of the variance of step times that the fit explains (R squared), at most 1."""
     measured = np.array([sample.seconds for sample in samples])
-    fitted = np.array([fit.seconds(sample.work) for sample in samples])
+    fitted = np.array([fit.predict_seconds(sample.work) for sample in samples])
     total = float(np.sum((measured - measured.mean()) ** 2))
     return 1 - float(np.sum((measured - fitted) ** 2)) / total if total else 1.0
 

@@ -52,7 +52,7 @@ class Cell:
         prefill = f"prefill {self.chunk} at {self.chunk_start}" if self.chunk else ""
         return " + ".join(part for part in (decode, prefill) if part)
 
-    def fits(self, config: SchedulerConfig) -> bool:
+    def fits_pool(self, config: SchedulerConfig) -> bool:
         """Whether the scheduler can be brought there without a preemption."""
         if (self.decodes and self.context < 1) or self.chunk == 1:  # one token that samples is a decode
             return False
@@ -67,7 +67,7 @@ class Cell:
             and blocks + config.watermark_blocks <= config.num_blocks
         )
 
-    def jittered(self, rng: random.Random) -> "Cell":
+    def jitter_lengths(self, rng: random.Random) -> "Cell":
         """The same cell with lengths a little shorter, so that it still fits."""
         shrink = 1 - rng.uniform(0, JITTER)
         return replace(self, context=max(1, round(self.context * shrink)), chunk=round(self.chunk * shrink))
@@ -90,7 +90,7 @@ def design_cells(config: SchedulerConfig) -> list[Cell]:
         for chunk in chunks
     ]
     cells = dict.fromkeys((*decode, *full, *prefill, *mixed))
-    return [cell for cell in cells if cell.fits(config)]
+    return [cell for cell in cells if cell.fits_pool(config)]
 
 
 def _fullest_context(config: SchedulerConfig, decodes: int) -> int:
@@ -133,22 +133,22 @@ class Calibration:
     ) -> list[StepSample]:
         """Visit all cells in a new random order again and again, for about ``seconds``, a first time unmeasured."""
         for cell in self.cells:
-            self.visit(cell)
+            self.time_cell(cell)
             on_visit(cell)
         samples: list[StepSample] = []
         end, rounds = self._clock() + seconds, 0
         while rounds < min_rounds or self._clock() < end:
             for cell in self._rng.sample(self.cells, len(self.cells)):
-                samples += self.visit(cell)
+                samples += self.time_cell(cell)
                 on_visit(cell)
                 if rounds >= min_rounds and self._clock() >= end:
                     break
             rounds += 1
         return samples
 
-    def visit(self, cell: Cell) -> list[StepSample]:
+    def time_cell(self, cell: Cell) -> list[StepSample]:
         """Bring a fresh scheduler to the cell's state and time its steps there."""
-        wanted = cell.jittered(self._rng)
+        wanted = cell.jitter_lengths(self._rng)
         scheduler = Scheduler(self.config)
         engine = Engine(scheduler, self._gauge)
         for i in range(wanted.decodes):

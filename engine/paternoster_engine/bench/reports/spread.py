@@ -12,13 +12,13 @@ class Spread:
     most: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
+    def from_values(cls, values: Sequence[float]) -> "Spread":
         """Raises :class:`ValueError` for no values."""
         if not values:
             raise ValueError("spread: has no values")
         return cls(statistics.median(values), min(values), max(values))
 
-    def document(self) -> dict[str, float]:
+    def to_document(self) -> dict[str, float]:
         return asdict(self)
 
     def __str__(self) -> str:

@@ -35,7 +35,7 @@ class PromptSource:
         self._tokens = list(tokens)
         self._seed = seed
 
-    def prompt(self, index: int, length: int, prefix_blocks: Sequence[int] = ()) -> list[int]:
+    def make_prompt(self, index: int, length: int, prefix_blocks: Sequence[int] = ()) -> list[int]:
         """``length`` tokens for request ``index``.
 
         Requests whose leading ``prefix_blocks`` are equal get equal leading tokens, one block of

@@ -50,7 +50,7 @@ class _Cell:
     def error(self, allowed: str) -> TraceError:
         return TraceError(f"{self.path}: line {self.line}, column {self.column}: {self.text!r}: must be {allowed}")
 
-    def number(self) -> float:
+    def read_number(self) -> float:
         try:
             value = float(self.text)
         except (TypeError, ValueError):
@@ -59,19 +59,19 @@ class _Cell:
             raise self.error("a finite number, at least 0")
         return value
 
-    def tokens(self) -> int:
-        value = self.number()
+    def read_tokens(self) -> int:
+        value = self.read_number()
         if value != int(value):
             raise self.error("a whole number of tokens")
         return int(value)
 
-    def timestamp(self) -> float:
+    def read_timestamp(self) -> float:
         try:
             return datetime.fromisoformat(str(self.text).strip()).timestamp()
         except ValueError:
             raise self.error("a date and time such as 2023-11-16 18:15:46.6805900") from None
 
-    def ids(self) -> tuple[int, ...]:
+    def read_ids(self) -> tuple[int, ...]:
         """Block ids: a list of integers, or text such as ``0-3 7`` with runs written first-last."""
         try:
             if isinstance(self.text, list):
@@ -90,7 +90,7 @@ class _Format:
     prompt: str
     output: str
     prefix: str | None = None
-    read_time: Callable[[_Cell], float] = _Cell.number
+    read_time: Callable[[_Cell], float] = _Cell.read_number
     time_unit: float = 1.0
 
     @property
@@ -100,7 +100,7 @@ class _Format:
 
 FORMATS: Mapping[str, _Format] = {
     "simplified": _Format("arrival_s", "prompt_tokens", "output_tokens", prefix="prefix_block_ids_512"),
-    "Azure": _Format("TIMESTAMP", "ContextTokens", "GeneratedTokens", read_time=_Cell.timestamp),
+    "Azure": _Format("TIMESTAMP", "ContextTokens", "GeneratedTokens", read_time=_Cell.read_timestamp),
     "BurstGPT": _Format("Timestamp", "Request tokens", "Response tokens"),
     "Mooncake": _Format("timestamp", "input_length", "output_length", prefix="hash_ids", time_unit=0.001),
 }
@@ -159,9 +159,9 @@ def _read_rows(path: Path, records: Iterable[tuple[int, Mapping[str, Any]]]) -> 
 
         yield TraceRow(
             arrival_s=chosen.read_time(get_cell(chosen.time)) * chosen.time_unit,
-            prompt_tokens=get_cell(chosen.prompt).tokens(),
-            output_tokens=get_cell(chosen.output).tokens(),
-            prefix_blocks=get_cell(chosen.prefix).ids() if chosen.prefix and record.get(chosen.prefix) else (),
+            prompt_tokens=get_cell(chosen.prompt).read_tokens(),
+            output_tokens=get_cell(chosen.output).read_tokens(),
+            prefix_blocks=get_cell(chosen.prefix).read_ids() if chosen.prefix and record.get(chosen.prefix) else (),
         )
 
 

@@ -17,7 +17,7 @@ DEFAULT_PROMPTS = 100
 class Prompts(Protocol):
     """Where prompts come from."""
 
-    def prompt(self, index: int, length: int, prefix_blocks: tuple[int, ...] = ()) -> list[int] | str:
+    def make_prompt(self, index: int, length: int, prefix_blocks: tuple[int, ...] = ()) -> list[int] | str:
         """``length`` tokens for request ``index``; equal leading blocks are a shared prefix."""
         ...
 
@@ -41,14 +41,14 @@ class Traffic:
         if options.temperature < 0:
             raise ValueError(f"temperature is {options.temperature}: must be at least 0")
         traffic = cls(_load_rows(options), read_text(options.prompt_text), options)
-        traffic.limits(None)
+        traffic.length_limits(None)
         return traffic
 
     @property
     def source(self) -> str:
         return str(self.options.trace or "synthetic")
 
-    def limits(self, context: int | None) -> workload.Limits:
+    def length_limits(self, context: int | None) -> workload.Limits:
         """Bounds of lengths for a server with ``context`` tokens, None where it does not say."""
         options = self.options
         output = options.max_output_tokens
@@ -58,25 +58,28 @@ class Traffic:
 
     def list_timed(self, rate: float | None, context: int | None = None) -> list[TraceRow]:
         """Clipped rows that arrive at ``rate`` a second, or as recorded; raises :class:`ValueError`."""
-        options, limits = self.options, self.limits(context)
-        rows = [limits.clip(row) for row in self.rows]
+        options, limits = self.options, self.length_limits(context)
+        rows = [limits.clip_row(row) for row in self.rows]
         if rate is not None:
             rows = workload.retime_rows(rows, rate=rate, burstiness=options.burstiness, seed=options.seed)
         if options.duration and not rows[-1].arrival_s and not options.max_concurrency:
             raise ValueError("duration with requests that all arrive at once: needs max-concurrency to pace them")
         return rows
 
-    def requests(self, rows: Iterable[TraceRow], prompts: Prompts, first: int = 0) -> Iterator[BenchRequest]:
+    def build_requests(self, rows: Iterable[TraceRow], prompts: Prompts, first: int = 0) -> Iterator[BenchRequest]:
         """Requests numbered from ``first``; the number decides which part of the text a prompt is."""
         for index, row in enumerate(rows, start=first):
             yield BenchRequest(
-                index, prompts.prompt(index, row.prompt_tokens, row.prefix_blocks), row.output_tokens, row.arrival_s
+                index,
+                prompts.make_prompt(index, row.prompt_tokens, row.prefix_blocks),
+                row.output_tokens,
+                row.arrival_s,
             )
 
     def warm_up(self, rows: list[TraceRow], prompts: Prompts, count: int) -> Iterator[BenchRequest]:
         """The first ``count`` rows all at once, with prompts that are used nowhere else."""
         lap = workload.repeat_rows([replace(row, arrival_s=0.0) for row in rows])
-        return self.requests((row for row, _ in zip(lap, range(count), strict=False)), prompts, first=-count)
+        return self.build_requests((row for row, _ in zip(lap, range(count), strict=False)), prompts, first=-count)
 
 
 def _load_rows(options: argparse.Namespace) -> list[TraceRow]:

@@ -18,8 +18,8 @@ class WordPrompts:
         self._source = PromptSource(range(len(self._words)), seed=seed)
         self._tokens_per_word = tokens_per_word
 
-    def prompt(self, index: int, length: int, prefix_blocks: Sequence[int] = ()) -> str:
-        cut = self._source.prompt(index, length, prefix_blocks)
+    def make_prompt(self, index: int, length: int, prefix_blocks: Sequence[int] = ()) -> str:
+        cut = self._source.make_prompt(index, length, prefix_blocks)
         count = max(1, round(length / self._tokens_per_word))
         return " ".join(self._words[i] for i in cut[:count])
 

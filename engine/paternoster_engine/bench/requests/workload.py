@@ -35,7 +35,7 @@ class Limits:
         if self.max_total is not None and self.max_total <= self.min_output:
             raise ValueError(f"the server's context is {self.max_total}: must be above {self.min_output} output tokens")
 
-    def clip(self, row: TraceRow) -> TraceRow:
+    def clip_row(self, row: TraceRow) -> TraceRow:
         output = max(row.output_tokens, self.min_output)
         prompt = max(row.prompt_tokens, 1)
         if self.max_output is not None:
@@ -60,7 +60,7 @@ def standardize_rows(rows: Sequence[TraceRow]) -> list[TraceRow]:
     """The standard small workload of the benchmarks out of a trace's rows."""
     low, high = STANDARD_OUTPUT
     limits = Limits(max_prompt=STANDARD_PROMPT, min_output=low, max_output=high)
-    return [limits.clip(row) for row in sample_rows(rows, STANDARD_REQUESTS, seed=0)]
+    return [limits.clip_row(row) for row in sample_rows(rows, STANDARD_REQUESTS, seed=0)]
 
 
 def repeat_rows(rows: Sequence[TraceRow]) -> Iterator[TraceRow]:

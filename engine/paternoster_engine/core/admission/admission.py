@@ -54,7 +54,7 @@ class Admission:
 
     def next_priority(self) -> float:
         """The ``priority`` of the request that would be admitted first; infinite when none waits."""
-        return next((request.spec.priority for request in self._queue.candidates()), math.inf)
+        return next((request.spec.priority for request in self._queue.iterate_candidates()), math.inf)
 
     def admit_waiting(self, builder: BatchBuilder, now: float) -> None:
         """Admit in the queue's order until one does not fit.
@@ -72,7 +72,7 @@ class Admission:
         num_before = len(self._running)
         forked = kept_back = False
         full_tenants: set[str] = set()
-        for request in self._queue.candidates():
+        for request in self._queue.iterate_candidates():
             if not builder.has_room(request) or builder.passing == set():
                 return
             if not builder.serves_class(request):
@@ -147,7 +147,7 @@ class Admission:
         """
         tokens, slots = 0, self._slots.num_free
         builder.passing = set()
-        for request in islice(self._queue.candidates(), MAX_PASSING):
+        for request in islice(self._queue.iterate_candidates(), MAX_PASSING):
             slots -= request.slots
             if tokens >= builder.budget or (slots < 0 and not self._queue.preempts):
                 break

@@ -65,7 +65,7 @@ class Preemption:
         """Preempt a request, possibly ``request`` itself, because the pool has no block for it."""
         self.preempt(self._choose_victim(self._eligible_victims(request)), builder)
 
-    def force(self, builder: BatchBuilder) -> None:
+    def force_preemption(self, builder: BatchBuilder) -> None:
         """Preempt a request although the pool has blocks."""
         self.preempt(self._choose_victim(self._running), builder)
 

@@ -30,7 +30,7 @@ class RequestValidation:
         self._groups = KVGroups(config)
         self.quota = TenantQuota(config)
 
-    def check(self, requests: Sequence[Request], pace: QueuePace | None = None) -> None:
+    def check_call(self, requests: Sequence[Request], pace: QueuePace | None = None) -> None:
         """All of one call or none of them, none charged then. ``pace`` bounds what they may wait.
 
         Raises :class:`AdmissionError`, and ``ValueError`` for a request that no caller should make.
@@ -66,7 +66,7 @@ class RequestValidation:
         total, places = self._queue.count_waiting() + ahead, self._config.max_queued_requests
         if total >= places and not self._has_tenant_queue_share(request, ahead, places):
             raise QueueFull(total)
-        self.quota.check(request, self._queue.count_waiting(request.spec.tenant) + ahead)
+        self.quota.check_request(request, self._queue.count_waiting(request.spec.tenant) + ahead)
 
     def _check_wait(self, request: Request, pace: QueuePace) -> None:
         waiting = self._queue.count_waiting()
@@ -124,7 +124,7 @@ class TenantQuota:
         )
         self._buckets: dict[str, _TokenBucket] = {}
 
-    def check(self, request: Request, num_waiting: int) -> None:
+    def check_request(self, request: Request, num_waiting: int) -> None:
         """``num_waiting``: of the tenant. Raises :class:`TenantQueueFull` or :class:`TenantRateExceeded`."""
         tenant, limits = request.spec.tenant, request.spec.limits or self._limits
         if limits.max_queued and num_waiting >= limits.max_queued:

@@ -15,7 +15,7 @@ class TokenSequence(Protocol):
     @property
     def num_tokens(self) -> int: ...
 
-    def tokens(self, start: int, stop: int) -> list[int]: ...
+    def slice_tokens(self, start: int, stop: int) -> list[int]: ...
 
 
 class NgramLookup:
@@ -36,7 +36,7 @@ class NgramLookup:
         if end <= NGRAM_LENGTH:
             return []
         first = max(0, self._read - NGRAM_LENGTH, end - MAX_INDEXED)
-        tokens, places = sequence.tokens(first, end), self._places
+        tokens, places = sequence.slice_tokens(first, end), self._places
         if len(places) + len(tokens) > MAX_INDEXED + NGRAM_LENGTH:
             places.clear()
         for last in range(NGRAM_LENGTH, len(tokens)):
@@ -45,7 +45,7 @@ class NgramLookup:
         place = places.get(_ngram_key(tokens, len(tokens)))
         if place is None:
             return []
-        followed = sequence.tokens(place, min(end, place + most))
+        followed = sequence.slice_tokens(place, min(end, place + most))
         return [followed[i % len(followed)] for i in range(most)]
 
 

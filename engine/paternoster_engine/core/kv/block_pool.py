@@ -137,7 +137,7 @@ class BlockPool:
         """Whether the block has more than one holder: then it must not be written to."""
         return self._blocks[block_id].ref_count > 1
 
-    def share(self, block_ids: Sequence[int]) -> None:
+    def share_blocks(self, block_ids: Sequence[int]) -> None:
         """Add a holder to each of these blocks, which are held or cached."""
         for i in block_ids:
             if i == 0:

@@ -96,7 +96,7 @@ class KVCache:
         A layer group with a window gets its blocks once; it releases rows at one end as it takes some at the other.
         Raises ``IndexError`` when fewer than :meth:`count_new_blocks` are available.
         """
-        self.pool.share(prefix)
+        self.pool.share_blocks(prefix)
         self.pool.residency.record_access(prefix)
         groups, row = self.groups, num_computed // self.block_size
         rows, found = groups.count_rows(request.num_tokens), len(prefix) // groups.count
@@ -147,7 +147,7 @@ class KVCache:
         """
         begun = [(replace(parent.block_table), parent.num_computed, parent.max_computed) for parent in parents]
         for table, *_ in begun:
-            self.pool.share(table.block_ids)
+            self.pool.share_blocks(table.block_ids)
         for row in rows:
             self.release(row)
         for row, (table, computed, max_computed) in zip(rows, begun, strict=True):
@@ -170,7 +170,7 @@ class KVCache:
         own = request.num_computed // self.block_size * self.groups.count
         table = request.block_table
         found[:own] = [mine if block else 0 for mine, block in zip(table.block_ids, found[:own], strict=False)]
-        self.pool.share(found)
+        self.pool.share_blocks(found)
         self.pool.residency.record_access(found)
         self.release(request)
         table.block_ids, table.num_cached_rows = found, num_tokens // self.block_size
@@ -239,20 +239,24 @@ class KVCache:
             return
         keys, size = request.block_table.row_keys, self.block_size
         parent = keys[first - 1] if first else None
-        tokens = request.tokens(first * size, end * size)
+        tokens = request.slice_tokens(first * size, end * size)
         self.pool.events.record_stored(keys[first:end], parent, tokens, request.spec.cache_scope, group)
 
     def _attach_text(self, request: Request, first: int, end: int) -> None:
         """Tie the pieces of the request's text to these rows, which are in the prefix cache."""
         index, pieces = self.pool.text_index, request.spec.text_pieces
         if index is not None and pieces and first * self.block_size < pieces[-1].num_tokens:
-            index.attach(request.block_table.row_keys, first, min(end, len(request.block_table.row_keys)), pieces)
+            index.attach_pieces(
+                request.block_table.row_keys, first, min(end, len(request.block_table.row_keys)), pieces
+            )
 
     def attach_text(self, request: Request, pieces: Sequence[TextPiece]) -> None:
         """Tie ``pieces`` of a request, which may have ended, to those of its rows that are cached."""
         keys = request.block_table.row_keys
         if self.pool.text_index is not None and pieces and keys:
-            self.pool.text_index.attach(keys, 0, min(len(keys), pieces[-1].num_tokens // self.block_size), pieces)
+            self.pool.text_index.attach_pieces(
+                keys, 0, min(len(keys), pieces[-1].num_tokens // self.block_size), pieces
+            )
 
     def uncache_blocks(self, request: Request) -> None:
         """Remove the request's blocks from the prefix cache, also those that it found there."""
@@ -280,7 +284,7 @@ class KVCache:
         table = request.block_table
         return [block_id for block_id in table.block_ids[table.num_cached_rows * self.groups.count :] if block_id]
 
-    def stats(self) -> dict[str, int]:
+    def build_stats(self) -> dict[str, int]:
         """The pool by the names in ``paternoster_contract.stats.EngineStats``, in blocks of all groups together."""
         pool, count = self.pool, self.groups.count
         blocks = max(1, pool.num_blocks // count)
@@ -367,5 +371,5 @@ class KVCache:
         while len(keys) <= row:
             start = len(keys) * self.block_size
             parent = keys[-1] if keys else request.spec.cache_scope
-            keys.append(chain_key(parent, request.tokens(start, start + self.block_size)))
+            keys.append(chain_key(parent, request.slice_tokens(start, start + self.block_size)))
         return keys[row]

@@ -62,7 +62,7 @@ class TextIndex:
     def num_pieces(self) -> int:
         return len(self._homes)
 
-    def attach(self, keys: Sequence[bytes], first: int, end: int, pieces: Sequence[TextPiece]) -> None:
+    def attach_pieces(self, keys: Sequence[bytes], first: int, end: int, pieces: Sequence[TextPiece]) -> None:
         """Tie ``pieces``, in order, to the rows ``first`` up to ``end`` of a request, as far as these are cached.
 
         ``keys``: of its rows from 0 on. A piece whose end is inside a row belongs to the row before.

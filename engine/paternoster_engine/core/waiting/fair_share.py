@@ -62,7 +62,7 @@ class FairShareQueue:
             del self._queues[request.spec.tenant]
             self.counters.end_waiting(request.spec.tenant)
 
-    def candidates(self) -> Iterator[Request]:
+    def iterate_candidates(self) -> Iterator[Request]:
         passed: dict[str, int] = {}
         while True:
             open_ = [tenant for tenant, queue in self._queues.items() if passed.get(tenant, 0) < len(queue)]

@@ -40,7 +40,7 @@ class WaitingQueue(Protocol):
 
     def remove(self, request: Request) -> None: ...
 
-    def candidates(self) -> Iterator[Request]:
+    def iterate_candidates(self) -> Iterator[Request]:
         """Yield requests in order of admission; those removed meanwhile were admitted, the others are passed over."""
         ...
 
@@ -90,11 +90,11 @@ class RankedQueue(ABC):
         return len(self._waiting_of)
 
     @abstractmethod
-    def rank(self, request: Request) -> Rank:
+    def rank_request(self, request: Request) -> Rank:
         """Lowest first."""
 
     def insert(self, request: Request) -> None:
-        queue, rank = self.waiting, self.rank
+        queue, rank = self.waiting, self.rank_request
         if not queue or rank(queue[-1]) <= rank(request):
             queue.append(request)
         else:
@@ -109,7 +109,7 @@ class RankedQueue(ABC):
         else:
             del self._waiting_of[request.spec.tenant]
 
-    def candidates(self) -> Iterator[Request]:
+    def iterate_candidates(self) -> Iterator[Request]:
         queue, index = self.waiting, 0
         while index < len(queue):
             request = queue[index]
@@ -118,7 +118,7 @@ class RankedQueue(ABC):
                 index += 1
 
     def first_of_each_tenant(self) -> Iterator[Request]:
-        return islice(self.candidates(), 1)
+        return islice(self.iterate_candidates(), 1)
 
     def may_preempt(self, request: Request, running: Request) -> bool:
         return False
@@ -142,14 +142,14 @@ class RankedQueue(ABC):
 class FcfsQueue(RankedQueue):
     """First come, first served; preempted requests lead, in order of arrival."""
 
-    def rank(self, request: Request) -> Rank:
+    def rank_request(self, request: Request) -> Rank:
         return (0, request.spec.arrival) if request.status is RequestStatus.PREEMPTED else (1, 0)
 
 
 class DueTimeQueue(RankedQueue):
     """In order of :attr:`Request.due`, for prompts that are computed whole: short ones do not wait for long calls."""
 
-    def rank(self, request: Request) -> Rank:
+    def rank_request(self, request: Request) -> Rank:
         return request.due, 0
 
 
@@ -164,7 +164,7 @@ class InterleavedQueue(FcfsQueue):
         super().__init__()
         self._preempted_next = True
 
-    def candidates(self) -> Iterator[Request]:
+    def iterate_candidates(self) -> Iterator[Request]:
         passed: set[Request] = set()
         while (request := self._find_next(passed)) is not None:
             preempted = request.status is RequestStatus.PREEMPTED
@@ -203,7 +203,7 @@ class PriorityQueue(RankedQueue):
         self._aging = aging
         self._by_due = by_due
 
-    def rank(self, request: Request) -> Rank:
+    def rank_request(self, request: Request) -> Rank:
         if self._aging == 0:
             return request.spec.priority, request.due if self._by_due else request.spec.arrival
         # All age at the same pace: their order does not change with time.
@@ -213,7 +213,7 @@ class PriorityQueue(RankedQueue):
         return request.spec.priority
 
     def may_preempt(self, request: Request, running: Request) -> bool:
-        return request.spec.priority < running.spec.priority and self.rank(request) < self.rank(running)
+        return request.spec.priority < running.spec.priority and self.rank_request(request) < self.rank_request(running)
 
 
 def make_queue(config: SchedulerConfig, running: Sequence[Request]) -> WaitingQueue:

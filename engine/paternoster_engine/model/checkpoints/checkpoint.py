@@ -27,15 +27,15 @@ class Checkpoint(Protocol):
         """Raises :class:`UnsupportedModelError` when the architecture's fields are not all there."""
         ...
 
-    def shape(self, name: str) -> tuple[int, ...]:
+    def shape_of(self, name: str) -> tuple[int, ...]:
         """Of the tensor with that Hugging Face name; raises :class:`ModelError` when it is missing."""
         ...
 
-    def tensor(self, name: str) -> Stored:
+    def get_tensor(self, name: str) -> Stored:
         """Tensor by its Hugging Face name, to be read in parts; raises :class:`ModelError` when it is missing."""
         ...
 
-    def tokenizer(self) -> Tokenizer:
+    def build_tokenizer(self) -> Tokenizer:
         """Raises :class:`ModelError`."""
         ...
 

@@ -50,11 +50,11 @@ class GgufCheckpoint:
         architectures = {name: architecture for architecture, name in MODEL_ARCH_NAMES.items()}
         return get_tensor_name_map(architectures[self.architecture], self.config.num_layers)
 
-    def shape(self, name: str) -> tuple[int, ...]:
+    def shape_of(self, name: str) -> tuple[int, ...]:
         stored, rows = self._find_stored(name), rows_of(self.config, self._family, name)
         return stored.shape if rows is None else (len(range(stored.shape[0])[rows]), *stored.shape[1:])
 
-    def tensor(self, name: str) -> Stored:
+    def get_tensor(self, name: str) -> Stored:
         stored, rows = self._find_stored(name), rows_of(self.config, self._family, name)
         tensor: Stored = GgufTensor(self._find_file(name), stored, f"{self._path.name}: {name}")
         if rows is not None:
@@ -63,7 +63,7 @@ class GgufCheckpoint:
             return RotateHalfRows(tensor, self.config.head_dim)
         return tensor
 
-    def tokenizer(self) -> Tokenizer:
+    def build_tokenizer(self) -> Tokenizer:
         return Tokenizer.from_gguf(self._fields)
 
     def sampling_defaults(self) -> SamplingDefaults:
@@ -91,7 +91,7 @@ class GgufCheckpoint:
     def _find_stored(self, name: str) -> StoredTensor:
         stored, expert = self._translate_name(name)
         tensor = self._tensors[stored]
-        return tensor if expert is None else tensor.expert(expert)
+        return tensor if expert is None else tensor.select_expert(expert)
 
     def _translate_name(self, name: str) -> tuple[str, int | None]:
         """The file's name of the decoder's tensor ``name``, and the number of the expert that it is of."""
@@ -120,7 +120,7 @@ class GgufTensor:
         name = self._stored.kind.name
         return FORMATS[name] if name in GGUF_FORMATS and len(self.shape) == 2 else None
 
-    def blocks(self, first: int, last: int) -> torch.Tensor:
+    def read_blocks(self, first: int, last: int) -> torch.Tensor:
         """Of :class:`InBlocks`."""
         part = self._stored.data[first:last]
         # The map is read-only, and torch has no such tensors.
@@ -177,11 +177,11 @@ class RotateHalfRows:
         pairs = self._stored[(heads, *(slice(*bound) for bound in others))]
         return self._split_halves(pairs)[first - heads.start : last - heads.start]
 
-    def blocks(self, first: int, last: int) -> torch.Tensor:
+    def read_blocks(self, first: int, last: int) -> torch.Tensor:
         """Of :class:`InBlocks`."""
         assert isinstance(self._stored, InBlocks)
         heads = self._heads_of(first, last)
-        return self._split_halves(self._stored.blocks(heads.start, heads.stop))[
+        return self._split_halves(self._stored.read_blocks(heads.start, heads.stop))[
             first - heads.start : last - heads.start
         ]
 

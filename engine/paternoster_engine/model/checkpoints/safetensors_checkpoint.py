@@ -37,7 +37,7 @@ class SafetensorsCheckpoint:
         self._quantized = QuantizedMatrices(quantization_of(self._folder, self._config))
         self._generation = self._folder.optional_json("generation_config.json")
         self._files: dict[str, FileTensor] = {}
-        weights, homes = self._folder.weights(), dict[str, str]()
+        weights, homes = self._folder.find_weights(), dict[str, str]()
         for name, path in weights.items():
             add_tensors(self._files, read_safetensors(path), name, homes)
         self._used: set[str] = set()
@@ -51,7 +51,7 @@ class SafetensorsCheckpoint:
     def _family(self) -> Family:
         return find_family(self.architecture)
 
-    def shape(self, name: str) -> tuple[int, ...]:
+    def shape_of(self, name: str) -> tuple[int, ...]:
         if (own := self._of_expert(name, meta=True)) is not None:
             return tuple(own.shape)
         rows = rows_of(self.config, self._family, name)
@@ -59,7 +59,7 @@ class SafetensorsCheckpoint:
         shape = tuple(self._files[self._stored_name(name)].shape if matrix is None else matrix.shape)
         return shape if rows is None else (len(range(shape[0])[rows]), *shape[1:])
 
-    def tensor(self, name: str) -> Stored:
+    def get_tensor(self, name: str) -> Stored:
         if (own := self._of_expert(name)) is not None:
             return own
         rows = rows_of(self.config, self._family, name)
@@ -75,7 +75,7 @@ class SafetensorsCheckpoint:
     def notes(self) -> list[str]:
         return [*self._notes, *note_of_unused(name for name in self._files if name not in self._used)]
 
-    def tokenizer(self) -> Tokenizer:
+    def build_tokenizer(self) -> Tokenizer:
         ends = self._generation.get("eos_token_id")
         for config in (self._config, Fields(self._config, "config.json").read_mapping("text_config")):
             ends = config.get("eos_token_id") if ends is None else ends
@@ -103,7 +103,7 @@ class SafetensorsCheckpoint:
             stored = self._find(f"{base}.{suffix}")
             return None if stored is None else self._files[stored]
 
-        return self._quantized.matrix(base, find)
+        return self._quantized.find_matrix(base, find)
 
     def _of_expert(self, name: str, *, meta: bool = False) -> Stored | None:
         """A part of an expert that is held in the family's own way; ``meta``: with its shape alone."""
@@ -142,10 +142,10 @@ class ExpertFiles:
         """``used`` collects the names of the tensors that are read."""
         self._folder, self._files, self._used, self._meta = folder, files, used, meta
 
-    def has(self, name: str) -> bool:
+    def has_tensor(self, name: str) -> bool:
         return name in self._files
 
-    def part(self, name: str, index: int) -> torch.Tensor:
+    def read_part(self, name: str, index: int) -> torch.Tensor:
         if name not in self._files:
             raise ModelError(f"{self._folder} has no tensor {name!r}")
         stored = self._files[name]

@@ -13,13 +13,13 @@ class Shaped(Protocol):
     @property
     def config(self) -> ModelConfig: ...
 
-    def shape(self, name: str) -> tuple[int, ...]: ...
+    def shape_of(self, name: str) -> tuple[int, ...]: ...
 
 
 def check_shapes(checkpoint: Shaped) -> None:
     """Raises :class:`ModelError` for the first tensor that is missing or of another shape."""
     for name, expected in expected_shapes(checkpoint.config):
-        shape = checkpoint.shape(name)
+        shape = checkpoint.shape_of(name)
         if shape != expected:
             raise ModelError(f"{name} has the shape {list(shape)}: must be {list(expected)} by the model's own sizes")
 

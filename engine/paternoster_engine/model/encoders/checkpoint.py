@@ -29,7 +29,7 @@ class EncoderCheckpoint:
         self.config: EncoderConfig = encoder_config(values, source.path.name, read_pooling(self._folder, values))
         self._files: dict[str, Any] = {}
         homes: dict[str, str] = {}
-        self._weights = self._folder.weights()
+        self._weights = self._folder.find_weights()
         for name, weights in self._weights.items():
             try:
                 file = safe_open(weights, framework="pt")
@@ -38,7 +38,7 @@ class EncoderCheckpoint:
                 raise ModelError(f"{weights} is not a readable safetensors file: {error}") from error
         self._names = dict(self._find(name, shape) for name, shape in self.config.tensor_shapes())
 
-    def tensor(self, name: str) -> torch.Tensor:
+    def get_tensor(self, name: str) -> torch.Tensor:
         """By its name of :meth:`EncoderConfig.shapes`."""
         stored = self._names[name]
         try:
@@ -55,7 +55,7 @@ class EncoderCheckpoint:
         others = note_of_other_weights(self._folder, self._weights)
         return [*others, *note_of_unused(self._files.keys() - self._names.values())]
 
-    def tokenizer(self) -> Tokenizer:
+    def build_tokenizer(self) -> Tokenizer:
         return Tokenizer.from_json(tokenizer_files(self._folder, None, self.config.vocab_size))
 
     def _find(self, name: str, shape: tuple[int, ...]) -> tuple[str, str]:

@@ -102,7 +102,7 @@ class Encoder:
             hidden = layer.mlp_norm(hidden + layer.down(layer.up(hidden)))
         return hidden
 
-    def vectors(self, batch: TextBatch) -> torch.Tensor:
+    def compute_vectors(self, batch: TextBatch) -> torch.Tensor:
         """``[texts, size]`` float32, in the order of ``batch``: pooled as the model does it, or its scores."""
         hidden, lengths = self.forward(batch), torch.tensor(batch.lengths, device=self.device)
         ends = lengths.cumsum(0)

@@ -28,9 +28,9 @@ def read_pooling(folder: ModelFolder, config: Mapping[str, Any]) -> Pooling | No
 
     Raises :class:`ModelError` for a step between text and vector that is none of ours.
     """
-    if not folder.has("modules.json"):
+    if not folder.has_file("modules.json"):
         return None
-    modules = parse_list(folder.text("modules.json"), "modules.json")
+    modules = parse_list(folder.read_text("modules.json"), "modules.json")
     kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
     if tuple(kinds) not in (STEPS, STEPS[:2]):
         raise UnsupportedModelError(
@@ -67,7 +67,7 @@ def read_pooling(folder: ModelFolder, config: Mapping[str, Any]) -> Pooling | No
 
 
 def _read_optional(folder: ModelFolder, name: str) -> Mapping[str, Any]:
-    return folder.json(name) if folder.has(name) else {}
+    return folder.json(name) if folder.has_file(name) else {}
 
 
 def _find_mode(pooled: Fields) -> PoolingMode:

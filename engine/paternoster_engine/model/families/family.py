@@ -14,9 +14,9 @@ from paternoster_engine.model.weights.stored import Stored
 class Files(Protocol):
     """Tensors of a folder's files by their own names."""
 
-    def has(self, name: str) -> bool: ...
+    def has_tensor(self, name: str) -> bool: ...
 
-    def part(self, name: str, index: int) -> torch.Tensor:
+    def read_part(self, name: str, index: int) -> torch.Tensor:
         """``tensor[index]`` of a tensor whose first dimension is of experts; raises :class:`ModelError`."""
         ...
 

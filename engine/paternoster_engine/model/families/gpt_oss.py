@@ -49,10 +49,12 @@ def _find_expert(files: Files, name: str) -> Stored | None:
     stored = prefix + ("down_proj" if part == "down" else "gate_up_proj")
     rows = {"gate": slice(0, None, 2), "up": slice(1, None, 2), "down": slice(None)}[part]
     if kind == "bias":
-        return files.part(f"{stored}_bias", number)[rows]
-    if files.has(f"{stored}_blocks"):
-        return Mxfp4(files.part(f"{stored}_blocks", number)[rows], files.part(f"{stored}_scales", number)[rows])
-    return files.part(stored, number).T[rows]
+        return files.read_part(f"{stored}_bias", number)[rows]
+    if files.has_tensor(f"{stored}_blocks"):
+        return Mxfp4(
+            files.read_part(f"{stored}_blocks", number)[rows], files.read_part(f"{stored}_scales", number)[rows]
+        )
+    return files.read_part(stored, number).T[rows]
 
 
 GPT_OSS = Family(

@@ -38,7 +38,7 @@ class Mxfp4:
         self._blocks, self._scales = blocks, scales
         self.shape = tuple(from_mxfp4(blocks.to("meta"), scales.to("meta")).shape)
 
-    def blocks(self, first: int, last: int) -> torch.Tensor:
+    def read_blocks(self, first: int, last: int) -> torch.Tensor:
         """The exponent, and bytes of inputs i and i + 16; the files have i and i + 1 in a byte."""
         stored = self._blocks[first:last]
         numbers = torch.stack((stored & 15, stored >> 4), -1).flatten(-2)

@@ -124,7 +124,7 @@ def _rope_fields(fields: Fields) -> Fields:
 
 def _find_reach(scaling: RopeScaling | None, context: int, rope: Fields) -> int:
     """Tokens that a scaled embedding is good for."""
-    reach = context if scaling is None else scaling.reach(context)
+    reach = context if scaling is None else scaling.find_reach(context)
     if reach > LONGEST_CONTEXT:
         raise rope.describe_refusal(
             "factor", rope.read_positive("factor"), f"so that the context is at most {LONGEST_CONTEXT}"

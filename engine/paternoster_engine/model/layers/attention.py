@@ -15,9 +15,9 @@ class Attention:
         """``rotary``: the table of the layer's embedding, None for a layer without."""
         config, block = parts.config, parts.config.block
         self._config, self._ranks = config, parts.ranks
-        self.qkv = parts.linear(*(f"{prefix}{part}_proj" for part in "qkv"), bias=block.qkv_bias)
+        self.qkv = parts.load_linear(*(f"{prefix}{part}_proj" for part in "qkv"), bias=block.qkv_bias)
         """Rows: all query heads, then all key heads, then all value heads."""
-        self.out = parts.linear(prefix + "o_proj", bias=block.out_bias)
+        self.out = parts.load_linear(prefix + "o_proj", bias=block.out_bias)
         self.rotary = rotary
         """The table of its embedding, None for none."""
         self.scale = config.head_dim**-0.5 if block.attention_scale is None else block.attention_scale
@@ -30,16 +30,16 @@ class Attention:
         if block.attention_softcap is not None:
             self.options["softcap"] = block.attention_softcap
         if block.sinks:
-            self.options["sinks"] = parts.weight(prefix + "sinks")
+            self.options["sinks"] = parts.load_weight(prefix + "sinks")
         self.norms: tuple[torch.Tensor, ...] = ()
         """Of queries and of keys, where there are any."""
         if block.head_norm != "none":
-            self.norms = parts.weight(prefix + "q_norm"), parts.weight(prefix + "k_norm")
-        self._head_norm = parts.operation("head_norm")
-        self._rms_norm = parts.operation("rms_norm")
-        self._kv_write = parts.operation("kv_write")
-        self._rope_kv_write = parts.operation("rope_kv_write")
-        self._paged_attention = parts.operation("paged_attention")
+            self.norms = parts.load_weight(prefix + "q_norm"), parts.load_weight(prefix + "k_norm")
+        self._head_norm = parts.pick_operation("head_norm")
+        self._rms_norm = parts.pick_operation("rms_norm")
+        self._kv_write = parts.pick_operation("kv_write")
+        self._rope_kv_write = parts.pick_operation("rope_kv_write")
+        self._paged_attention = parts.pick_operation("paged_attention")
 
     def __call__(self, hidden: torch.Tensor, cache: torch.Tensor, positions: torch.Tensor, plan: Any) -> torch.Tensor:
         """What is added to the residual, ``[tokens, hidden]``; keys and values are left in ``cache``.

@@ -67,7 +67,7 @@ def _gather_fields(
         found = matrix.format
         assert found is not None
         for first in range(0, matrix.shape[0], PIECE_ROWS):
-            rows = matrix.rows(first, min(first + PIECE_ROWS, matrix.shape[0]))
+            rows = matrix.read_rows(first, min(first + PIECE_ROWS, matrix.shape[0]))
             blocks = rows.unflatten(1, (-1, found.bytes))
             pieces.append([field.to(device) for field in read_fields(found, blocks)])
     return tuple(torch.cat(field) for field in zip(*pieces, strict=True))

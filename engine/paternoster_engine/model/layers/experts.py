@@ -33,10 +33,10 @@ class MixtureOfExperts:
             shares = shares / shares.sum(-1, keepdim=True)
         return self._ranks.all_reduce(self._products(hidden, shares, chosen))
 
-    def linears(self) -> Iterator[Linear]:
+    def iterate_linears(self) -> Iterator[Linear]:
         """The router, and every expert's matrices where they are multiplied with one by one."""
         yield self._router
-        yield from self._products.linears()
+        yield from self._products.iterate_linears()
 
 
 class OneByOne:
@@ -50,28 +50,30 @@ class OneByOne:
         out = torch.zeros_like(hidden)
         for number in chosen.unique().tolist():
             rows, places = (chosen == number).nonzero(as_tuple=True)
-            part = self._mlps[number].part(hidden[rows])
+            part = self._mlps[number].compute_part(hidden[rows])
             # In the order of the experts for every token, whatever else is in the step.
             out.index_add_(0, rows, part * shares[rows, places].unsqueeze(1).to(part.dtype))
         return out
 
-    def linears(self) -> Iterator[Linear]:
+    def iterate_linears(self) -> Iterator[Linear]:
         for mlp in self._mlps:
-            yield from mlp.linears()
+            yield from mlp.iterate_linears()
 
 
 class Grouped:
     """All experts in two products, without a word from the host: a captured graph runs them too."""
 
     def __init__(self, parts: Parts, prefixes: list[str]) -> None:
-        self._gate_up = torch.stack([parts.weight(prefix + "gate_proj", prefix + "up_proj") for prefix in prefixes])
-        self._down = torch.stack([parts.weight(prefix + "down_proj") for prefix in prefixes])
+        self._gate_up = torch.stack(
+            [parts.load_weight(prefix + "gate_proj", prefix + "up_proj") for prefix in prefixes]
+        )
+        self._down = torch.stack([parts.load_weight(prefix + "down_proj") for prefix in prefixes])
         self._biases: tuple[torch.Tensor, ...] = ()
         if parts.config.block.mlp_bias:
-            ups = [parts.bias(prefix + "gate_proj", prefix + "up_proj") for prefix in prefixes]
-            self._biases = torch.stack(ups), torch.stack([parts.bias(prefix + "down_proj") for prefix in prefixes])
-        self._gate = parts.operation(GATES[parts.config.block.activation])
-        self._matmul = parts.operation("grouped_matmul")
+            ups = [parts.load_bias(prefix + "gate_proj", prefix + "up_proj") for prefix in prefixes]
+            self._biases = torch.stack(ups), torch.stack([parts.load_bias(prefix + "down_proj") for prefix in prefixes])
+        self._gate = parts.pick_operation(GATES[parts.config.block.activation])
+        self._matmul = parts.pick_operation("grouped_matmul")
         self._experts = torch.arange(len(prefixes) + 1, device=parts.device)
 
     def __call__(self, hidden: torch.Tensor, shares: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
@@ -91,5 +93,5 @@ class Grouped:
         weighted = by_token.view(tokens, active, -1).float() * shares.unsqueeze(-1)
         return weighted.sum(1).to(hidden.dtype)
 
-    def linears(self) -> Iterator[Linear]:
+    def iterate_linears(self) -> Iterator[Linear]:
         yield from ()

@@ -17,18 +17,18 @@ class Mlp:
     def __init__(self, parts: Parts, prefix: str) -> None:
         block = parts.config.block
         self._ranks = parts.ranks
-        gate = parts.operation(GATES[block.activation])
-        self._gate_up = parts.linear(prefix + "gate_proj", prefix + "up_proj", gate=gate, bias=block.mlp_bias)
-        self._down = parts.linear(prefix + "down_proj", bias=block.mlp_bias)
+        gate = parts.pick_operation(GATES[block.activation])
+        self._gate_up = parts.load_linear(prefix + "gate_proj", prefix + "up_proj", gate=gate, bias=block.mlp_bias)
+        self._down = parts.load_linear(prefix + "down_proj", bias=block.mlp_bias)
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """What is added to the residual, ``[tokens, hidden]``."""
-        return self._ranks.all_reduce(self.part(hidden))
+        return self._ranks.all_reduce(self.compute_part(hidden))
 
-    def part(self, hidden: torch.Tensor) -> torch.Tensor:
+    def compute_part(self, hidden: torch.Tensor) -> torch.Tensor:
         """This rank's part of it."""
         return self._down(self._gate_up(hidden))
 
-    def linears(self) -> Iterator[Linear]:
+    def iterate_linears(self) -> Iterator[Linear]:
         """Both matrices, the one with the gate first."""
         yield from (self._gate_up, self._down)

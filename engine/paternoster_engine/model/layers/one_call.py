@@ -17,7 +17,7 @@ def in_one_call(config: ModelConfig, layers: Sequence[DecoderLayer], ranks: Rank
         return None
     weights = [found for layer in layers if (found := _layer_weights(layer)) is not None]
     block = config.block
-    if len(weights) < len(layers) or not DecoderLayers.supports(weights, block.activation):
+    if len(weights) < len(layers) or not DecoderLayers.supports_layers(weights, block.activation):
         return None
     shape = LayerShape(
         heads=config.num_heads,
@@ -37,7 +37,7 @@ def _layer_weights(layer: DecoderLayer) -> LayerWeights | None:
     if not isinstance(layer.mlp, Mlp):
         return None
     query_norm, key_norm = attention.norms or (None, None)
-    gate_up, down = layer.mlp.linears()
+    gate_up, down = layer.mlp.iterate_linears()
     return LayerWeights(
         attention_norm=layer.attention_norm,
         query_norm=query_norm,

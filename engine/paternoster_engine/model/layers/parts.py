@@ -54,17 +54,17 @@ class Parts:
         self.unpacked: Counter[str] = Counter()
         """Those that are kept as numbers, by the format that the file has them in."""
 
-    def operation(self, name: str) -> Op:
+    def pick_operation(self, name: str) -> Op:
         """The implementation for this device."""
         return self._pick(name, self.device)
 
-    def weight(self, *names: str) -> torch.Tensor:
+    def load_weight(self, *names: str) -> torch.Tensor:
         """Matrices below each other, or a norm ``[size]``."""
         return self._load([name + ".weight" for name in names])
 
-    def linear(self, *names: str, gate: Gate | None = None, bias: bool = False) -> Linear:
+    def load_linear(self, *names: str, gate: Gate | None = None, bias: bool = False) -> Linear:
         """One matrix of several below each other, with their biases."""
-        biases = self.bias(*names) if bias else None
+        biases = self.load_bias(*names) if bias else None
         activation = self.config.block.activation
         native_gate = gate is not None and activation in NATIVE_ACTIVATIONS
         strips = self._load_strips(names, gated=native_gate)
@@ -74,12 +74,12 @@ class Parts:
             stored = self._as_numbers([name + ".weight" for name in names])
             return Int8Linear(Below(stored, self._dtype, self.device), gate, biases)
         found = self._on_device(names, gate, biases)
-        return found or self._exact_linear(self.weight(*names), gate, biases, activation=activation)
+        return found or self._exact_linear(self.load_weight(*names), gate, biases, activation=activation)
 
-    def table(self, name: str) -> torch.Tensor | Strips:
+    def load_table(self, name: str) -> torch.Tensor | Strips:
         """A matrix whose rows are looked up."""
         strips = self._load_strips((name,))
-        return self.weight(name) if strips is None else strips
+        return self.load_weight(name) if strips is None else strips
 
     def project_table(self, table: torch.Tensor | Strips) -> Linear:
         """The table as a matrix; in blocks it is held once."""
@@ -87,13 +87,13 @@ class Parts:
             return StripLinear(table)
         return Int8Linear(table) if self._int8 else self._exact_linear(table)
 
-    def bias(self, *names: str) -> torch.Tensor:
+    def load_bias(self, *names: str) -> torch.Tensor:
         """Of matrices below each other."""
         return self._load([name + ".bias" for name in names])
 
     def exact_linear(self, name: str, *, bias: bool = False) -> Linear:
         """A matrix that is never quantized."""
-        return self._exact_linear(self.weight(name), bias=self.bias(name) if bias else None)
+        return self._exact_linear(self.load_weight(name), bias=self.load_bias(name) if bias else None)
 
     def _load_strips(self, names: Sequence[str], *, gated: bool = False) -> Strips | None:
         """Matrices below each other in the file's blocks; None where they are to be numbers."""

@@ -10,7 +10,7 @@ def rotary_table(rope: Rope, head_dim: int, length: int, device: torch.device) -
     dim = rope.dim or head_dim
     frequencies = rope.theta ** -(torch.arange(0, dim, 2, dtype=torch.float32) / dim)
     if rope.scaling is not None:
-        frequencies = rope.scaling.stretch(frequencies, rope.theta)
+        frequencies = rope.scaling.scale_frequencies(frequencies, rope.theta)
     angles = torch.outer(torch.arange(length, dtype=torch.float32), frequencies)
     table = torch.cat((angles.cos(), angles.sin()), -1)
     return (table if rope.scaling is None else table * rope.scaling.amplitude).to(device)

@@ -44,7 +44,7 @@ class StoredTensor:
     data: np.ndarray
     """A view of the file: elements, or for a quantised tensor the bytes of its blocks."""
 
-    def expert(self, number: int) -> "StoredTensor":
+    def select_expert(self, number: int) -> "StoredTensor":
         """One of those that are stored along the first dimension; one without a shape where there is none."""
         if number >= self.shape[0]:
             return StoredTensor(self.kind, (), self.data[:0])
@@ -80,23 +80,23 @@ def _read_gguf(path: Path) -> GgufFile:
     head = _Head(file.data)
     if (magic := bytes(head.read_bytes(4, "the magic"))) != b"GGUF":
         raise ModelError(f"its magic is {magic!r}: must be b'GGUF'")
-    version = head.number("<I", "the version")
+    version = head.read_number("<I", "the version")
     if version not in VERSIONS:
         raise ModelError(f"its version is {version}: must be 2 or 3, little-endian")
     tensor_count = head.count("the number of tensors", MOST_TENSORS, 24)
     field_count = head.count("the number of fields", MOST_FIELDS, 13)
     fields: dict[str, Any] = {}
     for _ in range(field_count):
-        key = head.text("the key of a field")
+        key = head.read_text("the key of a field")
         if key in fields:
             raise ModelError(f"the field {shorten_value(key)} is there twice")
-        fields[key] = head.value(head.number("<I", f"the type of {shorten_value(key)}"), shorten_value(key))
+        fields[key] = head.read_value(head.read_number("<I", f"the type of {shorten_value(key)}"), shorten_value(key))
     infos = {}
     for _ in range(tensor_count):
-        name = head.text("the name of a tensor")
+        name = head.read_text("the name of a tensor")
         if name in infos:
             raise ModelError(f"the tensor {shorten_value(name)} is there twice")
-        infos[name] = head.tensor(shorten_value(name))
+        infos[name] = head.read_tensor(shorten_value(name))
     start = -(-head.at // (alignment := _read_alignment(fields))) * alignment
     tensors = {name: info(head.data, start) for name, info in infos.items()}
     _check_apart(tensors)
@@ -137,36 +137,36 @@ class _Head:
         self.at += size
         return self.data[self.at - size : self.at]
 
-    def number(self, form: str, what: str) -> Any:
+    def read_number(self, form: str, what: str) -> Any:
         return struct.unpack(form, self.read_bytes(struct.calcsize(form), what).data)[0]
 
     def count(self, what: str, most: int, item_bytes: int) -> int:
         """A number of items of ``item_bytes`` or more each, which all have to be in the head."""
-        count: int = self.number("<Q", what)
+        count: int = self.read_number("<Q", what)
         most = min(most, (self._end - self.at) // item_bytes)
         if count > most:
             raise ModelError(f"{what} is {count}: must be at most {most} in a file of {len(self.data)} bytes")
         return count
 
-    def text(self, what: str) -> str:
-        data = bytes(self.read_bytes(self.number("<Q", what), what))
+    def read_text(self, what: str) -> str:
+        data = bytes(self.read_bytes(self.read_number("<Q", what), what))
         try:
             return data.decode()
         except UnicodeDecodeError as error:
             raise ModelError(f"{what} is {shorten_value(data)}: must be UTF-8") from error
 
-    def value(self, kind: int, what: str) -> Any:
+    def read_value(self, kind: int, what: str) -> Any:
         if kind == _STRING:
-            return self.text(what)
+            return self.read_text(what)
         if kind == _ARRAY:
             return self._read_array(what)
         return self._read_numbers(kind, 1, what)[0].item()
 
     def _read_array(self, what: str) -> list[str] | np.ndarray:
-        kind: int = self.number("<I", f"the type of the elements of {what}")
+        kind: int = self.read_number("<I", f"the type of the elements of {what}")
         size = f"the number of elements of {what}"
         if kind == _STRING:
-            return [self.text(f"an element of {what}") for _ in range(self.count(size, MOST_STRINGS, 8))]
+            return [self.read_text(f"an element of {what}") for _ in range(self.count(size, MOST_STRINGS, 8))]
         return self._read_numbers(kind, self.count(size, LONGEST_HEAD, 1), what)
 
     def _read_numbers(self, kind: int, count: int, what: str) -> np.ndarray:
@@ -176,13 +176,16 @@ class _Head:
         dtype = np.dtype(_NUMBERS[kind])
         return self.read_bytes(count * dtype.itemsize, what).view(dtype)
 
-    def tensor(self, name: str) -> Callable[[np.ndarray, int], StoredTensor]:
+    def read_tensor(self, name: str) -> Callable[[np.ndarray, int], StoredTensor]:
         """One tensor's entry; its place in the file follows once that of the first one is read."""
-        count = self.number("<I", f"the number of dimensions of the tensor {name}")
+        count = self.read_number("<I", f"the number of dimensions of the tensor {name}")
         if not 1 <= count <= MOST_DIMENSIONS:
             raise ModelError(f"the tensor {name} has {count} dimensions: must be 1 to {MOST_DIMENSIONS}")
         sizes = struct.unpack(f"<{count}Q", self.read_bytes(8 * count, f"the shape of the tensor {name}").data)
-        number, offset = self.number("<I", f"the type of the tensor {name}"), self.number("<Q", f"the tensor {name}")
+        number, offset = (
+            self.read_number("<I", f"the type of the tensor {name}"),
+            self.read_number("<Q", f"the tensor {name}"),
+        )
         try:
             kind = GGMLQuantizationType(number)
         except ValueError as error:

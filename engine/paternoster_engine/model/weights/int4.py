@@ -94,7 +94,7 @@ class Int4Tensor:
         name = SCALES.get(self._files.scales.kind)
         return None if self.group % 32 or name is None else FORMATS[name]
 
-    def blocks(self, first: int, last: int) -> torch.Tensor:
+    def read_blocks(self, first: int, last: int) -> torch.Tensor:
         """Of :class:`.stored.InBlocks`: the scale, the zero point, and bytes of inputs i and i + 16."""
         rows = self._read(self._files, first, last)
         scales = rows.scales.repeat_interleave(self.group // 32, 1).unsqueeze(-1).view(torch.uint8)

@@ -26,10 +26,10 @@ class ModelFolder:
         root = path.resolve()
         self._root = root.parent.parent if root.parent.name == "snapshots" else root
 
-    def has(self, name: str) -> bool:
+    def has_file(self, name: str) -> bool:
         return (self.path / name).exists()
 
-    def file(self, path: Path) -> Path:
+    def resolve_file(self, path: Path) -> Path:
         """``path``, if it is a regular file below the folder, links followed."""
         target = path.resolve()
         if not target.is_relative_to(self._root):
@@ -38,7 +38,7 @@ class ModelFolder:
             raise ModelError(f"{path} is no regular file")
         return target
 
-    def weights(self) -> dict[str, Path]:
+    def find_weights(self) -> dict[str, Path]:
         """Return the model's safetensors files by name: those of the index, or those with a usual name.
 
         As in transformers, a model.safetensors that the index does not name is the whole model.
@@ -56,11 +56,11 @@ class ModelFolder:
                 raise ModelError(
                     f"{INDEX} names {some_of([*map(shorten_value, missing)])}: must be a file in {self.path}"
                 )
-        return {name: self.file(self.path / name) for name in chosen}
+        return {name: self.resolve_file(self.path / name) for name in chosen}
 
     def passes_over_index(self, chosen: Collection[str]) -> bool:
         """Whether the index names none of ``chosen``."""
-        return self.has(INDEX) and not set(self._list_indexed()).intersection(chosen)
+        return self.has_file(INDEX) and not set(self._list_indexed()).intersection(chosen)
 
     def other_weights(self, chosen: Collection[str]) -> list[str]:
         """List files with weights beside ``chosen``."""
@@ -75,16 +75,16 @@ class ModelFolder:
 
     def _list_indexed(self) -> list[str]:
         """Files that the index names; none without an index."""
-        if not self.has(INDEX):
+        if not self.has_file(INDEX):
             return []
         weight_map = Fields(self.json(INDEX), INDEX).read_mapping("weight_map")
         return sorted({str(name) for name in weight_map.values()})
 
-    def text(self, name: str) -> str:
+    def read_text(self, name: str) -> str:
         """A file in UTF-8 of bounded size."""
         path, longest = self.path / name, LONGER.get(name, LONGEST_JSON)
         try:
-            with self.file(path).open("rb") as file:
+            with self.resolve_file(path).open("rb") as file:
                 data = file.read(longest + 1)
             if len(data) > longest:
                 raise ModelError(f"{path} is longer than {longest} bytes")
@@ -96,11 +96,11 @@ class ModelFolder:
 
     def json(self, name: str) -> dict[str, Any]:
         """A file that has one JSON object."""
-        return parse_object(self.text(name), str(self.path / name))
+        return parse_object(self.read_text(name), str(self.path / name))
 
     def optional_json(self, name: str) -> dict[str, Any]:
         """As :meth:`json`; empty for a file that is not there."""
-        return self.json(name) if self.has(name) else {}
+        return self.json(name) if self.has_file(name) else {}
 
 
 def some_of(names: Collection[str], most: int = 8) -> str:

@@ -22,7 +22,7 @@ def notes_of_folder(folder: ModelFolder, config: Mapping[str, Any], weights: Col
     notes = note_of_other_weights(folder, weights)
     if folder.passes_over_index(weights):
         notes.append(f"{INDEX} is not read: it names none of {some_of(weights)}")
-    if folder.has("adapter_config.json"):
+    if folder.has_file("adapter_config.json"):
         notes.append("adapter_config.json is not read: the model is served without the adapter")
     if own := fields.read_mapping("auto_map"):
         notes.append(f"config.json: auto_map is not used: {shorten_value(dict(own))} would be code of the repository")
@@ -47,7 +47,7 @@ def quantization_of(folder: ModelFolder, config: Mapping[str, Any]) -> Mapping[s
     # compression_config is the older name that compressed-tensors wrote.
     places = ((fields, "quantization_config"), (inner, "quantization_config"), (fields, "compression_config"))
     config_found = next((found for place, key in places if (found := place.read_mapping(key))), {})
-    if config_found or not folder.has("hf_quant_config.json"):
+    if config_found or not folder.has_file("hf_quant_config.json"):
         return config_found
     of_modelopt = Fields(folder.json("hf_quant_config.json"), "hf_quant_config.json").read_mapping("quantization")
     quantization = Fields(of_modelopt, "hf_quant_config.json: quantization")

@@ -49,7 +49,7 @@ class QuantizedMatrices:
             }
             raise ModelError(f"config.json: quantization_config is {shorten_value(fields)}: must be of {SERVED}")
 
-    def matrix(self, name: str, find: Find) -> InBlocks | None:
+    def find_matrix(self, name: str, find: Find) -> InBlocks | None:
         """The matrix ``name``, without ``.weight``; None for one that is stored as numbers without scales."""
         for suffix, methods in PACKED.items():
             if (packed := find(suffix)) is None:

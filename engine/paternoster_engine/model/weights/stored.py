@@ -33,7 +33,7 @@ class InBlocks(Stored, Protocol):
         """None where it is not, or where its parts are no whole blocks."""
         ...
 
-    def blocks(self, first: int, last: int) -> torch.Tensor:
+    def read_blocks(self, first: int, last: int) -> torch.Tensor:
         """Of rows ``first`` to ``last``, uint8 ``[last - first, bytes of a row]``."""
         ...
 
@@ -51,10 +51,10 @@ class StoredRows:
         self.shape = stored.shape
         self.format = block_format(stored)
 
-    def rows(self, first: int, last: int) -> torch.Tensor:
+    def read_rows(self, first: int, last: int) -> torch.Tensor:
         """Of :class:`paternoster_kernels.blocks.Rows`."""
         if self.format is not None and isinstance(self._stored, InBlocks):
-            return self._stored.blocks(first, last)
+            return self._stored.read_blocks(first, last)
         return self._stored[(slice(first, last),)]
 
 
@@ -121,16 +121,16 @@ class Part:
         whole = self._first % found.inputs == 0 and last % found.inputs == 0 and last <= self._whole.shape[1]
         return found if whole else None
 
-    def blocks(self, first: int, last: int) -> torch.Tensor:
+    def read_blocks(self, first: int, last: int) -> torch.Tensor:
         """Of :class:`InBlocks`; beyond the end of the whole they are zeros, which say zeros in every format."""
         found = self.format
         assert found is not None
         assert isinstance(self._whole, InBlocks)
         if self._dim == 1:
             bounds = (found.row_bytes(self._first), found.row_bytes(self._first + self.shape[1]))
-            return self._whole.blocks(first, last)[:, slice(*bounds)]
+            return self._whole.read_blocks(first, last)[:, slice(*bounds)]
         end = self._whole.shape[0]
-        rows = self._whole.blocks(min(self._first + first, end), min(self._first + last, end))
+        rows = self._whole.read_blocks(min(self._first + first, end), min(self._first + last, end))
         return _pad_zeros(rows, 0, last - first)
 
 

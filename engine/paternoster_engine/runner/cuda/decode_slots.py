@@ -51,7 +51,7 @@ class DecodeSlots:
         self._num_groups = num_groups
         self._held: dict[Request, _HeldSlot] = {}
 
-    def assign(self, scheduled: Sequence[ScheduledRequest]) -> list[DecodeSlot]:
+    def assign_slots(self, scheduled: Sequence[ScheduledRequest]) -> list[DecodeSlot]:
         """Rows of ``scheduled``, one token each, in its order; a request that is not in it loses its row.
 
         Raises :class:`UnknownToken`; no slot is held then.
@@ -99,7 +99,7 @@ def _find_input(item: ScheduledRequest, slot: _HeldSlot | None) -> tuple[int, in
     """Source row and token id of the item's input."""
     request, start = item.request, item.start
     if start < request.num_tokens:
-        return HOST, request.tokens(start, start + 1)[0]
+        return HOST, request.slice_tokens(start, start + 1)[0]
     if slot is None or slot.next_start != start:
         raise UnknownToken(
             f"request {request.request_id!r} is scheduled at position {start} and knows {request.num_tokens} tokens: "

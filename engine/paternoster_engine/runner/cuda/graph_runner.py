@@ -85,7 +85,7 @@ class GraphRunner:
             return Pending(lambda: result)
         with self._watch_errors():
             self._eager.swap(batch)
-            slots = self._rows.assign(batch.scheduled)
+            slots = self._rows.assign_slots(batch.scheduled)
             stage_step(self._step, slots)
             self.replay(len(slots))
             return Pending(self._fetch([slot.row for slot in slots], [slot.item.request for slot in slots]))

@@ -77,7 +77,7 @@ def _translate_source(
 
 def _compile_grammar(tokenizer: LLTokenizer, source: GrammarSource, made: Translation) -> None:
     try:
-        work = ParserCost.estimate(made.text)
+        work = ParserCost.estimate_items(made.text)
     except RecursionError:
         raise GrammarError("it is nested too deeply") from None
     except ValueError as error:
@@ -86,7 +86,7 @@ def _compile_grammar(tokenizer: LLTokenizer, source: GrammarSource, made: Transl
         raise GrammarError(
             f"too many ways lead to the same rules: {work} items to look at for one token, of at most {MAX_PARSER_COST}"
         )
-    Grammar(tokenizer, made.text, most_items(source)).check()
+    Grammar(tokenizer, made.text, most_items(source)).check_masks()
 
 
 class _SchemaChecks:

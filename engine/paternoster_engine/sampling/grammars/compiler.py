@@ -51,7 +51,7 @@ class GrammarCompiler:
 
     @cached_property
     def _tokenizer(self) -> LLTokenizer:
-        return self._vocabulary.tokenizer(self._encode)
+        return self._vocabulary.build_tokenizer(self._encode)
 
     def _compile_in_process(self, source: GrammarSource) -> dict[str, Any]:
         process = self._ensure_process()
@@ -74,7 +74,7 @@ class GrammarCompiler:
         given = asdict(self._vocabulary)
         given["tokens"] = [token.decode("latin-1") for token in given["tokens"]]
         try:
-            process.begin(given, WALL_TIME)
+            process.prepare_process(given, WALL_TIME)
         except ProcessEnded as ended:
             raise GrammarProcessLost from ended
         self._process = process

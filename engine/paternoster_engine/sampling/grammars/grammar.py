@@ -57,7 +57,7 @@ class Grammar:
             # What llguidance only warns of it does not enforce.
             raise GrammarError(shorten_reason(warnings[0]))
 
-    def check(self) -> None:
+    def check_masks(self) -> None:
         """Raise :class:`GrammarError` if there is no answer that it allows, or its first mask reaches a limit."""
         start, begun = self.start.deep_copy(), time.thread_time()
         mask = start.compute_bitmask()
@@ -69,7 +69,7 @@ class Grammar:
 
     def _check_first_name(self) -> None:
         """Raise :class:`GrammarError` where the first object's names reach a limit: a grammar is widest there."""
-        matcher = self.begin()
+        matcher = self.start_matcher()
         matcher.consume_tokens(matcher.compute_ff_tokens())
         if matcher.is_error():
             # Of what is forced alone, which masks may do without.
@@ -85,9 +85,9 @@ class Grammar:
 
     def begin_output(self) -> "Matcher":
         """At the beginning of an answer; some microseconds."""
-        return Matcher(self, self.begin())
+        return Matcher(self, self.start_matcher())
 
-    def begin(self) -> LLMatcher:
+    def start_matcher(self) -> LLMatcher:
         """Return a state before the first token."""
         return self.start.deep_copy()
 
@@ -195,13 +195,13 @@ class Matcher(OutputFollower):
         """Whether the grammar begins with ``tokens``; the state does not change where it does not."""
         # The newest lexer may be full as well, but one that is made for this is not: what fills it alone is too much.
         for _ in range(2):
-            self._start, self._matcher = self._grammar.start, self._grammar.begin()
+            self._start, self._matcher = self._grammar.start, self._grammar.start_matcher()
             if self._matcher.try_consume_tokens(list(tokens)) == len(tokens):
                 self._since = [*tokens]
                 return True
             if not self._is_full() or not self._grammar.renew_lexer(self._start):
                 break
-        self._start, self._matcher, self._since = self._grammar.start, self._grammar.begin(), []
+        self._start, self._matcher, self._since = self._grammar.start, self._grammar.start_matcher(), []
         return False
 
     def _renew(self) -> bool:

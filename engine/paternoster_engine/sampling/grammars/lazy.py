@@ -53,7 +53,7 @@ class LazyMatcher(Matcher):
     """
 
     def __init__(self, grammar: Grammar, free: FreeText, seen: SeenTokens) -> None:
-        super().__init__(grammar, grammar.begin())
+        super().__init__(grammar, grammar.start_matcher())
         self._free, self._seen = free, seen
         self._call = None if free.call is None else re.compile(free.call.encode())
         self._text = bytearray()

@@ -31,4 +31,4 @@ def masks_of(requests: Sequence[Row], device: torch.device) -> TokenMasks | None
             masks.append((row, mask))
         elif mask is None and isinstance(request, ProposedRow):
             request.is_unsatisfiable = True
-    return TokenMasks.of(masks, device)
+    return TokenMasks.pack_masks(masks, device)

@@ -27,7 +27,7 @@ class ParserCost:
         self._ends = 0
 
     @classmethod
-    def estimate(cls, grammar: str) -> int:
+    def estimate_items(cls, grammar: str) -> int:
         """Count the items that a parser may visit for one token.
 
         Each way in which a rule may end continues at each place that waits for it, and is compared with each item.

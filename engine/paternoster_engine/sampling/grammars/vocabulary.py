@@ -26,7 +26,7 @@ class Vocabulary:
     """Ids that end an answer; at least one."""
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> Vocabulary:
+    def from_tokenizer(cls, tokenizer: Tokenizer) -> Vocabulary:
         tokens = [tokenizer.token_bytes(i) for i in range(tokenizer.largest_id + 1)]
         special = [i for i in range(len(tokens)) if tokenizer.is_special(i)]
         # A control token is known by its name, which some vocabularies do not spell as text.
@@ -34,7 +34,7 @@ class Vocabulary:
             tokens[i] = tokens[i] or (tokenizer.id_to_token(i) or "").encode()
         return cls(tokens, special, list(tokenizer.eos_token_ids))
 
-    def tokenizer(self, encode: Encode | None = None) -> LLTokenizer:
+    def build_tokenizer(self, encode: Encode | None = None) -> LLTokenizer:
         """About 0.15 s and 16 MiB for 49,152 tokens.
 
         ``encode``: how the model was taught to spell, which a text that a grammar forces should be spelled like.

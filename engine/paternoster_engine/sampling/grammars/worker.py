@@ -14,7 +14,7 @@ def prepare_compiler(given: Mapping[str, Any]) -> Answer:
     """The vocabulary, its tokens as Latin-1; then sources of grammars come."""
     tokens = [token.encode("latin-1") for token in given["tokens"]]
     vocabulary = Vocabulary(tokens, given["special"], given["ends"])
-    tokenizer = vocabulary.tokenizer()
+    tokenizer = vocabulary.build_tokenizer()
     specials = frozenset(tokens[i].decode(errors="replace") for i in vocabulary.special)
 
     def compile_request(request: Mapping[str, Any]) -> dict[str, Any]:

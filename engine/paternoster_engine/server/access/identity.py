@@ -55,7 +55,7 @@ class Caller:
         """A key says who its client is; clients without one are one tenant, whatever their bodies say."""
         return "" if self.identity is None else self.identity.tenant
 
-    def limits(self, config: SchedulerConfig) -> TenantLimits | None:
+    def find_limits(self, config: SchedulerConfig) -> TenantLimits | None:
         """The tenant's own limits; those that its key leaves out are the engine's."""
         who = self.identity
         if who is None:

@@ -37,7 +37,7 @@ class SharesOfTenants:
             await response(scope, receive, send)
             return
         if scope["type"] == "http":
-            await self._turns.begin(party_of(scope))
+            await self._turns.wait_turn(party_of(scope))
         await self._app(scope, receive, send)
 
 

@@ -40,8 +40,8 @@ class _BoundedRequest(Request):
             charge_reading_to(None)
             return json.loads(data.decode("utf-8-sig"))
         tenant = tenant_of(self)
-        charge_reading_to(partial(shares.charge, tenant))
-        end = await shares.begin(tenant)
+        charge_reading_to(partial(shares.charge_tenant, tenant))
+        end = await shares.wait_turn(tenant)
         try:
             await _run_piece(lambda: count_values(data))
             text = await _run_piece(lambda: data.decode("utf-8-sig"))

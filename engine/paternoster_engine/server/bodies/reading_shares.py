@@ -39,7 +39,7 @@ class ReadingShares:
         self._sleep = sleep
         self._tenants: dict[str, _Tenant] = {}
 
-    async def begin(self, tenant: str) -> Callable[[], None]:
+    async def wait_turn(self, tenant: str) -> Callable[[], None]:
         """Wait until a body of ``tenant`` may be read; the caller must call the result when it has been."""
         entry = self._get_entry(tenant)
         await entry.turn.acquire()
@@ -53,11 +53,11 @@ class ReadingShares:
 
     async def pace_refusal(self, tenant: str) -> None:
         """Wait until a call of ``tenant`` may be refused: clients that repeat such calls get a share, too."""
-        end = await self.begin(tenant)
-        self.charge(tenant, REFUSAL_SECONDS)
+        end = await self.wait_turn(tenant)
+        self.charge_tenant(tenant, REFUSAL_SECONDS)
         end()
 
-    def charge(self, tenant: str, seconds: float) -> None:
+    def charge_tenant(self, tenant: str, seconds: float) -> None:
         """Add ``seconds`` of the event loop's time to what bodies of ``tenant`` took."""
         entry = self._get_entry(tenant)
         entry.used_seconds = self._decay_used_seconds(entry) + seconds

@@ -64,7 +64,7 @@ class StreamJournal:
             raise OtherNumerics(call.resume.numerics, numerics)
         return cls(numerics, vocab_size, ending, call.resume, call.decode_journal())
 
-    def record(self, entry: JournalEntry) -> None:
+    def record_entry(self, entry: JournalEntry) -> None:
         self._recorded.append(entry)
 
     async def write_frames(self, frames: AsyncIterator[str]) -> AsyncIterator[bytes]:

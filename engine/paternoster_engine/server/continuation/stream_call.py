@@ -27,7 +27,7 @@ class StreamCall:
     """Of that part, once the body was read."""
     num_drawn: int = 0
 
-    def draw(self, num_bytes: int) -> bytes:
+    def draw_bytes(self, num_bytes: int) -> bytes:
         self.num_drawn += 1
         return blake2b(f"{self.stream_id.hex}:{self.num_drawn}".encode(), digest_size=num_bytes).digest()
 
@@ -53,7 +53,7 @@ current_call: ContextVar[StreamCall | None] = ContextVar("current_call", default
 def new_hex() -> str:
     """32 hexadecimal digits for an id of the answer to the current call."""
     call = current_call.get()
-    return secrets.token_hex(16) if call is None else call.draw(16).hex()
+    return secrets.token_hex(16) if call is None else call.draw_bytes(16).hex()
 
 
 def unique_name(name: str) -> str:
@@ -65,7 +65,7 @@ def new_seed() -> int:
     call = current_call.get()
     if call is None:
         return secrets.randbits(SEED_BITS)
-    return int.from_bytes(call.draw(8), "big") >> (64 - SEED_BITS)
+    return int.from_bytes(call.draw_bytes(8), "big") >> (64 - SEED_BITS)
 
 
 def created_time() -> int:

@@ -128,7 +128,7 @@ class ScoreRequest(PairsRequest):
     data_2: Texts | None = Field(default=None, description="the same")
     items: Texts | None = Field(default=None, description="the same")
 
-    def pairs(self) -> tuple[list[str], list[str], str, str]:
+    def read_pairs(self) -> tuple[list[str], list[str], str, str]:
         """The queries, the documents, and what the body calls the two; raises :class:`InvalidValue`."""
         first, queries = self._read_only_field("queries", "text_1", "data_1")
         second, documents = self._read_only_field("documents", "text_2", "data_2", "items")

@@ -86,7 +86,7 @@ async def score_texts(request: Request, body: ScoreRequest, state: State, sender
     served, pooling = _find_embedding(state, body)
     name = f"score-{uuid.uuid4().hex}"
     prompt = "" if pooling.scores else pooling.prompt
-    queries, documents, *fields = body.pairs()
+    queries, documents, *fields = body.read_pairs()
     first, second = ([prompt + text for text in texts] for texts in (queries, documents))
     scores, usage = await _compute_scores(request, served, body, fields, (first, second), name, sender)
     data = [ScoreObject(index=index, score=each) for index, each in enumerate(scores)]
@@ -153,7 +153,7 @@ async def _compute_vectors(
 ) -> tuple[list[Sequence[float]], TextUsage]:
     work = VectorWork(served.loop, await unless_gone(request, requests))
     try:
-        vectors = await unless_gone(request, work.complete())
+        vectors = await unless_gone(request, work.collect_vectors())
     finally:
         work.close()
     return vectors, TextUsage(prompt_tokens=work.num_tokens, total_tokens=work.num_tokens)

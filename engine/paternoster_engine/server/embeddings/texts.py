@@ -85,7 +85,7 @@ async def text_requests(
             prompts.append(next(encodings))
     await _check_sizes(served, field, prompts, too_long)
     arrival = served.loop.clock()
-    limits, scope = sender.limits(served.scheduler.config), sender.cache_scope(body)
+    limits, scope = sender.find_limits(served.scheduler.config), sender.cache_scope(body)
     return [
         Request(
             RequestSpec(
@@ -153,7 +153,7 @@ async def _check_sizes(
     if longest > served.max_model_len:
         error = PromptTooLong(longest, 0, served.max_model_len)
         rejected = served.scheduler.counters.rejected
-        await served.loop.call(lambda: rejected.update([error.reason]))
+        await served.loop.call_in_loop(lambda: rejected.update([error.reason]))
         if too_long is not None:
             raise InvalidValue(
                 too_long,

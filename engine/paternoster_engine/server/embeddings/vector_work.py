@@ -31,10 +31,10 @@ class VectorWork:
     def num_tokens(self) -> int:
         return sum(request.num_prompt for request in self._requests)
 
-    async def complete(self) -> list[Sequence[float]]:
+    async def collect_vectors(self) -> list[Sequence[float]]:
         """The vector of each request.
 
-        Raises :class:`AdmissionError` where not even the first is taken, and as :meth:`Generation.deltas`.
+        Raises :class:`AdmissionError` where not even the first is taken, and as :meth:`Generation.stream_deltas`.
         """
         while self._waiting or self._open:
             if 2 * len(self._open) <= self._at_once:

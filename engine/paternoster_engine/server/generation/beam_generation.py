@@ -27,7 +27,7 @@ class BeamGeneration(Generation):
         has_token_ids: bool = False,
         new_parser: Callable[[], AnswerParser] | None = None,
     ) -> None:
-        """``best``: how many of a prompt's answers :meth:`complete` gives.
+        """``best``: how many of a prompt's answers :meth:`collect_answers` gives.
 
         ``echo``: show prompts before them. ``has_token_ids``: deltas have token ids.
         """
@@ -55,12 +55,12 @@ class BeamGeneration(Generation):
             cached_tokens=cached_tokens(self._requests),
         )
 
-    async def complete(self) -> list[TextDelta]:
+    async def collect_answers(self) -> list[TextDelta]:
         """The best answers to each prompt, best first.
 
         Raises :class:`StepFailed`, :class:`DeadlineExceeded` or :class:`EngineEnding`.
         """
-        async for _ in self.deltas():
+        async for _ in self.stream_deltas():
             raise AssertionError("a search was seen before its end")
         return [delta for index in range(len(self._requests)) for delta in self._hypothesis_deltas(index)]
 
@@ -79,11 +79,11 @@ class BeamGeneration(Generation):
             deltas = []
             if self._echo:
                 logprobs_of_prompt = None if request.params.prompt_logprobs is None else request.prompt_logprobs
-                deltas.append(text.echo(self._echoes[index], logprobs_of_prompt))
+                deltas.append(text.echo_prompt(self._echoes[index], logprobs_of_prompt))
             last = len(found.tokens) - 1
             for place, token in enumerate(found.tokens):
                 logprobs = found.logprobs[place] if found.logprobs else None
-                deltas.append(text.push(token, found.finish_reason if place == last else None, logprobs))
+                deltas.append(text.add_token(token, found.finish_reason if place == last else None, logprobs))
             self._reasoning_tokens += text.num_reasoning_tokens
             yield put_together(deltas)
 

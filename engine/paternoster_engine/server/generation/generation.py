@@ -89,10 +89,10 @@ class Generation:
     ) -> None:
         """``choices``: sequences for each prompt, which stand next to each other in ``requests``.
 
-        ``best``: how many of them :meth:`complete` gives, all by default. ``echo``: show prompts before their outputs;
-        ``only_echo``: and nothing of these. ``has_token_ids``: deltas have token ids. ``new_parser``: makes what takes
-        one output apart. ``journal``: of the answer; what it has is the beginning. ``unanswered``: where the call can
-        be asked for until its client has a frame. ``is_stream``: the journal records each delta.
+        ``best``: how many of them :meth:`collect_answers` gives, all by default. ``echo``: show prompts before their
+        outputs; ``only_echo``: and nothing of these. ``has_token_ids``: deltas have token ids. ``new_parser``: makes
+        what takes one output apart. ``journal``: of the answer; what it has is the beginning. ``unanswered``: where
+        the call can be asked for until its client has a frame. ``is_stream``: the journal records each delta.
         """
         self._loop = loop
         self._tokenizer = tokenizer
@@ -225,7 +225,7 @@ class Generation:
         self._loop.abort(self._open)
         self._open.clear()
 
-    async def deltas(self) -> AsyncIterator[tuple[int, TextDelta]]:
+    async def stream_deltas(self) -> AsyncIterator[tuple[int, TextDelta]]:
         """(index of the sequence, what became visible) until all have ended; a slow reader gets larger deltas.
 
         Raises :class:`StepFailed`, :class:`DeadlineExceeded` or :class:`EngineEnding`; in place of the last,
@@ -263,10 +263,10 @@ class Generation:
             self._loop.attach_text(request, pieces)
             self._events.clear()
 
-    async def complete(self) -> list[TextDelta]:
+    async def collect_answers(self) -> list[TextDelta]:
         """The whole text of every sequence, or of each prompt's best ones: those likeliest a token, best first."""
         deltas_of: list[list[TextDelta]] = [[] for _ in self._requests]
-        async for index, delta in self.deltas():
+        async for index, delta in self.stream_deltas():
             deltas_of[index].append(delta)
         whole = [put_together(deltas) for deltas in deltas_of]
         if self._best == self._choices:
@@ -308,7 +308,7 @@ class Generation:
             for index, some in pushed.items():
                 first = self._texts[index].num_tokens - len(some)
                 tokens = [output.token for output in some if output.token is not None]
-                self.journal.record(entry_of(index, self._requests[index], first, tokens, some[-1].finish_reason))
+                self.journal.record_entry(entry_of(index, self._requests[index], first, tokens, some[-1].finish_reason))
         return {index: put_together(deltas) for index, deltas in deltas_of.items()}, failure
 
     def _add_token(self, index: int, token: int, finish_reason: FinishReason | None) -> TextDelta:
@@ -319,12 +319,12 @@ class Generation:
         opening = None
         if self._echo and text.num_tokens == 0:
             prompt = self._echoes[index // self._choices]
-            opening = text.echo(prompt, None if params.prompt_logprobs is None else request.prompt_logprobs)
+            opening = text.echo_prompt(prompt, None if params.prompt_logprobs is None else request.prompt_logprobs)
         if self._only_echo:
             assert opening is not None
             return put_together([opening, TextDelta("", FinishReason.LENGTH)])
         logprobs = None if params.logprobs is None else request.logprobs[text.num_tokens]
-        delta = text.push(token, finish_reason, logprobs)
+        delta = text.add_token(token, finish_reason, logprobs)
         return delta if opening is None else put_together([opening, delta])
 
 

@@ -48,7 +48,7 @@ class GrammarWork:
     def __init__(self, tokenizer: Tokenizer, histograms: Histograms, *, compact: bool = False) -> None:
         """``compact``: JSON has no white space between its tokens, also where a source does not demand it."""
         self._ends = bool(tokenizer.eos_token_ids)
-        self._compiler = GrammarCompiler(lambda: Vocabulary.of(tokenizer), tokenizer.encode)
+        self._compiler = GrammarCompiler(lambda: Vocabulary.from_tokenizer(tokenizer), tokenizer.encode)
         self._compact = compact
         self._cache = GrammarCache(CACHE)
         self._histograms = histograms
@@ -89,7 +89,7 @@ class GrammarWork:
         compilation = self._compilations.get(source)
         if compilation is None and len(self._compilations) >= MAX_WAITING:
             raise GrammarQueueFull(len(self._compilations))
-        if not self._turns.has(tenant, source):
+        if not self._turns.has_work(tenant, source):
             if self._turns.count_waiting(tenant) >= MAX_OF_TENANT:
                 raise GrammarQueueFull(self._turns.count_waiting(tenant))
             # Also where it waits for another tenant, whose turn may come later.
@@ -141,7 +141,7 @@ class GrammarWork:
             return
         self._cache.put(source, made)
         self._histograms.grammars["compiled"] += isinstance(made, Grammar)
-        self._histograms.compiled(seconds)
+        self._histograms.observe_compile(seconds)
         result.set_result(made)
 
     def _compile(self, source: GrammarSource) -> tuple[Grammar | GrammarError, float]:

@@ -13,7 +13,7 @@ class OpenCall:
         self._depth = 0
         self._quoted = self._escaped = False
 
-    def follow(self, events: Iterable[Event]) -> None:
+    def follow_events(self, events: Iterable[Event]) -> None:
         for event in events:
             match event:
                 case Call():

@@ -65,7 +65,7 @@ class PromptText(NamedTuple):
 async def prompt_text(tokenizer: Tokenizer, tokens: Sequence[int]) -> PromptText:
     """Others have their turn in between."""
     detokenizer = IncrementalDetokenizer(tokenizer, skip_special_tokens=False)
-    texts = await made_in_pieces(tokens, lambda piece: [detokenizer.push(token) for token in piece])
+    texts = await made_in_pieces(tokens, lambda piece: [detokenizer.add_token(token) for token in piece])
     offsets = list(accumulate(map(len, texts), initial=0))[:-1]
     return PromptText(tokens, offsets, "".join([*texts, detokenizer.flush()]))
 
@@ -112,7 +112,7 @@ class OutputText:
         """The one that ended the text."""
         return self._stops.matched
 
-    def echo(self, prompt: PromptText, logprobs: Sequence[TokenLogprobs] | None) -> TextDelta:
+    def echo_prompt(self, prompt: PromptText, logprobs: Sequence[TokenLogprobs] | None) -> TextDelta:
         """The prompt's own text, to be shown before the output's; no stop string is looked for in it.
 
         ``logprobs``: of all its tokens but the first; None if the call does not request them.
@@ -123,7 +123,9 @@ class OutputText:
         tokens = zip(prompt.tokens, prompt.offsets, [None, *logprobs], strict=True)
         return TextDelta(prompt.text, None, tuple(TokenText(*token) for token in tokens))
 
-    def push(self, token: int, finish_reason: FinishReason | None, logprobs: TokenLogprobs | None = None) -> TextDelta:
+    def add_token(
+        self, token: int, finish_reason: FinishReason | None, logprobs: TokenLogprobs | None = None
+    ) -> TextDelta:
         """Add a token, with the scheduler's reason if it is the last; a stop string overrules that reason."""
         self.num_tokens += 1
         if self._has_token_ids:
@@ -132,14 +134,14 @@ class OutputText:
             self._held_back.append(TokenText(token, self._num_characters, logprobs))
         ended_by_token = finish_reason is FinishReason.STOP
         hidden = ended_by_token and not self._params.include_stop_str_in_output
-        text = "" if hidden else self._detokenizer.push(token)
+        text = "" if hidden else self._detokenizer.add_token(token)
         if finish_reason is not None:
             text += self._detokenizer.flush()
         self._num_characters += len(text)
         if self._call.open:
             text = self._stops.flush() + text
         elif self.num_tokens >= self._params.min_tokens:
-            text = self._stops.push(text)
+            text = self._stops.add_text(text)
         if self._stops.stopped:
             return self._text_delta(text, FinishReason.STOP)
         if finish_reason is not None:
@@ -191,10 +193,10 @@ class OutputText:
         if self._parser is None:
             return ()
         reasoned = self._parser.reasoning
-        events = self._parser.push(text)
+        events = self._parser.parse_piece(text)
         reasoned = reasoned or self._parser.reasoning
         if self._params.stop:
-            self._call.follow(events)
+            self._call.follow_events(events)
         self._calls = self._calls or any(isinstance(event, Call) for event in events)
         self.num_reasoning_tokens += reasoned
         if self._params.logprobs is not None and not reasoned:

@@ -16,7 +16,7 @@ class RoundRobin(Generic[T]):
         """Return how much work of a tenant waits."""
         return len(self._queues.get(tenant, ()))
 
-    def has(self, tenant: str, work: T) -> bool:
+    def has_work(self, tenant: str, work: T) -> bool:
         return work in self._queues.get(tenant, ())
 
     def add(self, tenant: str, work: T) -> None:

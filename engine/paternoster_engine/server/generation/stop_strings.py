@@ -22,7 +22,7 @@ class StopStrings:
     def stopped(self) -> bool:
         return self.matched is not None
 
-    def push(self, text: str) -> str:
+    def add_text(self, text: str) -> str:
         """What may be shown now; sets ``matched`` when it ends the text."""
         self._held += text
         match = self._first_match()

@@ -80,10 +80,10 @@ class _Lane:
 
     @property
     def held_bytes(self) -> int:
-        return self._bytes.held()
+        return self._bytes.held_by()
 
     async def run(self, tenant: str, size: int, function: Callable[[], T]) -> T:
-        if not self._bytes.admits((tenant,), size):
+        if not self._bytes.has_room((tenant,), size):
             raise TextQueueFull(size)
         self._bytes.add((tenant,), size)
         try:

@@ -50,11 +50,11 @@ class MessageAnswer:
         """Pieces of the open block's text, thinking or input."""
         self._num_calls = 0
 
-    def begin(self, usage: Usage) -> Iterator[MessageEvent]:
+    def start_frames(self, usage: Usage) -> Iterator[MessageEvent]:
         self._message.usage = _message_usage(usage)
         yield MessageStart(message=self._message.model_copy(update={"content": []}))
 
-    def push(self, events: Iterable[Event]) -> Iterator[MessageEvent]:
+    def event_frames(self, events: Iterable[Event]) -> Iterator[MessageEvent]:
         for event in events:
             match event:
                 case Content(text):
@@ -72,7 +72,7 @@ class MessageAnswer:
                 case Arguments(text):
                     yield self._block_delta(text, InputDelta(partial_json=text))
 
-    def end(self, end: End) -> Iterator[MessageEvent]:
+    def end_frames(self, end: End) -> Iterator[MessageEvent]:
         yield from self._close()
         message = self._message
         message.stop_reason = self._stop_reason(end)
@@ -82,12 +82,12 @@ class MessageAnswer:
         yield MessageDelta(delta=stopped, usage=message.usage)
         yield MessageStop()
 
-    def fail(self, status: int, message: str) -> Iterator[MessageEvent]:
+    def failure_frames(self, status: int, message: str) -> Iterator[MessageEvent]:
         """After a failure in mid-stream."""
         yield ErrorEvent.model_validate(error_body(status, message))
 
     def build_answer(self) -> MessageObject:
-        """After :meth:`end`."""
+        """After :meth:`end_frames`."""
         return self._message
 
     def _stop_reason(self, end: End) -> StopReason:

@@ -177,7 +177,7 @@ class ContentBlock(TypedBody, SourcedBlock):
     tool: ToolReference | None = Field(default=None, description="that is offered from here on, or no more")
 
     @classmethod
-    def serves(cls, type: Any) -> bool:
+    def serves_type(cls, type: Any) -> bool:
         return type not in get_args(IgnoredBlock)
 
     @model_validator(mode="after")
@@ -248,7 +248,7 @@ class MessagesTool(TypedBody, CacheMarked):
     eager_input_streaming: Any = Field(default=None, description="taken and not used: inputs are always streamed")
 
     @classmethod
-    def serves(cls, type: Any) -> bool:
+    def serves_type(cls, type: Any) -> bool:
         return type == "custom" or (isinstance(type, str) and type in CLIENT_TOOLS)
 
     @model_validator(mode="after")
@@ -307,7 +307,7 @@ class ContextEdit(TypedBody):
     )
 
     @classmethod
-    def serves(cls, type: Any) -> bool:
+    def serves_type(cls, type: Any) -> bool:
         return isinstance(type, str) and type.startswith(CLEAR_THINKING)
 
 

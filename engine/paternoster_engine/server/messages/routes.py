@@ -31,7 +31,7 @@ REFUSED: dict[int | str, dict[str, Any]] = {
 async def create_message(request: Request, body: MessagesRequest, state: State, sender: From) -> Response:
     served = state.find_target(body.model)
     with charge_reading():
-        chat, names = chat_of(body).request(NAMES)
+        chat, names = chat_of(body).build_request(NAMES)
     thinking = body.thinking is None or body.thinking.display != "omitted"
     form = served.answer_format
     answer = MessageAnswer(served.name, lambda: form.call_id(new_hex()), body.max_tokens, thinking=thinking)
@@ -41,9 +41,9 @@ async def create_message(request: Request, body: MessagesRequest, state: State, 
 @router.post("/v1/messages/count_tokens", responses=REFUSED)
 async def count_tokens(request: Request, body: CountTokensRequest, state: State, sender: From) -> TokenCount:
     """The sum of ``usage.input_tokens`` and ``usage.cache_read_input_tokens`` of the message."""
-    served = state.named(body.model)
+    served = state.find_model(body.model)
     with charge_reading():
-        chat, names = prompt_of(body).request(NAMES)
+        chat, names = prompt_of(body).build_request(NAMES)
     with use_client_names(names):
         encoding, _ = await unless_gone(request, encode_chat(served, sender.tenant, chat.messages, chat))
     return TokenCount(input_tokens=len(encoding))

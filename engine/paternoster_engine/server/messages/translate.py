@@ -64,7 +64,7 @@ def chat_of(body: MessagesRequest) -> Chat:
 def prompt_of(body: CountTokensRequest) -> Chat:
     """So much of it as decides the prompt."""
     conversation = _Conversation(body)
-    chat: dict[str, Any] = {"messages": conversation.messages(), **body.passed_on()}
+    chat: dict[str, Any] = {"messages": conversation.list_messages(), **body.passed_on()}
     if body.messages[-1].role == "assistant":
         chat["continue_final_message"] = True
     offer = conversation.offer
@@ -109,7 +109,7 @@ class _Conversation:
                 else:
                     self.offer.add(offered)
 
-    def messages(self) -> list[dict[str, Any]]:
+    def list_messages(self) -> list[dict[str, Any]]:
         """Neighbouring messages of one role are one turn, as Anthropic has it: many templates refuse two in a row.
 
         A system message between calls and their results comes after these.

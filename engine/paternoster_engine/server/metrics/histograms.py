@@ -73,7 +73,7 @@ class Histograms:
                 self.inter_tokens.add(now - previous)
             self._last_token[request.request_id] = now
 
-    def compiled(self, seconds: float) -> None:
+    def observe_compile(self, seconds: float) -> None:
         """A grammar was compiled, or was not because it cannot be."""
         self._histograms["grammar_compile_seconds"].observe(seconds)
 

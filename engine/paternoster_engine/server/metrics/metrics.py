@@ -108,7 +108,7 @@ def _cache_config(loop: EngineLoop, memory: MemorySettings) -> tuple[str, ...]:
         str(scheduler.config.prefix_cache),
         str(memory.gpu_memory_utilization),
         str(scheduler.config.host_blocks),
-        str(scheduler.kv.stats()["kv_blocks"]),
+        str(scheduler.kv.build_stats()["kv_blocks"]),
     )
 
 

@@ -81,7 +81,7 @@ class ChatResponse:
             choices=[
                 ChatChoice(
                     index=index,
-                    message=self._choices[index].message(delta.events),
+                    message=self._choices[index].write_message(delta.events),
                     logprobs=await self._chat_logprobs(delta),
                     finish_reason=self._finish_reason(index, delta.finish_reason),
                     **_token_ids_field(self._body, delta),
@@ -91,7 +91,7 @@ class ChatResponse:
             usage=self._usage_object(usage),
         )
         if self._body.prompt_logprobs is not None:
-            answer.prompt_logprobs = await self._writer.prompt(prompts[0].logprobs, self._body.prompt_logprobs)
+            answer.prompt_logprobs = await self._writer.write_prompt(prompts[0].logprobs, self._body.prompt_logprobs)
         if self._body.return_token_ids:
             answer.prompt_token_ids = prompts[0].token_ids
         return answer
@@ -108,7 +108,7 @@ class ChatResponse:
         return [*chunks]
 
     async def build_chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> ChatCompletionChunk | None:
-        content = self._choices[index].delta(delta.events)
+        content = self._choices[index].write_delta(delta.events)
         reason = self._finish_reason(index, delta.finish_reason)
         logprobs = await self._chat_logprobs(delta)
         if not content.model_fields_set:
@@ -135,7 +135,7 @@ class ChatResponse:
         return _finish_reason_name(reason)
 
     async def _chat_logprobs(self, delta: TextDelta) -> ChatLogprobs | None:
-        return await self._writer.chat(delta.tokens) if self._body.logprobs else None
+        return await self._writer.write_chat(delta.tokens) if self._body.logprobs else None
 
     def _chat_chunk(self, choices: list[ChunkChoice], usage: Mapping[str, Any]) -> ChatCompletionChunk:
         return ChatCompletionChunk(
@@ -166,7 +166,9 @@ class TextResponse:
         self._store_prompt_ids(prompts)
         choices = [await self._text_choice(index, delta) for index, delta in enumerate(texts)]
         if self._body.prompt_logprobs is not None:
-            logprobs = [await self._writer.prompt(prompt.logprobs, self._body.prompt_logprobs) for prompt in prompts]
+            logprobs = [
+                await self._writer.write_prompt(prompt.logprobs, self._body.prompt_logprobs) for prompt in prompts
+            ]
             for choice in choices:
                 choice.prompt_logprobs = logprobs[choice.index // self._body.n]
         return self._text_completion(choices, usage=_usage_object(usage))
@@ -183,7 +185,7 @@ class TextResponse:
 
     async def _text_choice(self, index: int, delta: TextDelta) -> TextChoice:
         num_top = self._body.logprobs
-        logprobs = None if num_top is None else await self._writer.text(delta.tokens, num_top)
+        logprobs = None if num_top is None else await self._writer.write_text(delta.tokens, num_top)
         choice = TextChoice(
             index=index,
             text=delta.text,

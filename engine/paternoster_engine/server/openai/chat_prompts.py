@@ -48,7 +48,7 @@ async def encode_chat(
     Raises :class:`InvalidValue` for a text that the template does not show in any form, for one that is too long, and
     for a last message that no answer can go on with; :class:`ChatTemplateError` and :class:`RendererLost`.
     """
-    others = fields.variables()
+    others = fields.template_variables()
     source = served.tokenizer.tool_use_template if "tools" in others else None
     variables: Mapping[str, Any] = fields.reasoning_variables(source or served.tokenizer.chat_template or "") | others
     generates, continues = fields.begins_answer, fields.continue_final_message
@@ -85,7 +85,7 @@ async def encode_chat(
         folds = has_late_system(prepared) and not template.carries_late_system
         conversation = fold_late_system(prepared) if folds else prepared
         skeleton = skeleton_of(*with_tools(conversation, variables))
-        found = template.renderer.fit(skeleton, add_generation_prompt=generates)
+        found = template.renderer.fit_template(skeleton, add_generation_prompt=generates)
         _check_shown(skeleton, found, None if by_prompt or folds else messages)
         marked, values = conversation, variables
         if not served.parse_special_tokens:
@@ -106,9 +106,9 @@ async def encode_chat(
             rendered, end, _ = rendered.rpartition(END)
             if not end:
                 raise _no_end("this model's chat template does not show the last message's rendered")
-        encoding = served.tokenizer.encoding(rendered, add_special_tokens, truncation)
+        encoding = served.tokenizer.encode_text(rendered, add_special_tokens, truncation)
         if text is not None:
-            text.locate(rendered.replace(CONTROL_MARK, ""), encoding.ids, served.tokenizer)
+            text.locate_pieces(rendered.replace(CONTROL_MARK, ""), encoding.ids, served.tokenizer)
         ending = rendered[-ENDING:]
         if truncation is not None and len(encoding) >= truncation.most:
             # Of what is left, which may end elsewhere.

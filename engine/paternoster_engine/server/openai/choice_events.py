@@ -30,20 +30,20 @@ class ChoiceEvents:
         self.num_calls = 0
         self._content, self._thoughts = JoinedTexts(), JoinedTexts()
 
-    def delta(self, events: Iterable[Event]) -> Delta:
+    def write_delta(self, events: Iterable[Event]) -> Delta:
         """Calls have their index in the answer; id and name come with the first piece of each."""
         content, reasoning = "", ""
         calls: list[DeltaToolCall] = []
         for event in self._calls.filter_events(events):
             if not isinstance(event, Content):
-                self._content.separate()
+                self._content.start_line()
             if not isinstance(event, Reasoning):
-                self._thoughts.separate()
+                self._thoughts.start_line()
             match event:
                 case Content(text):
-                    content += self._content.next(text)
+                    content += self._content.join_next(text)
                 case Reasoning(text):
-                    reasoning += self._thoughts.next(text)
+                    reasoning += self._thoughts.join_next(text)
                 case Call(name):
                     self.num_calls += 1
                     function = DeltaFunction(name=name, arguments="")
@@ -63,9 +63,9 @@ class ChoiceEvents:
             delta.tool_calls = calls
         return delta
 
-    def message(self, events: Iterable[Event]) -> AssistantMessage:
+    def write_message(self, events: Iterable[Event]) -> AssistantMessage:
         """Content is null where there is none beside reasoning or calls."""
-        delta = self.delta(events)
+        delta = self.write_delta(events)
         found = delta.model_fields_set
         message = AssistantMessage(role="assistant", content=delta.content if found else "")
         if self._before:

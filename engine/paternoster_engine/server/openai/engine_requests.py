@@ -60,13 +60,13 @@ def build_requests(
     """
     check_class(served, body.priority)
     sender.check_priority(body.priority)
-    limits, scope = sender.limits(served.scheduler.config), sender.cache_scope(body)
+    limits, scope = sender.find_limits(served.scheduler.config), sender.cache_scope(body)
     most = served.scheduler.config.most_queued(limits)
     beam, allowed = _check_fields(served, body)
     count = body.sequences if beam is None else 1
     _check_count(len(prompts), count, most)
     # Beams are ranked by the model's own probabilities.
-    sampled = body if beam is not None else with_defaults(body, served.sampling_defaults.values())
+    sampled = body if beam is not None else with_defaults(body, served.sampling_defaults.list_set_values())
     params = replace(sampled.sampling_params(max_tokens), **allowed)
     # One sequence has the prompt's log probabilities, unless each begins with it; the others find its blocks cached.
     others = params if body.echoes else replace(params, prompt_logprobs=None)
@@ -137,7 +137,7 @@ def _check_fields(served: ServedModel, body: GenerationRequest) -> tuple[BeamPar
         return beam, {}
     return beam, {
         "allowed_tokens": mask_of(body.allowed_token_ids or range(served.vocab_size), served.vocab_size),
-        "bad_words": words_as_tokens(body.bad_words, lambda word: served.tokenizer.encoding(word, False).ids),
+        "bad_words": words_as_tokens(body.bad_words, lambda word: served.tokenizer.encode_text(word, False).ids),
     }
 
 

@@ -60,15 +60,15 @@ class LogprobsWriter:
         self._tokenizer = tokenizer
         self._as_ids = as_ids
 
-    async def chat(self, tokens: Sequence[TokenText]) -> ChatLogprobs:
+    async def write_chat(self, tokens: Sequence[TokenText]) -> ChatLogprobs:
         """Nothing of a prompt is among ``tokens``: chats have no echo."""
-        return ChatLogprobs.model_construct(content=await made_in_pieces(tokens, self.content), refusal=None)
+        return ChatLogprobs.model_construct(content=await made_in_pieces(tokens, self.write_content), refusal=None)
 
-    def content(self, tokens: Sequence[TokenText]) -> list[ChatTokenLogprob]:
+    def write_content(self, tokens: Sequence[TokenText]) -> list[ChatTokenLogprob]:
         """The same of a few tokens."""
         return [self._chat_token(token.logprobs) for token in tokens if token.logprobs is not None]
 
-    async def text(self, tokens: Sequence[TokenText], num_top: int) -> TextLogprobs:
+    async def write_text(self, tokens: Sequence[TokenText], num_top: int) -> TextLogprobs:
         """The token itself comes besides the ``num_top`` best, all from the most likely on.
 
         Tokens that are spelled alike share an entry, which is of the most likely of them.
@@ -87,7 +87,7 @@ class LogprobsWriter:
             top_logprobs=await made_in_pieces(tokens, best_tokens),
         )
 
-    async def prompt(self, logprobs: Sequence[TokenLogprobs], num_top: int) -> PromptLogprobs:
+    async def write_prompt(self, logprobs: Sequence[TokenLogprobs], num_top: int) -> PromptLogprobs:
         """``logprobs`` are of all tokens of a prompt but the first."""
 
         def token_entries(part: Sequence[TokenLogprobs]) -> Iterator[dict[int, PromptLogprob]]:

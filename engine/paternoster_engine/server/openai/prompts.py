@@ -68,7 +68,7 @@ async def _locate_text(
     if text is None:
         return ()
     if isinstance(prompt, str):
-        await asyncio.to_thread(text.locate, prompt, tokens, served.tokenizer)
+        await asyncio.to_thread(text.locate_pieces, prompt, tokens, served.tokenizer)
     else:
         text.locate_ids()
     return text.pieces
@@ -89,7 +89,7 @@ async def encode_texts(
     size = served.text_work.measure_texts(field, texts, served.max_model_len, cut=truncation is not None)
 
     def encode_texts() -> list[Encoding]:
-        return [served.tokenizer.encoding(text, add_special_tokens, truncation) for text in texts]
+        return [served.tokenizer.encode_text(text, add_special_tokens, truncation) for text in texts]
 
     return await served.text_work.run(tenant, size, encode_texts)
 
@@ -140,7 +140,7 @@ async def _token_ids(served: ServedModel, encoding: Encoding, max_tokens: int) -
     if len(encoding) + max_tokens > served.max_model_len:
         error = PromptTooLong(len(encoding), max_tokens, served.max_model_len)
         rejected = served.scheduler.counters.rejected
-        await served.loop.call(lambda: rejected.update([error.reason]))
+        await served.loop.call_in_loop(lambda: rejected.update([error.reason]))
         raise error
     ids: list[int] = encoding.ids
     return ids

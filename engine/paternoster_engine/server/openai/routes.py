@@ -38,7 +38,7 @@ async def list_models(state: State) -> ModelList:
 
 @router.get(paths.MODEL)
 async def get_model(model: str, state: State) -> ModelCard:
-    state.named(model)
+    state.find_model(model)
     return _model_card(state, model)
 
 
@@ -50,7 +50,7 @@ def _model_card(state: ServerState, name: str) -> ModelCard:
         created=int(state.started_at),
         root=served.name,
         max_model_len=served.max_model_len,
-        default_parameters=served.sampling_defaults.values(),
+        default_parameters=served.sampling_defaults.list_set_values(),
     )
 
 
@@ -90,12 +90,12 @@ async def _respond_to_call(
         await generation.start()
         response = new_response()
         if body.stream:
-            deltas = generation.deltas()
+            deltas = generation.stream_deltas()
             first = await unless_gone(request, anext(deltas))
             generation.report_prompts()
             chunks = response_chunks(response, generation, first, deltas, body)
             return EventStream(chunks, generation, data_events if body.num_logprobs is None else long_data_events)
-        texts = await unless_gone(request, generation.complete())
+        texts = await unless_gone(request, generation.collect_answers())
         generation.report_prompts()
     except BaseException:
         generation.close()

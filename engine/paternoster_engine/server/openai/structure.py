@@ -43,7 +43,7 @@ async def matchers_of_text(
 
     Raises :class:`InvalidValue`, and what :meth:`GrammarWork.compile` raises besides.
     """
-    structured, field = body.structured(), "thinking_token_budget"
+    structured, field = body.find_structure(), "thinking_token_budget"
     matcher = await _compile_structured(served, body, structured, _Made(), tenant)
     thought = served.answer_format.find_thought("")
     if body.thinking_token_budget in (None, NO_LIMIT) or thought is None:
@@ -89,7 +89,7 @@ async def _structure_of_chat(
     served: ServedModel, body: ChatCompletionRequest, ending: str, tenant: str
 ) -> NewMatcher | None:
     """Of the answer without its thinking budget."""
-    structured, form = body.structured(), served.answer_format
+    structured, form = body.find_structure(), served.answer_format
     required, possible = body.required_calls, body.possible_calls
     if required is not None:
         if structured is not None and structured.source.kind != "json":
@@ -184,7 +184,7 @@ async def _compile_structured(
     try:
         grammar = await served.grammars.compile(structured.source, tenant)
     except GrammarError as error:
-        fault = error if outline is None else outline.fault(error)
+        fault = error if outline is None else outline.describe_fault(error)
         raise _not_enforced(body, field, fault) from error
     unenforced = [*made.unenforced, *find_in_answer(field, grammar.unenforced, strict=structured.strict)]
     if outline is not None and isinstance(body, ChatCompletionRequest):

@@ -22,7 +22,7 @@ router = new_router()
 
 @router.post("/tokenize")
 async def tokenize_text(request: Request, body: TokenizeRequest, state: State, sender: From) -> Tokens:
-    served = state.named(body.model)
+    served = state.find_model(body.model)
     if body.messages is not None:
         special = bool(body.add_special_tokens)
         work = encode_chat(served, sender.tenant, body.messages, body, special)
@@ -44,7 +44,7 @@ async def tokenize_text(request: Request, body: TokenizeRequest, state: State, s
 
 @router.post("/detokenize")
 async def detokenize_ids(body: DetokenizeRequest, state: State) -> Prompt:
-    served = state.named(body.model)
+    served = state.find_model(body.model)
     _check_count(served, "tokens", len(body.tokens))
     check_token_ids(served, "tokens", body.tokens)
     return Prompt(prompt=served.tokenizer.decode(body.tokens, skip_special_tokens=False))

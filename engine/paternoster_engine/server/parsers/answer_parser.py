@@ -21,7 +21,7 @@ class AnswerParser:
         """Whether what comes next is reasoning, as far as is known."""
         return self._reader.reasoning
 
-    def push(self, text: str) -> list[Event]:
+    def parse_piece(self, text: str) -> list[Event]:
         """What is known with ``text``."""
         self._reader.held += text
         return self._run()

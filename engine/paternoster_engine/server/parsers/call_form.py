@@ -94,7 +94,7 @@ class Outline(NamedTuple):
     tools: Sequence[str] = ()
     """Names of the functions, as its rules count them."""
 
-    def fault(self, error: GrammarError) -> GrammarError:
+    def describe_fault(self, error: GrammarError) -> GrammarError:
         """``error`` of a grammar that begins with this, without lines of it: the client has not written them."""
         placed, lines = _PLACED.fullmatch(str(error)), self.lark.split("\n")
         if not self.tools or placed is None or int(placed[1]) > len(lines):

@@ -73,11 +73,11 @@ class JoinedTexts:
         """The last character."""
         self._apart = False
 
-    def separate(self) -> None:
+    def start_line(self) -> None:
         """Record that another event comes between the last text and the next one."""
         self._apart = True
 
-    def next(self, text: str) -> str:
+    def join_next(self, text: str) -> str:
         """Return ``text``, with a line break before it where it needs one."""
         glued = self._apart and text and self._last and not self._last.isspace() and not text[0].isspace()
         if text:
@@ -99,10 +99,10 @@ class Calls:
         for event in events:
             self._num_calls += isinstance(event, Call)
             if isinstance(event, Content):
-                yield Content(self._texts.next(event.text), event.tokens)
+                yield Content(self._texts.join_next(event.text), event.tokens)
             elif self._parallel or self._num_calls <= 1 or not isinstance(event, Call | Arguments):
                 self._texts = JoinedTexts()
                 yield event
             else:
                 # Left out, so that texts around it are next to each other.
-                self._texts.separate()
+                self._texts.start_line()

@@ -79,7 +79,7 @@ class Reader:
         rest = self.held[self.place :]
         return self.ended and (not rest or any(option.startswith(rest) for option in options))
 
-    def match(self, pattern: re.Pattern[str], most: int | None = None) -> Read[str | None]:
+    def match_pattern(self, pattern: re.Pattern[str], most: int | None = None) -> Read[str | None]:
         """Consume what ``pattern`` matches once that is followed by something else; None where nothing does.
 
         ``most``: characters after which no match is looked for any more.

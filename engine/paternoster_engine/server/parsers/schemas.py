@@ -44,7 +44,7 @@ class ArgumentTypes:
         """Whether there was more to look at than :data:`MOST_PARTS`: a value beyond them may be anything."""
         return self._looked > MOST_PARTS
 
-    def of(self, schema: Any) -> frozenset[str]:
+    def types_of(self, schema: Any) -> frozenset[str]:
         """Their names, for a value of ``schema``, a part of the root: all where it names none."""
         return self._types_of_schema(schema, MAX_DEPTH) or ALL
 
@@ -52,7 +52,7 @@ class ArgumentTypes:
         """Of the argument ``name`` where the root describes all of them."""
         properties = self._root.get("properties")
         schema = properties.get(name) if isinstance(properties, Mapping) else None
-        return self.of(self._root.get("additionalProperties") if schema is None else schema)
+        return self.types_of(self._root.get("additionalProperties") if schema is None else schema)
 
     def _types_of_schema(self, schema: Any, left: int) -> frozenset[str]:
         """``left``: how many schemas deep it may still go."""

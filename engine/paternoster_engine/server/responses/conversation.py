@@ -31,7 +31,7 @@ class Conversation:
             if self._searched or not waits:
                 self.offer.add(tool)
 
-    def messages(self) -> list[dict[str, Any]]:
+    def list_messages(self) -> list[dict[str, Any]]:
         """Neighbouring items of the assistant's are one message, and so are neighbouring instructions."""
         if self._body.instructions is not None:
             self._messages.append({"role": "system", "content": [self._body.instructions]})

@@ -66,11 +66,11 @@ class ResponseAnswer:
         self._without_bytes: list[dict[str, Any]] = []
         """The same, as events of streams have them."""
 
-    def begin(self, usage: Usage) -> Iterator[StreamEvent]:
+    def start_frames(self, usage: Usage) -> Iterator[StreamEvent]:
         yield self._next_event("response.created", response=self._copy_response())
         yield self._next_event("response.in_progress", response=self._copy_response())
 
-    def push(self, events: Iterable[Event]) -> Iterator[StreamEvent]:
+    def event_frames(self, events: Iterable[Event]) -> Iterator[StreamEvent]:
         for event in events:
             match event:
                 case Content(text, tokens):
@@ -88,7 +88,7 @@ class ResponseAnswer:
                 case Arguments(text):
                     yield from self._argument_events(text)
 
-    def end(self, end: End) -> Iterator[StreamEvent]:
+    def end_frames(self, end: End) -> Iterator[StreamEvent]:
         if not self._response.output and self._item is None:
             # An answer that ended at once is an empty message.
             yield from self._begin_message()
@@ -102,14 +102,14 @@ class ResponseAnswer:
             response.status, response.completed_at = "completed", int(time.time())
         yield self._next_event(f"response.{response.status}", response=response)
 
-    def fail(self, status: int, message: str) -> Iterator[StreamEvent]:
+    def failure_frames(self, status: int, message: str) -> Iterator[StreamEvent]:
         """After a failure in mid-stream."""
         yield from self._close("incomplete")
         self._response.status, self._response.error = "failed", ResponseError(code=_error_code(status), message=message)
         yield self._next_event("response.failed", response=self._response)
 
     def build_answer(self) -> ResponseObject:
-        """After :meth:`end`."""
+        """After :meth:`end_frames`."""
         return self._response
 
     def _begin_message(self) -> Iterator[StreamEvent]:
@@ -138,7 +138,7 @@ class ResponseAnswer:
     def _argument_events(self, text: str) -> Iterator[StreamEvent]:
         match self._item:
             case CustomToolCallItem():
-                if new_input := self._input.push(text):
+                if new_input := self._input.add_json(text):
                     yield self._delta_event("custom_tool_call_input", new_input)
             case ToolSearchCallItem():
                 self._text.append(text)

@@ -121,7 +121,7 @@ class InputItem(TypedBody):
     encrypted_content: Any = Field(default=None, description="taken and not used: answers have none")
 
     @classmethod
-    def serves(cls, type: Any) -> bool:
+    def serves_type(cls, type: Any) -> bool:
         return type not in get_args(IgnoredItem)
 
     @model_validator(mode="after")

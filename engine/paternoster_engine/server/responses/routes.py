@@ -23,11 +23,13 @@ router = new_router()
 async def create_response(request: Request, body: ResponsesRequest, state: State, sender: From) -> Response:
     served = state.find_target(body.model)
     # The answer repeats them.
-    body = with_defaults(body, served.sampling_defaults.values())
+    body = with_defaults(body, served.sampling_defaults.list_set_values())
     with charge_reading():
         translated = chat_of(body)
-        chat, names = translated.request(NAMES)
+        chat, names = translated.build_request(NAMES)
     writer = LogprobsWriter(served.tokenizer)
     form = served.answer_format
-    answer = ResponseAnswer(served.name, body, translated.offer.tools, lambda: form.call_id(new_hex()), writer.content)
+    answer = ResponseAnswer(
+        served.name, body, translated.offer.tools, lambda: form.call_id(new_hex()), writer.write_content
+    )
     return await respond_chat(request, served, chat, answer, sender, names, stream=body.stream)

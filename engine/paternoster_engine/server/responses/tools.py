@@ -46,7 +46,7 @@ class ResponseTool(TypedBody):
     execution: Literal["client", "server"] = Field(default="server", description="of a tool_search: who runs it")
 
     @classmethod
-    def serves(cls, type: Any) -> bool:
+    def serves_type(cls, type: Any) -> bool:
         return type in ("function", "custom")
 
     @model_validator(mode="after")
@@ -62,7 +62,7 @@ class ResponseToolOrNamespace(ResponseTool):
     tools: list[ResponseTool] = Field(default_factory=list, max_length=MAX_TOOLS, description="of a namespace")
 
     @classmethod
-    def serves(cls, type: Any) -> bool:
+    def serves_type(cls, type: Any) -> bool:
         return type in ("function", "custom", "namespace", "tool_search")
 
     @model_validator(mode="after")

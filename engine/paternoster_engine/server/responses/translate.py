@@ -25,7 +25,7 @@ def chat_of(body: ResponsesRequest) -> Chat:
     """The chat that answers ``body``."""
     conversation = Conversation(body)
     chat: dict[str, Any] = {
-        "messages": conversation.messages(),
+        "messages": conversation.list_messages(),
         "stop": body.stop,
         "parallel_tool_calls": body.parallel_tool_calls,
         **body.passed_on(),

@@ -37,7 +37,7 @@ class Subscriber:
         self._woken = asyncio.Event()
         self.closed = False
 
-    def push(self, frame: bytes) -> None:
+    def add_frame(self, frame: bytes) -> None:
         self._frames.append(frame)
         self._unread += len(frame)
         if self._unread > MAX_UNREAD_BYTES:
@@ -49,7 +49,7 @@ class Subscriber:
         self._frames.clear()
         self._woken.set()
 
-    async def next(self) -> bytes:
+    async def next_frame(self) -> bytes:
         """What is there, after a pause of :data:`HEARTBEAT_SECONDS` nothing."""
         if not self._frames and not self.closed:
             self._woken.clear()
@@ -151,7 +151,7 @@ class TextChainFeed:
         while self._replay_bytes > MAX_REPLAY_BYTES:
             self._replay_bytes -= len(self._replay.popleft())
         for subscriber in self._subscribers:
-            subscriber.push(frame)
+            subscriber.add_frame(frame)
 
     async def subscribe(self, instance: str | None, after: int | None) -> AsyncGenerator[bytes]:
         """The stream of one reader; it is one from when the first frame is read until the stream is closed."""
@@ -176,7 +176,7 @@ class TextChainFeed:
             for frame in snapshot:
                 yield frame
             while not subscriber.closed:
-                data = await subscriber.next()
+                data = await subscriber.next_frame()
                 if not subscriber.closed:
                     yield data or encode_frame(Heartbeat(self.sequence))
         finally:

@@ -32,7 +32,7 @@ class PromptText:
         self.pieces: tuple[TextPiece, ...] = ()
         """Once the prompt's tokens are known."""
 
-    def locate(self, rendered: str, tokens: Sequence[int], tokenizer: Tokenizer) -> None:
+    def locate_pieces(self, rendered: str, tokens: Sequence[int], tokenizer: Tokenizer) -> None:
         """Find the pieces in the prompt, ``rendered`` by a template or the client's own text."""
         if self._text.token_ids is not None or not self._ends:
             return

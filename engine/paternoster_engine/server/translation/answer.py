@@ -36,18 +36,18 @@ class Answer(Protocol):
 
     id: str
 
-    def begin(self, usage: Usage) -> Iterator[Frame]:
+    def start_frames(self, usage: Usage) -> Iterator[Frame]:
         """``usage``: of the prompt, as far as is known."""
         ...
 
-    def push(self, events: Iterable[Event]) -> Iterator[Frame]: ...
+    def event_frames(self, events: Iterable[Event]) -> Iterator[Frame]: ...
 
-    def end(self, end: End) -> Iterator[Frame]: ...
+    def end_frames(self, end: End) -> Iterator[Frame]: ...
 
-    def fail(self, status: int, message: str) -> Iterator[Frame]:
-        """In place of :meth:`end`; ``status``: that of the whole answer of the same failure."""
+    def failure_frames(self, status: int, message: str) -> Iterator[Frame]:
+        """In place of :meth:`end_frames`; ``status``: that of the whole answer of the same failure."""
         ...
 
     def build_answer(self) -> BaseModel:
-        """After :meth:`end`: the plain answer."""
+        """After :meth:`end_frames`: the plain answer."""
         ...

@@ -18,7 +18,7 @@ class ArgumentText:
         self._begun = False
         self._over = False
 
-    def push(self, written: str) -> str:
+    def add_json(self, written: str) -> str:
         """Return what ``written`` adds to the string; nothing until the JSON shows that it has this form."""
         self._written.append(written)
         if self._over:

@@ -16,7 +16,7 @@ class Chat:
     body: Mapping[str, Any]
     offer: Offer = field(default_factory=Offer)
 
-    def request(self, names: Names) -> tuple[ChatCompletionRequest, Names]:
+    def build_request(self, names: Names) -> tuple[ChatCompletionRequest, Names]:
         """Return the validated request and the client's names of its fields; raises ``RequestValidationError``."""
         names = names.with_tools(self.offer.tools.values())
         request = chat_request(self.body, names)

@@ -42,16 +42,16 @@ class TypedBody(Body):
 
     @classmethod
     @abstractmethod
-    def serves(cls, type: Any) -> bool:
+    def serves_type(cls, type: Any) -> bool:
         """Whether objects of this type are read; others are ignored."""
 
     @property
     def served(self) -> bool:
-        return self.serves(self.type)
+        return self.serves_type(self.type)
 
     @classmethod
     def _read(cls, given: dict[str, Any]) -> dict[str, Any]:
-        return given if "type" not in given or cls.serves(given["type"]) else {"type": given["type"]}
+        return given if "type" not in given or cls.serves_type(given["type"]) else {"type": given["type"]}
 
     def _own_ignored(self, given: Mapping[str, Any]) -> Iterator[str]:
         if self.served:

@@ -53,12 +53,14 @@ async def respond_chat(
     calls = Calls(parallel=chat.parallel_tool_calls)
     try:
         await generation.start()
-        deltas = generation.deltas()
+        deltas = generation.stream_deltas()
         _, first = await unless_gone(request, anext(deltas))
         generation.report_prompts()
         frames = _answer_frames(answer, generation, calls, first, deltas)
         if stream:
-            return EventStream(frames, generation, partial(_event_texts, fail=answer.fail, in_pieces=chat.logprobs))
+            return EventStream(
+                frames, generation, partial(_event_texts, fail=answer.failure_frames, in_pieces=chat.logprobs)
+            )
         await unless_gone(request, _exhaust_frames(frames))
     except BaseException:
         generation.close()
@@ -75,13 +77,13 @@ async def _answer_frames(
     first: TextDelta,
     later: AsyncIterator[tuple[int, TextDelta]],
 ) -> AsyncIterator[Frame]:
-    for frame in (*answer.begin(generation.usage), *answer.push(calls.filter_events(first.events))):
+    for frame in (*answer.start_frames(generation.usage), *answer.event_frames(calls.filter_events(first.events))):
         yield frame
     last = first
     async for _, last in later:
-        for frame in answer.push(calls.filter_events(last.events)):
+        for frame in answer.event_frames(calls.filter_events(last.events)):
             yield frame
-    for frame in answer.end(_end_of_answer(generation, last)):
+    for frame in answer.end_frames(_end_of_answer(generation, last)):
         yield frame
 
 

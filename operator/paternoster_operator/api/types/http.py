@@ -33,6 +33,6 @@ class HttpLimits(Document):
     max_connections_per_address: int = Field(default=0, ge=0, le=2**20, json_schema_extra=INT32)
     """Connections from one address; 0 for no limit. Engines behind the gateway see its pods alone."""
 
-    def settings(self) -> dict[str, Any]:
+    def to_settings(self) -> dict[str, Any]:
         """As the engine names them."""
         return {name.removesuffix("_seconds"): value for name, value in self.model_dump().items()}

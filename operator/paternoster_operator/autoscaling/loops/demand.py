@@ -55,7 +55,7 @@ class Need:
         """Replicas before rounding."""
         return self.demand.sequences / (self.utilization * self.per_replica)
 
-    def ratio(self, replicas: int) -> float:
+    def ratio_at(self, replicas: int) -> float:
         """Demand over what that many replicas sustain."""
         return self.demand.sequences / (self.per_replica * max(replicas, 1))
 
@@ -63,7 +63,7 @@ class Need:
         """What demand consists of, over what the replicas sustain; those that do not serve yet are named."""
         of = f"{replicas} replica{'' if replicas == 1 else 's'}"
         of += f" ({signals.ready} serving) will sustain" if signals.ready < replicas else " sustain"
-        share = f"{self.ratio(replicas):.0%} of the {self.per_replica * replicas:.0f} that {of}"
+        share = f"{self.ratio_at(replicas):.0%} of the {self.per_replica * replicas:.0f} that {of}"
         blind = Unreported.REQUESTS in signals.unreported
         seen = ", from what runs, as the engines do not report requests" if blind else ""
         return f"demand {self.demand.sequences:.0f} sequences ({describe_requests(signals)}){seen} = {share}"
@@ -112,7 +112,7 @@ def estimate_demand(
     """
     if signals.ready == 0 or signals.mean_running == 0:
         return Demand(signals.demand, 0.0)
-    tuning, pace, steps = model.tuning, model.pace(full), model.steps_per_answer
+    tuning, pace, steps = model.tuning, model.step_seconds(full), model.steps_per_answer
     running = _running_when_full(signals, model, full)
     if pace is None or steps is None:
         # No model yet: what runs is the only measure of demand.
@@ -126,8 +126,8 @@ def estimate_demand(
 
 def _running_when_full(signals: Signals, model: ReplicaModel, full: float) -> float:
     """What runs now, on full replicas: fewer of them are slower ones."""
-    now = model.pace(signals.mean_running / max(len(signals.replicas), 1))
-    then = model.pace(full)
+    now = model.step_seconds(signals.mean_running / max(len(signals.replicas), 1))
+    then = model.step_seconds(full)
     return signals.mean_running if not now or not then else signals.mean_running * then / now
 
 

@@ -43,7 +43,7 @@ class EngineLimitLoop(ABC):
         """The limit that the engines have, or had when a status was last written."""
 
     @abstractmethod
-    def bounds(self, signals: Signals) -> LimitBounds:
+    def limit_bounds(self, signals: Signals) -> LimitBounds:
         """What the manifest and the engines allow."""
 
     @abstractmethod
@@ -53,10 +53,10 @@ class EngineLimitLoop(ABC):
         """Where the limit should be; ``state`` has it within its bounds, and all replicas report."""
 
     @abstractmethod
-    def inputs(self, signals: Signals, models: Models) -> dict[str, str]:
+    def describe_inputs(self, signals: Signals, models: Models) -> dict[str, str]:
         """The numbers behind a decision, with their units."""
 
-    def settle(self, signals: Signals, state: LoopState, now: float) -> LoopState:
+    def settle_change(self, signals: Signals, state: LoopState, now: float) -> LoopState:
         """The state with what an earlier change still does."""
         return state
 
@@ -64,7 +64,7 @@ class EngineLimitLoop(ABC):
     def period(self) -> float:
         return self.tuning.engine_period_seconds
 
-    def adopt(self, observation: Observation, signals: Signals, state: LoopState | None) -> LoopState:
+    def adopt_running(self, observation: Observation, signals: Signals, state: LoopState | None) -> LoopState:
         """At first what the engines have."""
         return LoopState(target=self.first_target(observation, signals)) if state is None else state
 
@@ -72,7 +72,7 @@ class EngineLimitLoop(ABC):
         self, signals: Signals, models: Models, states: LoopStates, now: float
     ) -> tuple[LoopDecision | None, LoopState]:
         """The decision, None while the loop is off or not due, or where the engines have no such limit."""
-        bounds, state = self.bounds(signals), states[self.name]
+        bounds, state = self.limit_bounds(signals), states[self.name]
         if bounds.highest == 0:
             return None, state
         applied = bounds.mode is ConcurrencyMode.AUTO
@@ -84,7 +84,7 @@ class EngineLimitLoop(ABC):
         bounded = min(max(state.target, bounds.lowest), bounds.highest)
         if bounded == state.target and state.is_early(now, self.period):
             return None, state
-        state = self.settle(signals, state, now)
+        state = self.settle_change(signals, state, now)
         found = hold_without_numbers(signals, bounded)
         if found is None:
             found = self.find_target(signals, models, replace(state, target=bounded), bounds, now)
@@ -97,8 +97,8 @@ class EngineLimitLoop(ABC):
             self.name,
             self.moves,
             state.target,
-            inputs=self.inputs(signals, models),
+            inputs=self.describe_inputs(signals, models),
             applied=applied,
             needs_replica=applied and found.needs_replica,
         )
-        return decision, state.after(decision, now, self.period)
+        return decision, state.after_decision(decision, now, self.period)

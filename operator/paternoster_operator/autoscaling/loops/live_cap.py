@@ -29,11 +29,11 @@ class LiveCapLoop(EngineLimitLoop):
     def first_target(self, observation: Observation, signals: Signals) -> int:
         return signals.lowest_cap or observation.live_cap or self.policy.cap.initial
 
-    def bounds(self, signals: Signals) -> LimitBounds:
+    def limit_bounds(self, signals: Signals) -> LimitBounds:
         cap = self.policy.cap
         return LimitBounds(cap.mode, cap.minimum, cap.maximum, cap.held)
 
-    def settle(self, signals: Signals, state: LoopState, now: float) -> LoopState:
+    def settle_change(self, signals: Signals, state: LoopState, now: float) -> LoopState:
         """A cut preempts nothing, so it counts from when what ran above it has ended."""
         return replace(state, changed=now) if signals.above_cap and state.changed is not None else state
 
@@ -132,7 +132,7 @@ class LiveCapLoop(EngineLimitLoop):
             return None
         return f"{mean * 1000:.0f} ms between tokens > {slo.itl * 1000:.0f} ms"
 
-    def inputs(self, signals: Signals, models: Models) -> dict[str, str]:
+    def describe_inputs(self, signals: Signals, models: Models) -> dict[str, str]:
         return {
             "serving": str(signals.ready),
             "preempted": str(signals.preempted),

@@ -29,7 +29,7 @@ class QueueWaitLoop:
     def period(self) -> float:
         return self.tuning.engine_period_seconds
 
-    def adopt(self, observation: Observation, signals: Signals, state: LoopState | None) -> LoopState:
+    def adopt_running(self, observation: Observation, signals: Signals, state: LoopState | None) -> LoopState:
         """At first what the engines have."""
         return LoopState(target=signals.max_queue_milliseconds) if state is None else state
 
@@ -58,7 +58,7 @@ class QueueWaitLoop:
             inputs={name: str(value) for name, value in inputs.items()},
             applied=loop is None or loop.mode is AutoscalingMode.AUTO,
         )
-        return decision, state.after(decision, now, self.period)
+        return decision, state.after_decision(decision, now, self.period)
 
     def _decide(self, signals: Signals, current: int, replicas: int) -> Outcome:
         loop, slo = self.policy.replicas, self.policy.slo

@@ -45,7 +45,7 @@ class ReplicaLoop:
     def period(self) -> float:
         return self.tuning.replica_period_seconds
 
-    def adopt(self, observation: Observation, signals: Signals, state: ReplicaState | None) -> ReplicaState:
+    def adopt_running(self, observation: Observation, signals: Signals, state: ReplicaState | None) -> ReplicaState:
         """The replicas of the Deployment at first, and whenever it has not those that were decided."""
         if state is None:
             return ReplicaState(target=observation.replicas, since=observation.now)
@@ -77,7 +77,7 @@ class ReplicaLoop:
             current,
             inputs=_describe_inputs(signals, cap.target, need),
             applied=loop.mode is AutoscalingMode.AUTO,
-            utilization=0.0 if need is None else need.ratio(current),
+            utilization=0.0 if need is None else need.ratio_at(current),
             formula="" if need is None else need.formula,
             otherwise="" if found.recommended in (None, found.target) else f"{found.recommended} replicas",
         )
@@ -85,7 +85,7 @@ class ReplicaLoop:
         if difference and decision.applied:
             added = now if difference > 0 else state.added
             state = replace(state, changes=(*state.changes, (now, difference)), added=added)
-        return decision, state.after(decision, now, self.period)
+        return decision, state.after_decision(decision, now, self.period)
 
     def _decide(
         self, loop: ReplicaPolicy, signals: Signals, models: Models, state: ReplicaState, cap: LoopState, now: float
@@ -240,7 +240,7 @@ def _apply_tolerance(
     """The formula's number after tolerance, or one more where only that can help."""
     if current == 0:
         return need.replicas, Reason.ACTIVATED_BY_REQUEST, f"{signals.held} requests are held for a replica"
-    ratio = need.ratio(current)
+    ratio = need.ratio_at(current)
     wanted = need.replicas
     if abs(ratio - need.utilization) <= loop.tolerance * need.utilization:
         wanted = current

@@ -20,9 +20,9 @@ class TokenBudgetLoop(EngineLimitLoop):
     def first_target(self, observation: Observation, signals: Signals) -> int:
         return signals.token_budget
 
-    def bounds(self, signals: Signals) -> LimitBounds:
+    def limit_bounds(self, signals: Signals) -> LimitBounds:
         budget, capacity = self.policy.budget, signals.token_capacity
-        return LimitBounds(budget.mode, budget.lowest(capacity), capacity, capacity)
+        return LimitBounds(budget.mode, budget.lowest_budget(capacity), capacity, capacity)
 
     def find_target(
         self, signals: Signals, models: Models, state: LoopState, bounds: LimitBounds, now: float
@@ -48,7 +48,7 @@ class TokenBudgetLoop(EngineLimitLoop):
             return Outcome(current, Reason.WITHIN_TOLERANCE, f"{duration}, aimed at {limit * 1000:.0f} ms")
         return Outcome(room, Reason.LATENCY_ABOVE_TARGET, f"{duration} > {limit * 1000:.0f} ms")
 
-    def inputs(self, signals: Signals, models: Models) -> dict[str, str]:
+    def describe_inputs(self, signals: Signals, models: Models) -> dict[str, str]:
         return {
             "capacity": f"{signals.token_capacity} tokens",
             "fit": f"{models.replica.steps.fit:.0%}",

@@ -83,7 +83,7 @@ def _find_rejected(observed: Observed, now: str) -> StallReason | None:
     refused = [
         pod
         for pod in observed.pods
-        if pod.ended_reason and pod.disruption is None and 0 <= pod.age(now) < REJECTED_SECONDS
+        if pod.ended_reason and pod.disruption is None and 0 <= pod.age_at(now) < REJECTED_SECONDS
     ]
     if len(refused) < 2 or observed.serving or observed.deployment is None:
         return None

@@ -15,7 +15,7 @@ CLAIM_SECONDS = 10.0
 
 def find_unscheduled(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason | None:
     """Return why the pod has no node; None where it has one, or only waits for the scheduler. ``now``: RFC 3339."""
-    late = pod.age(now) > CLAIM_SECONDS
+    late = pod.age_at(now) > CLAIM_SECONDS
     if pod.waiting_reason == "SchedulingGated":
         gates = ", ".join(pod.gates) or "unnamed"
         text = f"podTemplate.spec.schedulingGates: {gates}: no controller has removed it from the pod; remove it there"

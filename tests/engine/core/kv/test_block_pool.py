@@ -41,7 +41,7 @@ class PoolMachine(RuleBasedStateMachine):
     def share(self, key: int) -> None:
         block = self.pool.find_block(str(key).encode())
         if block is not None:
-            self.pool.share([block])
+            self.pool.share_blocks([block])
             self.tables.append([block])
 
     @rule(data=st.data())

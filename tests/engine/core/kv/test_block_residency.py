@@ -30,7 +30,7 @@ def test_a_followed_block_tells_of_its_accesses_and_its_end(monkeypatch: pytest.
     pool.cache_block(block, b"key")
     pool.release([block])
     residency.now = 12.0
-    pool.share([block])
+    pool.share_blocks([block])
     residency.record_access([block])
     residency.now = 15.0
     residency.record_access([block])

@@ -102,11 +102,11 @@ def test_a_tenant_with_less_than_its_part_of_the_queue_is_taken() -> None:
 def test_an_engine_that_admits_nothing_any_more_is_slow() -> None:
     pace = QueueWait()
     for second in range(100):
-        pace.begin(float(second))
+        pace.start_queue(float(second))
         pace.admit(1, second + 0.1)
-    assert pace.between(99.1) == pytest.approx(0.1)
-    assert pace.between(199.1) > 5
-    assert pace.between(0.0) == pytest.approx(0.1), "a clock that was set back"
+    assert pace.seconds_between(99.1) == pytest.approx(0.1)
+    assert pace.seconds_between(199.1) > 5
+    assert pace.seconds_between(0.0) == pytest.approx(0.1), "a clock that was set back"
 
 
 def test_the_limit_is_no_negative_number() -> None:

@@ -69,7 +69,7 @@ def test_the_model_says_nearly_what_it_said(model: Decoder, checkpoint: Checkpoi
     """In mean divergence: how many best tokens are the same depends on the processor, as many are near another."""
     args = EngineArgs(quantization="int8", dtype="bfloat16")
     int8 = load_model(args, checkpoint, torch.bfloat16, CPU, ALONE)
-    assert all(isinstance(linear, Int8Linear) for linear in int8.linears())
+    assert all(isinstance(linear, Int8Linear) for linear in int8.iterate_linears())
     tokens = tokenizer.encode(TEXT)
     got, wanted = _log_probabilities(int8, tokens, torch.bfloat16), _log_probabilities(model, tokens, torch.float32)
     divergence = torch.nn.functional.kl_div(got, wanted, log_target=True, reduction="batchmean")

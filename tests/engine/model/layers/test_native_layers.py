@@ -110,7 +110,7 @@ def _is_the_same(model: Decoder, stored: torch.dtype = torch.bfloat16) -> None:
 @native
 @pytest.mark.parametrize("stored", [torch.bfloat16, torch.int8], ids=str)
 def test_they_are_the_same(checkpoint: Checkpoint, stored: torch.dtype) -> None:
-    _is_the_same(Decoder(checkpoint.config, checkpoint.tensor, torch.bfloat16, CPU), stored)
+    _is_the_same(Decoder(checkpoint.config, checkpoint.get_tensor, torch.bfloat16, CPU), stored)
 
 
 @native

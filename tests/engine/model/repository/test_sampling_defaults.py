@@ -44,10 +44,10 @@ QWEN3 = {
 )
 def test_fields_of_generation_config(values: dict[str, Any], expected: dict[str, Any]) -> None:
     made = defaults_of_generation_config(values)
-    assert made.values() == expected
+    assert made.list_set_values() == expected
     assert not made.notes
     # A default is what a request could ask for.
-    body = {"messages": [{"role": "user", "content": "a"}], **made.values()}
+    body = {"messages": [{"role": "user", "content": "a"}], **made.list_set_values()}
     assert ChatCompletionRequest.model_validate(body).model_fields_set == set(body)
 
 
@@ -58,7 +58,7 @@ def test_what_transformers_writes_is_read(tmp_path: Path) -> None:
         tmp_path / "m", {"generation_config.json": (tmp_path / "generation_config.json").read_text()}
     )
     _, _, config = build_engine(EngineArgs(model=folder.as_uri(), kv_cache_memory=2**22, threads=1))
-    assert config.sampling_defaults.values() == {**defaults, "max_tokens": 9}
+    assert config.sampling_defaults.list_set_values() == {**defaults, "max_tokens": 9}
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,13 @@ def _gguf(path: Path, values: dict[str, float | int]) -> dict[str, Any]:
 def test_fields_of_a_gguf_file(tmp_path: Path) -> None:
     defaults = {"temp": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.05, "penalty_repeat": 1.05}
     made = defaults_of_gguf(_gguf(tmp_path / "m.gguf", {**defaults, "penalty_last_n": 64, "xtc_probability": 0.0}))
-    assert made.values() == {
+    assert made.list_set_values() == {
         "temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.05, "repetition_penalty": 1.05
     }  # fmt: skip
     assert made.notes == [
         "the GGUF file: general.sampling.penalty_last_n 64 has no effect here: requests may ask for what they need"
     ]
-    assert defaults_of_gguf(_gguf(tmp_path / "n.gguf", {"temp": -1.0})).values() == {"temperature": 0.0}
+    assert defaults_of_gguf(_gguf(tmp_path / "n.gguf", {"temp": -1.0})).list_set_values() == {"temperature": 0.0}
     assert defaults_of_gguf(_gguf(tmp_path / "o.gguf", {})) == SamplingDefaults()
     with pytest.raises(ModelError, match=r"the GGUF file: general.sampling.temp is 5.0: must be a number from 0 to 2"):
         defaults_of_gguf(_gguf(tmp_path / "p.gguf", {"temp": 5.0}))

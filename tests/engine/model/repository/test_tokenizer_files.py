@@ -28,7 +28,7 @@ TEXTS = ("a<|new|>b", f"x{IMAGE}", "<|start|>hi<|end|>", "<|pad|>", "é<|new|><|
 
 
 def tokenizer_of(folder: Path) -> Tokenizer:
-    return open_checkpoint(resolve_source(folder.as_uri())).tokenizer()
+    return open_checkpoint(resolve_source(folder.as_uri())).build_tokenizer()
 
 
 def test_an_added_token_without_a_row_is_plain_text(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_shards_are_read_by_their_index(sharded: Path) -> None:
     for shard in shards_of(sharded):
         tensors |= load_file(shard)
     for name, _ in expected_shapes(checkpoint.config):
-        assert torch.equal(checkpoint.tensor(name)[()], tensors[name])
+        assert torch.equal(checkpoint.get_tensor(name)[()], tensors[name])
     assert not checkpoint.notes
 
 
@@ -76,7 +76,7 @@ def test_files_that_the_index_does_not_name_are_told(sharded: Path) -> None:
     (sharded / "pytorch_model.bin").touch()
     (sharded / "m.gguf").touch()
     checkpoint = opened(sharded)
-    assert torch.equal(checkpoint.tensor("model.norm.weight")[()], torch.ones(32))
+    assert torch.equal(checkpoint.get_tensor("model.norm.weight")[()], torch.ones(32))
     (note,) = checkpoint.notes
     assert note.startswith(
         "consolidated.safetensors, m.gguf, model-extra.safetensors, pytorch_model.bin are not read: "
@@ -89,7 +89,7 @@ def test_one_file_wins_over_an_index_that_does_not_name_it(sharded: Path, tmp_pa
     shutil.copy(whole, sharded)
     checkpoint = opened(sharded)
     name = "model.embed_tokens.weight"
-    assert torch.equal(checkpoint.tensor(name)[()], load_file(whole)[name])
+    assert torch.equal(checkpoint.get_tensor(name)[()], load_file(whole)[name])
     assert f"{INDEX} is not read: it names none of model.safetensors" in checkpoint.notes
 
 
@@ -170,7 +170,7 @@ def test_numbers_of_modelopt_are_read_by_their_own_file(tmp_path: Path) -> None:
     }
     save_file(tensors | packed, folder / "model.safetensors")
     checkpoint = opened(folder)
-    assert torch.equal(checkpoint.tensor(name)[()], packed[name].float() * 0.5)
+    assert torch.equal(checkpoint.get_tensor(name)[()], packed[name].float() * 0.5)
     assert checkpoint.notes == ["1 tensors of its files are not used: model.layers.*.mlp.up_proj.input_scale"]
     (folder / "hf_quant_config.json").write_text(json.dumps({"quantization": {"quant_algo": "NVFP4"}}))
     with pytest.raises(ModelError, match=r"hf_quant_config.json: quantization: quant_algo is 'NVFP4': must be FP8"):
@@ -216,7 +216,7 @@ def test_a_split_gguf_file_is_one_model(split: Path) -> None:
         assert checkpoint.config == whole.config
         assert not checkpoint.notes
         for name, _ in expected_shapes(whole.config):
-            assert torch.equal(checkpoint.tensor(name)[()], whole.tensor(name)[()])
+            assert torch.equal(checkpoint.get_tensor(name)[()], whole.get_tensor(name)[()])
 
 
 def test_parts_that_do_not_belong_together_are_refused(split: Path, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_end_tokens_come_from_the_file(tokenizer: Tokenizer) -> None:
 @example([2, 165, 2, 165, 17], False)
 def test_pieces_join_to_the_whole(tokenizer: Tokenizer, ids: list[int], skip: bool) -> None:
     detokenizer = IncrementalDetokenizer(tokenizer, skip)
-    pieces = [detokenizer.push(i) for i in ids]
+    pieces = [detokenizer.add_token(i) for i in ids]
     assert "".join([*pieces, detokenizer.flush()]) == tokenizer.decode(ids, skip_special_tokens=skip)
 
 
@@ -81,7 +81,7 @@ def test_pieces_never_split_a_character(tokenizer: Tokenizer, text: str) -> None
     ids = tokenizer.encode(text)
     assume(tokenizer.decode(ids, skip_special_tokens=False) == text)  # the vocabulary lacks a few rare bytes
     for token_id in ids:
-        seen += detokenizer.push(token_id)
+        seen += detokenizer.add_token(token_id)
         assert text.startswith(seen)
         assert len(text[: len(seen)].encode()) == len(seen.encode())
     assert seen == text
@@ -94,9 +94,9 @@ def test_broken_bytes_are_not_held_back_for_long(tokenizer: Tokenizer) -> None:
         next(i for i in range(49_152) if tokenizer.token_bytes(i) == byte) for byte in (b"\xf0", b"\x80")
     )
     detokenizer = IncrementalDetokenizer(tokenizer)
-    assert detokenizer.push(continuation) == "\ufffd"
+    assert detokenizer.add_token(continuation) == "\ufffd"
     for _ in range(5):
-        assert len(detokenizer.push(lead)) <= 1
+        assert len(detokenizer.add_token(lead)) <= 1
     assert detokenizer.flush() == "\ufffd"
 
 

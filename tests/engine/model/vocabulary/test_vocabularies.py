@@ -148,11 +148,11 @@ def test_pieces_join_to_the_whole(made: Callable[[str], Pair], kind: str, data: 
     ours, _ = made(kind)
     ids = data.draw(st.lists(st.one_of(st.integers(0, ours.vocab_size - 1), st.integers(0, 300)), max_size=30))
     detokenizer = IncrementalDetokenizer(ours, skip)
-    assert "".join([*map(detokenizer.push, ids), detokenizer.flush()]) == ours.decode(ids, skip)
+    assert "".join([*map(detokenizer.add_token, ids), detokenizer.flush()]) == ours.decode(ids, skip)
     # And what continues a text is what decoding has more of both together.
     before = ours.encode("a")
     detokenizer = IncrementalDetokenizer(ours, skip, continues=True)
-    joined = "".join([*map(detokenizer.push, ids), detokenizer.flush()])
+    joined = "".join([*map(detokenizer.add_token, ids), detokenizer.flush()])
     assert ours.decode(before, skip) + joined == ours.decode(before + ids, skip)
 
 
@@ -164,7 +164,7 @@ def test_pieces_never_split_a_character(made: Callable[[str], Pair], kind: str, 
     assume(SPACE not in text)
     detokenizer, seen = IncrementalDetokenizer(ours, skip_special_tokens=False), ""
     for token_id in ours.encode(text):
-        seen += detokenizer.push(token_id)
+        seen += detokenizer.add_token(token_id)
         assert text.startswith(seen)
     assert seen + detokenizer.flush() == text
 

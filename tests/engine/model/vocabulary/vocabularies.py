@@ -139,5 +139,5 @@ def check_lines(ours: Ours, expected: Sequence[Sequence[int]], lines: Sequence[s
         assert ours.decode(ids, skip_special_tokens=False) == text
         detokenizer = IncrementalDetokenizer(ours, skip_special_tokens=False)
         # A character that was split would be there as U+FFFD; what is held back at the end was never whole.
-        assert "".join(map(detokenizer.push, ids)) == text
+        assert "".join(map(detokenizer.add_token, ids)) == text
         assert detokenizer.flush() == ""

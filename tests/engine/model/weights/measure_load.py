@@ -55,7 +55,7 @@ def size_of(name: str, shape: tuple[int, ...], dtype: torch.dtype, quantization:
 def load(address: str, dtype: torch.dtype, rank: int, ranks: int, quantization: Quantization) -> Decoder:
     checkpoint = open_checkpoint(resolve_source(address))
     config = checkpoint.config
-    tensor = shard_loader(config, checkpoint.tensor, rank, ranks)
+    tensor = shard_loader(config, checkpoint.get_tensor, rank, ranks)
     who = ALONE if ranks == 1 else Apart(rank, ranks)
     config, device = shard_config(config, ranks), torch.device("cpu")
     return Decoder(config, tensor, dtype, device, who, quantization=quantization)

@@ -96,7 +96,7 @@ MAKERS = [_compressed, _symmetric, _gptq, _awq, _fp8_blocks, _fp8_outputs]
 def _matrix(config: dict[str, Any], tensors: Tensors, folder: Path) -> InBlocks | None:
     save_file({f"a.{name}": tensor for name, tensor in tensors.items()}, folder / "f")
     files = read_safetensors(folder / "f")
-    return QuantizedMatrices(config).matrix("a", lambda suffix: files.get(f"a.{suffix}"))
+    return QuantizedMatrices(config).find_matrix("a", lambda suffix: files.get(f"a.{suffix}"))
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -109,7 +109,7 @@ def test_numbers_and_blocks(make: Callable[[], Any], tmp_path: Path) -> None:
     for stored, wanted in ((matrix, expected[11:43]), (Part(matrix, 1, 96, 64), expected[11:43, 96:160])):
         rows = StoredRows(stored)
         assert rows.format is not None
-        assert torch.equal(dequantize_blocks(rows.format, rows.rows(11, 43)), wanted)
+        assert torch.equal(dequantize_blocks(rows.format, rows.read_rows(11, 43)), wanted)
 
 
 def test_numbers_alone_are_not_its_own(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_model_that_is_half_in_blocks(tmp_path: Path, caplog: pytest.LogCaptur
     device, found = torch.device("cpu"), []
     with caplog.at_level("INFO"):
         for quantization in QUANTIZATIONS:
-            model = Decoder(checkpoint.config, checkpoint.tensor, torch.bfloat16, device, quantization=quantization)
+            model = Decoder(checkpoint.config, checkpoint.get_tensor, torch.bfloat16, device, quantization=quantization)
             cache = allocate_kv_cache(KVPoolShape(3, 32, 0), model.config, torch.bfloat16, device)
             batch = RaggedBatch([40], [40], [[1, 2]])
             tokens, plan = torch.arange(40), [model.plan_attention(batch, cache[0])]

@@ -111,5 +111,5 @@ def test_blocks_say_what_numbers_do(
             assert block_format(tensor) is None
             return
     last = max(bounds[0], min(bounds[1], tensor.shape[0]))
-    rows = StoredRows(tensor).rows(bounds[0], last)
+    rows = StoredRows(tensor).read_rows(bounds[0], last)
     assert torch.equal(torch.from_numpy(dequantize(rows.numpy(), kind).copy()), tensor[slice(bounds[0], last),])

@@ -28,7 +28,7 @@ native = pytest.mark.skipif(load_library() is None, reason="no native operations
 
 
 def _load(checkpoint: Checkpoint, quantization: Quantization, dtype: torch.dtype = torch.bfloat16) -> Decoder:
-    return Decoder(checkpoint.config, checkpoint.tensor, dtype, CPU, quantization=quantization)
+    return Decoder(checkpoint.config, checkpoint.get_tensor, dtype, CPU, quantization=quantization)
 
 
 @torch.inference_mode()
@@ -53,8 +53,8 @@ def _logits(model: Decoder, *, at_once: bool) -> list[torch.Tensor]:
 @pytest.mark.parametrize("at_once", [True, False])
 def test_logits_are_those_of_the_dequantised_file(checkpoint: Checkpoint, at_once: bool) -> None:
     in_blocks, made = _load(checkpoint, "auto"), _load(checkpoint, "none")
-    assert all(isinstance(linear, StripLinear) for linear in in_blocks.linears())
-    assert not any(isinstance(linear, StripLinear) for linear in made.linears())
+    assert all(isinstance(linear, StripLinear) for linear in in_blocks.iterate_linears())
+    assert not any(isinstance(linear, StripLinear) for linear in made.iterate_linears())
     assert in_blocks._native_layers is not None
     for got, wanted in zip(_logits(in_blocks, at_once=at_once), _logits(made, at_once=at_once), strict=True):
         assert torch.equal(got, wanted)
@@ -64,7 +64,7 @@ def test_logits_are_those_of_the_dequantised_file(checkpoint: Checkpoint, at_onc
 def test_memory_is_that_of_the_file(checkpoint: Checkpoint, source: ModelSource) -> None:
     """The table of a tied output projection is there once."""
     model = _load(checkpoint, "auto")
-    matrices = {linear.weight.data.data_ptr(): linear.weight for linear in model.linears()}
+    matrices = {linear.weight.data.data_ptr(): linear.weight for linear in model.iterate_linears()}
     assert all(isinstance(strips, Strips) for strips in matrices.values())
     held = sum(strips.data.nbytes + strips.table.nbytes for strips in matrices.values() if isinstance(strips, Strips))
     assert held < 1.01 * source.path.stat().st_size
@@ -77,7 +77,7 @@ def test_it_is_numbers_where_that_is_asked(
 ) -> None:
     with caplog.at_level("INFO"):
         model = _load(checkpoint, quantization, dtype)
-    assert not any(isinstance(linear, StripLinear) for linear in model.linears())
+    assert not any(isinstance(linear, StripLinear) for linear in model.iterate_linears())
     assert f"matrices kept as {str(dtype)[6:]}: 210 in Q4_1, 1 in Q8_0" in caplog.text
 
 

@@ -45,7 +45,7 @@ def test_the_device_knows_every_table_and_every_token(data: st.DataObject) -> No
                 one.block_table.block_ids.append(next(fresh))
         living = [one for one in living if data.draw(st.integers(0, 4))]
         running = data.draw(st.permutations([one for one in living if data.draw(st.integers(0, 4))]))
-        slots = table.assign([item(one, one.num_tokens - 1) for one in running])
+        slots = table.assign_slots([item(one, one.num_tokens - 1) for one in running])
 
         assert sorted(slot.row for slot in slots) == list(range(len(running)))
         for slot, one in zip(slots, running, strict=True):
@@ -64,16 +64,16 @@ def test_a_token_in_flight_is_found_in_its_row() -> None:
     """The middle one of three leaves; the last takes its row, and its input lies where it was sampled."""
     a, b, c = (request(name, 3, [number]) for number, name in enumerate("abc", start=1))
     table = DecodeSlots(BLOCK_SIZE)
-    table.assign([item(one, 2) for one in (a, b, c)])
-    slots = table.assign([item(c, 3), item(a, 3)])
+    table.assign_slots([item(one, 2) for one in (a, b, c)])
+    slots = table.assign_slots([item(c, 3), item(a, 3)])
     assert [(slot.row, slot.source, slot.new_table) for slot in slots] == [(1, 2, True), (0, 0, False)]
 
 
 def test_a_token_that_nobody_has() -> None:
     one = request("late", 3, [1, 2])
     table = DecodeSlots(BLOCK_SIZE)
-    table.assign([item(one, 2)])
+    table.assign_slots([item(one, 2)])
     with pytest.raises(UnknownToken, match="'late' is scheduled at position 4 and knows 3 tokens"):
-        table.assign([item(one, 4)])
+        table.assign_slots([item(one, 4)])
     with pytest.raises(UnknownToken):
-        table.assign([item(one, 3)])
+        table.assign_slots([item(one, 3)])

@@ -41,7 +41,7 @@ def config(num_blocks: int) -> SchedulerConfig:
 
 def cache_of(model: Decoder, blocks: int, block_size: int = BLOCK_SIZE) -> tuple[torch.Tensor, ...]:
     config = model.config
-    shape = KVPoolShape.fit(
+    shape = KVPoolShape.fit_memory(
         config,
         block_size,
         torch.float32,

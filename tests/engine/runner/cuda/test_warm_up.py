@@ -51,7 +51,7 @@ def test_neither_step_touches_more_than_the_smallest_pool(limits: EngineLimits) 
 def test_the_kernels_of_prompts_and_of_decodes_are_launched(tiny: Decoder) -> None:
     """The one that is for decodes alone is chosen by the longest query; keys are split by the longest sequence."""
     limits = EngineLimits(max_num_seqs=3, max_batched_tokens=40, max_model_len=90, block_size=16, kv_cache_memory=0)
-    shape = KVPoolShape.fit(tiny.config, 16, torch.float32, 100_000)
+    shape = KVPoolShape.fit_memory(tiny.config, 16, torch.float32, 100_000)
     cache = allocate_kv_cache(shape, tiny.config, torch.float32, CPU)
 
     launched: list[tuple[int, int]] = []

@@ -37,12 +37,12 @@ Compile = Callable[[Kind, str], Grammar]
 
 @pytest.fixture(scope="module")
 def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
-    return Vocabulary.of(tokenizer)
+    return Vocabulary.from_tokenizer(tokenizer)
 
 
 @pytest.fixture(scope="module")
 def grammar(tokenizer: Tokenizer, vocabulary: Vocabulary) -> Compile:
-    shared = vocabulary.tokenizer(tokenizer.encode)
+    shared = vocabulary.build_tokenizer(tokenizer.encode)
 
     def compiled(kind: Kind, text: str) -> Grammar:
         source = GrammarSource(kind, text)
@@ -198,7 +198,7 @@ def test_a_grammar_whose_mask_holds_everybody_up_gets_no_other(
     assert first.matcher.allowed_mask(first) is not None
     monkeypatch.setattr(module, "MASK_TIME", -1.0)
     with pytest.raises(GrammarError, match="forces too long a text"):
-        made.check()
+        made.check_masks()
     assert first.matcher.allowed_mask(first) is None
     assert "forces too long a text" in (first.matcher.fault or "")
     monkeypatch.undo()
@@ -287,7 +287,7 @@ def test_an_object_within_may_have_hundreds_of_optional_names(
 
 def test_texts_are_spelled_by_tokens_of_text(tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:
     for encode in (tokenizer.encode, None, lambda text: tokenizer.encode(" " + text)):
-        shared = vocabulary.tokenizer(encode)
+        shared = vocabulary.build_tokenizer(encode)
         for text in ("plain", "<|im_end|>", "Grüße 🚀", '{"a": [1, 2]}', "   x\n\t"):
             ids = shared.tokenize_str(text)
             assert b"".join(tokenizer.token_bytes(i) for i in ids) == text.encode()

@@ -11,7 +11,7 @@ from paternoster_engine.sampling.grammars.source import GrammarSource, Kind, to_
 
 
 def work(kind: Kind, source: Any) -> int:
-    return ParserCost.estimate(
+    return ParserCost.estimate_items(
         to_grammar(GrammarSource(kind, source if isinstance(source, str) else json.dumps(source)), frozenset())
     )
 
@@ -75,6 +75,6 @@ def test_others_cost_far_less(kind: Kind, source: Any) -> None:
 def test_what_is_no_grammar_raises_value_error_at_most() -> None:
     for text in ('start: %json {"a": ', "start: r\nr", ":::", '{"grammars": []}', "/", '"', "r: r" * 9):
         try:
-            ParserCost.estimate(text)
+            ParserCost.estimate_items(text)
         except ValueError:
             continue

@@ -47,7 +47,7 @@ async def test_a_drain_is_undone(serve: Any) -> None:
 async def test_the_drain_of_an_ending_process_is_not(serve: Any) -> None:
     async with serve() as server:
         await server.admin.post("/admin/drain")
-        server.state.end()
+        server.state.begin_end()
         refused = await server.admin.delete("/admin/drain")
         assert (refused.status_code, refused.json()["error"]["type"]) == (409, "ConflictError")
         assert refused.json()["error"]["message"] == (

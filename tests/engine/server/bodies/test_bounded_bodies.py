@@ -149,13 +149,13 @@ async def test_bodies_that_are_used_fit(serve: Any, models: Mapping[str, Any]) -
 
 async def test_a_large_body_waits_for_its_tenants_share(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
-    begin = body_route.ReadingShares.begin
+    begin = body_route.ReadingShares.wait_turn
 
     async def seen(self: Any, tenant: str) -> Any:
         begun.append(tenant)
         return await begin(self, tenant)
 
-    monkeypatch.setattr(body_route.ReadingShares, "begin", seen)
+    monkeypatch.setattr(body_route.ReadingShares, "wait_turn", seen)
     body = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}
     async with serve() as server:
         await server.client.post(CHAT, json=body)

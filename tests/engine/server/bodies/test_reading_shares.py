@@ -39,8 +39,8 @@ def shares(clock: _Clock) -> ReadingShares:
 
 
 async def _read(shares: ReadingShares, tenant: str, seconds: float) -> None:
-    end = await shares.begin(tenant)
-    shares.charge(tenant, seconds)
+    end = await shares.wait_turn(tenant)
+    shares.charge_tenant(tenant, seconds)
     end()
 
 
@@ -76,7 +76,7 @@ async def test_bodies_of_one_tenant_are_read_one_after_another_in_order(shares: 
     order: list[int] = []
 
     async def one(number: int) -> None:
-        end = await shares.begin("noisy")
+        end = await shares.wait_turn("noisy")
         order.append(number)
         await asyncio.sleep(0)
         order.append(number)

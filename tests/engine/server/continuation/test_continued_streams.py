@@ -204,7 +204,7 @@ async def test_engine_that_is_to_end_announces_it_and_goes_on(
 
     def end_after_four(batch: Batch) -> StepResult:
         if next(steps) == 4:
-            server.state.end()
+            server.state.begin_end()
         return execute(batch)
 
     monkeypatch.setattr(server.runner, "execute", end_after_four)

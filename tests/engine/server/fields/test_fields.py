@@ -95,7 +95,7 @@ async def test_usage_tells_what_the_prefix_cache_had(serve: Any, stream: bool) -
             cached.append(usage["prompt_tokens_details"]["cached_tokens"])
         assert cached[0] == 0
         assert 8 <= cached[1] < 40
-        counted = await server.loop.call(lambda: server.loop.engine.scheduler.counters.cached_prompt_tokens)
+        counted = await server.loop.call_in_loop(lambda: server.loop.engine.scheduler.counters.cached_prompt_tokens)
         assert counted == cached[1]
 
 
@@ -109,7 +109,7 @@ async def test_a_preempted_request_does_not_count_its_own_blocks_as_cached(serve
     async with serve("a " * 60, num_blocks=12, watermark_blocks=0) as server:
         body = {"prompt": [[1] * 20, [2] * 20], "max_tokens": 40, "ignore_eos": True}
         usage = (await server.client.post("/v1/completions", json=body)).json()["usage"]
-        assert await server.loop.call(lambda: server.loop.engine.scheduler.counters.preemptions) > 0
+        assert await server.loop.call_in_loop(lambda: server.loop.engine.scheduler.counters.preemptions) > 0
         assert usage["prompt_tokens_details"]["cached_tokens"] == 0
 
 

@@ -89,7 +89,7 @@ async def test_a_deadline_that_passes_is_a_504_and_no_answer(serve: Any, stream:
         assert (response.status_code, error["type"], error["param"]) == (504, "DeadlineExceededError", "deadline_ms")
         assert response.headers["x-should-retry"] == "false"
         assert (await first).status_code == 200
-        counters = await server.loop.call(lambda: server.loop.engine.scheduler.counters)
+        counters = await server.loop.call_in_loop(lambda: server.loop.engine.scheduler.counters)
         assert counters.finished == {"length": 1, "timeout": 1}
         assert counters.prompt_tokens == 1, "the late one was never computed"
 
@@ -115,7 +115,7 @@ async def test_a_tenant_over_its_part_of_the_queue_gets_429(serve: Any) -> None:
         calls = (server.client.post("/v1/completions", json=body) for _ in range(3))
         accepted, refused = await server.submitted_at_once(*calls)
         assert (accepted.status_code, refused.status_code, refused.headers["retry-after"]) == (200, 429, "1")
-        assert not await server.loop.call(lambda: server.loop.engine.scheduler.has_work)
+        assert not await server.loop.call_in_loop(lambda: server.loop.engine.scheduler.has_work)
 
 
 @pytest.mark.parametrize(

@@ -128,8 +128,8 @@ async def test_a_search_whose_client_leaves_frees_its_blocks(serve: Any) -> None
         await asyncio.gather(asking, return_exceptions=True)
         while server.loop.engine.scheduler.has_work:
             await asyncio.sleep(0.01)
-        assert await server.loop.call(lambda: server.loop.engine.scheduler.pool.num_used) == 0
-        finished = await server.loop.call(lambda: dict(server.loop.engine.scheduler.counters.finished))
+        assert await server.loop.call_in_loop(lambda: server.loop.engine.scheduler.pool.num_used) == 0
+        finished = await server.loop.call_in_loop(lambda: dict(server.loop.engine.scheduler.counters.finished))
         assert finished == {"abort": 1}
 
 
@@ -137,9 +137,9 @@ async def test_a_step_that_fails_ends_the_search_once(serve: Any) -> None:
     async with serve("one two three", broken_steps=[3]) as server:
         response = await server.client.post("/v1/completions", json={"prompt": "Hi", **BEAMS, "max_tokens": 20})
         assert response.status_code == 500
-        finished = await server.loop.call(lambda: dict(server.loop.engine.scheduler.counters.finished))
+        finished = await server.loop.call_in_loop(lambda: dict(server.loop.engine.scheduler.counters.finished))
         assert finished == {"error": 1}
-        await server.loop.call(server.loop.engine.scheduler.check_integrity)
+        await server.loop.call_in_loop(server.loop.engine.scheduler.check_integrity)
 
 
 async def test_searches_beside_others(serve: Any) -> None:

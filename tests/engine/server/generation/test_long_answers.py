@@ -48,13 +48,13 @@ async def test_a_whole_answer_is_put_together_once(serve: Any, copied: Copied, b
 async def test_a_prompt_is_spelled_once_for_all_choices_that_begin_with_it(
     serve: Any, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
 ) -> None:
-    spelled, push = Counter[int](), IncrementalDetokenizer.push
+    spelled, push = Counter[int](), IncrementalDetokenizer.add_token
 
     def counting(self: IncrementalDetokenizer, token: int) -> str:
         spelled[token] += 1
         return push(self, token)
 
-    monkeypatch.setattr(IncrementalDetokenizer, "push", counting)
+    monkeypatch.setattr(IncrementalDetokenizer, "add_token", counting)
     rare = tokenizer.encode(" paternoster")[0]
     async with serve("one two three four", **ROOM) as server:
         body = {"prompt": [[rare] * 300, [rare, 28]], "n": 2, "max_tokens": 4, "echo": True}

@@ -20,7 +20,7 @@ def _stream(
     text = OutputText(tokenizer, SamplingParams(max_tokens=len(tokens), **params))  # type: ignore[arg-type]
     deltas = []
     for count, token in enumerate(tokens, start=1):
-        delta = text.push(token, reason if count == len(tokens) else None)
+        delta = text.add_token(token, reason if count == len(tokens) else None)
         deltas.append(delta.text)
         if delta.finish_reason is not None:
             return deltas, delta.finish_reason
@@ -71,7 +71,9 @@ async def test_the_space_of_a_first_word_is_between_prompt_and_output(tmp_path: 
     tokens = tokenizer.encode(text)
     for cut in range(1, len(tokens)):
         output = OutputText(tokenizer, SamplingParams(max_tokens=len(tokens)))
-        prompt = output.echo(await prompt_text(tokenizer, tokens[:cut]), None).text
+        prompt = output.echo_prompt(await prompt_text(tokenizer, tokens[:cut]), None).text
         last = len(tokens) - cut - 1
-        pushed = [output.push(t, FinishReason.LENGTH if i == last else None).text for i, t in enumerate(tokens[cut:])]
+        pushed = [
+            output.add_token(t, FinishReason.LENGTH if i == last else None).text for i, t in enumerate(tokens[cut:])
+        ]
         assert prompt + "".join(pushed) == text

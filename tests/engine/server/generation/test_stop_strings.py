@@ -21,7 +21,7 @@ def _seen(pieces: list[str], stops: list[str], include: bool = False) -> list[st
     """What is visible after each piece, up to the end."""
     watch, seen, shown = StopStrings(stops, include), [], ""
     for piece in pieces:
-        shown += watch.push(piece)
+        shown += watch.add_text(piece)
         seen.append(shown)
         if watch.stopped:
             return seen

@@ -190,7 +190,7 @@ async def test_best_of_an_echo_alone_has_nothing_to_rank(serve: Any) -> None:
         ]  # fmt: skip
         assert body_of_answer["usage"]["completion_tokens"] == 0
         counters = server.loop.engine.scheduler.counters
-        assert await server.loop.call(lambda: sum(counters.finished.values())) == 4
+        assert await server.loop.call_in_loop(lambda: sum(counters.finished.values())) == 4
         (choice,) = (await _post(server, "completions", **body | {"prompt": "a b", "n": 1}, logprobs=1))["choices"]
         assert choice["logprobs"]["tokens"] == ["a", " b"]
 
@@ -199,7 +199,7 @@ async def test_what_json_cannot_say_and_tokens_that_are_spelled_alike(tokenizer:
     entry = TokenLogprobs(5, float("-inf"), 49152, ((7, -0.1), (8, -0.2)))
     alike = tokenizer.id_to_token(7)
     writer = LogprobsWriter(tokenizer)
-    text = await writer.text([TokenText(5, 0, entry)], 2)
+    text = await writer.write_text([TokenText(5, 0, entry)], 2)
     assert text.token_logprobs == [LOWEST]
     assert text.top_logprobs == [
         {tokenizer.decode([7], False): -0.1, tokenizer.decode([8], False): -0.2, text.tokens[0]: LOWEST}
@@ -222,7 +222,7 @@ def test_the_best_come_in_order_also_where_tokens_are_spelled_alike(
     place = sampled % len(logprobs)
     top = tuple(enumerate(logprobs))[:num_top]
     entry = TokenLogprobs(place, logprobs[place], place + 1, top)
-    (best,) = asyncio.run(LogprobsWriter(Alike()).text([TokenText(place, 0, entry)], num_top)).top_logprobs  # type: ignore[arg-type]
+    (best,) = asyncio.run(LogprobsWriter(Alike()).write_text([TokenText(place, 0, entry)], num_top)).top_logprobs  # type: ignore[arg-type]
     assert best is not None
     assert list(best.values()) == sorted(best.values(), reverse=True)
     likeliest = {
@@ -237,8 +237,8 @@ def test_tokens_wait_for_their_text(tokenizer: Tokenizer) -> None:
     tokens = tokenizer.encode("🙂")
     assert len(tokens) > 1
     entries = [TokenLogprobs(token, -1.0, 1, ()) for token in tokens]
-    deltas = [text.push(token, None, logprobs) for token, logprobs in zip(tokens, entries, strict=True)]
+    deltas = [text.add_token(token, None, logprobs) for token, logprobs in zip(tokens, entries, strict=True)]
     assert deltas[:-1] == [TextDelta("")] * (len(tokens) - 1)
     assert deltas[-1] == TextDelta("🙂", None, tuple(TokenText(t.token, 0, t) for t in entries))
     end = TokenLogprobs(2, -1.0, 1, ())
-    assert text.push(2, FinishReason.STOP, end) == TextDelta("", FinishReason.STOP, (TokenText(2, 1, end),))
+    assert text.add_token(2, FinishReason.STOP, end) == TextDelta("", FinishReason.STOP, (TokenText(2, 1, end),))

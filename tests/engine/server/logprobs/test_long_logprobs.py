@@ -101,7 +101,7 @@ async def test_a_slow_reader_gets_bounded_deltas(tokenizer: Tokenizer) -> None:
     generation = Generation(_Loop(), tokenizer, [request])  # type: ignore[arg-type]
     for place in range(1001):
         generation._outputs.put_nowait(StepOutput(request, 28, FinishReason.LENGTH if place == 1000 else None))
-    texts = [delta.text async for _, delta in generation.deltas()]
+    texts = [delta.text async for _, delta in generation.stream_deltas()]
     one = len(tokenizer.decode([28]))
     assert [len(text) // one for text in texts] == [128] * 7 + [105]
 

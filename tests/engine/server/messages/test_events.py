@@ -32,7 +32,11 @@ def stream(
     made: MessageAnswer, events: list[Event], reason: FinishReason = FinishReason.STOP, stop: str | None = None
 ) -> list[dict[str, Any]]:
     """What goes over the wire."""
-    events_of_answer = [*made.begin(Usage(7, 0)), *made.push(events), *made.end(End(reason, Usage(7, 5), stop))]
+    events_of_answer = [
+        *made.start_frames(Usage(7, 0)),
+        *made.event_frames(events),
+        *made.end_frames(End(reason, Usage(7, 5), stop)),
+    ]
     return [json.loads(event.model_dump_json()) for event in events_of_answer]
 
 
@@ -159,7 +163,7 @@ def test_one_call_is_the_first(events: list[Event], parallel: bool) -> None:
     of_answer = Calls(parallel=parallel)
     filtered = [event for event in events for event in of_answer.filter_events([event])]
     assert calls(filtered) == (calls(events) if parallel else calls(events)[:1])
-    message = ChoiceEvents(lambda: "c", parallel=parallel).message(events)
+    message = ChoiceEvents(lambda: "c", parallel=parallel).write_message(events)
     chat = [(call.function.name, json.loads(call.function.arguments)) for call in message.tool_calls or []]
     assert chat == calls(filtered)
     # Texts around a call that is left out have a line break between them.

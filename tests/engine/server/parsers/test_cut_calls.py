@@ -41,7 +41,9 @@ def _parse(name: str, text: str, required: Sequence[str] = (), form: AnswerForma
     results = []
     for pieces in ([text], list(text)):
         parser = (form or _format(name)).build_parser(TOOLS, required=calls)
-        results.append(join_events([*(event for piece in pieces for event in parser.push(piece)), *parser.finish()]))
+        results.append(
+            join_events([*(event for piece in pieces for event in parser.parse_piece(piece)), *parser.finish()])
+        )
     assert results[0] == results[1]
     return results[0]
 

@@ -23,7 +23,7 @@ FORMATS = {name: AnswerFormat(tools=tools, channels=name == "harmony") for name,
 
 def parse(form: AnswerFormat, pieces: Iterable[str], prompt: str = "", tools: Tools = ANY) -> list[Event]:
     parser = form.build_parser(tools, prompt)
-    events = [event for piece in pieces for event in parser.push(piece)]
+    events = [event for piece in pieces for event in parser.parse_piece(piece)]
     return join_events([*events, *parser.finish()])
 
 
@@ -309,10 +309,10 @@ def test_reasoning_comes_before_calls(text: str, prompt: str, events: list[Event
 
 def test_arguments_are_told_while_they_are_written() -> None:
     parser = FORMATS["hermes"].build_parser(ANY)
-    assert parser.push('<tool_call>{"name": "f", "arguments": {"te') == [Call("f"), Arguments('{"te')]
-    assert parser.push('xt": "one') == [Arguments('xt": "one')]
-    assert parser.push(' two"}}</tool_') == [Arguments(' two"}')]
-    assert parser.push("call>") == parser.finish() == []
+    assert parser.parse_piece('<tool_call>{"name": "f", "arguments": {"te') == [Call("f"), Arguments('{"te')]
+    assert parser.parse_piece('xt": "one') == [Arguments('xt": "one')]
+    assert parser.parse_piece(' two"}}</tool_') == [Arguments(' two"}')]
+    assert parser.parse_piece("call>") == parser.finish() == []
 
 
 def test_without_tools_nothing_is_a_call() -> None:
@@ -322,7 +322,7 @@ def test_without_tools_nothing_is_a_call() -> None:
 
 def test_text_is_told_at_once() -> None:
     parser = FORMATS["hermes"].build_parser(ANY)
-    assert [parser.push(piece) for piece in ("one", " two", " <", "b", "\n")] == [
+    assert [parser.parse_piece(piece) for piece in ("one", " two", " <", "b", "\n")] == [
         [Content("one")], [Content(" two")], [], [Content(" <b")], [],
     ]  # fmt: skip
 

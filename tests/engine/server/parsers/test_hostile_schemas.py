@@ -20,7 +20,7 @@ def _grammar(form: str, schema: dict[str, Any]) -> list[str]:
 
 
 def _types(schema: Any) -> frozenset[str]:
-    return ArgumentTypes({}).of(schema)
+    return ArgumentTypes({}).types_of(schema)
 
 
 def _of_one(schema: Any, **root: Any) -> dict[str, Any]:
@@ -128,5 +128,5 @@ def test_a_string_that_never_ends_is_looked_at_once_for_each_mark() -> None:
     """Of escaped quotes, from each of which a string that has no end could begin."""
     text = "[" + '"' + '\\"' * 30_000 + "</parameter>" * 40
     parser = AnswerFormat(TOOL_FORMATS["qwen3_coder"]).build_parser({"f": _of_one({"type": "array"})})
-    events = [*parser.push(f"<tool_call><function=f><parameter=x>{text}"), *parser.finish()]
+    events = [*parser.parse_piece(f"<tool_call><function=f><parameter=x>{text}"), *parser.finish()]
     assert events

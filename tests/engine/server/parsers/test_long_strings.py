@@ -39,7 +39,7 @@ def patterns(monkeypatch: pytest.MonkeyPatch) -> list[CountingPattern]:
 def _events(text: str, length: int = PIECE) -> list[Event]:
     parser = AnswerFormat(TOOL_FORMATS["hermes"]).build_parser({"f": {}})
     pieces = [text[start : start + length] for start in range(0, len(text), length)]
-    return join_events([*(event for piece in pieces for event in parser.push(piece)), *parser.finish()])
+    return join_events([*(event for piece in pieces for event in parser.parse_piece(piece)), *parser.finish()])
 
 
 VALUES = {

@@ -63,7 +63,7 @@ def test_a_long_text_comes_in_many_pieces(name: str, schema: dict[str, Any]) -> 
     form = AnswerFormat(TOOL_FORMATS[name.partition(",")[0]], channels=name == "harmony")
     parser = form.build_parser({"f": {"properties": {"a": schema}}})
     text = _filled(WRITTEN[name])
-    pieces = [parser.push(text[start : start + 4]) for start in range(0, len(text), 4)]
+    pieces = [parser.parse_piece(text[start : start + 4]) for start in range(0, len(text), 4)]
     pieces_of_arguments = [
         event.text for events in [*pieces, parser.finish()] for event in events if isinstance(event, Arguments)
     ]
@@ -99,7 +99,7 @@ PYTHON: dict[str, Any] = {"a": TEXT, "b": {"type": "integer"}}
 def test_python(text: str, arguments: str) -> None:
     for pieces in ([text], list(text)):
         parser = AnswerFormat(TOOL_FORMATS["pythonic"]).build_parser({"f": {"properties": PYTHON}})
-        events = [*(event for piece in pieces for event in parser.push(piece)), *parser.finish()]
+        events = [*(event for piece in pieces for event in parser.parse_piece(piece)), *parser.finish()]
         assert events[0] == Call("f")
         assert "".join(event.text for event in events[1:] if isinstance(event, Arguments)) == arguments
 
@@ -156,7 +156,7 @@ def test_values_are_of_their_types_wherever_they_are_told(kinds: set[str], value
     expected = json.loads(json_of(value, ArgumentTypes(schema).of_argument("a")))
     for pieces in ([text], list(text)):
         parser = AnswerFormat(TOOL_FORMATS[name]).build_parser({"f": schema})
-        events = [*(event for piece in pieces for event in parser.push(piece)), *parser.finish()]
+        events = [*(event for piece in pieces for event in parser.parse_piece(piece)), *parser.finish()]
         parsed_value = json.loads("".join(event.text for event in events if isinstance(event, Arguments)))["a"]
         assert (parsed_value, type(parsed_value)) == (expected, type(expected))
 
@@ -176,4 +176,4 @@ def test_python_of_a_value_that_is_too_long() -> None:
         (f"[f(b={long})]", [Content(f"[f(b={long})]")]),
     ):
         parser = AnswerFormat(TOOL_FORMATS["pythonic"]).build_parser({"f": {"properties": PYTHON}})
-        assert join_events([*parser.push(text), *parser.finish()])[:2] == events
+        assert join_events([*parser.parse_piece(text), *parser.finish()])[:2] == events

@@ -23,7 +23,9 @@ def _parse(name: str, text: str) -> list[Event]:
     results = []
     for pieces in ([text], list(text)):
         parser = form.build_parser(TOOLS)
-        results.append(join_events([*(event for piece in pieces for event in parser.push(piece)), *parser.finish()]))
+        results.append(
+            join_events([*(event for piece in pieces for event in parser.parse_piece(piece)), *parser.finish()])
+        )
     assert results[0] == results[1]
     return results[0]
 
@@ -101,9 +103,9 @@ def test_text_behind_calls(name: str, text: str, events: list[Event]) -> None:
 
 
 def _message(events: list[Event]) -> tuple[str | None, str | None]:
-    message = ChoiceEvents(lambda: "id").message(events)
+    message = ChoiceEvents(lambda: "id").write_message(events)
     deltas = ChoiceEvents(lambda: "id")
-    streamed = [deltas.delta([event]) for event in events]
+    streamed = [deltas.write_delta([event]) for event in events]
     assert "".join(delta.content or "" for delta in streamed) == (message.content or "")
     if "reasoning" in message.model_fields_set:
         assert "".join(delta.reasoning or "" for delta in streamed if "reasoning" in delta.model_fields_set) == (

@@ -48,7 +48,7 @@ async def test_it_tells_how_long_ago_its_last_request_was(serve: Any) -> None:
         assert server.loop.idle_seconds == 0.0
         server.runner.gate.set()
         await pending
-        await server.loop.call(lambda: None)
+        await server.loop.call_in_loop(lambda: None)
         now += 7
         assert server.loop.idle_seconds == 7.0
         assert (await server.client.get("/stats")).json()["idle_seconds"] == 7.0
@@ -73,7 +73,7 @@ async def test_all_or_none_are_admitted(serve: Any) -> None:
     async with serve(max_queued_requests=2) as server:
         with pytest.raises(QueueFull):
             await server.loop.submit([_request(name) for name in "abc"], lambda output: None)
-        assert not await server.loop.call(lambda: server.loop.engine.scheduler.has_work)
+        assert not await server.loop.call_in_loop(lambda: server.loop.engine.scheduler.has_work)
         assert len(await _outputs(server.loop, [_request("a")])) == 5
 
 
@@ -86,7 +86,7 @@ async def test_an_aborted_request_ends_before_the_next_step(serve: Any) -> None:
         await asyncio.to_thread(server.runner.entered.wait)
         server.loop.abort(["a"])
         server.runner.gate.set()
-        assert await server.loop.call(lambda: request.finished)
+        assert await server.loop.call_in_loop(lambda: request.finished)
         assert request.finish_reason is FinishReason.ABORT
         assert len(request.output) <= 1
         assert delivered == []
@@ -137,9 +137,9 @@ async def test_sleeps_while_idle(serve: Any, monkeypatch: pytest.MonkeyPatch) ->
             server.loop, "_take_commands", lambda pause: (pauses.append(pause), take_commands(pause))[1]
         )
         await _outputs(server.loop, [_request("a")])
-        await server.loop.call(lambda: pauses.clear())
-        await server.loop.call(lambda: None)
-        await server.loop.call(lambda: None)
+        await server.loop.call_in_loop(lambda: pauses.clear())
+        await server.loop.call_in_loop(lambda: None)
+        await server.loop.call_in_loop(lambda: None)
         assert set(pauses) == {1.0}
 
 
@@ -162,4 +162,4 @@ async def test_the_end_of_the_loop_is_told(serve: Any) -> None:
         outputs = await pending
         assert outputs[-1].finish_reason is FinishReason.ABORT
         with pytest.raises(LoopStopped):
-            await server.loop.call(lambda: None)
+            await server.loop.call_in_loop(lambda: None)

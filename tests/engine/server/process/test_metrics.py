@@ -61,7 +61,7 @@ async def test_numbers_agree_with_stats_and_aliases(serve: Any, overlap: bool) -
         for max_tokens in (2, 3, 4):
             await server.client.post("/v1/completions", json={"prompt": "a b", "max_tokens": max_tokens})
         await server.client.post("/v1/completions", json={"prompt": "a b", "max_tokens": 10_000})
-        await server.loop.call(lambda: None)
+        await server.loop.call_in_loop(lambda: None)
         stats = EngineStats.model_validate((await server.client.get("/stats")).json())
         families = await _scrape(server)
 

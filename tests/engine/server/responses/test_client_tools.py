@@ -104,7 +104,7 @@ def test_the_text_of_an_argument_as_it_is_written(text: str, ascii: bool, cuts: 
     written = json.dumps({"input": text}, ensure_ascii=ascii)
     reader = ArgumentText("input")
     places = sorted({0, len(written), *(cut for cut in cuts if cut < len(written))})
-    assert "".join(reader.push(written[start:end]) for start, end in pairwise(places)) + reader.read_rest() == text
+    assert "".join(reader.add_json(written[start:end]) for start, end in pairwise(places)) + reader.read_rest() == text
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_the_text_of_an_argument_as_it_is_written(text: str, ascii: bool, cuts: 
 )  # fmt: skip
 def test_arguments_of_another_form(written: str, text: str) -> None:
     reader = ArgumentText("input")
-    assert reader.push(written) + reader.read_rest() == text
+    assert reader.add_json(written) + reader.read_rest() == text
 
 
 def chat(**body: Any) -> Any:

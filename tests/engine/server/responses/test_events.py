@@ -33,10 +33,10 @@ def answer(**fields: Any) -> ResponseAnswer:
 
 def stream(made: ResponseAnswer, pieces: list[list[Event]], reason: FinishReason) -> list[dict[str, Any]]:
     """What goes over the wire."""
-    events_of_answer = [*made.begin(USAGE)]
+    events_of_answer = [*made.start_frames(USAGE)]
     for piece in pieces:
-        events_of_answer += made.push(piece)
-    events_of_answer += made.end(End(reason, USAGE))
+        events_of_answer += made.event_frames(piece)
+    events_of_answer += made.end_frames(End(reason, USAGE))
     return [json.loads(event.model_dump_json()) for event in events_of_answer]
 
 
@@ -114,7 +114,11 @@ def test_the_order_of_events() -> None:
 )
 def test_a_failure_in_mid_stream(status: int, code: str) -> None:
     made = answer()
-    events_of_answer = [*made.begin(USAGE), *made.push([Content("a")]), *made.fail(status, "broken")]
+    events_of_answer = [
+        *made.start_frames(USAGE),
+        *made.event_frames([Content("a")]),
+        *made.failure_frames(status, "broken"),
+    ]
     parsed = EVENTS.validate_python([json.loads(event.model_dump_json()) for event in events_of_answer])[-1]
     assert parsed.type == "response.failed"
     assert (parsed.response.status, parsed.response.error.code, parsed.response.error.message) == (

@@ -388,5 +388,5 @@ async def test_a_client_that_leaves_frees_its_sequence(tokenizer: Tokenizer) -> 
                 break
         await stream.close()
         async with asyncio.timeout(30):
-            while await server.loop.call(lambda: server.loop.engine.scheduler.has_work):
+            while await server.loop.call_in_loop(lambda: server.loop.engine.scheduler.has_work):
                 await asyncio.sleep(0.01)

@@ -52,7 +52,7 @@ async def test_grammars_that_nobody_waits_for_are_not_compiled(serve: Any, monke
 
 async def test_texts_that_nobody_waits_for_are_not_tokenized(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    gate, encoding = threading.Event(), Tokenizer.encoding
+    gate, encoding = threading.Event(), Tokenizer.encode_text
 
     def gated(tokenizer: Tokenizer, text: str, *rest: Any) -> Any:
         read.append(text)
@@ -60,7 +60,7 @@ async def test_texts_that_nobody_waits_for_are_not_tokenized(serve: Any, monkeyp
         return encoding(tokenizer, text, *rest)
 
     async with serve("one") as server, listening(server.state) as url, httpx.AsyncClient(base_url=url) as client:
-        monkeypatch.setattr(Tokenizer, "encoding", gated)
+        monkeypatch.setattr(Tokenizer, "encode_text", gated)
         stays = asyncio.create_task(client.post("/v1/completions", json={"prompt": "stays", "max_tokens": 1}))
         await until(lambda: bool(read))
         lane = server.state.served.text_work._short

@@ -98,7 +98,7 @@ async def test_what_is_refused_is_named(serve: Any, path: str, change: dict[str,
         assert (response.status_code, error["code"], error["type"]) == (400, None, "BadRequestError")
         assert error["param"] == param
         assert param in error["message"]
-        assert await server.loop.call(lambda: server.loop.engine.scheduler.counters.requests) == 0
+        assert await server.loop.call_in_loop(lambda: server.loop.engine.scheduler.counters.requests) == 0
 
 
 async def test_bodies_that_are_no_json(serve: Any) -> None:

@@ -66,7 +66,7 @@ async def test_stop_string_ends_text_and_work(serve: Any, stream: bool) -> None:
             (choice,) = response.json()["choices"]
             text, reason = choice["text"], choice["finish_reason"]
         assert (text, reason) == ("one two ", "stop")
-        finished = await server.loop.call(lambda: dict(server.loop.engine.scheduler.counters.finished))
+        finished = await server.loop.call_in_loop(lambda: dict(server.loop.engine.scheduler.counters.finished))
         assert finished == {"stop": 1}
 
 

@@ -43,7 +43,7 @@ async def test_draining_refuses_the_new_and_finishes_the_old(serve: Any) -> None
         assert server.state.in_flight == 1
         server.runner.gate.set()
         assert (await old).json()["choices"][0]["text"] == "one two"
-        await server.state.idle()
+        await server.state.wait_idle()
         assert (await server.client.get("/stats")).json()["state"] == "draining"
 
 

@@ -56,7 +56,9 @@ def test_no_token_ends_the_thought_and_begins_what_is_not_asked_for(tokenizer: T
     outline = form.of_answer(None, "")
     assert outline is not None
     source = FORMAT._replace(outline=outline.lark)
-    grammar = Grammar(Vocabulary.of(tokenizer).tokenizer(tokenizer.encode), to_grammar(source, frozenset()))
+    grammar = Grammar(
+        Vocabulary.from_tokenizer(tokenizer).build_tokenizer(tokenizer.encode), to_grammar(source, frozenset())
+    )
     matcher = LazyMatcher(grammar, outline.free, seen_tokens(tokenizer, form))
     request = Request(
         RequestSpec("r", [1], SamplingParams(max_tokens=9), eos_token_ids=tokenizer.eos_token_ids), matcher=matcher
@@ -81,7 +83,9 @@ def test_proposals_go_through_a_thought_and_out_of_it(tokenizer: Tokenizer) -> N
     outline = form.of_answer(None, "<|im_start|>assistant\n")
     assert outline is not None
     source = FORMAT._replace(outline=outline.lark)
-    grammar = Grammar(Vocabulary.of(tokenizer).tokenizer(tokenizer.encode), to_grammar(source, frozenset()))
+    grammar = Grammar(
+        Vocabulary.from_tokenizer(tokenizer).build_tokenizer(tokenizer.encode), to_grammar(source, frozenset())
+    )
     seen = seen_tokens(tokenizer, form)
 
     def fresh(output: list[int]) -> Request:

@@ -135,7 +135,7 @@ def test_white_space_is_bounded_and_may_be_none() -> None:
     vocabulary = LLTokenizer("byte")
 
     def accepts(text: str, **options: bool) -> bool:
-        matcher = Grammar(vocabulary, to_grammar(GrammarSource("json", schema, **options), frozenset())).begin()
+        matcher = Grammar(vocabulary, to_grammar(GrammarSource("json", schema, **options), frozenset())).start_matcher()
         tokens = list(text.encode())
         return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
 

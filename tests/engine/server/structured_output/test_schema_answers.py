@@ -33,7 +33,7 @@ CLOSING = ['"', "}", "]", "0", "a", "-", ":", ","]
 
 @pytest.fixture(scope="module")
 def vocabulary(tokenizer: Tokenizer) -> LLTokenizer:
-    return Vocabulary.of(tokenizer).tokenizer(tokenizer.encode)
+    return Vocabulary.from_tokenizer(tokenizer).build_tokenizer(tokenizer.encode)
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +49,13 @@ def compiled(vocabulary: LLTokenizer, schema: Any) -> Grammar:
     except ValueError as error:
         raise GrammarError(str(error)) from error
     grammar = Grammar(vocabulary, text)
-    grammar.check()
+    grammar.check_masks()
     return grammar
 
 
 def sampled(grammar: Grammar, tokenizer: Tokenizer, short: set[int], seed: int) -> str | None:
     """An answer of any tokens that are allowed; None if it comes to no end, or the grammar to a limit."""
-    pick, matcher = random.Random(seed), grammar.begin()
+    pick, matcher = random.Random(seed), grammar.start_matcher()
     tokens: list[int] = []
     while len(tokens) < MAX_TOKENS:
         bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8), bitorder="little")
@@ -119,7 +119,7 @@ def test_the_official_suite(tokenizer: Tokenizer, vocabulary: LLTokenizer, short
         counts["compiled"] += 1
         validator = kind(schema)
         for test in case["tests"]:
-            matcher = grammar.begin()
+            matcher = grammar.start_matcher()
             ids = tokenizer.encode(json.dumps(test["data"], ensure_ascii=False))
             is_accepted = matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
             counts[f"{'valid' if test['valid'] else 'invalid'} {'taken' if is_accepted else 'not taken'}"] += 1

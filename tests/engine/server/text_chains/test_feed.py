@@ -138,8 +138,8 @@ async def test_texts_are_recorded_while_there_are_readers_and_for_a_while_after(
 async def test_a_change_during_a_heartbeats_pause_comes_before_the_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "HEARTBEAT_SECONDS", 0)
     subscriber = feeds.Subscriber()
-    frames = asyncio.create_task(subscriber.next())
+    frames = asyncio.create_task(subscriber.next_frame())
     await asyncio.sleep(0)
     # Behind the end of the pause, and before the task that waits has seen it.
-    asyncio.get_running_loop().call_soon(subscriber.push, b"changes")
+    asyncio.get_running_loop().call_soon(subscriber.add_frame, b"changes")
     assert await frames == b"changes"

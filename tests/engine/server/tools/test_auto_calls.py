@@ -107,7 +107,7 @@ def _form_of(tokenizer: Tokenizer, name: str) -> tuple[Tokenizer, AnswerFormat]:
 
 def _parsed(form: AnswerFormat, text: str) -> list[Event]:
     parser = form.build_parser(TOOLS, "")
-    return join_events([*parser.push(text), *parser.finish()])
+    return join_events([*parser.parse_piece(text), *parser.finish()])
 
 
 def _calls(events: Sequence[Event]) -> list[tuple[str, str]]:
@@ -146,7 +146,8 @@ def test_whatever_is_sampled_every_call_is_of_its_schema(tokenizer: Tokenizer, n
     outline = form.outline_optional_calls(CALLS, "")
     assert outline is not None
     grammar = Grammar(
-        Vocabulary.of(made).tokenizer(made.encode), to_grammar(GrammarSource("lark", outline.lark), frozenset())
+        Vocabulary.from_tokenizer(made).build_tokenizer(made.encode),
+        to_grammar(GrammarSource("lark", outline.lark), frozenset()),
     )
     seen, (end,) = seen_tokens(made, form), made.eos_token_ids
     validators = {tool: jsonschema_rs.Draft202012Validator(schema) for tool, schema in CALLS.tools}
@@ -204,7 +205,8 @@ def test_a_beginning_that_is_no_call_is_text(tokenizer: Tokenizer) -> None:
     auto = hermes_form.outline_optional_calls(CALLS, "")
     assert auto is not None
     grammar = Grammar(
-        Vocabulary.of(hermes).tokenizer(hermes.encode), to_grammar(GrammarSource("lark", auto.lark), frozenset())
+        Vocabulary.from_tokenizer(hermes).build_tokenizer(hermes.encode),
+        to_grammar(GrammarSource("lark", auto.lark), frozenset()),
     )
     matcher = LazyMatcher(grammar, auto.free, seen_tokens(hermes, hermes_form))
     request = Request(
@@ -221,7 +223,8 @@ def test_a_minimum_of_tokens_holds_in_free_text(tokenizer: Tokenizer) -> None:
     outline = form.outline_optional_calls(CALLS, "")
     assert outline is not None
     grammar = Grammar(
-        Vocabulary.of(made).tokenizer(made.encode), to_grammar(GrammarSource("lark", outline.lark), frozenset())
+        Vocabulary.from_tokenizer(made).build_tokenizer(made.encode),
+        to_grammar(GrammarSource("lark", outline.lark), frozenset()),
     )
     (end,) = made.eos_token_ids
     for params in ({"min_tokens": 2}, {"ignore_eos": True}):
@@ -232,7 +235,7 @@ def test_a_minimum_of_tokens_holds_in_free_text(tokenizer: Tokenizer) -> None:
         assert mask is not None
         assert sum(byte.bit_count() for byte in mask) == made.largest_id
         assert not mask[end // 8] >> end % 8 & 1
-        assert len(mask) == len(grammar.begin().compute_bitmask())
+        assert len(mask) == len(grammar.start_matcher().compute_bitmask())
 
 
 async def test_only_strict_tools_are_held_to_their_schemas(tokenizer: Tokenizer) -> None:
@@ -272,7 +275,8 @@ def test_proposals_go_into_a_call_and_out_of_it(tokenizer: Tokenizer, name: str)
     outline = form.outline_optional_calls(CALLS, "")
     assert outline is not None
     grammar = Grammar(
-        Vocabulary.of(made).tokenizer(made.encode), to_grammar(GrammarSource("lark", outline.lark), frozenset())
+        Vocabulary.from_tokenizer(made).build_tokenizer(made.encode),
+        to_grammar(GrammarSource("lark", outline.lark), frozenset()),
     )
     seen = seen_tokens(made, form)
 

@@ -90,7 +90,7 @@ def _finite(text: str) -> float:
 def _calls(form: AnswerFormat, tools: dict[str, Any], text: str) -> list[tuple[str, Any]]:
     parser = form.build_parser(tools, "")
     found: list[tuple[str, Any]] = []
-    for event in join_events([*parser.push(text), *parser.finish()]):
+    for event in join_events([*parser.parse_piece(text), *parser.finish()]):
         if isinstance(event, Call):
             found.append((event.name, None))
         elif isinstance(event, Arguments):
@@ -118,7 +118,7 @@ def _sampled(
     grammar: Grammar, tokenizer: Tokenizer, form: AnswerFormat, family: str, pick: random.Random
 ) -> str | None:
     """Tokens that are allowed, and such texts as end and trouble values; None if that comes to no end."""
-    matcher, seen, (end,) = grammar.begin(), seen_tokens(tokenizer, form), tokenizer.eos_token_ids
+    matcher, seen, (end,) = grammar.start_matcher(), seen_tokens(tokenizer, form), tokenizer.eos_token_ids
     sampled: list[int] = []
     pieces, ends = ([tokenizer.encode(piece) for piece in some] for some in (PIECES, ENDS[family]))
     while len(sampled) < 200:
@@ -143,7 +143,7 @@ def _sampled(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_whatever_is_sampled_is_read_and_valid(tokenizer: Tokenizer, family: str) -> None:
     made, form = _form_of(tokenizer, family)
-    vocabulary = Vocabulary.of(made).tokenizer(made.encode)
+    vocabulary = Vocabulary.from_tokenizer(made).build_tokenizer(made.encode)
     counts: Counter[str] = Counter()
     for seed in range(NUM_DRAWN):
         pick = random.Random(seed)
@@ -152,7 +152,7 @@ def test_whatever_is_sampled_is_read_and_valid(tokenizer: Tokenizer, family: str
             outline = form.outline_required_calls(RequiredCalls(list(tools.items()), several=pick.random() < 0.5), "")
             assert outline is not None
             grammar = Grammar(vocabulary, to_grammar(GrammarSource("lark", outline.lark), frozenset()))
-            grammar.check()
+            grammar.check_masks()
         except GrammarError as error:
             counts["refused"] += 1
             print(f"{error}: {json.dumps(tools['f'], ensure_ascii=False)}")

@@ -59,7 +59,7 @@ def _written(form: AnswerFormat, made_calls: list[tuple[str, str]]) -> str:
 
 def _parsed(form: AnswerFormat, text: str, prompt: str = "") -> list[Event]:
     parser = form.build_parser({"weather": CITY, "now": NOTHING}, prompt)
-    return join_events([*parser.push(text), *parser.finish()])
+    return join_events([*parser.parse_piece(text), *parser.finish()])
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -100,9 +100,9 @@ async def test_a_stop_text_behind_the_arguments_ends_the_answer(tokenizer: Token
 @given(value=st.recursive(st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_arguments_are_over_with_their_last_brace(value: Any) -> None:
     call = OpenCall()
-    call.follow([Content("{"), Call("f")])
+    call.follow_events([Content("{"), Call("f")])
     assert call.open
     for character in json.dumps({"a": value}, ensure_ascii=False):
         assert call.open
-        call.follow([Arguments(character)])
+        call.follow_events([Arguments(character)])
     assert not call.open

@@ -26,7 +26,7 @@ def test_frames_and_journal_do_not_depend_on_how_bytes_are_cut(
     assert (stream.num_frames, stream.replica_drains, stream.handed_over) == (
         len(frames), special == DRAINING, special == HAND_OVER,
     )  # fmt: skip
-    resumed = stream.resumed(CALL)
+    resumed = stream.build_resumption(CALL)
     journal = b"\n".join(line for line, _ in frames if line is not None)
     assert resumed.body == b"{}" + journal
     assert resumed.headers == {RESUME: Resume(len(frames), len(journal), "fp_a").encode()}

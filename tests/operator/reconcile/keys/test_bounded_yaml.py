@@ -98,5 +98,5 @@ async def test_a_list_is_read_once_a_change_in_a_worker_thread(
     assert (await asyncio.wait_for(fleet_keys.client_keys(fleet), 30)).digests == []
     assert len(threads) == 2
     now += KEPT_SECONDS + 1
-    await held.keys(Key("lifts", "two"), "key")
+    await held.read_keys(Key("lifts", "two"), "key")
     assert [secret.name for secret, _, _ in held._entries] == ["two"], "a list that no fleet asks for is dropped"

@@ -36,8 +36,8 @@ class Clock:
 async def test_roots_are_made_once_and_differ() -> None:
     cluster = FakeCluster()
     settings = Settings(gateway_url="http://gateway")
-    first = await FleetKeys(KeySecrets(cluster), settings).roots()
-    second = await FleetKeys(KeySecrets(cluster), settings).roots()
+    first = await FleetKeys(KeySecrets(cluster), settings).read_roots()
+    second = await FleetKeys(KeySecrets(cluster), settings).read_roots()
     assert first == second
     assert cluster.secrets.keys() == {ADMIN_KEY, GATEWAY_KEY}
     (admin,), (gateway,) = first.admin, first.gateway
@@ -48,7 +48,7 @@ async def test_roots_are_made_once_and_differ() -> None:
 async def test_without_a_gateway_there_is_no_key_for_one() -> None:
     cluster = FakeCluster()
     fleet_keys = FleetKeys(KeySecrets(cluster), Settings())
-    assert (await fleet_keys.roots()).gateway == ()
+    assert (await fleet_keys.read_roots()).gateway == ()
     assert await fleet_keys.routes_digests() is None
     assert cluster.secrets.keys() == {ADMIN_KEY}
 
@@ -57,20 +57,20 @@ async def test_a_secret_is_read_again_and_stands_while_the_cluster_is_silent() -
     cluster, clock = FakeCluster(), Clock()
     held = KeySecrets(cluster, clock)
     secret = Key("team-a", "clients")
-    assert await held.keys(secret, "k") is None
+    assert await held.read_keys(secret, "k") is None
     cluster.secrets[secret] = {"k": "old"}
-    assert await held.keys(secret, "k") is None, "not asked for at every look"
+    assert await held.read_keys(secret, "k") is None, "not asked for at every look"
     clock.now += REREAD_SECONDS
-    assert await held.keys(secret, "k") == ("old",)
+    assert await held.read_keys(secret, "k") == ("old",)
     cluster.secrets[secret] = {"k": "new\nold"}
     cluster.unreadable = ClusterError("away")
     clock.now += REREAD_SECONDS
-    assert await held.keys(secret, "k") == ("old",)
+    assert await held.read_keys(secret, "k") == ("old",)
     with pytest.raises(ClusterError, match="away"):
-        await held.keys(Key("team-a", "never-read"), "k")
+        await held.read_keys(Key("team-a", "never-read"), "k")
     cluster.unreadable = None
     clock.now += REREAD_SECONDS
-    assert await held.keys(secret, "k") == ("new", "old")
+    assert await held.read_keys(secret, "k") == ("new", "old")
 
 
 async def test_a_fleet_without_secrets_of_its_own_is_open_and_has_derived_admin_keys(resource: Resource) -> None:

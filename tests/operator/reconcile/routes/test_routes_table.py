@@ -40,10 +40,10 @@ class Fleets(FakeCluster):
     def get(self, key: Key) -> Mapping[str, Any] | None:
         return self.documents.get(key)
 
-    def pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
+    def list_pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
         return self.pods_of[key]
 
-    async def secret(self, key: Key) -> Mapping[str, str] | None:
+    async def read_secret(self, key: Key) -> Mapping[str, str] | None:
         if key in self.hidden:
             raise ClusterError("GET: timed out")
         return self.secrets.get(key)

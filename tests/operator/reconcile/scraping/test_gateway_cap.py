@@ -182,7 +182,7 @@ async def test_silence_and_an_operator_that_begins_change_nothing(world: World, 
     site.status = 503
     await world.reconcile()
     assert world.cluster.statuses[-1]["gatewayCap"] == held
-    world.reconciler.forget()
+    world.reconciler.clear()
     await world.reconcile()
     assert world.cluster.statuses[-1]["gatewayCap"] == held
     assert [event.reason for event in world.cluster.events].count("LimitsNotMovable") == 1

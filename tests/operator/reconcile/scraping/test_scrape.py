@@ -30,7 +30,7 @@ async def test_answers_are_whole_and_carry_no_list_of_their_fields() -> None:
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     scraper = Scraper(timeout_seconds=2, gateway_url=None)
     try:
-        answers, refused = await scraper.engines({"ride-0": url, "ride-1": url, "gone": "http://127.0.0.1:1"})
+        answers, refused = await scraper.read_engines({"ride-0": url, "ride-1": url, "gone": "http://127.0.0.1:1"})
     finally:
         await scraper.close()
         await runner.cleanup()
@@ -50,7 +50,7 @@ async def test_pods_that_fetch_tell_how_far_they_are() -> None:
         return answer
 
     app = web.Application()
-    for name, text in (("good", fetch_status.line()), ("bad", "boom"), ("long", " " * 2**17)):
+    for name, text in (("good", fetch_status.to_json_line()), ("bad", "boom"), ("long", " " * 2**17)):
         app.router.add_get(f"/{name}/stats", answer_with(text))
     runner = web.AppRunner(app)
     await runner.setup()
@@ -58,7 +58,7 @@ async def test_pods_that_fetch_tell_how_far_they_are() -> None:
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     scraper = Scraper(timeout_seconds=2, gateway_url=None)
     try:
-        downloads = await scraper.downloads(
+        downloads = await scraper.read_downloads(
             {**{name: f"{url}/{name}" for name in ("good", "bad", "long", "none")}, "gone": "http://127.0.0.1:1"}
         )
     finally:

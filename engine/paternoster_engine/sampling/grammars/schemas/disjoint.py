@@ -21,9 +21,9 @@ class Disjointness:
 
     def of_all(self, options: list[Any]) -> bool:
         """Whether all ``options`` are disjoint, pair by pair."""
-        return all(self.of(one, other) for i, one in enumerate(options) for other in options[i + 1 :])
+        return all(self.are_disjoint(one, other) for i, one in enumerate(options) for other in options[i + 1 :])
 
-    def of(self, one: Any, other: Any, depth: int = MAX_DEPTH) -> bool:
+    def are_disjoint(self, one: Any, other: Any, depth: int = MAX_DEPTH) -> bool:
         """Whether no value satisfies both schemas; False where that is not known."""
         self._left -= 1
         if self._left < 0 or depth == 0:
@@ -44,7 +44,7 @@ class Disjointness:
         if these is not None and those is not None and not these & those:
             return True
         if common == {"object"} and any(
-            self.of(_property_of(one, name), _property_of(other, name), depth - 1)
+            self.are_disjoint(_property_of(one, name), _property_of(other, name), depth - 1)
             for name in _required_names(one, other)
         ):
             return True
@@ -53,10 +53,14 @@ class Disjointness:
     def _of_parts(self, one: Mapping[str, Any], other: Any, depth: int) -> bool:
         for key in ("anyOf", "oneOf"):
             options = one.get(key)
-            if isinstance(options, list) and options and all(self.of(part, other, depth - 1) for part in options):
+            if (
+                isinstance(options, list)
+                and options
+                and all(self.are_disjoint(part, other, depth - 1) for part in options)
+            ):
                 return True
         parts = one.get("allOf")
-        return isinstance(parts, list) and any(self.of(part, other, depth - 1) for part in parts)
+        return isinstance(parts, list) and any(self.are_disjoint(part, other, depth - 1) for part in parts)
 
     def _resolve_schema(self, schema: Any) -> Any:
         return self._references.follow_reference(schema)

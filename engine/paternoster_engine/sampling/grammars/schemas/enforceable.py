@@ -32,7 +32,7 @@ def make_enforceable(root: Any, failure: CompileFailure | None = None) -> Enforc
     :class:`GrammarError` for a reference without a target, and where no value satisfies ``root``.
     """
     rewriting = Rewriting(root, _rewrite_part, failure)
-    made = rewriting.rewrite(root, ())
+    made = rewriting.rewrite_schema(root, ())
     if made is False:
         raise GrammarError("it allows no answer: no value is of it")
     definitions: dict[str, Any] = {}
@@ -40,7 +40,7 @@ def make_enforceable(root: Any, failure: CompileFailure | None = None) -> Enforc
         name, reference, tag = rewriting.waiting.pop()
         target = rewriting.references.find_target(reference)
         path = tuple(reference.lstrip("#/").split("/"))
-        definitions[name] = applied.with_required(rewriting.rewrite(target, path), tag)
+        definitions[name] = applied.with_required(rewriting.rewrite_schema(target, path), tag)
     if definitions and isinstance(made, Mapping):
         made = {**made, "$defs": definitions}
     return Enforceable(made, tuple(rewriting.unenforced), rewriting.split)
@@ -82,7 +82,7 @@ def _check_numbers(part: Part) -> None:
                 part.made[key] = LARGEST if value > 0 else -LARGEST
             else:
                 part.report_unenforced(key)
-        elif not part.rewriting.compiles({"type": "number", key: value}):
+        elif not part.rewriting.compiles_schema({"type": "number", key: value}):
             del part.made[key]
             part.report_unenforced(key)
 
@@ -93,7 +93,7 @@ def _check_counts(part: Part) -> None:
         del part.made[key]
         part.report_unenforced(key)
     patterns = part.made.get("patternProperties")
-    if isinstance(patterns, Mapping) and not part.rewriting.compiles(
+    if isinstance(patterns, Mapping) and not part.rewriting.compiles_schema(
         {"type": "object", "patternProperties": dict.fromkeys(patterns, True)}
     ):
         # Without the patterns additionalProperties would apply to the names that they match.

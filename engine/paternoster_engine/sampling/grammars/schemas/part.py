@@ -27,7 +27,7 @@ class Part:
 
     def rewrite_within(self, schema: Any, *path: str) -> Any:
         """Rewrite ``schema``, which is at ``path`` of this one."""
-        return self.rewriting.rewrite(schema, (*self.path, *path))
+        return self.rewriting.rewrite_schema(schema, (*self.path, *path))
 
     def rewrite_list(self, key: str, value: Any) -> Any:
         """Rewrite each schema of a list; return anything else unchanged."""

@@ -69,11 +69,11 @@ class Rewriting:
         if len(self.unenforced) < MAX_UNENFORCED:
             self.unenforced[Unenforced(path, keyword, asserts)] = None
 
-    def rewrite(self, schema: Any, path: Path) -> Any:
+    def rewrite_schema(self, schema: Any, path: Path) -> Any:
         """Rewrite ``schema``, a part of the root; returns False where no value satisfies it."""
         return self._rewrite_part(self, schema, path) if isinstance(schema, Mapping) else schema
 
-    def compiles(self, schema: Mapping[str, Any]) -> bool:
+    def compiles_schema(self, schema: Mapping[str, Any]) -> bool:
         """Whether llguidance compiles ``schema``; assumed until a grammar has failed."""
         return self._failure is None or self._failure.compiles(schema)
 

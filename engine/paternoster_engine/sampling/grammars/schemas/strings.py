@@ -42,7 +42,9 @@ def rewrite_pattern(part: Part, value: Any) -> None:
     except Unsupported:
         part.report_unenforced("pattern")
         return
-    if not all(part.rewriting.compiles({"type": "string", "pattern": one}) for option in options for one in option):
+    if not all(
+        part.rewriting.compiles_schema({"type": "string", "pattern": one}) for option in options for one in option
+    ):
         part.report_unenforced("pattern")
     elif len(options) == 1:
         for one in options[0]:

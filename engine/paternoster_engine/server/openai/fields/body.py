@@ -57,14 +57,14 @@ class Only:
 
     allowed: tuple[Any, ...]
 
-    def check(self, value: Any) -> Any:
+    def check_value(self, value: Any) -> Any:
         if not any(type(value) is type(other) and value == other for other in self.allowed):
             text = " or ".join(json.dumps(other) for other in (*self.allowed, None))
             raise ValueError(f"not supported by this engine: leave it out or send {text}")
         return value
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return no_info_after_validator_function(self.check, handler(source))
+        return no_info_after_validator_function(self.check_value, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {"enum": [*self.allowed, None], UNSERVED: True}
@@ -83,7 +83,7 @@ class Hint:
 
     served: tuple[Any, ...]
 
-    def serves(self, value: Any) -> bool:
+    def is_served(self, value: Any) -> bool:
         return any(type(value) is type(other) and value == other for other in self.served)
 
 
@@ -282,7 +282,7 @@ class Body(BaseModel):
         own = own_names(type(self))
         yield from (_shorten_name(name) for name in given if name not in own)
         for name, field_hint in _hints_of_fields(type(self)).items():
-            if not field_hint.serves(getattr(self, name)):
+            if not field_hint.is_served(getattr(self, name)):
                 setattr(self, name, field_hint.served[0])
                 yield name
         for name, value in self.__dict__.items():

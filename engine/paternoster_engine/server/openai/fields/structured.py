@@ -176,7 +176,7 @@ class StructuredFields(Body):
     guided_grammar: NonEmptyText | None = None
     guided_whitespace_pattern: Annotated[Any, allow_only()] = None
 
-    def structured(self) -> Structured | None:
+    def find_structure(self) -> Structured | None:
         """What the answer must be; raises :class:`InvalidValue` where the body says so twice."""
         every = list(self._structured_outputs_of_fields())
         if len(every) > 1:

@@ -129,7 +129,7 @@ class TemplateFields(Body):
             )
         return self.add_generation_prompt and not self.continue_final_message
 
-    def variables(self) -> dict[str, Any]:
+    def template_variables(self) -> dict[str, Any]:
         """Those of the chat template besides its messages; what is empty is left out."""
         tools = [tool.model_dump(exclude_unset=True) for tool in self.tools]
         lists = {"tools": tools, "documents": self.documents}

@@ -89,8 +89,8 @@ class ToolFields(TemplateFields):
         """Whether arguments of some tool must be of its schema."""
         return any(tool.function.strict for tool in self.tools)
 
-    def variables(self) -> dict[str, Any]:
-        variables = super().variables()
+    def template_variables(self) -> dict[str, Any]:
+        variables = super().template_variables()
         if self.tool_choice == "none":
             variables.pop("tools", None)
         elif self._hidden:

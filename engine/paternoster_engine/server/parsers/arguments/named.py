@@ -87,14 +87,14 @@ class NamedArguments:
         special: Mapping[str, int],
     ) -> Iterator[str]:
         """``begin``, a value, and what ends it; ``kinds``: of ``root``."""
-        types = kinds.types.of(value_schema)
+        types = kinds.types.types_of(value_schema)
         if kinds.types.over:
             raise GrammarError(f"its arguments have more than {MOST_PARTS} options")
         after = list(write_terms(self.after, special))
         if not self.marks or "string" not in types:
             yield " ".join([f"{rule}: {begin}", json_of(standing_alone(value_schema, root)), *after])
             return
-        text, others = kinds.texts.of(value_schema), types - {"string"}
+        text, others = kinds.texts.grammar_of(value_schema), types - {"string"}
         if others and _is_free(value_schema):
             # However a text is read, it is of the schema; but marks within a list or an object do not end it.
             text, others = ANY, others & {"array", "object"}

@@ -27,7 +27,7 @@ class PlainTexts:
         self._patterns: dict[int, str | None] = {}
         self._made = 0
 
-    def of(self, schema: Any, left: int = MAX_DEPTH) -> str | None:
+    def grammar_of(self, schema: Any, left: int = MAX_DEPTH) -> str | None:
         """None where no text is of ``schema``, a part of the root.
 
         Raises :class:`GrammarError` for what is not supported, and for what comes to more than :data:`MOST_MADE`.
@@ -72,21 +72,21 @@ class PlainTexts:
                 raise GrammarError(f"format {schema['format']!r} is not supported for an argument that is plain text")
             yield regex_terminal(FORMATS[schema["format"]])
         if isinstance(schema.get("anyOf"), list):
-            yield _join_options(self.of(option, left - 1) for option in schema["anyOf"])
+            yield _join_options(self.grammar_of(option, left - 1) for option in schema["anyOf"])
         if isinstance(schema.get("oneOf"), list):
-            options = [text for option in schema["oneOf"] if (text := self.of(option, left - 1)) is not None]
+            options = [text for option in schema["oneOf"] if (text := self.grammar_of(option, left - 1)) is not None]
             if len(options) > 1:
                 raise GrammarError("'oneOf' with several options that are texts is not supported for an argument that "
                                    "is written as plain text")  # fmt: skip
             yield _join_options(options)
         if isinstance(schema.get("allOf"), list):
             for part in schema["allOf"]:
-                yield self.of(part, left - 1)
+                yield self.grammar_of(part, left - 1)
         if "$ref" in schema:
             target = target_of(schema["$ref"], self._root)
             if target is None:
                 raise GrammarError(f"$ref {schema['$ref']!r:.60} leads to nothing")
-            yield self.of(target, left - 1)
+            yield self.grammar_of(target, left - 1)
 
 
 def _length_limit(schema: Mapping[str, Any], key: str) -> int | None:

@@ -79,7 +79,7 @@ class _OneObject:
             self._value = JsonValue() if text.lstrip()[:1] == "{" else None
         if self._ended:
             return Arguments("")
-        end = -1 if self._value is None else self._value.end(text, 0)
+        end = -1 if self._value is None else self._value.find_end(text, 0)
         self._ended = end >= 0
         return Arguments(text[: end + 1] if self._ended else text)
 

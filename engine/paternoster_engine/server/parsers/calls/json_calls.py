@@ -122,7 +122,7 @@ class JsonValue:
     def __init__(self) -> None:
         self._depth, self._in_string, self._escaped = 0, False, False
 
-    def end(self, text: str, place: int, stop: str = "") -> int:
+    def find_end(self, text: str, place: int, stop: str = "") -> int:
         """Where it ends in ``text``, or ``stop`` is in none of its strings, from ``place`` on; -1 where neither is."""
         for at in range(place, len(text)):
             character = text[at]
@@ -146,7 +146,7 @@ def pass_object(reader: Reader, end: str = "") -> Read[bool]:
     """Tell a JSON object as arguments while it is written; False where the text or ``end`` comes before its end."""
     value = JsonValue()
     while True:
-        while (place := value.end(reader.held, reader.place, end[:1])) >= 0:
+        while (place := value.find_end(reader.held, reader.place, end[:1])) >= 0:
             reader.place = place
             if reader.held[place] in "}]":
                 reader.place += 1
@@ -227,7 +227,7 @@ def _skip_nested(reader: Reader) -> Read[bool]:
 def _read_string(reader: Reader) -> Read[str | None]:
     if (yield from reader.peek_solid()) != '"':
         return None
-    text = yield from reader.match(_STRING, MAX_NAME)
+    text = yield from reader.match_pattern(_STRING, MAX_NAME)
     return None if text is None else _decode_string(text)
 
 

@@ -52,11 +52,11 @@ def read_answer(reader: Reader, names: Collection[str]) -> Read[None]:
 
 
 def _read_named(reader: Reader, names: Collection[str]) -> Read[bool]:
-    name = yield from reader.match(_NAME, 1024)
+    name = yield from reader.match_pattern(_NAME, 1024)
     if name is None or name not in names or (yield from reader.peek()) == "":
         return False
     if (yield from reader.match_option(CALL_ID)):
-        yield from reader.match(_NAME, 1024)
+        yield from reader.match_pattern(_NAME, 1024)
     yield from reader.match_option(ARGS)
     if (yield from reader.peek_solid()) == "{":
         reader.commit()

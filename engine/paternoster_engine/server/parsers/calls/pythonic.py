@@ -83,7 +83,7 @@ class _PythonicCall:
 
     def read(self, reader: Reader) -> Read[bool]:
         reader.starved = False
-        name = yield from reader.match(_NAME, MAX_NAME)
+        name = yield from reader.match_pattern(_NAME, MAX_NAME)
         if name is None or name not in self._names or (yield from reader.peek()) != "(":
             return False
         self._name = name
@@ -129,7 +129,7 @@ class _PythonicCall:
     def _read_keyword(self, reader: Reader) -> Read[str | None]:
         """JSON before a value: a comma and the name, empty for a name that has a value already; None without a name."""
         start = reader.place
-        name = None if reader.held[start] in _NO_KEYWORD else (yield from reader.match(_KEYWORD, MAX_NAME))
+        name = None if reader.held[start] in _NO_KEYWORD else (yield from reader.match_pattern(_KEYWORD, MAX_NAME))
         if name is None or (yield from reader.peek_solid()) != "=" or (yield from _is_comparison(reader)):
             reader.place = start
             return None

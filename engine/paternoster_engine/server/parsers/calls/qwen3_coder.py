@@ -103,5 +103,5 @@ def _read_call(reader: Reader, tools: Mapping[str, Mapping[str, Any]], types: di
 
 def _read_name(reader: Reader) -> Read[str | None]:
     """A name and the ``>`` behind it."""
-    name = yield from reader.match(_NAME, MAX_NAME)
+    name = yield from reader.match_pattern(_NAME, MAX_NAME)
     return name if name is not None and (yield from reader.match_option(">")) else None

@@ -44,7 +44,7 @@ def pass_string(reader: Reader, make: Callable[[str], Event], quote: str) -> Rea
                 text, place = _decode_escape(found, quote), found.end()
             else:
                 text, place = reader.held[place], place + 1
-            decoded += pairs.joined(text, last=closed)
+            decoded += pairs.join_pairs(text, last=closed)
         reader.reject(place)
         yield make("".join(decoded))
         if closed:
@@ -60,7 +60,7 @@ class _Pairs:
     def __init__(self) -> None:
         self._high = ""
 
-    def joined(self, text: str, *, last: bool) -> Iterator[str]:
+    def join_pairs(self, text: str, *, last: bool) -> Iterator[str]:
         """Return the text that is complete with the piece ``text``; ``last``: no further piece follows."""
         if self._high and (text or last):
             high, self._high = self._high, ""

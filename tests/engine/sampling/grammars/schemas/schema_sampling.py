@@ -15,7 +15,7 @@ CLOSING = [ord(character) for character in '"}]0a-:,']
 
 def sampled(grammar: Grammar, seed: int) -> str | None:
     """Of a vocabulary of bytes; None if it comes to no end."""
-    pick, matcher = random.Random(seed), grammar.begin()
+    pick, matcher = random.Random(seed), grammar.start_matcher()
     answer = bytearray()
     while len(answer) < MOST:
         bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8), bitorder="little")

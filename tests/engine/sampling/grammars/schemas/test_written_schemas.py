@@ -95,7 +95,7 @@ def test_what_cannot_be_enforced_is_told(vocabulary: LLTokenizer, name: str) -> 
 
 def _accepts(vocabulary: LLTokenizer, schema: Mapping[str, Any], answer: str) -> bool:
     grammar, _ = _compiled(vocabulary, schema)
-    matcher = grammar.begin()
+    matcher = grammar.start_matcher()
     tokens = list(answer.encode())
     return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
 
