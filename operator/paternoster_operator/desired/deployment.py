@@ -84,6 +84,12 @@ def build_deployment(
     }
 
 
+def pre_stop_seconds(spec: LLMDeploymentSpec) -> int:
+    """Time from the deletion of a pod to SIGTERM; running requests have to end in it where SIGTERM ends them."""
+    finishes = KINDS[spec.engine.runtime.type].finishes_requests
+    return PRE_STOP_SECONDS if finishes else PRE_STOP_SECONDS + spec.drain.timeout_seconds
+
+
 def _pod_spec(resource: LLMDeployment, installation: Installation) -> dict[str, Any]:
     spec = resource.spec
     pod: dict[str, Any] = {
@@ -150,7 +156,7 @@ def _build_container(resource: LLMDeployment, installation: Installation) -> dic
         "livenessProbe": _build_probe(health, period=10, failures=6),
         # The last lines of a failed engine's log: the operator reports them.
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "lifecycle": {"preStop": {"sleep": {"seconds": PRE_STOP_SECONDS}}},
+        "lifecycle": {"preStop": {"sleep": {"seconds": pre_stop_seconds(spec)}}},
         "resources": build_resources(spec),
         "securityContext": _security_context(),
         "volumeMounts": [

@@ -113,6 +113,11 @@ class EngineKind(Protocol):
     def capabilities(self) -> Capabilities: ...
 
     @property
+    def finishes_requests(self) -> bool:
+        """Whether it finishes what runs after SIGTERM, within ``drain.timeoutSeconds`` or without a limit."""
+        ...
+
+    @property
     def health_path(self) -> str:
         """What gateways probe at a replica that is quiet: 5xx, or no answer, while it makes no progress."""
         ...

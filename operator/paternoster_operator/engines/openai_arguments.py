@@ -22,7 +22,7 @@ HONOURED: Mapping[str, str] = {
     "max_num_seqs": "`$(PATERNOSTER_MAX_NUM_SEQS)`; gateways send a replica no more requests at a time",
     "max_model_len": "`$(PATERNOSTER_MAX_MODEL_LEN)`, 0 where it is unset; gateways refuse what is longer",
     "live_cap": "gateways hold it",
-    "drain_timeout": "the grace period of pods",
+    "drain_timeout": "time from the deletion of a pod to SIGTERM, which ends what runs at such a server",
     "token_budget": "no call moves it",
     "cache_isolation": "Tenant is refused where clients have keys of their own and the prefix cache is on",
     "prefix_cache": "whether the server has one is the manifest's to say: it passes nothing on",
@@ -111,6 +111,7 @@ class OpenAiKind:
     actuator = Actuator.GATEWAY
     health_path = paths.HEALTH
     capabilities = Capabilities(live_cap=True, token_budget=False, queue_limit=False, step_costs=False, drain=False)
+    finishes_requests = False
     refusals = REFUSALS
 
     def launch(self, settings: EngineArgs, args: Sequence[str] = ()) -> Launch:

@@ -30,6 +30,7 @@ class PaternosterKind:
     actuator = Actuator.ADMIN_API
     health_path = paths.HEALTH
     capabilities = Capabilities(live_cap=True, token_budget=True, queue_limit=True, step_costs=True, drain=True)
+    finishes_requests = True
     refusals: Sequence[Refusal] = ()
 
     def launch(self, settings: EngineArgs, args: Sequence[str] = ()) -> Launch:

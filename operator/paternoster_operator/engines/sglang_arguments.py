@@ -129,6 +129,7 @@ class SglangKind:
     actuator = Actuator.INTERNAL_STATE
     health_path = paths.HEALTH
     capabilities = Capabilities(live_cap=True, token_budget=False, queue_limit=False, step_costs=False, drain=False)
+    finishes_requests = True
     refusals = REFUSALS
 
     def launch(self, settings: EngineArgs, args: Sequence[str] = ()) -> Launch:

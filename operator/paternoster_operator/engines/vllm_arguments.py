@@ -223,6 +223,7 @@ class VllmKind:
     actuator = Actuator.PLUGIN
     health_path = HEALTH
     capabilities = Capabilities(live_cap=True, token_budget=True, queue_limit=False, step_costs=False, drain=False)
+    finishes_requests = True
     refusals = REFUSALS
 
     def launch(self, settings: EngineArgs, args: Sequence[str] = ()) -> Launch:

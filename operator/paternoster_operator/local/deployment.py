@@ -52,6 +52,11 @@ class LocalDeployment:
         self._document = None
         await asyncio.gather(*[self._end_pod(pod) for pod in self._pods.values()])
 
+    def end_routing(self) -> None:
+        """No gateway has a request at its pods any more."""
+        for pod in self._pods.values():
+            pod.end_routing()
+
     def kill(self) -> None:
         """End every process now; those of pods that are not being deleted start again."""
         for pod in self._pods.values():

@@ -81,11 +81,19 @@ class LocalCluster:
         self._mounted.close()
         self._ports.close()
 
+    def end_routing(self) -> None:
+        """No gateway has requests any more: pods that are deleted wait for none."""
+        for deployment in self._list_deployments():
+            deployment.end_routing()
+
     def kill(self) -> None:
         """End every process now; a deployment that is not being deleted starts its pods again."""
-        leaving = (deployment for deployments in self._leaving.values() for deployment in deployments)
-        for deployment in (*self._running.values(), *leaving):
+        for deployment in self._list_deployments():
             deployment.kill()
+
+    def _list_deployments(self) -> list[LocalDeployment]:
+        leaving = [deployment for deployments in self._leaving.values() for deployment in deployments]
+        return [*self._running.values(), *leaving]
 
     def list_objects(self) -> list[Object]:
         """Every LLMDeployment."""

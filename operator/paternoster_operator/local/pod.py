@@ -1,6 +1,7 @@
 """One pod as a process: its document is kept as a kubelet would keep it."""
 
 import asyncio
+import contextlib
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -50,6 +51,8 @@ class LocalPod:
         self.template_hash = template_hash
         self.created = time.monotonic()
         self._deletion: asyncio.Task[None] | None = None
+        self._unrouted = asyncio.Event()
+        """Set once no gateway has a request here."""
         self._ready_since: float | None = None
         self._ready_changed = _format_now()
         """When it last became ready or unready, as far as :attr:`_ready_since` has it."""
@@ -130,12 +133,17 @@ class LocalPod:
             self._deletion = supervise_task(self._finish, "delete-pod", again=False)
         return self._deletion
 
+    def end_routing(self) -> None:
+        """No gateway has a request here any more: a deletion waits for none."""
+        self._unrouted.set()
+
     def kill(self) -> None:
         self._program.kill()
 
     async def _finish(self) -> None:
         if self._program.ready:
-            await asyncio.sleep(self._pre_stop_seconds())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._unrouted.wait(), self._pre_stop_seconds())
         await self._program.stop(self._spec["terminationGracePeriodSeconds"])
         for port in self._ports.values():
             self._pool.release(port)

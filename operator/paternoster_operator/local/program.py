@@ -90,6 +90,10 @@ class Program:
             self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
+    async def wait_end(self) -> None:
+        """Return when it is gone, after :meth:`terminate`."""
+        await asyncio.wait({self._task})
+
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()

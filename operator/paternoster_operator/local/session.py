@@ -113,7 +113,9 @@ class LocalSession:
             self._gateway.terminate()
         self._port.stop_listening()
         await self.operator.stop()
+        unrouting = supervise_task(self._end_routing, "end-routing", again=False)
         await self.cluster.close()
+        unrouting.cancel()
         if self._gateway is not None:
             await self._gateway.stop(GATEWAY_GRACE_SECONDS)
         await self._http.cleanup()
@@ -126,6 +128,12 @@ class LocalSession:
         self.cluster.kill()
         if self._gateway is not None:
             self._gateway.kill()
+
+    async def _end_routing(self) -> None:
+        """Wait until the gateway has answered all requests and is gone: engines wait for none any more."""
+        if self._gateway is not None:
+            await self._gateway.wait_end()
+        self.cluster.end_routing()
 
     async def _wait_for_routes(self, models: set[str]) -> None:
         """Until the routing table names them: a gateway that starts now holds requests for them, and refuses none."""

@@ -133,3 +133,15 @@ def test_a_server_of_the_openai_api_is_the_image_with_variables_and_without_a_pl
     assert (values["PATERNOSTER_MODEL"], values["PATERNOSTER_MAX_NUM_SEQS"]) == ("/mnt/model/smol", "8")
     assert engine["ports"] == [{"name": "http", "containerPort": 8000, "protocol": "TCP"}]
     assert {engine[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")} == {"/health"}
+
+
+def test_sigterm_waits_for_requests_where_it_would_end_them(resource: Resource) -> None:
+    """The pod is out of the routing table meanwhile."""
+    seconds = {}
+    for runtime in (None, VLLM, {"type": "SGLang", "image": "sglang:1"}, OPENAI):
+        engine = {} if runtime is None else {"runtime": runtime}
+        spec = pod_spec(resource(model=MODEL, engine=engine, drain={"timeoutSeconds": 40}), RootKeys(["a"], ["g"]))
+        (container,) = spec["containers"]
+        seconds["" if runtime is None else runtime["type"]] = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+        assert spec["terminationGracePeriodSeconds"] == 57
+    assert seconds == {"": 2, "VLLM": 2, "SGLang": 2, "OpenAI": 42}

@@ -320,3 +320,20 @@ async def test_a_pods_annotation_is_its_own(fleet: Any) -> None:
     await fleet.cluster.annotate_pod(KEY, pod["metadata"]["name"], {"a": None, "b": "2"})
     (pod,) = fleet.cluster.list_pods(KEY)
     assert pod["metadata"]["annotations"] == {"b": "2"}
+
+
+async def test_a_deleted_pod_waits_for_requests_until_no_gateway_has_any(fleet: Any) -> None:
+    def wait_long(deployment: dict[str, Any]) -> None:
+        container = deployment["spec"]["template"]["spec"]["containers"][0]
+        container["lifecycle"]["preStop"]["sleep"]["seconds"] = 3600
+
+    fleet.adjust = wait_long
+    await fleet.apply(1)
+    (pod,) = await fleet.until_ready(1)
+    pid = fleet.pid(pod.name)
+    removing = asyncio.create_task(fleet.cluster.remove(KEY))
+    await asyncio.sleep(0.5)
+    assert fleet.alive(pid)
+    fleet.cluster.end_routing()
+    await asyncio.wait_for(removing, 30)
+    assert not fleet.alive(pid)
