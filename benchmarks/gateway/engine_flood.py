@@ -1,0 +1,215 @@
+"""What a tenant's flood costs another tenant, before engines of this project: queued there, or at the gateways.
+
+    python benchmarks gateway.engine_flood --engines 2 --gateways 2
+
+Balancers and dispatchers of several gateways before engines' own schedulers with fair shares, whose steps take as long
+as a hardware profile says; all in virtual time. Without a bound on the requests in flight requests wait in the engines.
+With one, of the live cap and a few that wait in the engine, the others wait in the gateways' queues, which share the
+bound in equal parts. Halfway through each way there are twice as many engines.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from gateway.tenant_flood import MODEL, TENANTS, VirtualTime
+from paternoster_contract.access import keys
+from paternoster_contract.access.identity import Identity
+from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.request import Request
+from paternoster_engine.core.request_spec import RequestSpec
+from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_gateway.admission.admission import admit_request
+from paternoster_gateway.proxy.dispatcher import Dispatcher
+from paternoster_gateway.routing.balancer import Balancer
+from paternoster_gateway.routing.decisions import Result, Send
+from paternoster_gateway.routing.prefix_routing import PromptTokens
+from paternoster_simulator.cost import to_seconds, to_ticks
+from paternoster_simulator.profile import Profile, load_profile
+from paternoster_simulator.prompts import filler_tokens
+from paternoster_simulator.replica.replica import Replica as VirtualReplica
+
+
+class ScheduledEngine:
+    """One engine's scheduler, stepped in the time of the running event loop."""
+
+    def __init__(self, profile: Profile, cap: int, order: str) -> None:
+        config = SchedulerConfig(
+            max_num_seqs=cap,
+            max_batched_tokens=profile.max_batched_tokens,
+            max_model_len=profile.max_model_len,
+            block_size=profile.kv_block_size,
+            num_blocks=profile.kv_blocks,
+            windows=profile.kv_windows,
+            watermark_blocks=profile.kv_blocks * profile.watermark_percent // 100,
+            prefix_cache=False,
+            order=order,
+        )
+        self._replica = VirtualReplica("engine", config, profile.cost, fast_forward=False)
+        self._serial = 0
+        self._work, self._stepped = asyncio.Event(), asyncio.Event()
+        self.most_waiting = 0
+        self._running = asyncio.create_task(self._run())
+
+    @property
+    def displacements(self) -> int:
+        return self._replica.scheduler.counters.priority_preemptions
+
+    def stop(self) -> None:
+        self._running.cancel()
+
+    async def generate(self, tenant: str, prompt: int, answer: int) -> AsyncIterator[int]:
+        """Yields the number of new tokens, once they are there."""
+        self._serial += 1
+        now = to_ticks(asyncio.get_running_loop().time())
+        params = SamplingParams(max_tokens=answer, temperature=0.0, ignore_eos=True)
+        spec = RequestSpec(str(self._serial), filler_tokens(prompt), params, arrival=now, tenant=tenant)
+        request = Request(spec)
+        self._replica.add(request, now)
+        self._work.set()
+        seen = 0
+        while seen < answer:
+            await self._stepped.wait()
+            if (count := len(request.output)) > seen:
+                yield count - seen
+                seen = count
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            if self._replica.end is None:
+                self._work.clear()
+                await self._work.wait()
+                continue
+            end = self._replica.end
+            await asyncio.sleep(to_seconds(end) - loop.time())
+            self._replica.advance(end)
+            self.most_waiting = max(self.most_waiting, len(self._replica.scheduler.waiting))
+            self._stepped.set()
+            self._stepped.clear()
+
+
+class Fleet:
+    """Gateways before engines, of which more may come."""
+
+    def __init__(self, args: argparse.Namespace, lookahead: int | None) -> None:
+        self._args, self._lookahead = args, lookahead
+        self.engines: dict[str, ScheduledEngine] = {}
+        clock = asyncio.get_running_loop().time
+        self.gateways = [Dispatcher(Balancer(f"gateway-{number}"), clock) for number in range(args.gateways)]
+
+    def add_engines(self, count: int) -> None:
+        """Start ``count`` engines and publish a table with them."""
+        profile = load_profile(self._args.profile)
+        for _ in range(count):
+            self.engines[f"http://{len(self.engines)}"] = ScheduledEngine(profile, self._args.cap, self._args.order)
+        digests = {keys.digest_key(key): Identity(tenant=tenant) for key, tenant in TENANTS.items()}
+        row = ModelRoute(
+            fleet="fleet",
+            key_digests=list(digests),
+            identities=digests,
+            replicas=[Replica(name=url, url=url, ready=True) for url in self.engines],
+            max_held=100_000,
+        )
+        if self._lookahead is not None:
+            row.max_in_flight = max(1, (self._args.cap + self._lookahead) // self._args.gateways)
+        for dispatcher in self.gateways:
+            dispatcher.change_table(RoutingTable(models={MODEL: row}))
+
+    async def send(self, gateway: int, key: str, answer: int) -> float:
+        """Seconds to the first token of a request through a gateway."""
+        dispatcher, args = self.gateways[gateway], self._args
+        clock = asyncio.get_running_loop().time
+        admission = admit_request(dispatcher.balancer.table, MODEL, key, 0.0)
+        request = dispatcher.open_request(admission, None, admission.turn(0, 4 * args.prompt, None))
+        began, first = clock(), 0.0
+        try:
+            decision = await dispatcher.route(request, admission)
+            assert isinstance(decision, Send)
+            url = decision.replica.url
+            async for tokens in self.engines[url].generate(TENANTS[key], args.prompt, answer):
+                if not first:
+                    first = clock() - began
+                    dispatcher.report(request, url, Result.ANSWERED, tokens=PromptTokens(args.prompt, 0))
+                dispatcher.count_output(request, tokens)
+            dispatcher.end_attempt(request, url)
+        finally:
+            dispatcher.end_request(request)
+        return first
+
+
+async def measure_way(args: argparse.Namespace, *, flood: bool, lookahead: int | None) -> dict[str, Any]:
+    fleet, lengths, clients = Fleet(args, lookahead), Random("lengths"), list[asyncio.Task[Any]]()
+    fleet.add_engines(args.engines)
+
+    def draw_answer() -> int:
+        return lengths.randint(1, 2 * args.answer - 1)
+
+    async def send_always(gateway: int) -> None:
+        while True:
+            await fleet.send(gateway, "flood-key", draw_answer())
+
+    if flood:
+        clients = [asyncio.create_task(send_always(n % args.gateways)) for n in range(args.flood * args.gateways)]
+    result: dict[str, Any] = {}
+    for half, added in ("", 0), (" with twice the engines", args.engines):
+        if added:
+            fleet.add_engines(added)
+            more = args.flood * args.gateways if flood else 0
+            clients += [asyncio.create_task(send_always(n % args.gateways)) for n in range(more)]
+        await asyncio.sleep(args.settle)
+        quiet = list[asyncio.Task[float]]()
+        for number in range(args.requests):
+            answer = draw_answer()
+            quiet.append(asyncio.create_task(fleet.send(number % args.gateways, "quiet-key", answer)))
+            await asyncio.sleep(args.interval)
+        times = sorted(await asyncio.gather(*quiet))
+        result[f"TTFT p50{half}"] = round(statistics.median(times), 3)
+        result[f"TTFT p99{half}"] = round(times[int(0.99 * len(times))], 3)
+    for task in clients:
+        task.cancel()
+    await asyncio.gather(*clients, return_exceptions=True)
+    result["displaced"] = sum(engine.displacements for engine in fleet.engines.values())
+    result["most waiting in an engine"] = max(engine.most_waiting for engine in fleet.engines.values())
+    for engine in fleet.engines.values():
+        engine.stop()
+    return result
+
+
+async def measure_ways(args: argparse.Namespace) -> dict[str, Any]:
+    ways: dict[str, tuple[bool, int | None]] = {"alone": (False, None), "queued in engines": (True, None)}
+    ways |= {f"in gateways, {lookahead} beyond the cap": (True, lookahead) for lookahead in args.lookahead}
+    results = {}
+    for way, (flood, lookahead) in ways.items():
+        results[way] = row = await measure_way(args, flood=flood, lookahead=lookahead)
+        print(f"{way}: " + ", ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+    return results
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engines", type=int, default=2)
+    parser.add_argument("--gateways", type=int, default=2)
+    parser.add_argument("--profile", default="llama-3-8b-h100")
+    parser.add_argument("--cap", type=int, default=32, help="sequences at a time of an engine")
+    parser.add_argument("--order", default="fair-share", help="of an engine's queue")
+    parser.add_argument("--lookahead", type=int, nargs="*", default=[0, 4], help="requests beyond the cap")
+    parser.add_argument("--flood", type=int, default=64, help="clients of the flood at each gateway")
+    parser.add_argument("--requests", type=int, default=100, help="of the quiet tenant, in each half")
+    parser.add_argument("--interval", type=float, default=0.3, help="seconds between two of them")
+    parser.add_argument("--settle", type=float, default=5.0, help="seconds of flood before each half")
+    parser.add_argument("--prompt", type=int, default=500, help="tokens")
+    parser.add_argument("--answer", type=int, default=200, help="tokens, on average: from one to twice as many")
+    parser.add_argument("--json", type=Path, help="file for the results")
+    args = parser.parse_args()
+    with asyncio.Runner(loop_factory=VirtualTime) as runner:
+        results = runner.run(measure_ways(args))
+    if args.json:
+        args.json.write_text(json.dumps(results, indent=2))
+    return 0
