@@ -1,6 +1,8 @@
 """``paternoster pull``: a model into this machine's cache."""
 
 import argparse
+import errno
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +11,7 @@ from paternoster_contract.http.paths import STATS
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from paternoster_contract.fetch_status import FetchStatus
     from paternoster_sources.progress import Progress
@@ -43,6 +45,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="refresh",
         action="store_false",
         help="take what the cache has for ADDRESS without asking its source, as serve does",
+    )
+    parser.add_argument(
+        "--link",
+        type=Path,
+        metavar="PATH",
+        help="make PATH a symbolic link to the folder with the model's files; a link there is replaced",
+    )
+    parser.add_argument(
+        "--exec",
+        dest="command",
+        nargs=argparse.REMAINDER,
+        default=[],
+        metavar="COMMAND",
+        help="become COMMAND, all that follows, when the model is there; while it runs the model is not evicted",
     )
     parser.epilog = (
         "Prints the path of the model. $PATERNOSTER_MODELS is the cache's folder (default: "
@@ -79,9 +95,35 @@ def run(args: argparse.Namespace) -> int:
         publish(of_error(error))
         print(f"paternoster pull: {error.reason}: {error}", file=sys.stderr)
         return 1 if error.transient else MODEL_EXIT_STATUS
+    try:
+        if args.link is not None:
+            link_folder(args.link, model.path)
+    except OSError as error:
+        print(f"paternoster pull: --link is {str(args.link)!r}: {error.strerror}", file=sys.stderr)
+        return 2
     publish(of_model(model.path, model.revision))
-    print(model.path)
-    return 0
+    print(model.path, flush=True)
+    return become_program(args.command, model) if args.command else 0
+
+
+def link_folder(link: Path, path: Path) -> None:
+    """Make ``link`` lead to the folder of a model, which is ``path`` or has that file. Raises ``OSError``."""
+    if link.exists() and not link.is_symlink():
+        raise FileExistsError(errno.EEXIST, "is there, and no symbolic link", str(link))
+    new = link.with_name(f".{link.name}.{os.getpid()}")
+    new.symlink_to(path if path.is_dir() else path.parent)
+    os.replace(new, link)
+
+
+def become_program(command: "Sequence[str]", model: "Model") -> int:
+    """Run ``command`` in place of this process, with the model's lease; returns only where it cannot."""
+    if model.lease is not None:
+        model.lease.make_inheritable()
+    try:
+        os.execvp(command[0], list(command))
+    except OSError as error:
+        print(f"paternoster pull: --exec is {command[0]!r}: {error.strerror}", file=sys.stderr)
+        return 2
 
 
 def _pull_model(address: str, refresh: bool, publish: "Callable[[FetchStatus], None]") -> "Model":

@@ -51,6 +51,10 @@ class FileLock:
     def unlock(self) -> None:
         fcntl.flock(self._number, fcntl.LOCK_UN)
 
+    def make_inheritable(self) -> None:
+        """The lock stays with the program that this process becomes."""
+        os.set_inheritable(self._number, True)
+
     def close(self) -> None:
         if self._number >= 0:
             os.close(self._number)

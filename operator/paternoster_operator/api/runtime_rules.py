@@ -45,10 +45,16 @@ RUNTIME_RULES: tuple[Rule, ...] = (
         "engine.runtime.image",
     ),
     Rule(
-        f"{_OURS} || self.model.source.matches('^(file|pvc|oci)://')",
-        "model.source must be file://, pvc:// or oci:// with another engine.runtime.type than Paternoster: such an "
-        "engine reads a file or folder, and not the operator's cache of fetched models",
+        f"{_OURS} || !self.model.source.startsWith('package://')",
+        "model.source must be another than package:// with another engine.runtime.type than Paternoster: a package is "
+        "found by our own engine alone",
         "model.source",
+    ),
+    Rule(
+        f"{_OURS} || !has(self.model.cache) || has(self.model.cache.emptyDir)",
+        "model.cache must be emptyDir with another engine.runtime.type than Paternoster: such an engine does not lock "
+        "the model that it runs, and another pod could evict it from a cache that is full",
+        "model.cache",
     ),
     Rule(
         f"{_OURS} || self.engine.cacheIsolation == 'Fleet' || !self.engine.prefixCache || !({_KEYED})",

@@ -10,6 +10,7 @@ from paternoster_contract import labels
 from paternoster_contract.quantity import parse_quantity
 from paternoster_operator.api.pod.owned import MODEL_FOLDER, MODEL_VOLUME, TMP_FOLDER, TMP_VOLUME
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
+from paternoster_operator.desired.model_source import MODEL_LINK, is_linked
 from paternoster_operator.desired.resources import build_fetch_resources, cache_limit
 
 OFFLINE_ENV = "HF_HUB_OFFLINE"
@@ -29,7 +30,7 @@ def fetch_containers(spec: LLMDeploymentSpec, image: str, security: dict[str, An
         "imagePullPolicy": spec.engine.image_pull_policy.value,
         "command": ["paternoster", "pull"],
         # What one replica of a fleet has fetched the next one takes, whatever a branch says by then.
-        "args": [spec.model.source, "--no-refresh", *_status_flags()],
+        "args": [spec.model.source, "--no-refresh", *_status_flags(), *_link_flags(spec)],
         "env": [*_folder_env(), *_limit_env(spec)],
         "envFrom": [] if credentials is None else [{"secretRef": {"name": credentials.name}}],
         "terminationMessagePath": STATUS_FILE,
@@ -53,6 +54,10 @@ def engine_env(spec: LLMDeploymentSpec) -> list[dict[str, Any]]:
 def _status_flags() -> list[str]:
     """Publish progress where an engine has its stats, and the end in the container's termination message."""
     return ["--status-port", str(labels.ADMIN_PORT), "--status-file", STATUS_FILE]
+
+
+def _link_flags(spec: LLMDeploymentSpec) -> list[str]:
+    return ["--link", MODEL_LINK] if is_linked(spec) else []
 
 
 def _folder_env() -> list[dict[str, Any]]:

@@ -1,16 +1,28 @@
 """Where the engine finds its model, and what of the pod brings it there."""
 
 from typing import Any
+from urllib.parse import quote
 
-from paternoster_operator.api.pod.owned import MODEL_FOLDER, MODEL_VOLUME
+from paternoster_operator.api.pod.owned import MODEL_FOLDER, MODEL_VOLUME, TMP_FOLDER
 from paternoster_operator.api.types.model import ModelCache
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
+from paternoster_operator.engines.adapter import RuntimeType
 
+MODEL_LINK = f"{TMP_FOLDER}/model"
+"""A link to the folder of a fetched model, for engines that do not know the cache."""
 _CLAIM = "pvc://"
 
 
+def is_linked(spec: LLMDeploymentSpec) -> bool:
+    """Whether the engine finds a fetched model at :data:`MODEL_LINK`; our own looks into the cache itself."""
+    return spec.model.remote and spec.engine.runtime.type is not RuntimeType.PATERNOSTER
+
+
 def engine_source(spec: LLMDeploymentSpec) -> str:
-    """The model's address for the engine: a claim is a folder to it, and so is an image."""
+    """The model's address for the engine: a claim is a folder to it, and so are an image and a fetched model."""
+    if is_linked(spec):
+        file = spec.model.remote_file
+        return f"file://{MODEL_LINK}" if file is None else f"file://{MODEL_LINK}/{quote(file)}"
     if (image := spec.model.image) is not None:
         return f"file://{MODEL_FOLDER}/{image.path}".rstrip("/")
     claim, path = _find_claim(spec)

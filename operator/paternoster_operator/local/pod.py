@@ -4,17 +4,19 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from paternoster_contract.labels import ADMIN_PORT_NAME, DELETION_COST, ENGINE_PORT_NAME, MODELS_ENV
+from paternoster_contract.labels import ADMIN_PORT_NAME, DELETION_COST, ENGINE_PORT_NAME, MODEL_CONTAINER, MODELS_ENV
 from paternoster_contract.supervise import supervise_task
+from paternoster_operator.api.pod.owned import MODEL_VOLUME
 from paternoster_operator.desired.foreign_engine import PLUGIN_FOLDER, PLUGIN_VOLUME
 from paternoster_operator.desired.model_fetch import OFFLINE_ENV
+from paternoster_operator.desired.model_source import MODEL_LINK
 from paternoster_operator.engines.openai_arguments import HOST_ENV, PORT_ENV
 from paternoster_operator.engines.vllm_plugin import write_plugin
 from paternoster_operator.local.ports import HOST, PortPool, ReservedPort
@@ -169,8 +171,9 @@ class LocalPod:
             mounted[PLUGIN_FOLDER] = str(self._secrets.folder_of(self.name, PLUGIN_VOLUME))
             write_plugin(Path(mounted[PLUGIN_FOLDER]))
         given = {entry["name"]: entry["value"] for entry in self._container.get("env", []) if "value" in entry}
+        fetch = self._prepare_fetch([*command, *given.values()], mounted)
         if PORT_ENV in given:
-            return self._launch_named(command, given, mounted)
+            return self._launch_named(fetch, command, given, mounted)
         flags = [mounted.get(word, word) for word in _remove_flags(command[1:], ("--host", "--port", "--admin-port"))]
         # An engine without an admin port is not ours: it binds its port itself, beside the socket that reserves it.
         inherits = any(named["name"] == ADMIN_PORT_NAME for named in self._container["ports"])
@@ -184,9 +187,29 @@ class LocalPod:
         ports = list(self._ports.values())
         if not inherits:
             ports[0].share_port()
-        return Launch([find_program(command[0]), *flags, "--host", HOST], env, ports[0].url, ports)
+        return Launch([*fetch, find_program(command[0]), *flags, "--host", HOST], env, ports[0].url, ports)
 
-    def _launch_named(self, command: list[str], env: Mapping[str, str], mounted: Mapping[str, str]) -> Launch:
+    def _prepare_fetch(self, words: Iterable[str], mounted: dict[str, str]) -> list[str]:
+        """What runs before the engine's command: nothing, or the fetch of a model that the pod links for its engine.
+
+        Adds to ``mounted`` where those of ``words`` that name the link are on this machine.
+        """
+        containers = {each["name"]: each["args"] for each in self._spec.get("initContainers", ())}
+        if MODEL_LINK not in (args := containers.get(MODEL_CONTAINER, [])):
+            return []
+        folder = self._secrets.folder_of(self.name, MODEL_VOLUME)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        link = str(folder / "link")
+        mounted |= {
+            word: link + word.removeprefix(MODEL_LINK)
+            for word in words
+            if word == MODEL_LINK or word.startswith(f"{MODEL_LINK}/")
+        }
+        return [find_program("paternoster"), "pull", args[0], "--no-refresh", "--link", link, "--exec"]
+
+    def _launch_named(
+        self, fetch: list[str], command: list[str], env: Mapping[str, str], mounted: Mapping[str, str]
+    ) -> Launch:
         """The same for an engine whose flags name variables, as Kubernetes replaces them: its port is one of these."""
         (named,) = self._container["ports"]
         port = self._ports.get(named["name"]) or self._ports.setdefault(named["name"], self._pool.acquire())
@@ -197,7 +220,7 @@ class LocalPod:
             values[name] = expand_variables(mounted.get(value, value), values)
         program, *flags = (expand_variables(word, values) for word in command)
         own = {name: value for name, value in values.items() if name not in _OF_CONTAINERS}
-        return Launch([find_program(program), *flags], self._secrets.temporary | own, port.url, [port])
+        return Launch([*fetch, find_program(program), *flags], self._secrets.temporary | own, port.url, [port])
 
 
 def expand_variables(text: str, values: Mapping[str, str]) -> str:

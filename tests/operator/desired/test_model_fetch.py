@@ -181,3 +181,21 @@ def test_a_pod_whose_cache_has_no_limit_has_none_either(cache: dict[str, Any] | 
 def test_a_cache_beside_the_pod_leaves_its_limits_alone(cache: dict[str, Any]) -> None:
     for container in (lambda pod: (*pod["initContainers"], *pod["containers"]))(fetched(cache=cache)):
         assert container["resources"]["limits"]["ephemeral-storage"] == "4Gi"
+
+
+@pytest.mark.parametrize(
+    ("source", "path"), [(SOURCE, "/tmp/model"), ("s3://bucket/a%20c-Q8_0.gguf", "/tmp/model/a%20c-Q8_0.gguf")]
+)
+@pytest.mark.parametrize("runtime", ["VLLM", "SGLang", "OpenAI"])
+def test_another_engine_finds_the_model_behind_a_link(resource: Resource, runtime: str, source: str, path: str) -> None:
+    pod = pod_of(resource(model={"source": source}, engine={"runtime": {"type": runtime, "image": "engine:1"}}))
+    fetch, (engine,) = pod["initContainers"][0], pod["containers"]
+    assert fetch["args"][0] == source
+    assert fetch["args"][-2:] == ["--link", "/tmp/model"]
+    assert path in [*engine.get("args", ()), *environment(engine).values()]
+    mounts = [{mount["mountPath"]: mount["name"] for mount in each["volumeMounts"]} for each in (fetch, engine)]
+    assert all((each["/tmp"], each["/mnt/model"]) == ("tmp", "model") for each in mounts), "what the link leads to"
+
+
+def test_our_own_engine_has_no_link() -> None:
+    assert "--link" not in fetched()["initContainers"][0]["args"]

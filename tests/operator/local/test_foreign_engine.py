@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 from tests.operator.local.conftest import KEY
+from tests.sources.loopback_hub import LoopbackHub
+from tests.sources.model_files import model_files
 
+from paternoster_contract.labels import MODELS_ENV
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.local.pod import expand_variables
 from paternoster_operator.local.unsupported import list_refused
@@ -106,3 +109,48 @@ def test_a_runtime_without_a_program_of_this_machine_is_refused(resource: Any) -
     assert list_refused([fleet]) == [
         "ride: spec.engine.runtime.command: is unset: must name the program on this machine, which runs no images"
     ]
+
+
+async def test_a_fetched_model_is_a_folder_to_a_foreign_engine(
+    fleet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "vllm"
+    program.write_text(PROGRAM)
+    program.chmod(0o700)
+    monkeypatch.setattr(fleet, "_program", program)
+    monkeypatch.setenv(MODELS_ENV, str(tmp_path / "models"))
+    files = model_files()
+    with LoopbackHub().running() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        hub.add("org/tiny", files)
+        await fleet.apply(1, model={"source": "hf://org/tiny"}, engine={"runtime": RUNTIME})
+        (pod,) = await fleet.until_ready(1)
+    lines = fleet.log(pod.name).splitlines()
+    (args, _env) = next(json.loads(line) for line in lines if line.startswith("[["))
+    link = Path(args[1])
+    assert await asyncio.to_thread((link / "model.safetensors").read_bytes) == files["model.safetensors"]
+    assert (await asyncio.to_thread(link.resolve)).is_relative_to(tmp_path / "models")
+    await fleet.cluster.close()
+    assert not await asyncio.to_thread(link.is_symlink)
+    assert list((tmp_path / "models").rglob("model.safetensors")) != [], "the cache stays"
+
+
+async def test_a_fetched_file_is_in_the_environment_of_a_foreign_engine(
+    fleet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "server"
+    program.write_text(PROGRAM.replace("/paternoster/health", "/health").replace('"HOME"', '"PATERNOSTER_MODEL"'))
+    program.chmod(0o700)
+    monkeypatch.setattr(fleet, "_program", program)
+    monkeypatch.setenv(MODELS_ENV, str(tmp_path / "models"))
+    args = ["--host", "$(PATERNOSTER_HOST)", "--port", "$(PATERNOSTER_PORT)", "-m", "$(PATERNOSTER_MODEL)"]
+    runtime = {"type": "OpenAI", "command": ["server"], "args": args}
+    with LoopbackHub().running() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        hub.add("org/quantized", {"tiny-Q8_0.gguf": b"GGUF" * 500})
+        await fleet.apply(1, model={"source": "hf://org/quantized/tiny-Q8_0.gguf"}, engine={"runtime": runtime})
+        (pod,) = await fleet.until_ready(1)
+    (words, env) = next(json.loads(line) for line in fleet.log(pod.name).splitlines() if line.startswith("[["))
+    assert words[-1] == env["PATERNOSTER_MODEL"]
+    assert Path(words[-1]).name == "tiny-Q8_0.gguf"
+    assert await asyncio.to_thread(Path(words[-1]).read_bytes) == b"GGUF" * 500

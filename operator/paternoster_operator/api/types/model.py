@@ -124,6 +124,11 @@ class Model(Document):
         return is_remote(self.source)
 
     @property
+    def remote_file(self) -> str | None:
+        """Name of the one file that a fetched model's address has, without its folders."""
+        return (parse_address(self.source).file or "").rpartition("/")[2] or None
+
+    @property
     def image(self) -> ImageAddress | None:
         """The image that the nodes mount."""
         return parse_image(self.source) if is_image(self.source) else None
