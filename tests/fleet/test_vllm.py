@@ -1,4 +1,7 @@
-"""``paternoster up`` with a real vLLM, set up by ``make vllm``: one that stands still, and one without the plugin."""
+"""``paternoster up`` with a real vLLM, set up by ``make vllm``: one that stands still, and one without the plugin.
+
+The first fetches its model from a hub, which is away by the time that another process of it starts.
+"""
 
 import json
 import os
@@ -6,16 +9,19 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import openai
 import psutil
 import pytest
 from tests.fleet.fleet import Up, wait_for
+from tests.sources.loopback_hub import LoopbackHub
 
+from paternoster_contract.labels import MODELS_ENV
 from paternoster_operator.engines.exposition import sum_samples
 from peers.systems.vllm_cpu import ENVIRONMENT, VllmCpu
 from peers.systems.weights import checkpoint
@@ -49,6 +55,15 @@ def spec(*command: str) -> dict[str, Any]:
         "model": {"source": f"file://{checkpoint()}"}, "engine": engine, "concurrency": {"initial": CAP},
         "drain": {"timeoutSeconds": 5},
     }  # fmt: skip
+
+
+@contextmanager
+def hub_with_model() -> Iterator[LoopbackHub]:
+    """A hub that has the checkpoint as ``org/smollm2``."""
+    hub = LoopbackHub()
+    hub.add("org/smollm2", {file.name: file.read_bytes() for file in checkpoint().iterdir()})
+    with hub.running():
+        yield hub
 
 
 def status(fleet: Up) -> dict[str, Any]:
@@ -110,9 +125,14 @@ def test_gateways_hold_the_cap_of_a_vllm_whose_core_has_no_plugin(program: str, 
     assert fleet.interrupt() == 0
 
 
-def test_a_vllm_whose_core_stands_still_is_replaced_and_a_busy_one_is_not(program: str, up: Callable[..., Up]) -> None:
-    fleet = up(**spec(program))
-    endpoint = fleet.ready(1, STARTS_WITHIN)
+def test_a_vllm_whose_core_stands_still_is_replaced_and_a_busy_one_is_not(
+    program: str, up: Callable[..., Up], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(MODELS_ENV, str(tmp_path / "models"))
+    with hub_with_model() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        fleet = up(**{**spec(program), "model": {"source": "hf://org/smollm2"}})
+        endpoint = fleet.ready(1, STARTS_WITHIN)
     with ThreadPoolExecutor(REQUESTS) as threads:
         busy = [threads.submit(complete, endpoint, number, 480) for number in range(REQUESTS)]
         while not all(each.done() for each in busy):
@@ -126,3 +146,4 @@ def test_a_vllm_whose_core_stands_still_is_replaced_and_a_busy_one_is_not(progra
     print(f"out of rotation after {time.monotonic() - stopped:.1f} s")
     wait_for(lambda: engines(fleet).get("bin/vllm serve") not in (None, before["bin/vllm serve"]), "another vLLM", 600)
     print(f"started again after {time.monotonic() - stopped:.1f} s")
+    fleet.ready(1, STARTS_WITHIN)
