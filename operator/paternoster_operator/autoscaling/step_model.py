@@ -9,6 +9,8 @@ separate two kinds of work, and an observation that is far from what the fit exp
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
+from operator import mul
 from typing import Self
 
 from paternoster_operator.autoscaling.signals import Signals
@@ -16,11 +18,12 @@ from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
 
 _SIZE = 6
 _TIME = _SIZE - 1
-_AT: dict[tuple[int, int], int] = {}
-for _row in range(_SIZE):
-    for _column in range(_row, _SIZE):
-        _AT[_row, _column] = _AT[_column, _row] = len(set(_AT.values()))
+_UPPER_TRIANGLE = tuple(combinations_with_replacement(range(_SIZE), 2))
+_AT = {pair: at for at, (i, j) in enumerate(_UPPER_TRIANGLE) for pair in ((i, j), (j, i))}
 _STEPS, _PREFILL, _DECODE, _KV, _PAIRS = range(_TIME)
+
+_SWEEPS = 30
+"""Of one fit; each look goes on from the fit before."""
 
 Cost = tuple[float, float, float, float, float]
 """Seconds of a step, of a prefill token, a decode sequence, a KV token, and a prefill pair."""
@@ -31,7 +34,7 @@ class StepModel:
     """Fading means over replicas and time of the products that ``step_sums`` of ``/stats`` has, and their fit."""
 
     weight: float = 0.0
-    products: tuple[float, ...] = (0.0,) * len(set(_AT.values()))
+    products: tuple[float, ...] = (0.0,) * len(_UPPER_TRIANGLE)
     cost: Cost | None = None
     tuning: Tuning = DEFAULT_TUNING
 
@@ -146,33 +149,26 @@ class StepModel:
         if self.trusted_cost is None:
             return 1.0
         expected = sum(c * means[_AT[_STEPS, i]] for i, c in enumerate(self.trusted_cost))
-        off = abs(means[_AT[_STEPS, _TIME]] - expected) / expected
-        return 1.0 if off <= self.tuning.outlier_share else self.tuning.outlier_share / off
+        off, allowed = abs(means[_AT[_STEPS, _TIME]] - expected), self.tuning.outlier_share * expected
+        return 1.0 if off <= allowed else allowed / off
 
     def _get_product(self, i: int, j: int) -> float:
         return self.products[_AT[i, j]]
 
 
 def _fit_costs(products: Sequence[float], prior: Cost | None, ridge: float) -> Cost:
-    """Least squares with a ridge towards ``prior``; coefficients below 0 are set to 0 one by one."""
+    """Least squares with a ridge towards ``prior``, by coordinate descent from there, no coefficient below 0.
 
-    def product_at(i: int, j: int) -> float:
-        return products[_AT[i, j]]
-
+    Each coefficient is at most what its own row alone gives, also where the sums of an engine contradict each other.
+    """
     prior = prior or _first_guess(products)
-    scale = [math.sqrt(product_at(i, i)) for i in range(_TIME)]
-    free = [i for i in range(_TIME) if scale[i] > 0]
+    rows = [[products[_AT[i, j]] for j in range(_SIZE)] for i in range(_TIME)]
     cost = list(prior)
-    while free:
-        matrix = [[product_at(i, j) / (scale[i] * scale[j]) + (ridge if i == j else 0.0) for j in free] for i in free]
-        right = [product_at(i, _TIME) / scale[i] + ridge * prior[i] * scale[i] for i in free]
-        found = _solve_system(matrix, right)
-        least = min(range(len(free)), key=found.__getitem__)
-        if found[least] >= 0 or len(free) == 1:
-            for i, value in zip(free, found, strict=True):
-                cost[i] = max(value, 0.0) / scale[i]
-            break
-        cost[free.pop(least)] = 0.0
+    for _ in range(_SWEEPS):
+        for i, row in enumerate(rows):
+            if row[i] > 0:
+                left = row[_TIME] - sum(map(mul, row, cost)) + row[i] * cost[i]
+                cost[i] = max((left / row[i] + ridge * prior[i]) / (1 + ridge), 0.0)
     return (cost[0], cost[1], cost[2], cost[3], cost[4])
 
 
@@ -185,17 +181,3 @@ def _first_guess(products: Sequence[float]) -> Cost:
     tokens = (products[_AT[_STEPS, _PREFILL]] + products[_AT[_STEPS, _DECODE]]) / products[0]
     each = mean / 2 / tokens if tokens > 0 else 0.0
     return mean / 2, each, each, 0.0, 0.0
-
-
-def _solve_system(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Gaussian elimination; the matrix is positive definite, so no row is exchanged."""
-    n = len(right)
-    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
-    for i in range(n):
-        for j in range(i + 1, n):
-            factor = rows[j][i] / rows[i][i]
-            rows[j] = [a - factor * b for a, b in zip(rows[j], rows[i], strict=True)]
-    found = [0.0] * n
-    for i in reversed(range(n)):
-        found[i] = (rows[i][n] - sum(rows[i][j] * found[j] for j in range(i + 1, n))) / rows[i][i]
-    return found
