@@ -1,7 +1,7 @@
 """How much the law depends on each of its constants: the figure of ``benchmarks/control/results.md``.
 
     python benchmarks control.sensitivity --figure F.svg             bursts and a day; about 200 simulations
-    python benchmarks control.sensitivity --constants spare_roots --points 5    one of them, more closely
+    python benchmarks control.sensitivity --constants prior_arrivals --points 5    one of them, more closely
 
 Each constant is taken over a decade around its value, alone, on the traffic that settings are tuned on. What was
 simulated is kept under ``--results`` and never run again while code, scenario and value are the same.

@@ -51,7 +51,7 @@ class Fleet:
     refused: frozenset[str] = frozenset()
     """Pods whose numbers were not believed at the last look."""
     loops_at_limit: frozenset[str] = frozenset()
-    """Loops that only another replica can help, as of their last decisions."""
+    """Loops that are at their floor while too many requests are preempted, as of their last decisions."""
     load_written: float = float("-inf")
     """When the load in the status was last written, on the operator's clock."""
 

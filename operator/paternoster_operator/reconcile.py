@@ -351,7 +351,7 @@ class Reconciler:
                 fleet.load_written = now
         for event in (*engine_events(status, previous), *decision_events(recorded)):
             await self._cluster.record_event(key, event)
-        at_limit = {made.loop: made.message for made in last_decision.values() if made.needs_replica}
+        at_limit = {made.loop: made.message for made in last_decision.values() if made.preempts_at_floor}
         for loop in at_limit.keys() - fleet.loops_at_limit:
             await self._cluster.record_event(key, Event("Warning", "PreemptionAtLowestCap", at_limit[loop]))
         fleet.loops_at_limit = frozenset(at_limit)

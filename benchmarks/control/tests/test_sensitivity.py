@@ -47,7 +47,7 @@ def test_the_value_in_the_code_is_simulated_once(
     values: list[float] = []
 
     def law_with(tuning: Tuning = DEFAULT_TUNING) -> Contender:
-        values.append(tuning.spare_roots)
+        values.append(tuning.prior_arrivals)
         return law(tuning)
 
     def evaluated(*_: object) -> Score:
@@ -56,16 +56,16 @@ def test_the_value_in_the_code_is_simulated_once(
     monkeypatch.setattr(sensitivity, "law", law_with)
     monkeypatch.setattr(sensitivity, "evaluate", evaluated)
     runs = Sensitivity(None, tmp_path)
-    for constant in ("spare_roots", "spare_startups", "spare_roots"):
+    for constant in ("prior_arrivals", "spare_startups", "prior_arrivals"):
         for factor in (0.5, 1.0):
             runs.point(minute, constant, factor)
-    usual = value_of("spare_roots")
+    usual = value_of("prior_arrivals")
     assert values == [usual, usual / 2, usual, usual]
 
 
 def points() -> list[Point]:
     made = []
-    for constant in ("spare_roots", "spare_startups"):
+    for constant in ("prior_arrivals", "spare_startups"):
         for scenario in ("bursts", "step"):
             for factor in (0.5, 1.0, 2.0):
                 score = replace(SCORE, slo_attainment=0.9 + 0.02 * math.log2(factor), gpu_hours=2 + factor)
@@ -87,7 +87,7 @@ def test_the_figure_has_a_panel_for_each_constant() -> None:
 
 def test_the_table_says_the_values() -> None:
     text = table(points())
-    assert "| bursts | `spare_roots` | 1 | 90.00% | 3.00 | 1.00% |" in text
+    assert "| bursts | `prior_arrivals` | 10 | 90.00% | 3.00 | 1.00% |" in text
 
 
 @pytest.mark.parametrize(

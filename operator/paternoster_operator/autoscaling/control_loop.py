@@ -20,8 +20,6 @@ class LoopState:
     """When it is to be evaluated next."""
     changed: float | None = None
     """When it changed its target last; None for never."""
-    needs_replica: bool = False
-    """Its target is at its limit, and only another replica can help."""
 
     def is_early(self, now: float, period: float) -> bool:
         """Whether it is not due; not for longer than a period, so that a clock set back does not stop the loop."""
@@ -29,7 +27,7 @@ class LoopState:
 
     def after_decision(self, decision: LoopDecision, now: float, period: float) -> Self:
         """The state once a decision was made: its target, where it is applied."""
-        state = replace(self, due=now + period, needs_replica=decision.needs_replica)
+        state = replace(self, due=now + period)
         changes = decision.applied and decision.target != self.target
         return replace(state, target=decision.target, changed=now) if changes else state
 
@@ -44,8 +42,6 @@ class Outcome:
     limited_by: tuple[Reason, ...] = ()
     recommended: int | None = None
     """Before limits; None where none applied."""
-    needs_replica: bool = False
-    """The target is at its limit, and only another replica can help."""
 
     def decide(self, loop: str, moves: str, current: int, *, unit: str = "", **more: Any) -> LoopDecision:
         """The decision of ``loop``, which moves ``moves``, such as the live cap, from ``current``."""

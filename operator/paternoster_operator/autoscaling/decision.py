@@ -64,14 +64,17 @@ class LoopDecision:
     """How ``recommended`` came about, with its numbers: ``ceil(118 / (0.80 x 48)) = 4``."""
     otherwise: str = ""
     """What would have happened without a limit, or without the other loop; empty where it would have been the same."""
-    needs_replica: bool = False
-    """The target is at its limit, and only another replica can help."""
 
     @property
     def action(self) -> Action:
         if self.target == self.current:
             return "Hold"
         return "Up" if self.target > self.current else "Down"
+
+    @property
+    def preempts_at_floor(self) -> bool:
+        """Too many requests are preempted, and the loop may not go any lower."""
+        return self.applied and self.reason is Reason.AT_FLOOR
 
     def to_document(self) -> dict[str, Any]:
         """As JSON, with the names of the status field ``decisions``."""

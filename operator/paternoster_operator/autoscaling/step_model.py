@@ -2,8 +2,8 @@
 
 A step takes ``fixed + prefill tokens x p + decode sequences x d + KV tokens read x k + prefill pairs x q`` seconds, as
 the simulator's profiles have it. The steps of one replica between two samples are one observation, which fades with
-time. The fit is by least squares with no coefficient below 0, drawn to the fit before it where the traffic does not
-separate two kinds of work, and an observation that is far from what the fit expects weighs less.
+time. The fit is by least squares with no coefficient below 0. It begins at the fit before it, and where the traffic
+does not separate two kinds of work it stays near to that. An observation far from what the fit expects weighs less.
 """
 
 import math
@@ -51,7 +51,7 @@ class StepModel:
             share = self._observation_weight(means)
             weight += share
             products = [old + share * new for old, new in zip(products, means, strict=True)]
-        cost = _fit_costs(products, self.cost, self.tuning.ridge) if weight > 0 else self.cost
+        cost = _fit_costs(products, self.cost) if weight > 0 else self.cost
         return replace(self, weight=weight, products=tuple(products), cost=cost)
 
     @property
@@ -156,19 +156,18 @@ class StepModel:
         return self.products[_AT[i, j]]
 
 
-def _fit_costs(products: Sequence[float], prior: Cost | None, ridge: float) -> Cost:
-    """Least squares with a ridge towards ``prior``, by coordinate descent from there, no coefficient below 0.
+def _fit_costs(products: Sequence[float], prior: Cost | None) -> Cost:
+    """Least squares by coordinate descent from ``prior``, no coefficient below 0.
 
     Each coefficient is at most what its own row alone gives, also where the sums of an engine contradict each other.
     """
-    prior = prior or _first_guess(products)
     rows = [[products[_AT[i, j]] for j in range(_SIZE)] for i in range(_TIME)]
-    cost = list(prior)
+    cost = list(prior or _first_guess(products))
     for _ in range(_SWEEPS):
         for i, row in enumerate(rows):
             if row[i] > 0:
-                left = row[_TIME] - sum(map(mul, row, cost)) + row[i] * cost[i]
-                cost[i] = max((left / row[i] + ridge * prior[i]) / (1 + ridge), 0.0)
+                left = row[_TIME] - sum(map(mul, row, cost))
+                cost[i] = max(cost[i] + left / row[i], 0.0)
     return (cost[0], cost[1], cost[2], cost[3], cost[4])
 
 

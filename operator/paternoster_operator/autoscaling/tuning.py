@@ -27,9 +27,6 @@ class Tuning:
     than a minute of chance."""
     min_observations: float = 6.0
     """Observations of a replica below which no model is concluded: half a minute of one replica."""
-    ridge: float = 0.001
-    """Weight of the fit before against the observations, columns being of one size: it decides where the traffic does
-    not separate two kinds of work."""
     outlier_share: float = 0.5
     """Share by which a step's time may differ from what was expected and still count whole."""
     crowded_kv_usage: float = 0.5
@@ -48,9 +45,6 @@ class Tuning:
     replica is kept for as long at least."""
     prior_arrivals: float = 10.0
     """Arrivals that weigh as much as what runs now: a rate of few requests is uncertain."""
-    spare_roots: float = 1.0
-    """Spare sequences in square roots of demand (square-root staffing, Halfin and Whitt 1981): so much do independent
-    arrivals vary, and a large fleet may run fuller than a small one."""
 
     trend_seconds: float = 300.0
     """What the line through arrivals is fitted to: long enough to separate a ramp from chance, short against a day."""
@@ -72,10 +66,6 @@ class Tuning:
     max_kept_seconds: float = 900.0
     """Longest time for which spare or filled replicas stay: a fleet must not forget to shrink, and a peak that was
     chance costs a quarter of an hour of what it filled and no more."""
-
-    replica_preemption_rate: float = 0.05
-    """Preemption rate above which only another replica helps, once the cap is at its minimum: above it tail latency can
-    be worse than that of static batching."""
 
     budget_grain: int = 32
     """Token budgets are multiples of this many tokens, or the capacity: a smaller change is noise."""

@@ -220,15 +220,19 @@ def test_what_keeps_replicas_in_a_scale_down_is_named(
     assert (made.target, made.limited_by) == (target, limited)
 
 
-def test_at_the_floor_another_replica_is_asked_for() -> None:
-    floor = policy(concurrency={"mode": "Auto", "min": 4, "objective": "PreemptionRate"})
-    state = law_state(replicas=2, live_cap=4)
-    decision = decide(floor, seen(running=4, finished=50, preempted=10, peak_running=4), state, 0.0)
-    assert decision.live_cap is not None
-    assert decision.live_cap.reason is Reason.AT_FLOOR
-    assert decision.replicas is not None
-    assert decision.replicas.reason is Reason.PREEMPTION_ABOVE_TARGET
-    assert decision.state.replicas == 3
+@pytest.mark.parametrize("mode", ["Auto", "Advisory"])
+def test_preemptions_at_the_floor_are_told_and_order_no_replica(mode: str) -> None:
+    """Replicas follow what memory has room for, and no rate of preemptions."""
+    floor = policy(concurrency={"mode": mode, "initial": 4, "min": 4, "objective": "PreemptionRate"})
+    storm = seen(running=4, finished=50, preempted=10, peak_running=4)
+    made = decide(floor, storm, law_state(replicas=2, live_cap=4), 0.0)
+    assert made.live_cap is not None
+    assert (made.live_cap.reason, made.live_cap.limited_by) == (Reason.AT_FLOOR, (Reason.AT_FLOOR,))
+    assert made.live_cap.message == (
+        "10 of 50 requests preempted in 0 s = 20.0% > 2.0%; 4 sequences are the fewest allowed"
+    )
+    assert made.live_cap.preempts_at_floor is (mode == "Auto")
+    assert made.state.replicas == 2
 
 
 def test_advisory_says_and_does_nothing() -> None:
@@ -256,15 +260,6 @@ def test_an_advised_cap_is_the_initial_one_and_that_of_a_paused_fleet_stays() ->
     paused = decide(policy(paused=True, concurrency={**few, "mode": "Auto"}), storm, law_state(2, live_cap=16), 0.0)
     assert paused.live_cap is not None
     assert (paused.live_cap.current, paused.live_cap.applied, paused.state.live_cap) == (16, False, 16)
-
-
-def test_advice_asks_for_no_replica() -> None:
-    floor = policy(concurrency={"initial": 4, "min": 4, "objective": "PreemptionRate"})
-    storm = seen(running=4, finished=50, preempted=10, peak_running=4)
-    decision = decide(floor, storm, law_state(replicas=2, live_cap=4), 0.0)
-    assert decision.live_cap is not None
-    assert decision.live_cap.reason is Reason.AT_FLOOR
-    assert decision.state.replicas == 2
 
 
 def test_external_and_fixed_follow_the_spec() -> None:

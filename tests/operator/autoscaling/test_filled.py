@@ -72,7 +72,7 @@ def test_what_was_spare_goes_soon_and_what_was_filled_stays() -> None:
     assert replicas[-1] == 4
     assert last.reason is Reason.STABILIZING
     assert last.message == (
-        "demand 10 sequences (10 running) = 5% of the 192 that 4 replicas sustain < 76%; "
+        "demand 10 sequences (10 running) = 5% of the 192 that 4 replicas sustain < 80%; "
         "held for another 195 s, as 4 were filled within 720 s"
     )
     gone = [10] * 80  # twelve starts of a minute, and one step a minute

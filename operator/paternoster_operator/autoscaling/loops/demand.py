@@ -96,8 +96,7 @@ def replicas_needed(
     ahead = startup_seconds(signals, tuning) + tuning.replica_period_seconds
     growth = forecast_growth(models.arrivals, ahead, tuning)
     demand = estimate_demand(signals, models.replica, per_replica, growth=growth, ordered=ordered)
-    root, target = math.sqrt(demand.sequences), policy.replicas.target_utilization
-    utilization = min(target, root / (root + tuning.spare_roots)) if root > 0 else target
+    utilization = policy.replicas.target_utilization
     replicas = math.ceil(demand.sequences / (utilization * per_replica) - 1e-9)
     return Need(max(replicas, 1), demand, capacity, utilization)
 

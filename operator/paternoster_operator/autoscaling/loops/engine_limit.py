@@ -79,7 +79,7 @@ class EngineLimitLoop(ABC):
         if not applied and bounds.unsteered is not None:
             state = replace(state, target=bounds.unsteered)
         if bounds.mode is ConcurrencyMode.FIXED:
-            return None, replace(state, needs_replica=False)
+            return None, state
         state = replace(state, target=state.target or bounds.highest)
         bounded = min(max(state.target, bounds.lowest), bounds.highest)
         if bounded == state.target and state.is_early(now, self.period):
@@ -93,12 +93,6 @@ class EngineLimitLoop(ABC):
             found = replace(found, reason=Reason.BOUNDS_CHANGED, message=allowed)
         if found.target == bounds.lowest < state.target:
             found = replace(found, limited_by=(Reason.AT_FLOOR,))
-        decision = found.decide(
-            self.name,
-            self.moves,
-            state.target,
-            inputs=self.describe_inputs(signals, models),
-            applied=applied,
-            needs_replica=applied and found.needs_replica,
-        )
+        inputs = self.describe_inputs(signals, models)
+        decision = found.decide(self.name, self.moves, state.target, inputs=inputs, applied=applied)
         return decision, state.after_decision(decision, now, self.period)

@@ -96,7 +96,6 @@ class LiveCapLoop(EngineLimitLoop):
                 self._room_after_preemptions(signals, model, cap),
                 Reason.PREEMPTION_ABOVE_TARGET,
                 f"{explanation} > {target:.1%}",
-                needs_replica=rate > self.tuning.replica_preemption_rate,
             )
         if signals.preempted + doubt > target / 2 * ended:
             return Outcome(cap, Reason.WITHIN_TOLERANCE, f"{explanation}, target {target:.1%}")
@@ -116,13 +115,12 @@ class LiveCapLoop(EngineLimitLoop):
             room = min(room, learnt)
         return max(room, ran * (1 - loop.decrease))
 
-    def _cut_cap(
-        self, cap: int, target: float, reason: Reason, explanation: str, *, needs_replica: bool = False
-    ) -> Outcome:
+    def _cut_cap(self, cap: int, target: float, reason: Reason, explanation: str) -> Outcome:
         lowest = self.policy.cap.minimum
         if cap <= lowest:
             floor = f"{explanation}; {lowest} sequences are the fewest allowed"
-            return Outcome(cap, Reason.AT_FLOOR, floor, needs_replica=needs_replica)
+            held = Reason.AT_FLOOR if reason is Reason.PREEMPTION_ABOVE_TARGET else reason
+            return Outcome(cap, held, floor, (Reason.AT_FLOOR,))
         return Outcome(max(lowest, min(cap - 1, int(target))), reason, explanation)
 
     def _explain_late_tokens(self, signals: Signals) -> str | None:

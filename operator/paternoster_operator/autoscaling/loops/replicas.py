@@ -100,7 +100,7 @@ class ReplicaLoop:
         if current == 0 and signals.held == 0:
             return Outcome(0, Reason.SCALE_TO_ZERO_IDLE, "no request waits"), None, state
         need = replicas_needed(self.policy, signals, models, state, now, self.tuning)
-        wanted, reason, explanation = _apply_tolerance(loop, signals, need, current, cap.needs_replica)
+        wanted, reason, explanation = _apply_tolerance(loop, signals, need, current)
         # The cap may let a replica run more than it sustains.
         sustained = replica_capacity(self.policy, models.replica).sequences
         filled = min(math.ceil(signals.running / sustained), signals.ready)
@@ -234,10 +234,8 @@ def _move_into_bounds(loop: ReplicaPolicy, current: int, bounded: int) -> Outcom
     return Outcome(bounded, reason, f"{bound} allows {bounded}", (reason,))
 
 
-def _apply_tolerance(
-    loop: ReplicaPolicy, signals: Signals, need: Need, current: int, needs_replica: bool
-) -> tuple[int, Reason, str]:
-    """The formula's number after tolerance, or one more where only that can help."""
+def _apply_tolerance(loop: ReplicaPolicy, signals: Signals, need: Need, current: int) -> tuple[int, Reason, str]:
+    """The formula's number after tolerance."""
     if current == 0:
         return need.replicas, Reason.ACTIVATED_BY_REQUEST, f"{signals.held} requests are held for a replica"
     ratio = need.ratio_at(current)
@@ -247,9 +245,6 @@ def _apply_tolerance(
     explanation = need.explain(signals, current)
     if wanted > current:
         return wanted, Reason.DEMAND_ABOVE_TARGET, f"{explanation} > {need.utilization:.0%}"
-    if needs_replica:
-        preempted = f"{signals.preemption_rate:.1%} of requests preempted at the lowest live cap"
-        return current + 1, Reason.PREEMPTION_ABOVE_TARGET, preempted
     if wanted < current:
         return wanted, Reason.DEMAND_BELOW_TARGET, f"{explanation} < {need.utilization:.0%}"
     return current, Reason.WITHIN_TOLERANCE, explanation
