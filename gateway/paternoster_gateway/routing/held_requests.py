@@ -33,7 +33,11 @@ class HeldRequests:
 
     def queue_of(self, request: RoutedRequest) -> FairQueue:
         """The queue of its fleet, which also counts what senders are served."""
-        return self._queues.setdefault(_place_of(request), FairQueue())
+        place = _place_of(request)
+        queue = self._queues.get(place)
+        if queue is None:
+            queue = self._queues[place] = FairQueue()
+        return queue
 
     def count_others(self, request: RoutedRequest) -> int:
         """The number of held requests of its fleet without itself."""

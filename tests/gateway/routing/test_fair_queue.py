@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from paternoster_contract.queueing.service_counters import OUTPUT_TOKEN_COST, PROMPT_TOKEN_COST
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_gateway.routing import held_requests
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.decisions import Cause, Queue, Reject, Result, RoutedRequest, Send, Turn
+from paternoster_gateway.routing.fair_queue import FairQueue
 from paternoster_gateway.routing.prefix_routing import TOKENS_PER_BYTE, PromptTokens
 
 REPLICAS = [Replica(name=name, url=f"http://{name}", ready=True) for name in "ab"]
@@ -221,3 +223,18 @@ def test_where_no_place_is_left_a_lower_class_gives_way() -> None:
     assert decision.evicted.turn.priority == 7
     equal = fleet.balancer.open_request("m", "", 0.0, sender="a", turn=Turn(5))
     assert isinstance(fleet.balancer.route(equal, fleet.row, 0.0), Reject)
+
+
+def test_tokens_of_an_answer_make_no_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[FairQueue] = []
+
+    def make_queue() -> FairQueue:
+        made.append(FairQueue())
+        return made[-1]
+
+    monkeypatch.setattr(held_requests, "FairQueue", make_queue)
+    fleet = Fleet()
+    request = fleet.open("a")
+    for _ in range(10):
+        fleet.balancer.on_output(request, 1)
+    assert len(made) == 1
