@@ -70,7 +70,8 @@ class AnswerRelay:
                 try:
                     async for piece in answer.chunks:
                         if whole := piece if journal is None else journal.feed(piece):
-                            self._dispatcher.count_output(self._request, output.feed(whole))
+                            if tokens := output.feed(whole):
+                                self._dispatcher.count_output(self._request, tokens)
                             yield whole
                         if journal is None or not (journal.replica_drains or answer.replica in balancer.handing_over):
                             continue
