@@ -9,7 +9,8 @@ of frames that the client has: that engine makes the same frames of the same tok
 Of an answer that has no byte yet, as a whole one has none before its end, the gateway has no journal. It asks the
 engine for it: ``POST /hand-over`` with :data:`STREAM_ID` of the call and, as :data:`JOURNAL`, what the engine has in
 common that would go on. The engine answers 204, or 404 where it has no such call, 412 where it computes other numbers.
-After 204 it ends the call with status 503, the header :data:`JOURNAL` and the journal as the body.
+After 204 it ends the call with status 503, the header :data:`JOURNAL` and the journal as the body. It does the same
+with status 500 where a step failed that computed the call.
 """
 
 import json
@@ -33,6 +34,8 @@ COMMENT = b": journal "
 """How the line before a frame begins; JSON follows."""
 HAND_OVER = b": continue"
 """A frame by itself: the engine cannot end the stream, and another one should."""
+FAILED = b": failed"
+"""A frame by itself before :data:`HAND_OVER`: a step failed that computed the stream, which may be the cause."""
 DRAINING = b": draining"
 """A frame by itself: the engine is about to end, and goes on with the stream until another engine has it."""
 MAX_JOURNAL_BYTES = 2**20

@@ -63,6 +63,8 @@ class HandedOver:
 
     numerics: str
     journal: bytes = field(repr=False)
+    failed: bool = False
+    """Whether a step failed that computed the call."""
 
     def build_resumption(self, call: Call) -> Call:
         """``call`` as the other replica gets it."""
@@ -79,6 +81,8 @@ class Attempt:
     """Why it would be retried, for the metrics."""
     suspicion: Suspicion = Suspicion.NONE
     """Whether the call may have made the replica stop."""
+    is_stop: bool = False
+    """Whether the replica stopped, or closed the connection at least."""
     handed_over: HandedOver | None = None
     """Beside the error: what another replica can go on with."""
 

@@ -89,6 +89,11 @@ class Dispatcher:
         """The replica at ``url`` answers no probe, or answers them again."""
         self._wake_requests(self.balancer.on_engine_report(url, hung=hung))
 
+    def count_replicas(self, model: str) -> int:
+        """Those in the table, ready or not."""
+        row = self.balancer.table.models.get(model)
+        return 0 if row is None else len(row.replicas)
+
     def count_held(self, model: str) -> int:
         return self.balancer.count_held(model)
 

@@ -3,15 +3,13 @@
 import re
 from dataclasses import replace
 
-from paternoster_contract.stream_journal import COMMENT, DRAINING, HAND_OVER, MAX_JOURNAL_BYTES, RESUME, Resume
+from paternoster_contract.stream_journal import COMMENT, DRAINING, FAILED, HAND_OVER, MAX_JOURNAL_BYTES, RESUME, Resume
 from paternoster_gateway.proxy.call import Call
 
 MAX_FRAME_BYTES = 16 * 2**20
 """Of one frame: the last one of a response has the whole answer, with log probabilities if the client wants them."""
 MAX_CONTINUATIONS = 16
 """Replicas that go on with one stream."""
-MAX_BREAKS_WITHOUT_FRAME = 2
-"""Replicas that break a stream off before a frame of theirs: the request may be what makes them stop."""
 
 _END = b"\n\n"
 _NUMERICS = re.compile(r"[!-~]{1,64}")
@@ -31,14 +29,15 @@ class JournaledStream:
         """Frames that the client has."""
         self.handed_over = False
         """Whether the replica asked for another one to go on."""
+        self.step_failed = False
+        """Whether it did so because a step failed that computed the stream."""
         self.replica_drains = False
         """Whether the replica is about to end, and goes on with the stream until another one has it."""
         self._buffer = bytearray()
         self._journal = [journal] if journal else []
         self._journal_bytes = len(journal)
         self._num_continuations = 0
-        self._frames_at_break = -1
-        self._num_barren = 0
+        self._frames_at_start = -1
 
     @staticmethod
     def can_begin(numerics: str | None) -> bool:
@@ -64,34 +63,22 @@ class JournaledStream:
         del self._buffer[: end + len(_END)]
         return b"".join([self._read_frame(frame) for frame in frames if not self.handed_over])
 
-    def begin_continuation(self) -> bool:
-        """Whether another replica may go on with the stream, after one broke it off or handed it over."""
-        if not self.handed_over:
-            self._num_barren = self._num_barren + 1 if self.num_frames == self._frames_at_break else 0
-        may_continue = self.can_continue
-        self._frames_at_break = self.num_frames
-        self.switch_replica()
-        return may_continue
-
     @property
     def can_continue(self) -> bool:
         """Whether one more replica may go on with the stream."""
-        return (
-            self._num_continuations < MAX_CONTINUATIONS
-            and self._journal_bytes <= MAX_JOURNAL_BYTES
-            and not self.stops_replicas
-        )
+        return self._num_continuations < MAX_CONTINUATIONS and self._journal_bytes <= MAX_JOURNAL_BYTES
 
     def switch_replica(self) -> None:
         """Read on from another replica, which makes the frame that follows those that the client has."""
-        self.handed_over = self.replica_drains = False
+        self.handed_over = self.step_failed = self.replica_drains = False
         self._buffer.clear()
         self._num_continuations += 1
+        self._frames_at_start = self.num_frames
 
     @property
-    def stops_replicas(self) -> bool:
-        """Whether several replicas in turn broke the stream off before they sent a frame."""
-        return self._num_barren >= MAX_BREAKS_WITHOUT_FRAME
+    def is_suspected(self) -> bool:
+        """Whether it may be why its replica stopped: that one went on with it, and sent no frame."""
+        return self.num_frames == self._frames_at_start
 
     def build_resumption(self, call: Call) -> Call:
         """``call`` as the next replica gets it."""
@@ -102,6 +89,9 @@ class JournaledStream:
     def _read_frame(self, frame: bytes) -> bytes:
         if frame == HAND_OVER:
             self.handed_over = True
+            return b""
+        if frame == FAILED:
+            self.step_failed = True
             return b""
         if frame == DRAINING:
             self.replica_drains = True

@@ -9,7 +9,7 @@ refusal is no failure: an engine whose queue is full answers at once, and one mo
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
 from http import HTTPStatus
 
@@ -31,9 +31,10 @@ from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.headers import EVENT_STREAM, answer_headers, is_status_of_engine, prompt_tokens_of
 from paternoster_gateway.proxy.journaled_stream import MAX_CONTINUATIONS, JournaledStream
 from paternoster_gateway.proxy.liveness import Liveness, Wait
+from paternoster_gateway.proxy.probation import Probation, Turn
 from paternoster_gateway.proxy.prompt import read_prompt
 from paternoster_gateway.proxy.relay import AnswerRelay
-from paternoster_gateway.proxy.suspicion import LONG_BODY, MAX_POSSIBLE, Suspicion, suspicion_of
+from paternoster_gateway.proxy.suspicion import LONG_BODY, ReplicaStops, SuspectedCall, Suspicion, is_stop, suspicion_of
 from paternoster_gateway.proxy.unanswered import UnansweredCalls, read_journal
 from paternoster_gateway.routing.decisions import Result, Retry, RoutedRequest, Send
 from paternoster_gateway.routing.prefix_routing import Prompt
@@ -44,6 +45,8 @@ log = logging.getLogger(__name__)
 
 REFUSALS = frozenset({502, 503, 504})
 """Statuses after which one other replica gets the request; 429 concerns the client, which gets it."""
+HANDED_OVER = frozenset({500, 503})
+"""Statuses of a call that another replica is to go on with: a step failed, or the replica ends."""
 
 
 class Proxy:
@@ -60,6 +63,8 @@ class Proxy:
         self._dispatcher = dispatcher
         self._liveness = liveness
         self._quarantine = quarantine
+        self._stops = ReplicaStops()
+        self._probation = Probation()
         self._metrics = metrics
         self._keys = keys
         self._session: aiohttp.ClientSession | None = None
@@ -101,15 +106,19 @@ class Proxy:
         """The answer of a replica; raises :class:`GatewayError` where there is none."""
         turn = admission.queue_turn(call.priority, len(call.body), call.deadline_seconds)
         request = self._dispatcher.open_request(admission, await self._read_prompt(call, admission), turn)
+        suspected = SuspectedCall(self._stops, admission.fleet, lambda: _digest_body(call, admission))
+        alone = Turn(self._probation, admission.fleet)
         relay = AnswerRelay(
             request, call, admission, dispatcher=self._dispatcher, metrics=self._metrics, attempt=self._run_attempt,
-            quarantine=self._put_in_quarantine,
+            suspected=suspected, quarantine=self._put_in_quarantine,
         )  # fmt: skip
         try:
-            return relay.relay_answer(await self._send(request, call, admission))
+            return relay.relay_answer(await self._send(request, call, admission, suspected, alone))
         except BaseException:
             self._dispatcher.end_request(request)
             raise
+        finally:
+            alone.end_turn()
 
     async def _read_prompt(self, call: Call, admission: Admission) -> Prompt | None:
         """The text of ``call``, where it decides between replicas."""
@@ -119,9 +128,10 @@ class Proxy:
         tenant = "" if admission.identity is None or not isolates else admission.identity.tenant
         return await read_prompt(call, admission.model, tenant)
 
-    async def _send(self, request: RoutedRequest, call: Call, admission: Admission) -> Answer:
+    async def _send(
+        self, request: RoutedRequest, call: Call, admission: Admission, suspected: SuspectedCall, alone: Turn
+    ) -> Answer:
         self._refuse_quarantined(call, admission)
-        suspected: list[tuple[str, Attempt]] = []
         sent, moves = call, 0
         decision = await self._dispatcher.route(request, admission)
         assert isinstance(decision, Send), "a new request has no result to return"
@@ -129,12 +139,18 @@ class Proxy:
         while True:
             self._refuse_quarantined(call, admission)  # the same body may have been in flight at another replica
             with self.unanswered.await_first_byte(request, replica.url, call, admission) as waiting:
+                alone.start_timer()
                 attempt = await self._run_attempt(request, replica, sent, admission)
+            alone.end_turn()
             if (handed := attempt.handed_over) is not None and moves < MAX_CONTINUATIONS:
                 target, moves, sent = self.unanswered.take_target(waiting), moves + 1, handed.build_resumption(call)
+                if handed.failed and await self._is_blamed(replica.url, attempt, request, suspected):
+                    raise self._put_in_quarantine(replica.url, call, admission)
                 self._metrics.continued.labels(request.model, "drained" if target else "handed_over").inc()
                 if target is None:
                     self._dispatcher.report_result(request, replica.url, Result.NOT_SERVING)
+                    if suspected.is_suspect:
+                        await alone.begin_turn()
                 replica = target or await self._route_anew(request, replica.url, admission)
                 continue
             self.unanswered.release_target(waiting)
@@ -142,11 +158,11 @@ class Proxy:
                 await attempt.discard()
                 replica, sent = await self._route_anew(request, replica.url, admission), call
                 continue
-            if attempt.suspicion is Suspicion.POSSIBLE:
-                suspected.append((replica.url, attempt))
-            if attempt.suspicion is Suspicion.CERTAIN or await self._stopped_replicas(suspected) >= MAX_POSSIBLE:
+            if await self._is_blamed(replica.url, attempt, request, suspected):
                 raise self._put_in_quarantine(replica.url, call, admission)
             try:
+                if suspected.is_suspect:
+                    await alone.begin_turn()
                 following = await self._next_replica(request, admission)
             except BaseException:
                 await attempt.discard()
@@ -174,12 +190,20 @@ class Proxy:
             self._metrics.quarantined.inc()
             raise quarantine_error(call.model)
 
-    async def _stopped_replicas(self, suspected: Sequence[tuple[str, Attempt]]) -> int:
-        """How many ``suspected`` replicas, by URL, stopped: one that only closed connections answers a probe."""
-        if len(suspected) < MAX_POSSIBLE:
-            return 0
-        closed = [url for url, attempt in suspected if attempt.reason != "hung"]
-        return len(suspected) - sum(await asyncio.gather(*map(self.answers_probe, closed)))
+    async def _is_blamed(self, url: str, attempt: Attempt, request: RoutedRequest, suspected: SuspectedCall) -> bool:
+        """Whether the call is why replicas stopped, the one of ``attempt`` included."""
+        failed = attempt.handed_over is not None and attempt.handed_over.failed
+        if failed or attempt.is_stop:
+            suspected.record_stop(
+                url, time.monotonic(), suspected=failed or attempt.suspicion is not Suspicion.NONE,
+                closed=attempt.is_stop and attempt.reason != "hung",
+            )  # fmt: skip
+        if attempt.suspicion is Suspicion.CERTAIN or not suspected.is_suspect:
+            return attempt.suspicion is Suspicion.CERTAIN
+        await asyncio.sleep(0)  # the other calls that the replica had record the stop, too
+        answers = await asyncio.gather(*map(self.answers_probe, suspected.closed))
+        suspected.acquit_replicas([url for url, answered in zip(suspected.closed, answers, strict=True) if answered])
+        return suspected.is_blamed(self._dispatcher.count_replicas(request.model), time.monotonic())
 
     def _put_in_quarantine(self, url: str, call: Call, admission: Admission) -> GatewayError:
         """The error for a client whose call made the replica at ``url`` stop; no other one gets such a call."""
@@ -224,13 +248,13 @@ class Proxy:
                 message = f"A replica of `{call.model}` answered with a status that no engine has."
                 return Attempt(GatewayError(502, "BadGatewayError", message), "bad_status")
             numerics = response.headers.get(JOURNAL)
-            if response.status == 503 and numerics is not None and JournaledStream.can_begin(numerics):
+            if response.status in HANDED_OVER and numerics is not None and JournaledStream.can_begin(numerics):
                 async with self._liveness.expect_bytes(replica.url):
                     journal = await read_journal(response)
                 await stack.aclose()
-                return Attempt(
-                    unavailable_error("The replica ends.", 1), "not_serving", handed_over=HandedOver(numerics, journal)
-                )
+                handed_over = HandedOver(numerics, journal, failed=response.status == 500)
+                error = unavailable_error("The replica ends, or a step of it failed.", 1)
+                return Attempt(error, "not_serving", handed_over=handed_over)
             # The first piece belongs to the attempt: an engine that dies before it can be replaced.
             async with self._liveness.expect_bytes(replica.url):
                 first = await response.content.readany()
@@ -257,7 +281,7 @@ class Proxy:
             reason = "hung" if replica.url in self._liveness.hung else "unreachable"
             message = f"{number} replicas of `{call.model}` did not answer."
             suspected = Suspicion.NONE if header_wait is None else suspicion_of(len(call.body), error, header_wait)
-            return Attempt(unavailable_error(message, 1), reason, suspected)
+            return Attempt(unavailable_error(message, 1), reason, suspected, is_stop(error))
         except BaseException:
             await stack.aclose()
             left_early = header_wait is not None and not (header_wait.silent_before or header_wait.answered)

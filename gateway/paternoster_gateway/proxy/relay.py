@@ -20,6 +20,7 @@ from paternoster_gateway.proxy.call import Answer, Attempt, Call
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.journaled_stream import FrameTooLong, JournaledStream
 from paternoster_gateway.proxy.output_tokens import OutputTokens
+from paternoster_gateway.proxy.suspicion import SuspectedCall
 from paternoster_gateway.routing.decisions import Result, RoutedRequest, Send
 from paternoster_gateway.routing.limits import MAX_ATTEMPTS
 
@@ -44,6 +45,7 @@ class AnswerRelay:
         dispatcher: Dispatcher,
         metrics: GatewayMetrics,
         attempt: SendAttempt,
+        suspected: SuspectedCall,
         quarantine: Callable[[str, Call, Admission], GatewayError],
     ) -> None:
         """``attempt`` sends the call to one replica. ``quarantine``: no replica gets such a call any more."""
@@ -53,6 +55,7 @@ class AnswerRelay:
         self._dispatcher = dispatcher
         self._metrics = metrics
         self._attempt = attempt
+        self._suspected = suspected
         self._quarantine = quarantine
         self._next_hand_over = 0.0
         """Seconds of the monotonic clock."""
@@ -106,14 +109,26 @@ class AnswerRelay:
         self._dispatcher.report_result(self._request, answer.replica, Result.BROKEN)
         log.warning("%s broke off an answer: %s", answer.replica, error_text(error))
 
+    def _record_stop(self, url: str, journal: JournaledStream) -> None:
+        """A stream with frames of its replica is no suspect: the replica that goes on with it shows whether it is."""
+        if not journal.is_suspected:
+            self._suspected.clear_stops()
+        self._suspected.record_stop(url, time.monotonic(), suspected=journal.is_suspected)
+
     async def _continue_stream(self, answer: Answer, journal: JournaledStream | None) -> Answer | GatewayError:
         """The rest of the stream from another replica, or the error that ends it."""
         broken = GatewayError(502, "BadGatewayError", "The replica broke off its answer.")
         if journal is None:
             return broken
         reason = "handed_over" if journal.handed_over else "broken"
-        if not journal.begin_continuation():
-            return self._quarantine(answer.replica, self._call, self._admission) if journal.stops_replicas else broken
+        if journal.step_failed or not journal.handed_over:
+            self._record_stop(answer.replica, journal)
+            if self._suspected.is_blamed(self._dispatcher.count_replicas(self._request.model), time.monotonic()):
+                return self._quarantine(answer.replica, self._call, self._admission)
+        may_continue = journal.can_continue
+        journal.switch_replica()
+        if not may_continue:
+            return broken
         following = await self._find_continuation(answer.replica, journal)
         if following is None:
             return broken

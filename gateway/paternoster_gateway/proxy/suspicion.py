@@ -1,12 +1,19 @@
-"""How likely a request made the replica stop that had it.
+"""Which request made replicas stop, if any did; pure.
 
 A replica that falls silent, or whose connections end, leaves many requests without an answer. Most have no part in it
-and are sent to another replica. A request that made the replica stop would stop the next one, too. Three facts separate
-the two: when a request was sent, how long it is, and whether the replica answered anything after it had the request. An
-engine reads and checks a body on the event loop that answers probes, and that takes time by the byte.
+and are sent to another replica. A request that made the replica stop would stop the next one, too. Of one stop, three
+facts separate the two: when a request was sent, how long it is, and whether the replica answered anything after it had
+the request. An engine reads and checks a body on the event loop that answers probes, and that takes time by the byte.
+
+Of several stops the requests beside it do: :class:`ReplicaStops` finds the one that was at each of them, unless stops
+are so frequent that it may have been there by chance.
 """
 
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 
 import aiohttp
 
@@ -14,8 +21,25 @@ from paternoster_gateway.proxy.liveness import Wait
 
 LONG_BODY = 256 * 2**10
 """Bytes. The slowest body measured took an engine 14 µs a byte: 3.7 s for this size; a replica is hung after 7.6 s."""
-MAX_POSSIBLE = 2
-"""Replicas that stop while they have a request, after which it is sent to no other, whatever its length."""
+MIN_STOPS = 2
+"""Of replicas that had a request and no other suspect, after which it is blamed."""
+MIN_STOPS_IN_COMPANY = 3
+"""The same where it was not the only suspect of each; it is the only one of the last, by :mod:`.probation`."""
+MAX_STOPS = 8
+"""Of replicas that had a request, after which it is blamed whatever else stopped."""
+MAX_CHANCE = 1e-5
+"""Chance of as many stops while a replica has a request that has no part in them, beyond which it is not blamed."""
+WINDOW_SECONDS = 300.0
+"""For which the stops of a fleet count as a measure of how often its replicas stop."""
+MIN_SPAN_SECONDS = 60.0
+"""Of the stops that are a measure; they are as many in a minute, at most, however close to each other they are."""
+SUSPECT_SECONDS = 3.0
+"""For which a request is suspected, at most, at a replica that goes on to answer others."""
+SAME_STOP_SECONDS = 2.0
+"""Within which connections to one replica end by the same stop."""
+MAX_REMEMBERED_STOPS = 256
+MAX_SUSPECTS = 256
+"""Of one stop; a request beyond them is not blamed for it."""
 
 
 class Suspicion(Enum):
@@ -23,17 +47,120 @@ class Suspicion(Enum):
 
     NONE = "none"
     POSSIBLE = "possible"
-    """One of several: sent to one other replica."""
+    """One of several: sent to another replica, unless :class:`ReplicaStops` blames it."""
     CERTAIN = "certain"
     """Long, and the replica was silent from the moment it had the request: sent to no other."""
 
 
 def suspicion_of(size: int, error: BaseException, wait: Wait) -> Suspicion:
     """How likely a body of ``size`` bytes caused ``error``, which came in place of an answer's headers."""
-    ended = isinstance(error, (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError, TimeoutError))
-    unsent = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError))
-    if wait.silent_before or unsent or not ended:
+    if wait.silent_before or not is_stop(error):
         return Suspicion.NONE
     if wait.silent and size > LONG_BODY and not wait.answered:
         return Suspicion.CERTAIN
     return Suspicion.POSSIBLE if wait.silent or not wait.answered else Suspicion.NONE
+
+
+def is_stop(error: BaseException) -> bool:
+    """Whether ``error`` came of a replica that stopped; not of one that takes no connection, or answers nonsense."""
+    ended = isinstance(error, (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError, TimeoutError))
+    return ended and not isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError))
+
+
+@dataclass(slots=True, eq=False)
+class Stop:
+    """One end of a replica, or of what it computed."""
+
+    fleet: str
+    url: str
+    at: float
+    suspects: set[bytes] = field(default_factory=set)
+    """Digests of bodies that may have caused it."""
+
+
+class ReplicaStops:
+    """The last stops that one gateway saw; ``now`` is in seconds of any clock that never goes back."""
+
+    def __init__(self) -> None:
+        self._stops: deque[Stop] = deque(maxlen=MAX_REMEMBERED_STOPS)
+
+    def record_stop(self, fleet: str, url: str, now: float, suspect: bytes | None = None) -> Stop:
+        """The replica at ``url`` stopped; ``suspect``: a body that it had, which may have caused it."""
+        stop = next((each for each in reversed(self._stops) if (each.fleet, each.url) == (fleet, url)), None)
+        if stop is None or now - stop.at > SAME_STOP_SECONDS:
+            stop = Stop(fleet, url, now)
+            self._stops.append(stop)
+        if suspect is not None and len(stop.suspects) < MAX_SUSPECTS:
+            stop.suspects.add(suspect)
+        return stop
+
+    def is_cause(
+        self, suspect: bytes, stops: Sequence[Stop], num_replicas: int, now: float, beside: Collection[Stop] = ()
+    ) -> bool:
+        """Whether ``suspect`` caused ``stops`` in a fleet of ``num_replicas``; ``beside``: others that it was at."""
+        if len(stops) < MIN_STOPS or len(stops) >= MAX_STOPS:
+            return len(stops) >= MAX_STOPS
+        own = {*stops, *beside}
+        others = [
+            now - each.at
+            for each in self._stops
+            if each.fleet == stops[0].fleet and now - each.at < WINDOW_SECONDS and each not in own
+        ]
+        span = max(MIN_SPAN_SECONDS, *others) if others else WINDOW_SECONDS
+        chance = min(1.0, SUSPECT_SECONDS * len(others) / (span * max(1, num_replicas)))
+        alone = all(each.suspects == {suspect} for each in stops)
+        common = set.intersection(*(each.suspects for each in stops))
+        needed = MIN_STOPS if alone else MIN_STOPS_IN_COMPANY
+        return common == {suspect} and len(stops) >= needed and chance ** len(stops) <= MAX_CHANCE
+
+
+class SuspectedCall:
+    """The stops that one call was at."""
+
+    def __init__(self, stops: ReplicaStops, fleet: str, digest: Callable[[], bytes]) -> None:
+        """``digest``: of the call's body; computed at its first stop."""
+        self.stops: list[Stop] = []
+        """Those that it may have caused."""
+        self._closed: list[Stop] = []
+        self._beside: list[Stop] = []
+        """Those that it was at and did not cause."""
+        self._all = stops
+        self._fleet = fleet
+        self._compute_digest = digest
+
+    @cached_property
+    def _digest(self) -> bytes:
+        return self._compute_digest()
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether several replicas stopped with it."""
+        return len(self.stops) >= MIN_STOPS
+
+    @property
+    def closed(self) -> list[str]:
+        """URLs of replicas that closed a connection, which may be all that they did."""
+        return [stop.url for stop in self._closed]
+
+    def record_stop(self, url: str, now: float, *, suspected: bool, closed: bool = False) -> None:
+        """The replica at ``url`` stopped while it had the call, and may have done so because of it if ``suspected``."""
+        stop = self._all.record_stop(self._fleet, url, now, self._digest if suspected else None)
+        if suspected:
+            self.stops.append(stop)
+            self._closed += [stop] * closed
+        else:
+            self._beside.append(stop)
+
+    def acquit_replicas(self, urls: Collection[str]) -> None:
+        """The replicas at ``urls`` did no more than to close a connection."""
+        removed = [stop for stop in self._closed if stop.url in urls]
+        self.stops = [stop for stop in self.stops if stop not in removed]
+        self._closed = [stop for stop in self._closed if stop not in removed]
+
+    def clear_stops(self) -> None:
+        """A replica has computed something of it."""
+        self.stops, self._closed = [], []
+
+    def is_blamed(self, num_replicas: int, now: float) -> bool:
+        """Whether it caused its stops, in a fleet of ``num_replicas``."""
+        return bool(self.stops) and self._all.is_cause(self._digest, self.stops, num_replicas, now, self._beside)

@@ -179,3 +179,35 @@ def test_a_body_is_suspected_by_its_length_and_what_the_replica_answered_after_i
     size: int, error: BaseException, seen: Wait, expected: Suspicion
 ) -> None:
     assert suspicion_of(size, error, seen) is expected
+
+
+async def test_bodies_beside_one_that_crashes_engines_are_served(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    """Two engines stop with all of them; the third gets one after another, and stops with the cause alone."""
+    poison = {**SHORT, "prompt": "poison"}
+    together = asyncio.Event()
+
+    async def behave(engine: FakeEngine, request: web.Request) -> web.StreamResponse:
+        if engine.name in "ab":
+            if len(engine.bodies) == 4:
+                together.set()
+            await together.wait()
+            together.clear()
+            return await crashes(engine, request)
+        if b"poison" in engine.bodies[-1]:
+            return await crashes(engine, request)
+        return await answer(engine, request)
+
+    engines = [await start(name, behave) for name in "abcd"]
+    await publish(client, door, engines[0])
+    sent = [asyncio.create_task(post(client, door, {**SHORT, "seed": number})) for number in range(3)]
+    sent.append(asyncio.create_task(post(client, door, poison)))
+    await until(lambda: asyncio.sleep(0, engines[0].hung), bool)
+    door.publish(engines[1])
+    await until(lambda: asyncio.sleep(0, engines[1].hung), bool)
+    door.publish(*engines[2:])
+    *served, (status, text) = await asyncio.gather(*sent)
+    assert [status for status, _ in served] == [200] * 3
+    assert (status, "request_quarantined" in text) == (422, True)
+    assert sum(engine.hung for engine in engines) == 3

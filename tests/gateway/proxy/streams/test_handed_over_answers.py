@@ -195,6 +195,33 @@ async def test_engine_that_ends_by_itself_hands_over(start: Start, door: Door, c
     assert await series(client, door, "continued_streams") == {'{model="m",reason="handed_over"}': 1}
 
 
+async def fails(_: FakeEngine, request: web.Request) -> web.StreamResponse:
+    """A step of it, whatever the call."""
+    await request.read()
+    return web.Response(status=500, body=TOKENS, headers={JOURNAL: "fp_a", "Content-Type": MEDIA_TYPE})
+
+
+async def test_answer_whose_step_fails_goes_on(start: Start, door: Door, client: aiohttp.ClientSession) -> None:
+    failing, other = await start("a", fails), Whole()
+    publish(door, failing, *await start_all(start, other))
+    await read_table(client, door, 1)
+    other.whole.set()
+    assert [await post(client, door) for _ in range(4)] == [(200, b'{"answer": "whole"}')] * 4
+    assert (BODY, TOKENS) in other.bodies
+
+
+async def test_call_that_fails_the_steps_of_two_replicas_is_quarantined(
+    start: Start, door: Door, client: aiohttp.ClientSession
+) -> None:
+    engines = [await start(name, fails) for name in "abcd"]
+    publish(door, *engines)
+    await read_table(client, door, 1)
+    for _ in range(2):
+        status, text = await post(client, door)
+        assert (status, b"request_quarantined" in text) == (422, True)
+    assert sum(len(engine.bodies) for engine in engines) == 2
+
+
 @pytest.mark.parametrize("status", [400, 412])
 async def test_answer_whose_tokens_are_refused_begins_anew(
     start: Start, door: Door, client: aiohttp.ClientSession, status: int
