@@ -123,8 +123,8 @@ def _join(joined: dict[str, Any], path: str, value: Any) -> None:
     match value:
         case dict():
             place = path + f"[{value['index']}]" if isinstance(value.get("index"), int) else path
-            if isinstance(kind := value.get("type"), str):
-                place += f"<{kind}>"
+            if not path and isinstance(kind := value.get("type"), str):
+                place += f"<{kind}>"  # of an event; that of a part of it comes with the first piece alone
             for name, inner in value.items():
                 if name not in SKIPPED:
                     _join(joined, f"{place}.{name}", inner)

@@ -180,6 +180,8 @@ def install_handlers(app: FastAPI) -> None:
 
     async def hand_over(_: Request, error: Exception) -> Response:
         assert isinstance(error, HandedOver)
+        if error.failed:
+            return Response(error.journal, 500, {JOURNAL: error.numerics}, media_type=MEDIA_TYPE)
         headers = {JOURNAL: error.numerics, NOT_SERVING: "draining"}
         return Response(error.journal, 503, headers, media_type=MEDIA_TYPE)
 

@@ -50,8 +50,10 @@ class OtherNumerics(RuntimeError):
 class HandedOver(RuntimeError):
     """Another engine is to go on with a call that has got no byte yet; a gateway reads it, no client."""
 
-    def __init__(self, numerics: str, journal: bytes) -> None:
+    def __init__(self, numerics: str, journal: bytes, *, failed: bool = False) -> None:
+        """``failed``: a step failed that computed the request, which may be the cause."""
         super().__init__("Another engine goes on with this request.")
+        self.failed = failed
         self.numerics = numerics
         self.journal = journal
 

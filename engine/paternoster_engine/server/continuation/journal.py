@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from paternoster_contract.stream_journal import (
     COMMENT,
     DRAINING,
+    FAILED,
     HAND_OVER,
     JournalEntry,
     Resume,
@@ -76,6 +77,8 @@ class StreamJournal:
             if missing <= 0:
                 continue
             if isinstance(self.failure, CONTINUABLE):
+                if isinstance(self.failure, StepFailed):
+                    yield FAILED + b"\n\n"
                 yield HAND_OVER + b"\n\n"
                 return
             if self._ending.is_set() and not announced:

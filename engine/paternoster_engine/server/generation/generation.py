@@ -13,7 +13,7 @@ from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import FinishReason, Request, TokenLogprobs
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.answer_headers import set_prompt_headers
-from paternoster_engine.server.continuation.journal import StreamJournal, entry_of
+from paternoster_engine.server.continuation.journal import CONTINUABLE, StreamJournal, entry_of
 from paternoster_engine.server.continuation.restored import replace_ended_donors, restore_output
 from paternoster_engine.server.continuation.unanswered import UnansweredCalls
 from paternoster_engine.server.errors import (
@@ -228,7 +228,7 @@ class Generation:
     async def stream_deltas(self) -> AsyncIterator[tuple[int, TextDelta]]:
         """(index of the sequence, what became visible) until all have ended; a slow reader gets larger deltas.
 
-        Raises :class:`StepFailed`, :class:`DeadlineExceeded` or :class:`EngineEnding`; in place of the last,
+        Raises :class:`StepFailed`, :class:`EngineEnding` or :class:`DeadlineExceeded`; in place of the first two,
         :class:`HandedOver` where another engine can go on with the whole answer.
         """
         for index, delta in self._replayed:
@@ -251,8 +251,9 @@ class Generation:
             if failure is not None:
                 if self.journal is not None:
                     self.journal.failure = failure
-                    if isinstance(failure, EngineEnding) and self.journal.is_unanswered:
-                        raise HandedOver(self.journal.numerics, self._encode_output())
+                    if isinstance(failure, CONTINUABLE) and self.journal.is_unanswered:
+                        failed = isinstance(failure, StepFailed)
+                        raise HandedOver(self.journal.numerics, self._encode_output(), failed=failed)
                 raise failure
 
     def _continue_text(self, text: ChainedText, delta: TextDelta) -> None:

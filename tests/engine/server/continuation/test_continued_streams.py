@@ -14,6 +14,7 @@ from tests.engine.server.tool_templates import QWEN3
 from paternoster_contract.stream_journal import (
     COMMENT,
     DRAINING,
+    FAILED,
     HAND_OVER,
     JOURNAL,
     RESUME,
@@ -185,12 +186,12 @@ async def test_engine_that_cannot_go_on_says_so_instead_of_an_error(
 
     monkeypatch.setattr(server.runner, "execute", break_after_four)
     broken = await begin(server, path, body)
-    assert broken.frames[-1] == HAND_OVER
-    cut = len(broken.frames) - 1
+    assert broken.frames[-2:] == [FAILED, HAND_OVER]
+    cut = len(broken.frames) - 2
     assert 0 < cut < len(whole.frames) - 2
     monkeypatch.undo()
     found = read_stream(await resume(server, path, body, cut, broken.lines))
-    assert without_times(broken.frames[:-1] + found.frames) == without_times(whole.frames)
+    assert without_times(broken.frames[:cut] + found.frames) == without_times(whole.frames)
 
 
 async def test_engine_that_is_to_end_announces_it_and_goes_on(

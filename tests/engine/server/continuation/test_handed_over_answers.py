@@ -182,3 +182,27 @@ async def test_call_that_was_admitted_elsewhere_is_not_refused_although_it_has_n
         assert (
             await resume(server, path, body, 0, [], **{RESUME: Resume(0, 0, "fp_scripted").encode()})
         ).status_code == 200
+
+
+@pytest.mark.parametrize("case", ["chat", "messages", "responses"])
+async def test_whole_answer_whose_step_fails_goes_on_elsewhere(server: Server, tokenizer: Tokenizer, case: str) -> None:
+    path, text, body = CASES[case]
+    body = whole_body(body)
+    _script_answer(server, tokenizer, text)
+    undisturbed = await server.client.post(path, json=body, headers={STREAM_ID: CALL.encode()})
+
+    async def fail() -> None:
+        raise RuntimeError("a step fails")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(server.runner, "execute", after_steps(server, 4, fail))
+        failed = await server.client.post(path, json=body, headers={STREAM_ID: CALL.encode()})
+        patch.setattr(server.runner, "execute", after_steps(server, 4, fail))
+        unnamed = await server.client.post(path, json=body)
+    assert (failed.status_code, failed.headers[JOURNAL]) == (500, "fp_scripted")
+    assert decode_journal(failed.content)
+    assert NOT_SERVING not in failed.headers
+    assert unnamed.status_code == 500
+    assert unnamed.json()["error"]
+    continued = await resume(server, path, body, 0, failed.content.splitlines())
+    assert content(continued) == content(undisturbed)
