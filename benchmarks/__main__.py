@@ -34,6 +34,7 @@ RUNNERS = (
     "engines.vllm",
     "gateway.engine_flood",
     "gateway.index_size",
+    "gateway.open_streams",
     "gateway.prefix",
     "gateway.prefix_simulated",
     "gateway.prompt_cost",

@@ -1,0 +1,225 @@
+"""What an open stream costs a gateway: memory while it is open, and processor time for each of its frames.
+
+    python benchmarks gateway.open_streams --streams 8000
+
+A gateway between clients and two engines of this process, which write a frame to each stream in rounds and end them
+all; each client counts its frames. A stream takes two open files of the gateway, and one each of its client and its
+engine here.
+"""
+
+import argparse
+import asyncio
+import json
+import resource
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from hostile.fleet import PATERNOSTER, Server, free_port, started
+from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from streams.cost import CHUNK, cpu_seconds
+
+MODEL = "m"
+CHAT = "/v1/chat/completions"
+EVENT = b"data: {"
+DONE = b"data: [DONE]\n\n"
+SPARE_FILES = 200
+"""Of a process, for all but its streams."""
+OPENING = 100
+"""Streams that are opened at once."""
+STALL_SECONDS = 120.0
+"""Without a frame, after which a round ends."""
+
+
+class EngineConnection(asyncio.Protocol):
+    """Reads requests, and answers a chat with a stream that others write."""
+
+    def __init__(self, streams: set["EngineConnection"]) -> None:
+        self._streams = streams
+        self._transport: asyncio.Transport | None = None
+        self._buffer = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._streams.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        head, ended, body = self._buffer.partition(b"\r\n\r\n")
+        if not ended or len(body) < _content_length(head):
+            return
+        self._buffer = b""
+        assert self._transport is not None
+        if head.startswith(b"POST " + CHAT.encode()):
+            self._transport.write(
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+            )
+            self._streams.add(self)
+            self.write_frame(CHUNK)
+        else:
+            status = b"200 OK" if head.startswith(b"GET /health") else b"404 Not Found"
+            self._transport.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 2\r\n\r\n{}")
+
+    def write_frame(self, frame: bytes) -> None:
+        assert self._transport is not None
+        self._transport.write(b"%x\r\n%b\r\n" % (len(frame), frame))
+
+    def end_stream(self) -> None:
+        assert self._transport is not None
+        self.write_frame(DONE)
+        self._transport.write(b"0\r\n\r\n")
+        self._streams.discard(self)
+
+
+class ClientStream(asyncio.Protocol):
+    """Sends one chat and counts the events of its answer."""
+
+    def __init__(self, port: int, on_event: Callable[[], None]) -> None:
+        body = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": "a" * 400}]}
+        payload = json.dumps(body).encode()
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+        self._request = f"{head}Content-Length: {len(payload)}\r\n\r\n".encode() + payload
+        self._on_event = on_event
+        self.began = asyncio.get_running_loop().create_future()
+        self.events = 0
+        self.is_whole = False
+        self._tail = b""
+        """Too short for the last event."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        tail, data = self._tail, self._tail + data
+        self.events += data.count(EVENT) - tail.count(EVENT)
+        self.is_whole = self.is_whole or DONE in data
+        self._tail = data[1 - len(DONE) :]
+        if self.events and not self.began.done():
+            self.began.set_result(None)
+        self._on_event()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.began.done():
+            self.began.set_exception(exc or ConnectionError("closed before the first frame"))
+
+
+def _content_length(head: bytes) -> int:
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            return int(value)
+    return 0
+
+
+def memory_bytes(pid: int) -> int:
+    """Of a process that is in memory."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(fields["VmRSS"].split()[0]) * 1024
+
+
+class Measurement:
+    """The streams of one run."""
+
+    def __init__(self) -> None:
+        self.engine_streams: set[EngineConnection] = set()
+        self.clients: list[ClientStream] = []
+        self._came = asyncio.Event()
+
+    async def serve(self, port: int) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.create_server(lambda: EngineConnection(self.engine_streams), "127.0.0.1", port, backlog=1024)
+
+    async def open_streams(self, count: int, port: int) -> None:
+        """Returns once each has its first frame."""
+        loop, places = asyncio.get_running_loop(), asyncio.Semaphore(OPENING)
+
+        async def open_stream() -> None:
+            async with places:
+                _, client = await loop.create_connection(lambda: ClientStream(port, self._came.set), "127.0.0.1", port)
+                self.clients.append(client)
+                await client.began
+            progress.update()
+
+        with tqdm(total=count, desc="opening", mininterval=5) as progress:
+            await asyncio.gather(*(open_stream() for _ in range(count)))
+
+    async def wait_for(self, reached: Callable[[], bool]) -> None:
+        """Returns once ``reached``, or when no stream has brought anything for long."""
+        while not reached():
+            self._came.clear()
+            try:
+                await asyncio.wait_for(self._came.wait(), STALL_SECONDS)
+            except TimeoutError:
+                return
+
+    def count_events(self) -> int:
+        return sum(client.events for client in self.clients)
+
+
+async def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    measurement, ports = Measurement(), [free_port(), free_port()]
+    for port in ports:
+        await measurement.serve(port)
+    row = ModelRoute(replicas=[Replica(name=str(p), url=f"http://127.0.0.1:{p}", ready=True) for p in ports])
+    routes = folder / "routes.json"
+    routes.write_text(RoutingTable(models={MODEL: row}).model_dump_json())
+    port = free_port()
+    flags = ["--routes", str(routes), "--port", str(port), "--max-connections", str(2 * args.streams)]
+    gateway = Server("gateway", [PATERNOSTER, "gateway", *flags], port, folder / "gateway.log")
+    with started([gateway]):
+        return await measure_gateway(args, measurement, gateway)
+
+
+async def measure_gateway(args: argparse.Namespace, measurement: Measurement, gateway: Server) -> dict[str, Any]:
+    await measurement.open_streams(1, gateway.port)  # what the first one loads is of no other
+    empty, one = memory_bytes(gateway.pid), cpu_seconds(gateway.pid)
+    await measurement.open_streams(args.streams - 1, gateway.port)
+    opening = cpu_seconds(gateway.pid) - one
+    before = cpu_seconds(gateway.pid)
+    for number in range(args.rounds):
+        for stream in list(measurement.engine_streams):
+            stream.write_frame(CHUNK)
+        expected = args.streams * (2 + number)
+        await measurement.wait_for(lambda expected=expected: measurement.count_events() >= expected)  # type: ignore[misc]
+    relaying, full = cpu_seconds(gateway.pid) - before, memory_bytes(gateway.pid)
+    for stream in list(measurement.engine_streams):
+        stream.end_stream()
+    await measurement.wait_for(lambda: all(client.is_whole for client in measurement.clients))
+    return {
+        "streams": args.streams,
+        "frames lost": args.streams * (1 + args.rounds) - measurement.count_events(),
+        "streams without an end": sum(not client.is_whole for client in measurement.clients),
+        "memory before, MiB": round(empty / 2**20, 1),
+        "memory with all open, MiB": round(full / 2**20, 1),
+        "kB a stream": round((full - empty) / (args.streams - 1) / 1000, 1),
+        "ms to open a stream": round(opening / (args.streams - 1) * 1000, 3),
+        "us a frame": round(relaying / (args.streams * args.rounds) * 1e6, 1),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--streams", type=int, default=8000)
+    parser.add_argument("--rounds", type=int, default=5, help="frames of each stream after its first")
+    parser.add_argument("--json", type=Path, help="file for the results")
+    args = parser.parse_args()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # The gateway accepts requests in 15/16 of its connections, at most half of its files, and one sender has 7/8.
+    needed = max(2 * args.streams + SPARE_FILES, int(2 * args.streams * 16 / 15 * 8 / 7) + SPARE_FILES)
+    if needed > most:
+        parser.error(f"--streams is {args.streams}: a process may open {most} files, and {needed} are needed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with tempfile.TemporaryDirectory() as folder:
+        results = asyncio.run(measure(args, Path(folder)))
+    for name, value in results.items():
+        print(f"{name:<28}{value}")
+    if args.json:
+        args.json.write_text(json.dumps(results, indent=2))
+    return 1 if results["frames lost"] or results["streams without an end"] else 0
