@@ -162,7 +162,7 @@ def test_the_messages_carry_the_numbers() -> None:
     few = policy(concurrency={"mode": "Auto", "objective": "PreemptionRate"})
     decision = decide(few, busy, first_state(few, 0.0, replicas=2), 0.0)
     assert decision.live_cap is not None
-    assert decision.live_cap.message == "live cap 48->36: 8 of 40 requests preempted in 30 s = 20.0% > 2.0%"
+    assert decision.live_cap.message == "live cap 48->36 sequences: 8 of 40 requests preempted in 30 s = 20.0% > 2.0%"
     assert decision.live_cap.reason is Reason.PREEMPTION_ABOVE_TARGET
     calm = replace(busy, preempted=0)
     decision = decide(policy(), calm, first_state(policy(), 0.0, replicas=2), 0.0)

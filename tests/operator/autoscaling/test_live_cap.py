@@ -51,7 +51,7 @@ def test_an_edit_of_the_bounds_is_the_reason_that_is_given(bounds: dict[str, int
     assert decision is not None
     assert (decision.target, decision.reason) == (target, Reason.BOUNDS_CHANGED)
     allowed = f"{bounds.get('min', 1)} to {bounds.get('max', 48)}"
-    assert decision.message == f"live cap 20->{target}: the manifest allows {allowed}"
+    assert decision.message == f"live cap 20->{target} sequences: the manifest allows {allowed}"
 
 
 @given(st.integers(5, 48), st.integers(5, 90), st.integers(10, 100), st.floats(0.001, 1))

@@ -37,6 +37,7 @@ class EngineLimitLoop(ABC):
     name: str = ""
     moves: str = ""
     """The limit, as messages name it: ``live cap``."""
+    unit: str = ""
 
     @abstractmethod
     def first_target(self, observation: Observation, signals: Signals) -> int:
@@ -94,5 +95,5 @@ class EngineLimitLoop(ABC):
         if found.target == bounds.lowest < state.target:
             found = replace(found, limited_by=(Reason.AT_FLOOR,))
         inputs = self.describe_inputs(signals, models)
-        decision = found.decide(self.name, self.moves, state.target, inputs=inputs, applied=applied)
+        decision = found.decide(self.name, self.moves, state.target, unit=self.unit, inputs=inputs, applied=applied)
         return decision, state.after_decision(decision, now, self.period)

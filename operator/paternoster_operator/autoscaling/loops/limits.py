@@ -79,20 +79,22 @@ def wanted_within(state: ReplicaState, now: float, window: float, tuning: Tuning
     return within if len(within) * tuning.replica_period_seconds >= tuning.window_coverage * window else []
 
 
-def seconds_until_steady(state: ReplicaState, now: float, window: float, sign: int, tuning: Tuning) -> float:
-    """Seconds until a change in direction ``sign`` was wanted throughout ``window``, at the earliest."""
+def seconds_until_steady(
+    state: ReplicaState, now: float, window: float, bound: int, sign: int, tuning: Tuning
+) -> float:
+    """Seconds until more than ``bound``, with ``sign`` -1 fewer, were wanted throughout ``window``, at the earliest."""
     opposed = [
         made.time
         for made in state.evaluations
-        if now - window <= made.time <= now and (made.wanted - state.target) * sign <= 0
+        if now - window <= made.time <= now and (made.wanted - bound) * sign <= 0
     ]
     return max(max([state.since, *opposed]) + window - now, tuning.replica_period_seconds)
 
 
-def seconds_until_unfilled(state: ReplicaState, seconds: float, tuning: Tuning) -> float:
-    """Seconds until fewer replicas than there are were filled within ``seconds``, at the earliest."""
+def seconds_until_unfilled(state: ReplicaState, seconds: float, bound: int, tuning: Tuning) -> float:
+    """Seconds until fewer than ``bound`` replicas were filled within ``seconds``, at the earliest."""
     period = tuning.replica_period_seconds
-    since = next(i for i, made in enumerate(reversed(state.evaluations)) if made.filled >= state.target)
+    since = next(i for i, made in enumerate(reversed(state.evaluations)) if made.filled >= bound)
     return (int(seconds // period) + 1 - since) * period
 
 

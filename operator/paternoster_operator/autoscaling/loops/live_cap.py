@@ -25,6 +25,7 @@ class LiveCapLoop(EngineLimitLoop):
 
     name: str = LIVE_CAP
     moves: str = "live cap"
+    unit: str = " sequences"
 
     def first_target(self, observation: Observation, signals: Signals) -> int:
         return signals.lowest_cap or observation.live_cap or self.policy.cap.initial

@@ -5,6 +5,7 @@ differs is the metric, sequences wanted over sequences sustained.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from paternoster_operator.api.v1alpha1 import AutoscalingMode
@@ -31,6 +32,16 @@ from paternoster_operator.autoscaling.policy import ReplicaPolicy, ScalingPolicy
 from paternoster_operator.autoscaling.replica_model import replica_capacity
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.tuning import Tuning
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaBound:
+    """How far the number of replicas may move now, by one rule."""
+
+    replicas: int
+    reason: Reason
+    message: str
+    """What holds the rest, and until when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,109 +116,85 @@ class ReplicaLoop:
         sustained = replica_capacity(self.policy, models.replica).sequences
         filled = min(math.ceil(signals.running / sustained), signals.ready)
         state = record_evaluation(loop, state, Evaluation(now, wanted, filled), self.tuning)
-        if wanted > current:
-            found = self._scale_up(loop, signals, state, now, wanted, reason, explanation)
-        elif wanted < current:
-            found = self._scale_down(loop, signals, models, state, now, wanted, explanation)
-        else:
+        if wanted == current:
             planned = f"{explanation}, target {need.utilization:.0%}"
-            found = Outcome(current, Reason.WITHIN_TOLERANCE, planned)
-        return found, need, state
+            return Outcome(current, Reason.WITHIN_TOLERANCE, planned), need, state
+        if wanted > current:
+            bounds = self._bounds_upwards(loop, signals, state, now)
+        else:
+            bounds = self._bounds_downwards(loop, signals, models, state, now)
+        return _move_within(bounds, current, wanted, reason, explanation), need, state
 
-    def _scale_up(
-        self,
-        loop: ReplicaPolicy,
-        signals: Signals,
-        state: ReplicaState,
-        now: float,
-        wanted: int,
-        reason: Reason,
-        explanation: str,
-    ) -> Outcome:
-        current = state.target
-        limited: list[Reason] = []
-        target = wanted
-        if target > loop.highest:
-            target = loop.highest
-            limited.append(loop.highest_reason)
-        if target <= current:
-            message = f"{explanation}; {current} replicas are the most allowed"
-            return Outcome(current, limited[0], message, tuple(limited), recommended=wanted)
-        up, window = loop.scale_up, loop.scale_up.stabilization_window_seconds
-        steady = min(wanted_within(state, now, window, self.tuning), default=current)
-        if reason is not Reason.ACTIVATED_BY_REQUEST and (now - state.since < window or steady <= current):
-            more = seconds_until_steady(state, now, window, +1, self.tuning)
-            message = f"{explanation}; held for another {more:.0f} s, as it is to last {window} s"
-            return Outcome(current, Reason.STABILIZING, message, (*limited, Reason.STABILIZING), recommended=wanted)
-        allowed = steps_left(state, now, up.period_seconds, up.max_percent, up.max_pods, +1)
-        if reason is not Reason.ACTIVATED_BY_REQUEST and steady < target:
-            target = steady
-            limited.append(Reason.STABILIZING)
-        if target > current + allowed:
-            target = current + allowed
-            limited.append(Reason.STEP_LIMITED)
-        if target <= current:
-            waits = Reason.PENDING_REPLICAS if signals.pending else Reason.STEP_LIMITED
+    def _bounds_upwards(
+        self, loop: ReplicaPolicy, signals: Signals, state: ReplicaState, now: float
+    ) -> list[ReplicaBound]:
+        """Most replicas, by each rule."""
+        current, up, window = state.target, loop.scale_up, loop.scale_up.stabilization_window_seconds
+        bounds = [ReplicaBound(loop.highest, loop.highest_reason, f"{loop.highest} replicas are the most allowed")]
+        # The first one, for a request that is held, comes at once.
+        if current > 0:
+            steady = current
+            if now - state.since >= window:
+                steady = max(min(wanted_within(state, now, window, self.tuning), default=current), current)
+            more = seconds_until_steady(state, now, window, steady, +1, self.tuning)
+            lasting = f"held for another {more:.0f} s, as it is to last {window} s"
+            bounds.append(ReplicaBound(steady, Reason.STABILIZING, lasting))
+            most = current + steps_left(state, now, up.period_seconds, up.max_percent, up.max_pods, +1)
             more = seconds_until_step(state, now, up.period_seconds, +1)
-            message = (
-                f"{explanation}; held for another {more:.0f} s, as many as allowed were added in {up.period_seconds} s"
-            )
-            return Outcome(current, waits, message, tuple(limited), recommended=wanted)
-        return Outcome(target, reason, explanation, tuple(limited), recommended=wanted)
+            added = f"held for another {more:.0f} s, as many as allowed were added in {up.period_seconds} s"
+            bounds.append(ReplicaBound(most, Reason.STEP_LIMITED, added))
+        return bounds
 
-    def _scale_down(
-        self,
-        loop: ReplicaPolicy,
-        signals: Signals,
-        models: Models,
-        state: ReplicaState,
-        now: float,
-        wanted: int,
-        explanation: str,
-    ) -> Outcome:
-        current, tuning = state.target, self.tuning
-
-        def hold_replicas(reason: Reason, message: str) -> Outcome:
-            return Outcome(current, reason, f"{explanation}; {message}", (reason,), recommended=wanted)
-
-        if loop.lowest >= current:
-            return hold_replicas(Reason.MIN_REPLICAS, f"{current} replicas are the fewest allowed")
-        if signals.pending and signals.queued + signals.refused > 0:
-            unserved = "none waits, is held or was refused"
-            return hold_replicas(Reason.PENDING_REPLICAS, f"{signals.pending} pending are held until {unserved}")
+    def _bounds_downwards(
+        self, loop: ReplicaPolicy, signals: Signals, models: Models, state: ReplicaState, now: float
+    ) -> list[ReplicaBound]:
+        """Fewest replicas, by each rule."""
+        current, down, tuning = state.target, loop.scale_down, self.tuning
+        bounds = [ReplicaBound(loop.lowest, Reason.MIN_REPLICAS, f"{loop.lowest} replicas are the fewest allowed")]
         window = down_window(loop, signals, tuning)
         if signals.pending:
             # Nothing is called back that may be wanted again before it would have served.
             window = max(window, startup_seconds(signals, tuning))
-        steady = max(wanted_within(state, now, window, tuning), default=current)
-        if now - state.since < window or steady >= current:
-            more = seconds_until_steady(state, now, window, -1, tuning)
-            return hold_replicas(Reason.STABILIZING, f"held for another {more:.0f} s, as it is to last {window:.0f} s")
-        seconds = filled_window(loop, signals, tuning)
-        filled = 0 if seconds is None else filled_within(state, seconds, tuning, models.lighter_since)
-        if seconds is not None and filled >= current:
-            more = seconds_until_unfilled(state, seconds, tuning)
+            if signals.queued + signals.refused > 0:
+                unserved = f"{signals.pending} pending are held until none waits, is held or was refused"
+                bounds.append(ReplicaBound(current, Reason.PENDING_REPLICAS, unserved))
+        steady = current
+        if now - state.since >= window:
+            steady = min(max(wanted_within(state, now, window, tuning), default=current), current)
+        more = seconds_until_steady(state, now, window, steady, -1, tuning)
+        lasting = f"held for another {more:.0f} s, as it is to last {window:.0f} s"
+        bounds.append(ReplicaBound(steady, Reason.STABILIZING, lasting))
+        if (seconds := filled_window(loop, signals, tuning)) is not None:
+            filled = min(filled_within(state, seconds, tuning, models.lighter_since), current)
+            more = seconds_until_unfilled(state, seconds, filled, tuning)
             held = f"held for another {more:.0f} s, as {filled} were filled within {seconds:.0f} s"
-            return hold_replicas(Reason.STABILIZING, held)
-        down = loop.scale_down
-        allowed = steps_left(state, now, down.period_seconds, down.max_percent, down.max_pods, -1)
-        bounds = [
-            (loop.lowest, Reason.MIN_REPLICAS),
-            (max(steady, filled), Reason.STABILIZING),
-            (current - allowed, Reason.STEP_LIMITED),
-        ]
+            bounds.append(ReplicaBound(filled, Reason.STABILIZING, held))
         if signals.pending:
             # Those on their way can be called back; those that serve stay until it is seen that they are enough.
-            bounds.append((signals.ready, Reason.PENDING_REPLICAS))
-        target = min(max(wanted, *(bound for bound, _ in bounds)), current)
-        limited = tuple(reason for bound, reason in bounds if wanted < bound and bound >= target)
-        if target >= current:
-            more = seconds_until_step(state, now, down.period_seconds, -1)
-            why = f"held for another {more:.0f} s, as many as allowed were removed in {down.period_seconds} s"
-            if signals.pending:
-                why = f"those that serve are held until the {signals.pending} pending serve"
-            return Outcome(current, limited[-1], f"{explanation}; {why}", limited, recommended=wanted)
-        return Outcome(target, Reason.DEMAND_BELOW_TARGET, explanation, limited, recommended=wanted)
+            serving = f"those that serve are held until the {signals.pending} pending serve"
+            bounds.append(ReplicaBound(min(signals.ready, current), Reason.PENDING_REPLICAS, serving))
+        fewest = current - steps_left(state, now, down.period_seconds, down.max_percent, down.max_pods, -1)
+        more = seconds_until_step(state, now, down.period_seconds, -1)
+        removed = f"held for another {more:.0f} s, as many as allowed were removed in {down.period_seconds} s"
+        bounds.append(ReplicaBound(fewest, Reason.STEP_LIMITED, removed))
+        return bounds
+
+
+def _move_within(
+    bounds: Sequence[ReplicaBound], current: int, wanted: int, reason: Reason, explanation: str
+) -> Outcome:
+    """As near to ``wanted`` as all bounds allow, and never away from it; what holds the rest is named."""
+    sign = 1 if wanted > current else -1
+    nearest = min(sign * wanted, *(sign * bound.replicas for bound in bounds))
+    target = sign * max(nearest, sign * current)
+    holding = [bound for bound in bounds if sign * bound.replicas <= sign * target != sign * wanted]
+    if not holding:
+        return Outcome(target, reason, explanation, recommended=wanted)
+    limited = tuple(dict.fromkeys(bound.reason for bound in holding))
+    first = holding[0]
+    if target == current:
+        return Outcome(current, first.reason, f"{explanation}; {first.message}", limited, recommended=wanted)
+    return Outcome(target, reason, f"{explanation}; {wanted} wanted, {first.message}", limited, recommended=wanted)
 
 
 def seconds_idle(signals: Signals, state: ReplicaState, now: float) -> float:

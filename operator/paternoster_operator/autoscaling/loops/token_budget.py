@@ -16,6 +16,7 @@ class TokenBudgetLoop(EngineLimitLoop):
 
     name: str = TOKEN_BUDGET
     moves: str = "token budget"
+    unit: str = " tokens"
 
     def first_target(self, observation: Observation, signals: Signals) -> int:
         return signals.token_budget
