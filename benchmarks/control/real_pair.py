@@ -3,9 +3,10 @@
     python benchmarks control.real_pair --json result.json          about 26 minutes
 
 ``scarce``: clients that always have a request, and KV memory for about a third of what they send. The cap is fixed at
-several values and then steered (mode Auto, objective Goodput), in turns, by editing the manifest. ``blackout``: the
-same load for minutes on a fleet that may grow, once undisturbed and once while the operator gets no ``/stats`` of any
-engine for a minute. Exit code 1 where the replicas rose during the blackout or after it.
+several values and then steered (mode Auto, objective Goodput), in turns, by editing the manifest. Each turn begins with
+empty engines at the highest cap, and each round with another cap than the one before it. ``blackout``: the same load
+for minutes on a fleet that may grow, once undisturbed and once while the operator gets no ``/stats`` of any engine for
+a minute. Exit code 1 where the replicas rose during the blackout or after it.
 """
 
 import argparse
@@ -102,13 +103,32 @@ class Load:
         self.results: list[RequestResult] = []
         self._client, self._prompts = client, prompts
         self._numbers: Iterator[int] = count()
+        self._sending: set[int] = set()
+        self._resumed = asyncio.Event()
+        self._resumed.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     async def client(self) -> None:
         while True:
+            await self._resumed.wait()
             number = next(self._numbers)
+            self._sending.add(number)
+            self._idle.clear()
             self.results.append(
                 await self._client.send(BenchRequest(number, self._prompts.make_prompt(number, PROMPT), ANSWER))
             )
+            self._sending.discard(number)
+            if not self._sending:
+                self._idle.set()
+
+    async def drain(self) -> None:
+        """Send nothing more until ``resume``; returns once every request has ended."""
+        self._resumed.clear()
+        await self._idle.wait()
+
+    def resume(self) -> None:
+        self._resumed.set()
 
     def ended(self, begin: float, end: float) -> list[RequestResult]:
         return [result for result in self.results if begin <= result.start + result.latency < end]
@@ -132,7 +152,10 @@ def grown(before: Sequence[EngineStats], after: Sequence[EngineStats], counter: 
 
 
 async def measure_turn(cap: str, fleet: LocalFleet, load: Load, args: argparse.Namespace) -> Turn:
+    fleet.apply(scarce(str(CAPACITY), args))
+    await load.drain()
     fleet.apply(scarce(cap, args))
+    load.resume()
     await asyncio.sleep(args.settle)
     await fleet.sample()
     begin, worked = time.perf_counter(), fleet.engine_seconds()
@@ -162,7 +185,14 @@ async def run_scarce(args: argparse.Namespace, folder: Path) -> list[Turn]:
     caps = [*map(str, args.caps), AUTO]
     fleet = LocalFleet(scarce(caps[0], args), 2, folder)
     async with loaded(fleet, args.clients) as load:
-        return [await measure_turn(cap, fleet, load, args) for cap in tqdm(caps * args.rounds, desc="turns")]
+        return [
+            await measure_turn(cap, fleet, load, args) for cap in tqdm(order_turns(caps, args.rounds), desc="turns")
+        ]
+
+
+def order_turns(caps: Sequence[str], rounds: int) -> list[str]:
+    """All caps in each round, which begins one later than the round before: none has always the same place."""
+    return [caps[(begin + place) % len(caps)] for begin in range(rounds) for place in range(len(caps))]
 
 
 def ratios(turns: Sequence[Turn]) -> dict[str, dict[str, float]]:
@@ -180,7 +210,7 @@ def ratios(turns: Sequence[Turn]) -> dict[str, dict[str, float]]:
 
 
 def by_cap(turns: Sequence[Turn]) -> Mapping[str, list[Turn]]:
-    """In the order of a round, Auto last."""
+    """In the order of the first round, Auto last."""
     found: dict[str, list[Turn]] = {}
     for turn in turns:
         found.setdefault(turn.cap, []).append(turn)

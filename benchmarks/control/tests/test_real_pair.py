@@ -1,10 +1,13 @@
 """What the real pair is given, and how its numbers are read."""
 
 import argparse
+import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
-from control.real_pair import AUTO, Replicas, Turn, may_grow, ratios, read_record, scarce
+from control.real_pair import AUTO, Load, Replicas, Turn, may_grow, order_turns, ratios, read_record, scarce
 from paternoster_operator.api.v1alpha1 import ConcurrencyMode, LLMDeployment
 
 ARGS = argparse.Namespace(memory="24Mi", limit=20.0)
@@ -16,6 +19,41 @@ def test_turns_differ_in_the_cap_alone() -> None:
     assert auto.concurrency.mode is ConcurrencyMode.AUTO
     steered = fixed.concurrency.model_copy(update={"mode": ConcurrencyMode.AUTO, "initial": None})
     assert fixed.model_copy(update={"concurrency": steered}) == auto
+
+
+def test_no_cap_has_the_same_place_in_every_round() -> None:
+    turns = order_turns(["16", "8", AUTO], 3)
+    rounds = [turns[i : i + 3] for i in (0, 3, 6)]
+    assert rounds == [["16", "8", AUTO], ["8", AUTO, "16"], [AUTO, "16", "8"]]
+
+
+async def test_a_turn_begins_with_nothing_of_the_turn_before() -> None:
+    """Draining sends no more and lasts until the last answer; then the same clients go on."""
+    sent: list[int] = []
+    answer = asyncio.Event()
+
+    async def send(request: Any) -> str:
+        sent.append(request.index)
+        await answer.wait()
+        return "answered"
+
+    client, prompts = SimpleNamespace(send=send), SimpleNamespace(make_prompt=lambda number, tokens: [number] * tokens)
+    load = Load(cast("Any", client), cast("Any", prompts))
+    clients = [asyncio.create_task(load.client()) for _ in range(3)]
+    await asyncio.sleep(0)
+    drained = asyncio.create_task(load.drain())
+    await asyncio.sleep(0.1)
+    assert (len(sent), drained.done()) == (3, False), "three requests are not answered yet"
+    answer.set()
+    await drained
+    assert (len(sent), len(load.results)) == (3, 3), "none was sent while the fleet drained"
+    answer.clear()
+    load.resume()
+    await asyncio.sleep(0.1)
+    assert len(sent) == 6
+    for task in clients:
+        task.cancel()
+    await asyncio.gather(*clients, return_exceptions=True)
 
 
 def test_the_fleet_of_the_blackout_may_grow() -> None:
