@@ -62,7 +62,8 @@ def plan_scale_down(pods: Collection[ReplicaPod], target: int, longest_seconds: 
 
 def longest_answer_seconds(reports: Iterable[EngineStats], model: ReplicaModel) -> float:
     """The time of the longest answer that an engine gives, at the pace of a full one; 0 while that is unknown."""
-    return max((stats.max_model_len * (model.step_seconds(stats.capacity) or 0.0) for stats in reports), default=0.0)
+    sizes = {(stats.max_model_len, stats.capacity) for stats in reports}
+    return max((tokens * (model.step_seconds(capacity) or 0.0) for tokens, capacity in sizes), default=0.0)
 
 
 def _drain_order(pod: ReplicaPod) -> tuple[bool, bool, int, str]:

@@ -17,6 +17,8 @@ class ReplicaLoad:
     """Mean time between two tokens of a request; None where none came."""
     step_sums: tuple[float, ...] = ()
     """Growth of the ``step_sums`` of its ``/stats``; empty where it reports none."""
+    peak_running: int = 0
+    kv_peak_usage: float = 0.0
 
     @property
     def computed_tokens(self) -> float:

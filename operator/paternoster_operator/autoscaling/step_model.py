@@ -40,17 +40,18 @@ class StepModel:
 
     def observe(self, signals: Signals, elapsed: float) -> Self:
         """The model after further signals, ``elapsed`` seconds after those before."""
-        fade = 0.5 ** (max(elapsed, 0.0) / self.tuning.half_life_seconds)
-        weight, products = self.weight * fade, [value * fade for value in self.products]
+        fade, trusted = 0.5 ** (max(elapsed, 0.0) / self.tuning.half_life_seconds), self.trusted_cost
+        weight, rows = self.weight * fade, [[value * fade for value in self.products]]
         for load in signals.replicas:
             steps = load.step_sums[0] if load.step_sums else 0.0
             if steps < 1:
                 continue
             # A mean and not a sum: an engine with many steps, or one that claims them, is one engine.
             means = [value / steps for value in load.step_sums]
-            share = self._observation_weight(means)
+            share = 1.0 if trusted is None else self._weigh_means(means, trusted)
             weight += share
-            products = [old + share * new for old, new in zip(products, means, strict=True)]
+            rows.append(means if share == 1 else [share * value for value in means])
+        products = [sum(column) for column in zip(*rows, strict=True)]
         cost = _fit_costs(products, self.cost) if weight > 0 else self.cost
         return replace(self, weight=weight, products=tuple(products), cost=cost)
 
@@ -144,11 +145,9 @@ class StepModel:
         read = max(self._get_product(_STEPS, _KV) - self.context * self._get_product(_STEPS, _DECODE), 0.0)
         return p * self._get_product(_STEPS, _PREFILL) + q * self._get_product(_STEPS, _PAIRS) + k * read
 
-    def _observation_weight(self, means: Sequence[float]) -> float:
+    def _weigh_means(self, means: Sequence[float], cost: Cost) -> float:
         """Weight of an observation, 1 where it is near to what the fit expects."""
-        if self.trusted_cost is None:
-            return 1.0
-        expected = sum(c * means[_AT[_STEPS, i]] for i, c in enumerate(self.trusted_cost))
+        expected = sum(map(mul, cost, means))
         off, allowed = abs(means[_AT[_STEPS, _TIME]] - expected), self.tuning.outlier_share * expected
         return 1.0 if off <= allowed else allowed / off
 

@@ -147,13 +147,10 @@ class SignalWindows:
         tracks = self._tracks
         recent = {pod: tracks[pod] for pod in seen.serving if pod in tracks and tracks[pod].is_fresh(now, stale)}
         stats = [track.samples[-1] for track in recent.values()]
-        growths = {
-            pod: track.growth_since(track.window_begin(now, window_seconds, stale)) for pod, track in tracks.items()
-        }
+        begins = {pod: track.window_begin(now, window_seconds, stale) for pod, track in tracks.items()}
+        growths = {pod: track.growth_since(begins[pod]) for pod, track in tracks.items()}
         grown = _sum_growths(growths.values())
-        inside = {
-            pod: track.samples_since(track.window_begin(now, window_seconds, stale)) for pod, track in recent.items()
-        }
+        loads = tuple(_replica_load(track.samples_since(begins[pod]), growths[pod]) for pod, track in recent.items())
         gateways = self._gateways.values()
         came = _sum_growths(track.growth_since(track.window_begin(now, window_seconds, stale)) for track in gateways)[0]
         unreported = tuple(sorted({name for s in stats for name in s.unreported}))
@@ -176,7 +173,7 @@ class SignalWindows:
             current=seen.idle_seconds is not None or seen.engines.keys() >= set(seen.serving),
             last_request=self._last_request,
             above_cap=sum(max(s.running - s.live_cap, 0) for s in stats),
-            peak_running=max((s.running for samples in inside.values() for s in samples), default=0),
+            peak_running=max((load.peak_running for load in loads), default=0),
             lowest_cap=min((s.live_cap for s in stats), default=0),
             token_capacity=min((s.max_batched_tokens for s in stats), default=0),
             token_budget=min((s.token_budget for s in stats), default=0),
@@ -184,8 +181,8 @@ class SignalWindows:
                 (s.max_queue_milliseconds for s in stats if s.max_queue_milliseconds), default=0
             ),
             kv_usage=sum(s.kv_usage for s in stats) / len(stats) if stats else 0.0,
-            kv_peak_usage=max((s.kv_usage for samples in inside.values() for s in samples), default=0.0),
-            replicas=tuple(_replica_load(samples, growths[pod]) for pod, samples in inside.items()),
+            kv_peak_usage=max((load.kv_peak_usage for load in loads), default=0.0),
+            replicas=loads,
             arrived=round(came if Unreported.REQUESTS in unreported else grown[_ADMITTED] + refused),
             refused=round(refused),
             # What began has ended or runs: no engine reports more of them than it has places.
@@ -204,12 +201,14 @@ class SignalWindows:
 
 
 def _replica_load(samples: Collection[EngineStats], growth: Totals) -> ReplicaLoad:
-    steps = growth[_STEPS]
+    steps, running, kv_usage = growth[_STEPS], [s.running for s in samples], [s.kv_usage for s in samples]
     return ReplicaLoad(
-        running=sum(s.running for s in samples) / len(samples),
-        kv_usage=sum(s.kv_usage for s in samples) / len(samples),
+        running=sum(running) / len(samples),
+        kv_usage=sum(kv_usage) / len(samples),
         inter_token_seconds=_mean_of(growth[_BETWEEN_SECONDS], growth[_BETWEEN_COUNT]),
         step_sums=steps if steps[0] > 0 else (),
+        peak_running=max(running),
+        kv_peak_usage=max(kv_usage),
     )
 
 
