@@ -80,8 +80,8 @@ class EngineConnection(asyncio.Protocol):
 class ClientStream(asyncio.Protocol):
     """Sends one chat and counts the events of its answer."""
 
-    def __init__(self, port: int, on_event: Callable[[], None]) -> None:
-        body = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": "a" * 400}]}
+    def __init__(self, port: int, on_event: Callable[[], None], prompt_bytes: int = 400) -> None:
+        body = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": "a" * prompt_bytes}]}
         payload = json.dumps(body).encode()
         head = f"POST {CHAT} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
         self._request = f"{head}Content-Length: {len(payload)}\r\n\r\n".encode() + payload
@@ -95,6 +95,7 @@ class ClientStream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         transport.write(self._request)
+        self._request = b""
 
     def data_received(self, data: bytes) -> None:
         tail, data = self._tail, self._tail + data
@@ -136,13 +137,15 @@ class Measurement:
         loop = asyncio.get_running_loop()
         await loop.create_server(lambda: EngineConnection(self.engine_streams), "127.0.0.1", port, backlog=1024)
 
-    async def open_streams(self, count: int, port: int) -> None:
+    async def open_streams(self, count: int, port: int, prompt_bytes: int) -> None:
         """Returns once each has its first frame."""
         loop, places = asyncio.get_running_loop(), asyncio.Semaphore(OPENING)
 
         async def open_stream() -> None:
             async with places:
-                _, client = await loop.create_connection(lambda: ClientStream(port, self._came.set), "127.0.0.1", port)
+                _, client = await loop.create_connection(
+                    lambda: ClientStream(port, self._came.set, prompt_bytes), "127.0.0.1", port
+                )
                 self.clients.append(client)
                 await client.began
             progress.update()
@@ -171,16 +174,16 @@ async def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     routes = folder / "routes.json"
     routes.write_text(RoutingTable(models={MODEL: row}).model_dump_json())
     port = free_port()
-    flags = ["--routes", str(routes), "--port", str(port), "--max-connections", str(2 * args.streams)]
+    flags = ["--routes", str(routes), "--port", str(port), "--max-connections", str(max(4096, 2 * args.streams))]
     gateway = Server("gateway", [PATERNOSTER, "gateway", *flags], port, folder / "gateway.log")
     with started([gateway]):
         return await measure_gateway(args, measurement, gateway)
 
 
 async def measure_gateway(args: argparse.Namespace, measurement: Measurement, gateway: Server) -> dict[str, Any]:
-    await measurement.open_streams(1, gateway.port)  # what the first one loads is of no other
+    await measurement.open_streams(1, gateway.port, args.prompt_bytes)  # what the first one loads is of no other
     empty, one = memory_bytes(gateway.pid), cpu_seconds(gateway.pid)
-    await measurement.open_streams(args.streams - 1, gateway.port)
+    await measurement.open_streams(args.streams - 1, gateway.port, args.prompt_bytes)
     opening = cpu_seconds(gateway.pid) - one
     before = cpu_seconds(gateway.pid)
     for number in range(args.rounds):
@@ -207,6 +210,7 @@ async def measure_gateway(args: argparse.Namespace, measurement: Measurement, ga
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--streams", type=int, default=8000)
+    parser.add_argument("--prompt-bytes", type=int, default=400, help="of each request")
     parser.add_argument("--rounds", type=int, default=5, help="frames of each stream after its first")
     parser.add_argument("--json", type=Path, help="file for the results")
     args = parser.parse_args()
