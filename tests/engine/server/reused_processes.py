@@ -42,7 +42,7 @@ class ReusedProcess:
     def alive(self) -> bool:
         return self._process is not None and self._process.alive
 
-    def begin(self, given: Any, wall_time: float) -> dict[str, Any]:
+    def prepare_process(self, given: Any, wall_time: float) -> dict[str, Any]:
         digest = blake2b(json.dumps(given, sort_keys=True).encode(), digest_size=16).digest()
         self._key = (self._module, self._limits, digest)
         while idle := self._idle[self._key]:
