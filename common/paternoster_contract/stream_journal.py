@@ -37,7 +37,7 @@ HAND_OVER = b": continue"
 FAILED = b": failed"
 """A frame by itself before :data:`HAND_OVER`: a step failed that computed the stream, which may be the cause."""
 DRAINING = b": draining"
-"""A frame by itself: the engine is about to end, and goes on with the stream until another engine has it."""
+"""A frame by itself: the engine admits nothing more, and goes on with the stream until another engine has it."""
 MAX_JOURNAL_BYTES = 2**20
 """Of one stream; a longer one is not continued. 16,000 tokens are about 300 KiB."""
 

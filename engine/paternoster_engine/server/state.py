@@ -56,8 +56,8 @@ class ServedModel:
     """Of each part of the start."""
     text_chains: TextChainFeed | None = None
     """Which text is cached, for gateways; None where no gateway may read it."""
-    ending: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once the process is to end."""
+    draining: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while the engine admits nothing."""
     unanswered: UnansweredCalls = field(default_factory=UnansweredCalls)
     aliases: tuple[str, ...] = ()
     """Names beside ``name`` that clients may use; answers and metrics have ``name``."""
@@ -233,6 +233,7 @@ class ServerState:
         if self.loading:
             raise Loading
         self._phase = EngineState.DRAINING
+        self.served.draining.set()
 
     def admit(self) -> None:
         """Undo :meth:`drain`; raises :class:`Ending` after :meth:`begin_end`, and :class:`Loading`."""
@@ -241,14 +242,13 @@ class ServerState:
         if self._ending:
             raise Ending
         self._phase = EngineState.READY
+        self.served.draining.clear()
 
     def begin_end(self) -> None:
         """Drain for good: the process ends when what runs has ended."""
         self._ending = True
-        if self._served is not None:
-            self._served.ending.set()
-            if self._served.text_chains is not None:
-                self._served.text_chains.close()
+        if self._served is not None and self._served.text_chains is not None:
+            self._served.text_chains.close()
         self.drain()
 
     def find_model(self, model: str | None) -> ServedModel:

@@ -32,7 +32,7 @@ class JournaledStream:
         self.step_failed = False
         """Whether it did so because a step failed that computed the stream."""
         self.replica_drains = False
-        """Whether the replica is about to end, and goes on with the stream until another one has it."""
+        """Whether the replica admits nothing more, and goes on with the stream until another one has it."""
         self._buffer = bytearray()
         self._journal = [journal] if journal else []
         self._journal_bytes = len(journal)

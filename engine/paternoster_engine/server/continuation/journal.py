@@ -28,11 +28,11 @@ class StreamJournal:
         self,
         numerics: str,
         vocab_size: int,
-        ending: Event,
+        draining: Event,
         resume: Resume | None = None,
         entries: Sequence[JournalEntry] = (),
     ) -> None:
-        """``numerics``: what decides which numbers are computed. ``ending``: set once the process is to end.
+        """``numerics``: what decides which numbers are computed. ``draining``: set while the engine admits nothing.
 
         ``resume``, ``entries``: what the client has, and what the engines before this one computed.
         """
@@ -45,12 +45,12 @@ class StreamJournal:
         """Whether the client has no frame, of this engine or of one before."""
         self.failure: Exception | None = None
         """Why the engine cannot go on with the stream."""
-        self._ending = ending
+        self._draining = draining
         self._num_frames = 0 if resume is None else resume.num_frames
         self._recorded: list[JournalEntry] = []
 
     @classmethod
-    def of_call(cls, numerics: str, vocab_size: int, ending: Event) -> "StreamJournal | None":
+    def of_call(cls, numerics: str, vocab_size: int, draining: Event) -> "StreamJournal | None":
         """None for a call without an id of the gateway.
 
         Raises :class:`OtherNumerics` where the stream began at an engine that computes other numbers, and
@@ -60,10 +60,10 @@ class StreamJournal:
         if call is None:
             return None
         if call.resume is None:
-            return cls(numerics, vocab_size, ending)
+            return cls(numerics, vocab_size, draining)
         if call.resume.numerics != numerics:
             raise OtherNumerics(call.resume.numerics, numerics)
-        return cls(numerics, vocab_size, ending, call.resume, call.decode_journal())
+        return cls(numerics, vocab_size, draining, call.resume, call.decode_journal())
 
     def record_entry(self, entry: JournalEntry) -> None:
         self._recorded.append(entry)
@@ -81,7 +81,7 @@ class StreamJournal:
                     yield FAILED + b"\n\n"
                 yield HAND_OVER + b"\n\n"
                 return
-            if self._ending.is_set() and not announced:
+            if self._draining.is_set() and not announced:
                 announced = True
                 yield DRAINING + b"\n\n"
             recorded, self._recorded = self._recorded, []

@@ -132,7 +132,7 @@ def _new_generation(
         only_echo=body.only_echoes,
         has_token_ids=body.return_token_ids,
         new_parser=new_parser,
-        journal=StreamJournal.of_call(served.fingerprint, served.vocab_size, served.ending),
+        journal=StreamJournal.of_call(served.fingerprint, served.vocab_size, served.draining),
         unanswered=served.unanswered,
         is_stream=body.stream,
     )

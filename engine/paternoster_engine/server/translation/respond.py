@@ -46,7 +46,7 @@ async def respond_chat(
         sequences,
         chat.skip_special_tokens,
         new_parser=lambda: form.build_parser(chat.callable_tools, ending, chat.required_calls),
-        journal=StreamJournal.of_call(served.fingerprint, served.vocab_size, served.ending),
+        journal=StreamJournal.of_call(served.fingerprint, served.vocab_size, served.draining),
         unanswered=served.unanswered,
         is_stream=stream,
     )

@@ -3,7 +3,7 @@
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import httpx
@@ -27,6 +27,7 @@ from paternoster_contract.stream_journal import (
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.access.identity import TenantRules
+from paternoster_engine.server.state import ServerState
 
 ROOM = {"max_model_len": 2048, "max_batched_tokens": 2048, "num_blocks": 512}
 GATEWAY = TenantRules(believes_header=True)
@@ -194,8 +195,9 @@ async def test_engine_that_cannot_go_on_says_so_instead_of_an_error(
     assert without_times(broken.frames[:cut] + found.frames) == without_times(whole.frames)
 
 
-async def test_engine_that_is_to_end_announces_it_and_goes_on(
-    server: Server, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("stop", [ServerState.begin_end, ServerState.drain])
+async def test_engine_that_admits_nothing_more_announces_it_and_goes_on(
+    server: Server, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, stop: Callable[[ServerState], None]
 ) -> None:
     path, text, body = CASES["chat"]
     _script_answer(server, tokenizer, text)
@@ -205,7 +207,7 @@ async def test_engine_that_is_to_end_announces_it_and_goes_on(
 
     def end_after_four(batch: Batch) -> StepResult:
         if next(steps) == 4:
-            server.state.begin_end()
+            stop(server.state)
         return execute(batch)
 
     monkeypatch.setattr(server.runner, "execute", end_after_four)
@@ -215,6 +217,9 @@ async def test_engine_that_is_to_end_announces_it_and_goes_on(
     rest = announced.frames[:position] + announced.frames[position + 1 :]
     assert without_times(rest) == without_times(whole.frames)
     assert entries(announced.lines) == entries(whole.lines)
+    if stop is ServerState.drain:
+        server.state.admit()
+        assert DRAINING not in (await begin(server, path, body)).frames
 
 
 FORGED = {
