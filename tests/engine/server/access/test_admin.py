@@ -56,18 +56,18 @@ async def test_the_drain_of_an_ending_process_is_not(serve: Any) -> None:
         assert (await server.client.get("/ready")).status_code == 503
 
 
-@given(st.lists(st.sampled_from(["drain", "admit", "end"]), max_size=12))
+@given(st.lists(st.sampled_from(["drain", "admit", "begin_end"]), max_size=12))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_it_admits_unless_the_last_word_was_to_drain_or_it_ends(tokenizer: Any, orders: list[str]) -> None:
     state = ServerState()
     state.serve(ServedModel("m", tokenizer, 1, None, None, None))  # type: ignore[arg-type]
     for i, order in enumerate(orders):
-        if order == "admit" and "end" in orders[:i]:
+        if order == "admit" and "begin_end" in orders[:i]:
             with pytest.raises(Ending):
                 state.admit()
         else:
             getattr(state, order)()
-    if "end" in orders or orders[-1:] == ["drain"]:
+    if "begin_end" in orders or orders[-1:] == ["drain"]:
         with pytest.raises(Draining):
             state.find_target(None)
     else:
