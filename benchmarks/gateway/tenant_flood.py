@@ -104,6 +104,7 @@ def routing_table(args: argparse.Namespace, ports: list[int]) -> RoutingTable:
                 replicas=[Replica(name=str(port), url=f"http://127.0.0.1:{port}", ready=True) for port in ports],
                 # Of a cap that gateways share, each has its part; here equal ones.
                 max_in_flight=args.cap // args.gateways,
+                spare_in_flight=args.spare,
             )
         }
     )
@@ -245,6 +246,7 @@ def main() -> int:
     parser.add_argument("--engines", type=int, default=2)
     parser.add_argument("--gateways", type=int, default=2)
     parser.add_argument("--cap", type=int, default=16, help="requests at a time of an engine")
+    parser.add_argument("--spare", type=int, default=1, help="places beyond the cap for a sender with a small part")
     parser.add_argument("--flood", type=int, default=40, help="clients of the flood at each gateway")
     parser.add_argument("--requests", type=int, default=1000, help="of the quiet tenant")
     parser.add_argument("--interval", type=float, default=0.3, help="seconds between two of them")

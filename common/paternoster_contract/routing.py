@@ -75,6 +75,13 @@ class ModelRoute(BaseModel):
         "all of it where none is named",
     )
 
+    spare_in_flight: int = Field(
+        default=0,
+        ge=0,
+        description="requests beyond its part of max_in_flight that each gateway may send a replica, of senders that "
+        "have less than an equal part of what is in flight",
+    )
+
     def most_in_flight(self, gateway: str) -> int | None:
         """The requests that the gateway with the instance ``gateway`` may have in flight at a replica."""
         if self.max_in_flight is None:

@@ -37,6 +37,7 @@ class Balancer:
     client leaves, it calls :meth:`on_disconnect`. Events return held requests to route again at once, in order.
     Where a row bounds the requests in flight at a replica, a request beyond it is held, and the place of an attempt
     that ends is reserved for the first request of the queue that the replica serves: a later one does not overtake it.
+    Where a row has spare places, a sender with less than an equal part of what is in flight may get one beyond it.
     """
 
     def __init__(self, gateway: str = "", prefixes: PrefixRouting | None = None) -> None:
@@ -104,8 +105,11 @@ class Balancer:
             reserved = self._reserve_places(request.model, row, now)
             self._released += [each for each in reserved if each is not request]
         tried = request.tried if request.hold_until is None else ()
+        spare = row.spare_in_flight
+        if spare and not self._held.queue_of(request).may_exceed_bound(request):
+            spare = 0
         replica = self._take_reserved(request, ready, now) or self._picker.pick_preferred(
-            request, ready, {*tried, *unserved}, now
+            request, ready, {*tried, *unserved}, now, spare
         )
         if replica is not None:
             return self._send(request, replica, now)
@@ -274,7 +278,7 @@ class Balancer:
         if (
             url in self._states.find_ejected(now)
             or url in self._states.hung
-            or not self._picker.has_place(ready.route, url)
+            or not self._picker.has_place(ready.route, url, ready.route.spare_in_flight)
         ):
             return None
         return ready.find(url)

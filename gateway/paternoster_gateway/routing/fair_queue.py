@@ -47,6 +47,19 @@ class FairQueue:
         """Senders with a waiting request."""
         return len(self._waiting)
 
+    def may_exceed_bound(self, request: RoutedRequest) -> bool:
+        """Whether ``request`` may be sent although its replica has as many as it may get.
+
+        Its sender has less than an equal part of the attempts, and no request of a more urgent class waits, nor an
+        earlier one of its own.
+        """
+        sender, priority = request.sender, request.turn.priority
+        senders = len({*self._waiting, *self._attempts, sender})
+        if self._attempts[sender] * senders >= self._attempts.total() or any(each < priority for each in self._classes):
+            return False
+        own = self._classes.get(priority, {}).get(sender)
+        return own is None or own[0].arrival >= request.arrival
+
     def add(self, request: RoutedRequest, now: float) -> None:
         """Queue ``request``, which does not wait yet."""
         if not self._waiting:

@@ -43,10 +43,10 @@ class ReplicaPicker:
         """Places of this gateway at each replica of ``row``; None where there is no bound."""
         return row.most_in_flight(self._gateway)
 
-    def has_place(self, row: ModelRoute, url: str) -> bool:
-        """Whether the replica at ``url``, one of ``row``, has a free place."""
+    def has_place(self, row: ModelRoute, url: str, spare: int = 0) -> bool:
+        """Whether the replica at ``url``, one of ``row``, has a free place, with ``spare`` places beyond the bound."""
         bound = self.find_bound(row)
-        return bound is None or self.in_flight[url] < bound
+        return bound is None or self.in_flight[url] < bound + spare
 
     def count_place(self, url: str, difference: int) -> None:
         """Count ``difference`` more used places at ``url``."""
@@ -62,31 +62,36 @@ class ReplicaPicker:
         return {*ejected, *hung} if ejected or hung else ()
 
     def pick_preferred(
-        self, request: RoutedRequest, ready: ReadyReplicas, avoid: Collection[str], now: float
+        self, request: RoutedRequest, ready: ReadyReplicas, avoid: Collection[str], now: float, spare: int = 0
     ) -> Replica | None:
         """As :meth:`pick`; a replica that refused no request as full a moment ago, where there is one."""
         full = self.states.find_full(now)
-        spare = self.pick(request, ready, {*avoid, *full}, now) if full else None
-        return spare or self.pick(request, ready, avoid, now)
+        other = self.pick(request, ready, {*avoid, *full}, now, spare) if full else None
+        return other or self.pick(request, ready, avoid, now, spare)
 
-    def pick(self, request: RoutedRequest, ready: ReadyReplicas, avoid: Collection[str], now: float) -> Replica | None:
-        """A replica with a place outside ``avoid``, by what it has cached, or by load; None where there is none."""
+    def pick(
+        self, request: RoutedRequest, ready: ReadyReplicas, avoid: Collection[str], now: float, spare: int = 0
+    ) -> Replica | None:
+        """A replica with a place outside ``avoid``, by what it has cached, or by load; None where there is none.
+
+        ``spare``: places of each replica beyond the bound that ``request`` may get.
+        """
         request.pick = None
-        replica = self.pick_by_load(ready, avoid, now)
+        replica = self.pick_by_load(ready, avoid, now, spare)
         if replica is None or request.prompt is None or len(ready) < 2:
             return replica
         avoided = {*avoid, *self.find_avoided(now)}
         if (bound := self.find_bound(ready.route)) is not None:
-            avoided.update(url for url in ready.urls if self.in_flight[url] >= bound)
+            avoided.update(url for url in ready.urls if self.in_flight[url] >= bound + spare)
         best = self.prefixes.pick(request.model, request.prompt, ready, avoided, self.in_flight, now)
         if best is not None:
             replica, request.pick = best
         return replica
 
-    def pick_by_load(self, ready: ReadyReplicas, avoid: Collection[str], now: float) -> Replica | None:
+    def pick_by_load(self, ready: ReadyReplicas, avoid: Collection[str], now: float, spare: int = 0) -> Replica | None:
         """The replica with the fewest requests in flight that has a place, outside ``avoid``."""
         self._turn += 1
         avoided = self.find_avoided(now)
         replica = ready.pick(avoid={*avoid, *avoided} if avoided else avoid, turn=self._turn)
         # The bound is the same for all: where the least loaded has no place, none has.
-        return replica if replica is not None and self.has_place(ready.route, replica.url) else None
+        return replica if replica is not None and self.has_place(ready.route, replica.url, spare) else None

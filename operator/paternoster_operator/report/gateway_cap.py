@@ -14,6 +14,8 @@ from paternoster_operator.engines.kinds import KINDS
 
 MIN_GAIN = 0.1
 """Parts change for a gateway that holds requests and gains more than this share of its own: each change is written."""
+SPARE_DIVISOR = 8
+"""The cap over the most requests beyond it that an engine gets for senders with a small part."""
 MOST_GATEWAYS = 256
 """In the status; any other one has a part of 1."""
 
@@ -34,6 +36,14 @@ class GatewayCap:
         """As it was written last; None where gateways hold none."""
         written = status.get("gatewayCap")
         return None if written is None else cls(written["maxInFlight"], written["reason"], written.get("parts", {}))
+
+    def count_spare(self, capacity: int) -> int:
+        """Requests beyond the cap that each gateway may send an engine of ``capacity``, of senders with a small part.
+
+        All together are at most an eighth of the cap.
+        """
+        gateways = max(len(self.parts), 1)
+        return int(gateways <= min(capacity - self.max_in_flight, self.max_in_flight // SPARE_DIVISOR))
 
     def to_status(self) -> dict[str, Any]:
         return {"maxInFlight": self.max_in_flight, "parts": dict(self.parts), "reason": self.reason}

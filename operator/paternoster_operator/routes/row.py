@@ -45,6 +45,7 @@ def build_route(
     cap = GatewayCap.from_status(resource.status)
     if cap is not None:
         route.max_in_flight, route.in_flight_parts = cap.max_in_flight, dict(cap.parts)
+        route.spare_in_flight = cap.count_spare(resource.spec.engine.max_num_seqs)
     if auto is not None and auto.scale_to_zero.enabled:
         to_zero = auto.scale_to_zero
         learnt = resource.status.get("startup", {}).get("averageSeconds", 0)

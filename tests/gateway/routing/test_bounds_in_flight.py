@@ -63,9 +63,9 @@ class Driver(RuleBasedStateMachine):
         self.clients.append(client)
         self.route(client)
 
-    @rule(bound=st.sampled_from([1, 1, 2, 3]), ready=st.sets(st.sampled_from(URLS)))
-    def the_table_changes(self, bound: int, ready: set[str]) -> None:
-        self.publish(bound, ready)
+    @rule(bound=st.sampled_from([1, 1, 2, 3]), ready=st.sets(st.sampled_from(URLS)), spare=st.sampled_from([0, 0, 1]))
+    def the_table_changes(self, bound: int, ready: set[str], spare: int) -> None:
+        self.publish(bound, ready, spare)
 
     @precondition(lambda self: any(client.attempts for client in self.clients))
     @rule(data=st.data(), result=st.sampled_from([Result.ANSWERED, Result.ANSWERED, Result.FULL, Result.UNREACHABLE]))
@@ -139,15 +139,15 @@ class Driver(RuleBasedStateMachine):
         ready = [url for url in self.ready if url not in self.hung and self.ejected.get(url, 0.0) <= self.now]
         return [url for url in ready if client.request.name != "new" or url != ROLLING]
 
-    def publish(self, bound: int, ready: object) -> None:
-        self.bound, self.ready = bound, list(ready)  # type: ignore[call-overload]
+    def publish(self, bound: int, ready: object, spare: int = 0) -> None:
+        self.bound, self.spare, self.ready = bound, spare, list(ready)  # type: ignore[call-overload]
         replicas = [
             Replica(name=url, url=url, ready=url in self.ready, unserved_names=["new"] * (url == ROLLING))
             for url in URLS
         ]
         row = ModelRoute(
             fleet="uid", replicas=replicas, max_in_flight=5, in_flight_parts={"this": bound, "other": 5 - bound},
-            hold_timeout_seconds=HOLD_SECONDS,
+            hold_timeout_seconds=HOLD_SECONDS, spare_in_flight=spare,
         )  # fmt: skip
         self.wake(self.balancer.on_table(RoutingTable(models={"m": row})))
 
@@ -169,7 +169,10 @@ class Driver(RuleBasedStateMachine):
         if isinstance(decision, Send):
             url = decision.replica.url
             assert url in set(self.usable(client)) - tried
-            assert before.get(url, 0) - (reserved == url) < self.bound
+            others = before.get(url, 0) - (reserved == url)
+            assert others < self.bound + self.spare
+            if others >= self.bound and reserved is None:
+                self.check_small_part(client)
             if reserved is None:
                 self.check_order(client, url)
             client.until = None
@@ -182,6 +185,13 @@ class Driver(RuleBasedStateMachine):
             assert slow or not isinstance(decision, Reject) or client.until is not None
             self.end(client)
         self.wake(self.balancer.pop_released())
+
+    def check_small_part(self, client: Client) -> None:
+        """Beyond the bound only a sender gets a place that has less than an equal part."""
+        held = dict.fromkeys((each.request.sender for each in self.clients), 0)
+        for each in self.clients:
+            held[each.request.sender] += len(each.attempts) + (each.request.reserved is not None)
+        assert held[client.request.sender] * len(held) < sum(held.values())
 
     def check_order(self, client: Client, url: str) -> None:
         """None that comes before ``client`` and could go to ``url`` is left waiting."""

@@ -238,3 +238,26 @@ def test_tokens_of_an_answer_make_no_queue(monkeypatch: pytest.MonkeyPatch) -> N
     for _ in range(10):
         fleet.balancer.on_output(request, 1)
     assert len(made) == 1
+
+
+def test_a_sender_with_a_small_part_gets_a_place_beyond_the_bound() -> None:
+    fleet = Fleet(2, spare_in_flight=1)
+    for _ in range(6):
+        fleet.open("flood")
+    assert senders(fleet.sent) == "flood" * 4
+    assert fleet.balancer.count_held("m") == 2
+    fleet.open("quiet")
+    assert fleet.sent[-1].sender == "quiet"
+    assert sorted(fleet.balancer.in_flight.values()) == [2, 3]
+    fleet.end(fleet.sent[-1])
+    assert fleet.balancer.count_held("m") == 2, "the place beyond the bound is no other's"
+
+
+def test_a_place_beyond_the_bound_is_not_for_a_lower_class() -> None:
+    fleet = Fleet(1, spare_in_flight=1)
+    for _ in range(3):
+        fleet.open("flood", Turn(size=400))
+    fleet.open("quiet", Turn(priority=1, size=400))
+    assert senders(fleet.sent) == "flood" * 2
+    fleet.open("quiet", Turn(size=400))
+    assert fleet.sent[-1].sender == "quiet"

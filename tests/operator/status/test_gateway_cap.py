@@ -133,6 +133,20 @@ def test_the_row_has_the_bound_and_the_parts(resource: Resource) -> None:
     fleet.status = {"gatewayCap": GatewayCap(8, "why", {"g": 5, "h": 3}).to_status()}
     row = build_route(fleet)
     assert (row.max_in_flight, row.most_in_flight("g"), row.most_in_flight("new")) == (8, 5, 1)
+    assert row.spare_in_flight == 0
+    fleet.status = {"gatewayCap": GatewayCap(16, "why", {"g": 9, "h": 7}).to_status()}
+    assert build_route(fleet).spare_in_flight == 1
+
+
+@pytest.mark.parametrize(
+    ("cap", "gateways", "capacity", "spare"),
+    [(16, 2, 18, 1), (16, 2, 17, 0), (16, 3, 64, 0), (8, 1, 9, 1), (7, 1, 64, 0), (8, 0, 9, 1), (8, 0, 8, 0)],
+)
+def test_gateways_may_exceed_the_cap_by_an_eighth_within_the_capacity(
+    cap: int, gateways: int, capacity: int, spare: int
+) -> None:
+    parts = {str(number): 1 for number in range(gateways)}
+    assert GatewayCap(cap, "why", parts).count_spare(capacity) == spare
 
 
 @pytest.mark.parametrize("parts", [{"g": 0}, {str(i): 1 for i in range(257)}])
