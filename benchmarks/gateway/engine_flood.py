@@ -13,6 +13,7 @@ import asyncio
 import json
 import statistics
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,6 +22,7 @@ from gateway.tenant_flood import MODEL, TENANTS, VirtualTime
 from paternoster_contract.access import keys
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_contract.settings.scheduling import OrderName
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
@@ -39,7 +41,7 @@ from paternoster_simulator.replica.replica import Replica as VirtualReplica
 class ScheduledEngine:
     """One engine's scheduler, stepped in the time of the running event loop."""
 
-    def __init__(self, profile: Profile, cap: int, order: str) -> None:
+    def __init__(self, profile: Profile, cap: int, order: OrderName) -> None:
         config = SchedulerConfig(
             max_num_seqs=cap,
             max_batched_tokens=profile.max_batched_tokens,
@@ -95,11 +97,20 @@ class ScheduledEngine:
             self._stepped.clear()
 
 
+@dataclass(frozen=True)
+class Bound:
+    """How many requests an engine gets at a time beyond its cap."""
+
+    lookahead: int
+    spare: int
+    """Of each gateway, for a sender with a small part of what is in flight."""
+
+
 class Fleet:
     """Gateways before engines, of which more may come."""
 
-    def __init__(self, args: argparse.Namespace, lookahead: int | None) -> None:
-        self._args, self._lookahead = args, lookahead
+    def __init__(self, args: argparse.Namespace, bound: Bound | None) -> None:
+        self._args, self._bound = args, bound
         self.engines: dict[str, ScheduledEngine] = {}
         clock = asyncio.get_running_loop().time
         self.gateways = [Dispatcher(Balancer(f"gateway-{number}"), clock) for number in range(args.gateways)]
@@ -117,8 +128,9 @@ class Fleet:
             replicas=[Replica(name=url, url=url, ready=True) for url in self.engines],
             max_held=100_000,
         )
-        if self._lookahead is not None:
-            row.max_in_flight = max(1, (self._args.cap + self._lookahead) // self._args.gateways)
+        if self._bound is not None:
+            row.max_in_flight = max(1, (self._args.cap + self._bound.lookahead) // self._args.gateways)
+            row.spare_in_flight = self._bound.spare
         for dispatcher in self.gateways:
             dispatcher.change_table(RoutingTable(models={MODEL: row}))
 
@@ -127,7 +139,7 @@ class Fleet:
         dispatcher, args = self.gateways[gateway], self._args
         clock = asyncio.get_running_loop().time
         admission = admit_request(dispatcher.balancer.table, MODEL, key, 0.0)
-        request = dispatcher.open_request(admission, None, admission.turn(0, 4 * args.prompt, None))
+        request = dispatcher.open_request(admission, None, admission.queue_turn(0, 4 * args.prompt, None))
         began, first = clock(), 0.0
         try:
             decision = await dispatcher.route(request, admission)
@@ -136,7 +148,7 @@ class Fleet:
             async for tokens in self.engines[url].generate(TENANTS[key], args.prompt, answer):
                 if not first:
                     first = clock() - began
-                    dispatcher.report(request, url, Result.ANSWERED, tokens=PromptTokens(args.prompt, 0))
+                    dispatcher.report_result(request, url, Result.ANSWERED, tokens=PromptTokens(args.prompt, 0))
                 dispatcher.count_output(request, tokens)
             dispatcher.end_attempt(request, url)
         finally:
@@ -144,8 +156,8 @@ class Fleet:
         return first
 
 
-async def measure_way(args: argparse.Namespace, *, flood: bool, lookahead: int | None) -> dict[str, Any]:
-    fleet, lengths, clients = Fleet(args, lookahead), Random("lengths"), list[asyncio.Task[Any]]()
+async def measure_way(args: argparse.Namespace, *, flood: bool, bound: Bound | None) -> dict[str, Any]:
+    fleet, lengths, clients = Fleet(args, bound), Random("lengths"), list[asyncio.Task[Any]]()
     fleet.add_engines(args.engines)
 
     def draw_answer() -> int:
@@ -183,11 +195,14 @@ async def measure_way(args: argparse.Namespace, *, flood: bool, lookahead: int |
 
 
 async def measure_ways(args: argparse.Namespace) -> dict[str, Any]:
-    ways: dict[str, tuple[bool, int | None]] = {"alone": (False, None), "queued in engines": (True, None)}
-    ways |= {f"in gateways, {lookahead} beyond the cap": (True, lookahead) for lookahead in args.lookahead}
+    ways: dict[str, tuple[bool, Bound | None]] = {"alone": (False, None), "queued in engines": (True, None)}
+    for spare in args.spare:
+        ways |= {
+            f"in gateways, {each} beyond the cap, {spare} spare": (True, Bound(each, spare)) for each in args.lookahead
+        }
     results = {}
-    for way, (flood, lookahead) in ways.items():
-        results[way] = row = await measure_way(args, flood=flood, lookahead=lookahead)
+    for way, (flood, bound) in ways.items():
+        results[way] = row = await measure_way(args, flood=flood, bound=bound)
         print(f"{way}: " + ", ".join(f"{name} {value}" for name, value in row.items()), flush=True)
     return results
 
@@ -200,6 +215,7 @@ def main() -> int:
     parser.add_argument("--cap", type=int, default=32, help="sequences at a time of an engine")
     parser.add_argument("--order", default="fair-share", help="of an engine's queue")
     parser.add_argument("--lookahead", type=int, nargs="*", default=[0, 4], help="requests beyond the cap")
+    parser.add_argument("--spare", type=int, nargs="*", default=[0, 1], help="places beyond it for a small part")
     parser.add_argument("--flood", type=int, default=64, help="clients of the flood at each gateway")
     parser.add_argument("--requests", type=int, default=100, help="of the quiet tenant, in each half")
     parser.add_argument("--interval", type=float, default=0.3, help="seconds between two of them")

@@ -179,9 +179,9 @@ async def measure_way(args: argparse.Namespace, gateways: list[Post], flood_key:
         while True:
             flooded.append(await post(key))
 
-    flooding = [
-        asyncio.create_task(flood(post, flood_key)) for post in gateways for _ in range(args.flood if flood_key else 0)
-    ]
+    flooding = []
+    if flood_key is not None:
+        flooding = [asyncio.create_task(flood(post, flood_key)) for post in gateways for _ in range(args.flood)]
     await asyncio.sleep(4 * args.answer * args.token_seconds)
     quiet = []
     for number in range(args.requests):
