@@ -51,15 +51,14 @@ class Autoscaler:
     Replicas do not count the first two as capacity, so that a cut of either is no demand; each loop reads what an
     earlier one just decided.
 
-    An example with the defaults: limits of 2 s and 50 ms, ``max_num_seqs`` 256, two replicas. Each ran 60 sequences
-    on average, on 30 % of its KV blocks, 25 ms between tokens; earlier it ran 20 with 15 ms. So a sequence takes 0.5
-    % of the blocks, and 90 % of them hold 180 sequences; the line is 10 ms + 0.25 ms x n, which reaches 45 ms (nine
-    tenths of the limit) at 140 sequences. A replica sustains min(256, 180, 140) = 140. Requests come at 40 a second
-    with answers of 100 tokens: 40 x 100 x 0.045 s = 180 sequences, each as slow as on a full replica, hence
-    ceil(180 / (0.80 x 140)) = 2: nothing changes. At 60 requests a second it is ceil(270 / 112) = 3, and a third is
-    added at once. Were prompts of 2,000 tokens among
-    them, and a step of 2,048 tokens took 120 ms, of which 20 ms for what decodes beside, the token budget would be cut
-    to 512: 20 ms + 512 x 0.049 ms is the 45 ms aimed at.
+    An example with the defaults: limits of 2 s and 50 ms, ``max_num_seqs`` 256, two replicas. Each ran 60 sequences on
+    average, on 30 % of its KV blocks, 25 ms between tokens; earlier it ran 20 with 15 ms. So a sequence takes 0.5 % of
+    the blocks, and 90 % of them hold 180 sequences; the line is 10 ms + 0.25 ms x n, which reaches 45 ms (nine tenths
+    of the limit) at 140 sequences. A replica sustains min(256, 180, 140) = 140. Requests come at 40 a second with
+    answers of 100 tokens: 40 x 100 x 0.045 s = 180 sequences, each as slow as on a full replica, hence ceil(180 / (0.80
+    x 140)) = 2: nothing changes. At 60 requests a second it is ceil(270 / 112) = 3, and a third is added at once. Were
+    prompts of 2,000 tokens among them, and a step of 2,048 tokens took 120 ms, of which 20 ms for what decodes beside,
+    the token budget would be cut to 512: 20 ms + 512 x 0.049 ms is the 45 ms aimed at.
     """
 
     policy: ScalingPolicy

@@ -50,5 +50,5 @@ class Models:
             replica=replica,
             recent=recent,
             lighter_since=now if lighter else self.lighter_since,
-            arrivals=record_arrivals(self.arrivals, now, signals.arrival_rate, tuning),
+            arrivals=record_arrivals(self.arrivals, now, signals, tuning),
         )

@@ -7,21 +7,24 @@ or a burst rises too, and is over as suddenly as it came, but it is no line.
 import math
 from collections.abc import Sequence
 
+from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.tuning import Tuning
 
 Arrivals = tuple[tuple[float, float], ...]
 """(time, requests a second), oldest first."""
 
 
-def record_arrivals(arrivals: Arrivals, now: float, rate: float, tuning: Tuning) -> Arrivals:
-    """Append a rate, unless the last one is too recent; rates older than the line's time are dropped."""
-    if arrivals and 0 <= now - arrivals[-1][0] < tuning.trend_spacing_seconds:
+def record_arrivals(arrivals: Arrivals, now: float, signals: Signals, tuning: Tuning) -> Arrivals:
+    """Append the rate of a window that shares no request with the last one; those older than the line are dropped."""
+    if arrivals and 0 <= now - arrivals[-1][0] < signals.window_seconds:
         return arrivals
     recent = tuple(point for point in arrivals if now - tuning.trend_seconds <= point[0] < now)
-    return (*recent, (now, rate))
+    return (*recent, (now, signals.arrival_rate))
 
 
-def forecast_growth(arrivals: Sequence[tuple[float, float]], ahead: float, tuning: Tuning) -> float:
+def forecast_growth(
+    arrivals: Sequence[tuple[float, float]], ahead: float, window_seconds: float, tuning: Tuning
+) -> float:
     """By how much the rate will have grown ``ahead`` seconds from the last point; 1 where they are no rising line."""
     n = len(arrivals)
     if n < 3:
@@ -35,7 +38,7 @@ def forecast_growth(arrivals: Sequence[tuple[float, float]], ahead: float, tunin
     level = mean - slope * mean_t
     if slope <= 0 or level <= 0:
         return 1.0
-    variance = mean / tuning.trend_spacing_seconds  # of independent arrivals
+    variance = mean / window_seconds  # of independent arrivals
     residuals = [y - (level + slope * t) for t, y in zip(times, rates, strict=True)]
     misfit = sum(r * r for r in residuals) / (n - 2) / variance
     if slope < tuning.trend_certainty * math.sqrt(variance / spread) or misfit > tuning.trend_misfit:

@@ -48,8 +48,6 @@ class Tuning:
 
     trend_seconds: float = 300.0
     """What the line through arrivals is fitted to: long enough to separate a ramp from chance, short against a day."""
-    trend_spacing_seconds: float = 30.0
-    """Between two points of it, so that they share no request."""
     trend_certainty: float = 2.5
     """Standard errors by which its slope must be above zero."""
     trend_misfit: float = 3.0

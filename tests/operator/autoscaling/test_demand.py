@@ -1,4 +1,4 @@
-"""What one replica carries and what bounds it, and a clock that was set back."""
+"""What one replica carries and what bounds it, a ramp of arrivals, and a clock that was set back."""
 
 from typing import Any
 
@@ -12,6 +12,8 @@ from paternoster_operator.autoscaling.control_loop import is_recent
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.replica_model import ReplicaModel
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
+from paternoster_operator.autoscaling.trend import Arrivals, forecast_growth, record_arrivals
+from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
 
 
 def policy(**spec: Any) -> ScalingPolicy:
@@ -51,6 +53,24 @@ def test_a_queue_is_no_reason_for_more_until_those_who_came_for_it_had_time(orde
     decision = decide(policy(), queue, state, 100.0).replicas
     assert decision is not None
     assert decision.message.startswith(f"demand {demand} sequences"), decision.message
+
+
+def growth(rates: list[float], window_seconds: float = 30.0) -> float:
+    """Foretold for two minutes, from the rate of a window at each look of five seconds."""
+    arrivals: Arrivals = ()
+    for index, rate in enumerate(rates):
+        signals = Signals(arrived=round(rate * window_seconds), window_seconds=window_seconds)
+        arrivals = record_arrivals(arrivals, 5.0 * index, signals, DEFAULT_TUNING)
+    return forecast_growth(arrivals, 120.0, window_seconds, DEFAULT_TUNING)
+
+
+def test_a_ramp_goes_on_and_a_step_does_not() -> None:
+    """Over five minutes from 5 to 11 requests a second, so to 13.4 in two more."""
+    ramp = [5 + 0.02 * 5 * index for index in range(61)]
+    assert growth(ramp) == pytest.approx(13.4 / 11, rel=0.02)
+    assert growth(ramp, window_seconds=60.0) == pytest.approx(13.4 / 11, rel=0.02)
+    assert growth([5.0] * 61) == growth([5.0] * 50 + [40.0] * 11) == growth(ramp[::-1]) == 1.0
+    assert growth(ramp, window_seconds=400.0) == 1.0, "two windows that share no request are no line"
 
 
 @given(st.floats(-1e6, 1e6), st.none() | st.floats(-1e6, 1e6), st.floats(0, 1e4))

@@ -94,7 +94,7 @@ def replicas_needed(
     ordered = is_ordered(signals, state, now, tuning)
     per_replica = capacity.sequences
     ahead = startup_seconds(signals, tuning) + tuning.replica_period_seconds
-    growth = forecast_growth(models.arrivals, ahead, tuning)
+    growth = forecast_growth(models.arrivals, ahead, signals.window_seconds, tuning)
     demand = estimate_demand(signals, models.replica, per_replica, growth=growth, ordered=ordered)
     utilization = policy.replicas.target_utilization
     replicas = math.ceil(demand.sequences / (utilization * per_replica) - 1e-9)
