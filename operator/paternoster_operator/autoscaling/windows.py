@@ -223,7 +223,7 @@ def _idle_seconds(stats: EngineStats, last: EngineStats | None) -> float | None:
         return 0.0
     if stats.idle_seconds is not None or last is None:
         return stats.idle_seconds
-    # An engine of an earlier release: its counters show whether a request came or ended between the two samples.
+    # Where an engine reports none, as vLLM, its counters show whether a request came or ended between two samples.
     before = last if last.instance == stats.instance else None
     grown = stats.requests_total > (before.requests_total if before else 0)
     ended = stats.requests_finished_total > (before.requests_finished_total if before else 0)
