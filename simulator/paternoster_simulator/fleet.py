@@ -7,7 +7,7 @@ from enum import IntEnum
 from random import Random
 
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.request import Request
+from paternoster_engine.core.request import FinishReason, Request
 from paternoster_operator.autoscaling.scale_down import ReplicaPod, plan_scale_down
 from paternoster_simulator.cost import StepCost, to_seconds, to_ticks
 from paternoster_simulator.events import EventQueue, Rank
@@ -56,6 +56,7 @@ class Totals:
     """What engines did that are no more."""
 
     finished: int = 0
+    """Without those that went on at another engine."""
     preempted: int = 0
     preemptions: int = 0
     computed_tokens: int = 0
@@ -66,7 +67,7 @@ class Totals:
 
     def add(self, engine: Replica) -> None:
         counters = engine.scheduler.counters
-        self.finished += sum(counters.finished.values())
+        self.finished += sum(counters.finished.values()) - counters.finished[FinishReason.ABORT]
         self.preempted += counters.requests_preempted
         self.preemptions += counters.preemptions
         self.computed_tokens += counters.computed_tokens

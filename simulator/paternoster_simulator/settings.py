@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
+from paternoster_operator.api.v1alpha1 import DrainMode, LLMDeploymentSpec
 from paternoster_simulator.profile import Objective, Profile
 
 
@@ -24,6 +24,8 @@ class FleetSettings:
     max_held_requests: int = 256
     hold_timeout_seconds: float = 120.0
     drain_timeout_seconds: float = 300.0
+    hand_over: bool = True
+    """What runs at a replica that is to end goes on at others; else that replica finishes it, or loses it."""
     objective: Objective | None = None
     fast_forward: bool = True
     """Take runs of equal steps at once; off, every step is made for itself, with the same outcome."""
@@ -45,6 +47,7 @@ class FleetSettings:
             max_held_requests=spec.admission.max_held_requests,
             hold_timeout_seconds=hold,
             drain_timeout_seconds=spec.drain.timeout_seconds,
+            hand_over=spec.drain.mode is DrainMode.HAND_OVER,
             objective=_read_objective(spec, profile),
         )
 

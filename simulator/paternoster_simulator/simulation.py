@@ -100,6 +100,7 @@ class Simulation:
             hold_timeout=settings.hold_timeout_seconds,
             wake=self._schedule_step,
             idle=self._fleet.remove_idle,
+            hand_over=settings.hand_over,
             balancer=Balancer(prefixes=prefixes),
         )
         self._series = Series()
@@ -162,6 +163,8 @@ class Simulation:
                 self._gateway.on_first_tokens(pod, engine.prompted, now)
             if done:
                 self._gateway.on_finished(pod, list(done), now)
+            if engine.hands_over and pod.engine is engine:
+                self._gateway.move_requests(pod, now)
 
         self._events.add(engine.end, Rank.STEP, step)
 

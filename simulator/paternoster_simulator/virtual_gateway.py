@@ -7,7 +7,7 @@ from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_contract.routing import Replica as RoutedReplica
 from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_engine.core.errors import AdmissionError, QueueFull
-from paternoster_engine.core.request import Request
+from paternoster_engine.core.request import Request, RequestStatus
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_gateway.routing.balancer import Balancer
@@ -22,6 +22,8 @@ from paternoster_simulator.virtual_cache import VirtualCache, text_of
 
 MODEL = "model"
 """Name of the only fleet in the routing table."""
+HAND_OVER_SECONDS = 1.0
+"""From a pod's drain until what it has goes on elsewhere, and between two tries where nothing is ready."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,6 +36,12 @@ class Ticket:
     routed: RoutedRequest
     outcome: RequestOutcome = RequestOutcome.HELD_TOO_LONG
     """The outcome if no further attempt is made."""
+    output: Sequence[int] = ()
+    """Tokens that engines before the present one made."""
+    first_token: float | None = None
+    """When it got its first, if that was at an engine before."""
+    preemptions: int = 0
+    """At engines before."""
 
 
 class VirtualGateway:
@@ -50,6 +58,7 @@ class VirtualGateway:
         hold_timeout: float,
         wake: Callable[[Pod, Replica], None],
         idle: Callable[[Pod, int], None],
+        hand_over: bool = True,
         balancer: Balancer | None = None,
     ) -> None:
         self.records = Records()
@@ -63,6 +72,7 @@ class VirtualGateway:
         self._row = ModelRoute(max_held=max_held, hold_timeout_seconds=hold_timeout)
         self._wake = wake
         self._idle = idle
+        self._hand_over = hand_over
         self._pods: dict[str, Pod] = {}
         """Ready pods by URL, which is their name."""
         self._balancer = balancer or Balancer()
@@ -116,6 +126,40 @@ class VirtualGateway:
         self._caches.pop(pod.name, None)
         if self._pods.pop(pod.name, None) is not None:
             self._change_table(now)
+            if self._hand_over:
+                self._begin_hand_over(pod, now)
+
+    def _begin_hand_over(self, pod: Pod, now: int) -> None:
+        """Once gateways have the table, and a replica is there that may go on with what runs."""
+
+        def begin_if_ready(now: int) -> None:
+            if pod.engine is None or pod.name in self._pods:
+                return
+            if not self._pods:
+                self._begin_hand_over(pod, now)
+                return
+            pod.engine.begin_hand_over(now)
+            self._wake(pod, pod.engine)
+
+        self._events.add(now + to_ticks(HAND_OVER_SECONDS), Rank.LIFE, begin_if_ready)
+
+    def move_requests(self, pod: Pod, now: int) -> None:
+        """Route all requests of a pod anew that begins no step any more."""
+        released: list[RoutedRequest] = []
+        moved = []
+        for request in pod.serving.take_requests(now):
+            ticket = self._tickets.pop(request.request_id)
+            pod.serving.in_flight -= 1
+            ticket.output, ticket.preemptions = [*request.output], ticket.preemptions + request.num_preemptions
+            ticket.first_token = ticket.first_token or request.first_token
+            released += self._balancer.on_attempt_end(ticket.routed, pod.name)
+            self._balancer.begin_continuation(ticket.routed, pod.name)
+            moved.append(ticket)
+        for ticket in moved:
+            self._route(ticket, now)
+        self._release(released, now)
+        if pod.serving.in_flight == 0:
+            self._idle(pod, now)
 
     def on_finished(self, pod: Pod, requests: list[Request], now: int) -> None:
         """Record the answers of requests that have their last token."""
@@ -125,15 +169,16 @@ class VirtualGateway:
             ticket = self._tickets.pop(request.request_id)
             self._balancer.on_result(ticket.routed, pod.name, Result.ANSWERED, to_seconds(now))
             released += self._balancer.on_attempt_end(ticket.routed, pod.name)
-            assert request.first_token is not None
+            first_token = ticket.first_token or request.first_token
+            assert first_token is not None
             self.records.add(
                 RequestOutcome.FINISHED,
                 ticket.arrival / TICKS_PER_SECOND,
                 ticket.row.prompt_tokens,
                 len(request.output),
-                ttft=(request.first_token - ticket.arrival) / TICKS_PER_SECOND,
+                ttft=(first_token - ticket.arrival) / TICKS_PER_SECOND,
                 end_to_end=(now - ticket.arrival) / TICKS_PER_SECOND,
-                preemptions=request.num_preemptions,
+                preemptions=ticket.preemptions + request.num_preemptions,
             )
         self._release(released, now)
         if pod.serving.in_flight == 0:
@@ -257,4 +302,8 @@ class VirtualGateway:
             params = self._params[row.output_tokens] = SamplingParams(
                 max_tokens=row.output_tokens, temperature=0.0, ignore_eos=True
             )
-        return Request(RequestSpec(str(number), tokens, params, arrival=now, seed=own_token(number)))
+        request = Request(RequestSpec(str(number), tokens, params, arrival=now, seed=own_token(number)))
+        if ticket.first_token is not None:
+            request.output += ticket.output
+            request.status = RequestStatus.PREEMPTED  # as the engine admits what began elsewhere
+        return request

@@ -231,42 +231,6 @@ def test_a_blackout_changes_no_decision_while_it_lasts_or_after(seconds: float, 
     assert changes(outcome, "LiveCap") == changes(undisturbed(seed), "LiveCap")
 
 
-LONG = PROFILE.model_copy(update={"kv_blocks": 60_000, "max_model_len": 16_384})
-REASONING = Workload(
-    prompt=((0.0, 16), (0.5, 200), (1.0, 600)),
-    output=((0.0, 200), (0.5, 2000), (1.0, 14_000)),
-    rank_correlation=0.0,
-    rate=1.0,
-    burstiness=1.0,
-)
-"""Answers that take up to ten minutes, twice as long as ``drain.timeoutSeconds``."""
-
-
-def long_answers(seed: int) -> Outcome:
-    return run(
-        rate_spike(0.1, at=60, seconds=300, factor=8.0), duration=1500, seed=seed, start=4, profile=LONG,
-        workload=REASONING, slo={"ttftP95Milliseconds": 2000, "itlP95Milliseconds": 100},
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_fewer_replicas_cut_no_request(seed: int) -> None:
-    outcome = long_answers(seed)
-    records = outcome.records
-    assert records.end_to_end[records.outcome == RequestOutcome.FINISHED].max() > 500
-    assert sum(made["action"] == "Down" for made in changes(outcome)) >= 2
-    assert outcome.lost == 0
-
-
-def test_a_demand_that_returns_finds_the_drained_replicas() -> None:
-    outcome = long_answers(0)
-    returns = [made["time"] for made in changes(outcome) if 600 < made["time"] < 1400 and made["action"] == "Up"]
-    assert len(returns) == 2
-    series = outcome.series
-    pending = {pods for time, pods in zip(series.time, series.pending, strict=True) if 600 < time < 1400}
-    assert pending == {0}, "replicas that were about to go serve again, and none starts"
-
-
 @pytest.mark.parametrize(("factor", "seed"), [(20.0, 0), (1000.0, 1)])
 def test_no_pending_replica_is_called_back_while_requests_wait_or_are_refused(factor: float, seed: int) -> None:
     """Twenty times the traffic; starts take ten minutes, five times what is assumed, or pods are stuck."""

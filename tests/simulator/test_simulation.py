@@ -182,7 +182,8 @@ def test_slow_startups_are_slow() -> None:
 def test_pods_that_do_not_serve_go_first_and_a_drained_pod_finishes() -> None:
     steps = iter([Action(3), Action(2), Action(1), *[Action(1)] * 50])
     policy = Script(lambda observation: next(steps))
-    outcome = run(traffic(100, 0.1, output=150), policy, start=2, duration=30)
+    fleet = FleetSettings(hand_over=False)
+    outcome = run(traffic(100, 0.1, output=150), policy, start=2, duration=30, fleet=fleet)
     observations = policy.observations
     assert (len(observations[1].serving), len(observations[1].pending)) == (2, 1)
     assert (len(observations[2].serving), len(observations[2].pending)) == (2, 0)
@@ -191,11 +192,24 @@ def test_pods_that_do_not_serve_go_first_and_a_drained_pod_finishes() -> None:
     assert outcome.scale_events == 3
 
 
+@pytest.mark.parametrize("fast_forward", [True, False])
+def test_a_drained_pod_hands_its_requests_over_with_their_tokens(fast_forward: bool) -> None:
+    steps = iter([Action(2), Action(1), *[Action(1)] * 200])
+    policy = Script(lambda observation: next(steps))
+    fleet = FleetSettings(drain_timeout_seconds=1, fast_forward=fast_forward)
+    outcome = run(traffic(20, 0.1, output=400), policy, start=2, duration=30, fleet=fleet)
+    assert not policy.observations[2].draining, "it is empty within a period of 5 s"
+    assert outcome.lost == 0
+    assert outcome.totals.generation_tokens == 20 * 400
+    assert outcome.totals.computed_tokens > 20 * 400 + outcome.records.prompt.sum(), "some were computed again"
+    assert outcome.totals.finished == outcome.finished == 20
+
+
 def test_a_drain_that_takes_too_long_breaks_off() -> None:
     steps = iter([Action(2), Action(1), *[Action(1)] * 200])
     outcome = run(
         traffic(20, 0.1, output=400), Script(lambda observation: next(steps)), start=2, duration=30,
-        fleet=FleetSettings(drain_timeout_seconds=1),
+        fleet=FleetSettings(drain_timeout_seconds=1, hand_over=False),
     )  # fmt: skip
     assert outcome.lost == np.count_nonzero(outcome.records.outcome == RequestOutcome.BROKEN) > 0
 

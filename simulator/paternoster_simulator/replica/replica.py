@@ -46,6 +46,10 @@ class Replica:
         self._cost = cost
         self._instance = instance or name
         self._started_at = started_at
+        self.hands_over = False
+        """Whether it begins no step any more: :meth:`take_requests` is due."""
+        self._restored: dict[str, int] = {}
+        """Tokens that requests had when they came from another engine, by id."""
         self._idle_since: int | None = None
         """When its last request ended; None where it had none yet."""
         self._batch: Batch | None = None
@@ -62,6 +66,8 @@ class Replica:
     def add(self, request: Request, now: int) -> None:
         """Queue a request; raises :class:`paternoster_engine.core.errors.AdmissionError`, with nothing changed."""
         self.scheduler.add(request)
+        if request.output:
+            self._restored[request.request_id] = len(request.output)
         if self.end is None:
             self._start(now)
         elif self._steps > 1:
@@ -84,6 +90,25 @@ class Replica:
             self._count_tokens(request)
         self._start(now)
         return done
+
+    def begin_hand_over(self, now: int) -> None:
+        """Begin no step after the one under way; a replica without work does nothing."""
+        if self.end is None:
+            return
+        self.hands_over = True
+        if self._steps > 1:
+            self._cut_run(now)
+
+    def take_requests(self, now: int) -> list[Request]:
+        """All unfinished requests, which it has no longer; between two steps."""
+        assert self.end is None, f"{self.name} is in a step"
+        self.hands_over = False
+        requests = self.list_unfinished()
+        for request in requests:
+            self._count_tokens(request)
+            self.scheduler.abort(request.request_id)
+        self._ahead, self._idle_since = FastForward(self.scheduler), now
+        return requests
 
     def set_cap(self, cap: int, now: int) -> None:
         """Move the live cap; the next step that begins uses it."""
@@ -119,7 +144,7 @@ class Replica:
             if request.first_token is not None and request.last_token is not None:
                 first += 1
                 first_time += round(request.first_token - request.spec.arrival)
-                between += _count_gaps(request)
+                between += self._count_gaps(request)
                 between_time += round(request.last_token - request.first_token)
         return EngineStats(
             instance=self._instance,
@@ -147,16 +172,23 @@ class Replica:
 
     def _count_tokens(self, request: Request) -> None:
         if request.first_token is None or request.last_token is None:
+            self._restored.pop(request.request_id, None)
             return
         self._first_tokens += 1
         self._first_token_time += round(request.first_token - request.spec.arrival)
-        self._inter_tokens += _count_gaps(request)
+        self._inter_tokens += self._count_gaps(request)
+        self._restored.pop(request.request_id, None)
         self._inter_token_time += round(request.last_token - request.first_token)
 
     def _start(self, now: int) -> None:
         """Begin the next step, or a run of them, if there is work."""
         scheduler = self.scheduler
         self._batch = None
+        if self.hands_over:
+            if self._fast_forward:
+                self._ahead.settle_steps()
+            self.end = None
+            return
         steps = self._ahead.plan_steps() if self._fast_forward else 0
         if steps > 0:
             self._begin, self._steps = now, steps
@@ -192,6 +224,10 @@ class Replica:
         waiting = self.scheduler.waiting
         if not waiting or self._ahead.is_blocked(waiting[0]):
             return
+        self._cut_run(now)
+
+    def _cut_run(self, now: int) -> None:
+        """Let the run end with the step that is under way."""
         self._steps = self._count_begun(now)
         self.end = self._begin + self._cost.decode(len(self.scheduler.running), self._ahead.context, self._steps)
 
@@ -200,7 +236,6 @@ class Replica:
         begun = self._cost.count_started(len(self.scheduler.running), self._ahead.context, now - self._begin)
         return min(begun, self._steps)
 
-
-def _count_gaps(request: Request) -> int:
-    """Times between two of its tokens; a request for none has none."""
-    return max(len(request.output) - 1, 0)
+    def _count_gaps(self, request: Request) -> int:
+        """Times between two tokens that it got here; a request for none has none."""
+        return max(len(request.output) - self._restored.get(request.request_id, 0) - 1, 0)
