@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from paternoster_contract.http.paths import STATS
 from paternoster_contract.labels import ADMIN_PORT, SCALE_DOWN
 from paternoster_e2e.kubectl import Document, Kubectl, until
-from paternoster_e2e.load import streams
+from paternoster_e2e.load import StreamLoad, streams
 from paternoster_e2e.release import SYSTEM
 
 pytestmark = pytest.mark.timeout(1500)
@@ -22,6 +22,8 @@ SCALE_DOWNS = 1
 CLIENTS = 4
 LONG = {"prompt_words": 20, "max_tokens": 600}
 """Streams of a minute and more on a core that is shared."""
+LEAST_LEFT = 150
+"""Tokens that each stream has to go when a replica is made to end: none ends in the seconds before it does."""
 
 
 def drained_streams(kubectl: Kubectl) -> float:
@@ -48,9 +50,13 @@ def is_ending(pod: Document) -> bool:
     return "deletionTimestamp" in metadata or SCALE_DOWN in metadata.get("annotations", {})
 
 
-def until_busy(fleet: Any) -> None:
-    """Streams run at each replica, so that whichever ends has some to move."""
-    until(lambda: all(running(fleet, name) for name in all_pods(fleet)), "each replica has streams", 300)
+def until_busy(fleet: Any, load: StreamLoad) -> None:
+    """Streams with some time to go run at each replica, so that whichever ends has some to move."""
+
+    def is_busy() -> bool:
+        return all(running(fleet, name) for name in all_pods(fleet)) and load.least_left >= LEAST_LEFT
+
+    until(is_busy, "each replica has streams that go on for a while", 300)
 
 
 def evict(fleet: Any) -> None:
@@ -89,14 +95,14 @@ def test_replicas_end_under_streams(fleet: Any, gateway: str) -> None:
     fleet.until_ready(2)
     with streams(gateway, fleet.name, CLIENTS, **LONG) as load:
         for number in range(SCALE_DOWNS):
-            until_busy(fleet)
+            until_busy(fleet, load)
             end_replica(fleet, f"scale-down {number}", lambda: fleet.apply(replicas=1, engine=ENGINE))
             fleet.apply(replicas=2, engine=ENGINE)
             fleet.until_ready(2)
-        until_busy(fleet)
+        until_busy(fleet, load)
         end_replica(fleet, "eviction", lambda: evict(fleet))
         fleet.until_ready(2)
-        until_busy(fleet)
+        until_busy(fleet, load)
         end_replica(fleet, "rollout", lambda: fleet.apply(replicas=2, engine=ENGINE | {"maxQueuedRequests": 100}))
         fleet.until_ready(2)
     assert load.dropped == []

@@ -19,6 +19,8 @@ class StreamLoad:
         self.completed = 0
         self.dropped: list[str] = []
         """One line for each stream that did not come to its end."""
+        self._left: dict[int, int] = {}
+        """Of each open stream that has begun, by client: pieces to come, at a token each."""
         self._url = url
         self._model = model
         self._clients = clients
@@ -35,27 +37,37 @@ class StreamLoad:
         self._stopping.set()
         self._thread.join()
 
+    @property
+    def least_left(self) -> int:
+        """Tokens to come of the open stream that ends first; 0 where one has none yet."""
+        left = list(self._left.values())
+        return min(left) if len(left) == self._clients else 0
+
     async def _run(self) -> None:
         async with AsyncOpenAI(base_url=f"{self._url}/v1", api_key="none", max_retries=0, timeout=600) as client:
-            await asyncio.gather(*(self._client(client, random.Random(seed)) for seed in range(self._clients)))
+            await asyncio.gather(*(self._client(client, number) for number in range(self._clients)))
 
-    async def _client(self, client: AsyncOpenAI, chance: random.Random) -> None:
+    async def _client(self, client: AsyncOpenAI, number: int) -> None:
+        chance = random.Random(number)
         while not self._stopping.is_set():
             prompt = " ".join(chance.choices(WORDS, k=chance.randint(self._prompt_words // 2, self._prompt_words)))
             try:
-                await self._stream(client, prompt)
+                await self._stream(client, prompt, number)
                 self.completed += 1
             except (APIError, ValueError) as error:
                 self.dropped.append(f"{type(error).__name__}: {error} ({error.__cause__!r})")
                 await asyncio.sleep(0.2)
+            finally:
+                self._left.pop(number, None)
 
-    async def _stream(self, client: AsyncOpenAI, prompt: str) -> None:
+    async def _stream(self, client: AsyncOpenAI, prompt: str, number: int) -> None:
         options: dict[str, Any] = {"ignore_eos": True}
         stream = await client.completions.create(
             model=self._model, prompt=prompt, max_tokens=self._max_tokens, stream=True, extra_body=options
         )
         finished = None
         async for chunk in stream:
+            self._left[number] = self._left.get(number, self._max_tokens) - 1
             finished = chunk.choices[0].finish_reason if chunk.choices else finished
         if finished is None:
             raise ValueError("the stream ended without a finish_reason")
