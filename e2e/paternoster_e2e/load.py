@@ -15,7 +15,9 @@ WORDS = ("lift", "rider", "floor", "car", "shaft", "door", "cable", "wheel", "ni
 class StreamLoad:
     """``clients`` requests at any time, each a stream with the official client, none repeated."""
 
-    def __init__(self, url: str, model: str, clients: int, *, prompt_words: int = 60, max_tokens: int = 96) -> None:
+    def __init__(
+        self, url: str, model: str, clients: int, *, prompt_words: int = 60, max_tokens: int = 96, key: str = "none"
+    ) -> None:
         self.completed = 0
         self.dropped: list[str] = []
         """One line for each stream that did not come to its end."""
@@ -26,6 +28,7 @@ class StreamLoad:
         self._clients = clients
         self._prompt_words = prompt_words
         self._max_tokens = max_tokens
+        self._key = key
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
 
@@ -44,7 +47,7 @@ class StreamLoad:
         return min(left) if len(left) == self._clients else 0
 
     async def _run(self) -> None:
-        async with AsyncOpenAI(base_url=f"{self._url}/v1", api_key="none", max_retries=0, timeout=600) as client:
+        async with AsyncOpenAI(base_url=f"{self._url}/v1", api_key=self._key, max_retries=0, timeout=600) as client:
             await asyncio.gather(*(self._client(client, number) for number in range(self._clients)))
 
     async def _client(self, client: AsyncOpenAI, number: int) -> None:

@@ -4,6 +4,7 @@ import json
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from paternoster_e2e.cluster.cluster import ROOT
 from paternoster_e2e.kubectl import Document, Kubectl
@@ -33,3 +34,27 @@ def merge(kubectl: Kubectl, kind: str, namespace: str, name: str, patch: Documen
     """Merge ``patch`` into an object; ``--subresource=status`` among ``words`` writes its status."""
     body = json.dumps(patch)
     kubectl("patch", kind, name, f"--namespace={namespace}", "--type=merge", f"--patch={body}", *words)
+
+
+def model_volume(namespace: str, folder: Path) -> Document:
+    """A PersistentVolume with ``folder`` of the node on it, for the claim ``models`` of ``namespace``."""
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadOnlyMany"],
+        "storageClassName": "",
+        "claimRef": {"namespace": namespace, "name": "models"},
+        "hostPath": {"path": str(folder)},
+    }
+    return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": namespace}, "spec": spec}
+
+
+def model_claim(namespace: str) -> Document:
+    """The claim ``models`` for :func:`model_volume`."""
+    spec = {
+        "accessModes": ["ReadOnlyMany"],
+        "storageClassName": "",
+        "volumeName": namespace,
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    metadata = {"name": "models", "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}

@@ -46,7 +46,7 @@ def ensure_images() -> list[Path]:
     # Beside the bar of the programs, which are built at the same time.
     with progress("images", len(stages) + 1, "image", line=1) as bar:
         bar.set_postfix_str("base")
-        base = _base(folder)
+        base = build_base(folder)
         for name, stage in stages:
             bar.set_postfix_str(name, refresh=False)
             bar.update()
@@ -55,7 +55,7 @@ def ensure_images() -> list[Path]:
     return archives
 
 
-def _base(folder: Path) -> str:
+def build_base(folder: Path) -> str:
     """A Debian with Python in the image store; returns its key."""
     key = digest([], DEBIAN, BASE_PACKAGES)
     archive = folder / f"base-{key}.tar"
