@@ -59,10 +59,10 @@ def manifest(fleet: Fleet, llama_cpp: None, model_on_volume: str) -> Document:
     return document
 
 
-def apply(fleet: Fleet, manifest: Document, replicas: int, runtime: Document) -> None:
+def apply(fleet: Fleet, manifest: Document, replicas: int, runtime: Document | None = None) -> None:
     """Returns once every replica is one of ``runtime``."""
     spec = manifest["spec"]
-    engine = {**spec["engine"], "runtime": runtime}
+    engine = {**spec["engine"], **({} if runtime is None else {"runtime": runtime})}
     fleet.kubectl.apply({**manifest, "spec": {**spec, "engine": engine, "replicas": replicas}})
     fleet.until_ready(replicas)
 
@@ -151,3 +151,21 @@ def test_the_cap_holds_after_kills(fleet: Fleet, gateway: str, manifest: Documen
             until(lambda completed=completed: load.completed >= completed + CLIENTS, "requests are served", 120)  # type: ignore[misc]
             assert held(fleet) == (CAP, CAP), f"after kill {number}"
             assert watch.most == CAP, f"after kill {number}"
+
+
+def test_another_engine_for_a_fleet(fleet: Fleet, gateway: str, manifest: Document) -> None:
+    apply(fleet, manifest, 1)
+    assert "gatewayCap" not in fleet.get()["status"]
+    with streams(gateway, fleet.name, 3, **SHORT, key=KEY) as load:
+        for runtime, name in ((SERVER, "OpenAI"), (None, "Paternoster")):
+            completed = load.completed
+            apply(fleet, manifest, 1, runtime)
+            until(lambda name=name: fleet.get()["status"]["engine"]["type"] == name, f"the engine is {name}")  # type: ignore[misc]
+            until(lambda completed=completed: load.completed >= completed + 6, f"{name} serves", 120)  # type: ignore[misc]
+    assert load.dropped == []
+    changes = [
+        event["message"]
+        for event in fleet.kubectl.list("events", fleet.namespace)
+        if event["reason"] == "EngineChanged" and event["involvedObject"]["name"] == fleet.name
+    ]
+    assert len(changes) == 2
