@@ -11,6 +11,7 @@ from tests.gateway.fakes import Behave, Door, FakeEngine, answer, stats, until
 from paternoster_gateway.proxy import liveness
 from paternoster_gateway.proxy.liveness import Wait
 from paternoster_gateway.proxy.suspicion import LONG_BODY, Suspicion, suspicion_of
+from paternoster_gateway.routing.limits import MAX_ATTEMPTS
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 LONG = {"model": "m", "prompt": "a" * LONG_BODY}
@@ -143,7 +144,7 @@ async def test_engines_that_only_close_connections_quarantine_no_body(
     await publish(client, door, *engines)
     for times in (1, 2):
         assert (await post(client, door, SHORT))[0] == 503
-        assert sum(len(engine.bodies) for engine in engines) == times * 4
+        assert sum(len(engine.bodies) for engine in engines) == times * MAX_ATTEMPTS
         await asyncio.sleep(1.1)  # they are no longer ejected then
 
 

@@ -209,10 +209,10 @@ def test_random_events_keep_the_balancers_invariants(monkeypatch: pytest.MonkeyP
     machine.runTest()
 
 
-def test_a_request_is_sent_to_four_replicas_and_to_none_twice() -> None:
+def test_a_request_is_sent_to_so_many_replicas_and_to_none_twice() -> None:
     """Also where the first is ejected no longer by the time of the last attempt."""
     balancer = Balancer()
-    row = ModelRoute(replicas=[Replica(name=url, url=url, ready=True) for url in "abcde"])
+    row = ModelRoute(replicas=[Replica(name=url, url=url, ready=True) for url in "abcdefghij"])
     balancer.on_table(RoutingTable(models={"m": row}))
     request, now = balancer.open_request("m", "", 0.0), 0.0
     for attempt in range(1, MAX_ATTEMPTS + 1):
