@@ -16,6 +16,7 @@ from urllib.request import Request, urlopen
 import yaml
 
 from paternoster_contract.access.keys import GATEWAY_TO_OPERATOR, derive_key, parse_keys
+from paternoster_contract.http.paths import ADMIN_DRAIN
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 T = TypeVar("T")
@@ -98,11 +99,16 @@ class Up:
         """Of each engine that listens."""
         stats = []
         for pid in self.engine_pids():
-            line = command_line(pid)
-            url = f"http://127.0.0.1:{line[line.index('--admin-port') + 1]}/stats"
-            with suppress(URLError), urlopen(url) as response:
+            with suppress(URLError), urlopen(f"http://127.0.0.1:{find_flag(pid, '--admin-port')}/stats") as response:
                 stats.append(json.load(response))
         return stats
+
+    def drain_engine(self, pid: int) -> None:
+        """By its admin API, with a key that it knows."""
+        keys = next(file for file in Path(find_flag(pid, "--admin-keys")).iterdir() if file.is_file())
+        (key, *_) = parse_keys(keys.read_text())
+        url = f"http://127.0.0.1:{find_flag(pid, '--admin-port')}{ADMIN_DRAIN}"
+        urlopen(Request(url, method="POST", headers={"Authorization": f"Bearer {key}"})).close()
 
     def engine_pids(self) -> list[int]:
         return [pid for pid in children(self.process.pid) if "serve" in command_line(pid)]
@@ -138,6 +144,12 @@ def command_line(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     except OSError:
         return []
+
+
+def find_flag(pid: int, flag: str) -> str:
+    """The value that a process was started with."""
+    line = command_line(pid)
+    return line[line.index(flag) + 1]
 
 
 def alive(pid: int) -> bool:

@@ -97,3 +97,21 @@ def test_replica_that_a_smaller_fleet_loses_hands_its_answers_over(up: Callable[
     assert asyncio.run(count_continued(endpoint, "drained")) >= 1
     fleet.ready(1)
     assert fleet.interrupt() == 0
+
+
+def test_engine_that_its_admin_api_drains_hands_its_streams_over(up: Callable[..., Up]) -> None:
+    engine = {"maxNumSeqs": 8, "maxModelLen": 512, "kvCacheMemory": "96Mi", "batchInvariant": True}
+    fleet = up(replicas=2, engine=engine)
+    endpoint = fleet.ready(2)
+    undisturbed = asyncio.run(read_all(endpoint, lambda: None))
+    pieces = 0
+
+    def drain_after_some() -> None:
+        nonlocal pieces
+        pieces += 1
+        if pieces == 10 * len(SEEDS):
+            fleet.drain_engine(fleet.engine_pids()[0])
+
+    assert asyncio.run(read_all(endpoint, drain_after_some)) == undisturbed
+    assert asyncio.run(count_continued(endpoint, "drained")) >= 1
+    assert fleet.interrupt() == 0
