@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+from engine.forked import ForkedProcess, Forking
+
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 MODEL = "smollm2"
 CONTEXT = 1024
@@ -35,7 +37,9 @@ class Server:
     admin_port: int | None = None
     ready: str = "/ready"
     """Path that answers 200 once it serves."""
-    process: subprocess.Popen[bytes] | None = None
+    forking: Forking | None = None
+    """The process that it is a fork of; None: it is a process of its own."""
+    process: subprocess.Popen[bytes] | ForkedProcess | None = None
 
     @property
     def url(self) -> str:
@@ -47,6 +51,11 @@ class Server:
         return self.process.pid
 
     def start(self) -> None:
+        if self.forking is not None:
+            self.process = self.forking.fork_server(
+                {"command": self.command, "log": str(self.log), "env": {**self.env}}
+            )
+            return
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env={**os.environ, **self.env})
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.forked import Forking
 from hostile.fleet import MODEL, PATERNOSTER, Fleet, Server, free_port, started
 from paternoster_contract.access import keys
 from paternoster_contract.access.identity import Identity
@@ -63,18 +64,40 @@ def shared_fleets(folder: Path) -> Iterator[SharedFleets]:
 
 @contextmanager
 def fleet_of_engines(
-    folder: Path, env: Mapping[str, str], flags: Sequence[str] = (), num_engines: int = 2, num_gateways: int = 1
+    folder: Path,
+    env: Mapping[str, str],
+    flags: Sequence[str] = (),
+    num_engines: int = 2,
+    num_gateways: int = 1,
+    forking: Forking | None = None,
 ) -> Iterator[Fleet]:
-    """Engines of the chat model and gateways, all ready; ``env`` is added to every process's environment."""
+    """Engines of the chat model and gateways, all ready; ``env`` is added to every process's environment.
+
+    ``forking``: the process that engines are forks of, where there is one.
+    """
     root = _root_key(folder)
     engines = [
         _engine(folder, root, CHAT, f"engine-{number}", (*ENGINES[CHAT], *flags), env) for number in range(num_engines)
     ]
+    for engine in engines:
+        engine.forking = forking
     models = {CHAT: _route(CHAT, BOTH, *engines), ASLEEP: _sleeping_route()}
     gateways = [_gateway(folder, f"gateway-{number}", models, env) for number in range(num_gateways)]
     fleet = Fleet(engines, gateways)
     with started(fleet.servers):
         yield fleet
+
+
+def mark_ready(folder: Path, engine: Server, ready: bool) -> None:
+    """Write the state of an engine of :func:`fleet_of_engines` to the table that its gateways follow."""
+    routes = folder / "routes.json"
+    table = RoutingTable.model_validate_json(routes.read_text())
+    for replica in table.models[CHAT].replicas:
+        if replica.name == engine.name:
+            replica.ready = ready
+    written = routes.with_suffix(".new")
+    written.write_text(table.model_dump_json())
+    written.rename(routes)
 
 
 def _root_key(folder: Path) -> str:

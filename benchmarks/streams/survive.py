@@ -2,9 +2,10 @@
 
     python benchmarks streams.survive --engines 4 --gateways 2 --kills 100 --stops 20 --json result.json
 
-Engines run batch-invariant, so that an answer is the same whatever else is computed beside it. Half of the engines are
-broken at a time, at the most. The result is written after each fault. Exit code 1 where an answer had an error, or its
-content was not its twin's.
+Engines run batch-invariant, so that an answer is the same whatever else is computed beside it. They are forks of one
+process that has imported everything, so that they are back in seconds, and the routing table states that one is down a
+second after it was killed. Half of the engines are broken at a time, at the most. The result is written after each
+fault. Exit code 1 where an answer had an error, or its content was not its twin's.
 """
 
 import argparse
@@ -22,14 +23,17 @@ import aiohttp
 from rich.console import Console
 from tqdm import tqdm
 
-from hostile.faults import kill_and_restart, stop_and_continue
-from hostile.fleet import Fleet
-from hostile.shared_fleets import CHAT, KEYS, fleet_of_engines
+from engine.forked import Forking
+from hostile.faults import stop_and_continue
+from hostile.fleet import Fleet, Server
+from hostile.shared_fleets import CHAT, KEYS, fleet_of_engines, mark_ready
 
 STREAMS = 8
 """At once, whole answers among them."""
 STOPPED_SECONDS = 14
 """Longer than a gateway needs to leave a stopped engine."""
+TABLE_SECONDS = 1.0
+"""Until the routing table states that an engine was killed."""
 EXACT = ("--batch-invariant",)
 QUESTION = {"messages": [{"role": "user", "content": "Tell me a story about a lift that never stops, and a boy."}]}
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
@@ -76,7 +80,7 @@ KINDS: Mapping[str, tuple[str, dict[str, Any]]] = {
         LONG | {"stream": False, "prompt": "Once upon a time", "echo": True, "logprobs": 0, "seed": 4},
     ),
 }  # fmt: skip
-"""Answers of ten to fifteen seconds on a busy core; those that are not streamed are whole ones."""
+"""Answers of several seconds on a busy core; those that are not streamed are whole ones."""
 
 
 @dataclass
@@ -202,7 +206,7 @@ async def run(
     """Faults of up to half of the engines at once until there were as many, under load."""
     result, rng = Result(), random.Random(seed)
     timeout = aiohttp.ClientTimeout(total=None)
-    with fleet_of_engines(folder, {}, EXACT, num_engines, num_gateways) as fleet:
+    with Forking() as forking, fleet_of_engines(folder, {}, EXACT, num_engines, num_gateways, forking) as fleet:
         async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
             clients = Clients(fleet, session, result)
             for kind in tqdm(KINDS, desc="undisturbed twins"):
@@ -218,13 +222,21 @@ async def run(
                     await clients.compare(kinds[number % len(kinds)])
                     number += 1
 
+            async def kill_engine(engine: Server) -> None:
+                engine.end()
+                await asyncio.sleep(TABLE_SECONDS)
+                mark_ready(folder, engine, False)
+                engine.start()
+                await asyncio.to_thread(engine.wait_ready)
+                mark_ready(folder, engine, True)
+
             async def break_engines() -> None:
                 for fault in remaining:
                     await asyncio.sleep(rng.uniform(0.5, 4))
                     number = rng.choice(sorted(intact))
                     intact.discard(number)
                     if fault == "kill":
-                        await kill_and_restart(fleet.engines[number])
+                        await kill_engine(fleet.engines[number])
                         result.kills += 1
                     else:
                         await stop_and_continue(fleet.engines[number], STOPPED_SECONDS)

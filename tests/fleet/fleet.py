@@ -104,7 +104,7 @@ class Up:
         return stats
 
     def drain_engine(self, pid: int) -> None:
-        """By its admin API, with a key that it knows."""
+        """By its admin API, with a key that it was started with."""
         keys = next(file for file in Path(find_flag(pid, "--admin-keys")).iterdir() if file.is_file())
         (key, *_) = parse_keys(keys.read_text())
         url = f"http://127.0.0.1:{find_flag(pid, '--admin-port')}{ADMIN_DRAIN}"
