@@ -176,7 +176,7 @@ def manifest_text(entry: Entry, rate: float) -> str:
 
 def _prose(entry: Entry, rate: float) -> str:
     outcome = entry.carried(rate)
-    ttft, itl = (outcome.percentiles(name)["p95"] for name in ("ttft", "itl"))
+    ttft, itl = (outcome.find_percentiles(name)["p95"] for name in ("ttft", "itl"))
     carrying = "One replica carries" if entry.replicas == 1 else f"{entry.replicas} replicas carry"
     source = "were measured (a Xeon with AMX)" if entry.fit is None else "follow from data sheets, **not measured**"
     return (
@@ -231,8 +231,8 @@ def table(found: list[Entry]) -> str:
             f"{entry.replicas}",
             f"{rate:g}",
             f"{tokens_per_second(outcome):,.0f}",
-            f"{outcome.percentiles('ttft')['p95']:,.0f}",
-            f"{outcome.percentiles('itl')['p95']:,.0f}",
+            f"{outcome.find_percentiles('ttft')['p95']:,.0f}",
+            f"{outcome.find_percentiles('itl')['p95']:,.0f}",
         )
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"

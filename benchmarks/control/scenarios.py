@@ -101,6 +101,8 @@ class Scenario:
             "engine": dict(self.engine),
             "autoscaling": dict(self.autoscaling),
             "concurrency": {"mode": "Auto"},
+            # As under the other systems, which hand nothing over.
+            "drain": {"mode": "Finish"},
             "slo": {**users, **self.slo},
         }
 
