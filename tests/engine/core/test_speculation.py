@@ -30,7 +30,7 @@ class Guesses(NgramLookup):
         self._rate, self._dice = rate, Random(seed)
 
     def propose(self, sequence: Any, most: int) -> list[int]:
-        tokens = sequence.tokens(0, sequence.num_tokens)
+        tokens = sequence.slice_tokens(0, sequence.num_tokens)
         proposed: list[int] = []
         for _ in range(self._dice.randint(0, most)):
             right = next_token([*tokens, *proposed])

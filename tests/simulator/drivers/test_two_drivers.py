@@ -21,13 +21,15 @@ from paternoster_engine.core.request import Request
 from paternoster_gateway import app as gateway_app
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.routing.decisions import Reject, Result, ReturnResult
+from paternoster_gateway.routing.limits import MAX_ATTEMPTS
 from paternoster_simulator.cost import to_ticks
 from paternoster_simulator.events import EventQueue
 from paternoster_simulator.fleet import Pod
 from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_simulator.virtual_gateway import VirtualGateway
 
-REPLICAS = 5
+REPLICAS = MAX_ATTEMPTS + 1
+"""One more than a request is sent to: it ends although another replica may have answered."""
 ANSWERS = 24
 """Requests of the run that is recorded, in each of its parts."""
 
@@ -140,10 +142,10 @@ async def test_a_recorded_run_is_decided_alike_in_virtual_time(tmp_path: Path, m
 
 
 STORY: list[tuple[float, int, dict[int, str], int]] = [
-    (100.0, 5, {}, 6),
-    (110.0, 5, dict.fromkeys(range(5), "full"), 3),
-    (120.0, 5, dict.fromkeys(range(5), "reset"), 1),
-    (130.0, 5, {0: "reset", 1: "full"}, 7),
+    (100.0, REPLICAS, {}, 6),
+    (110.0, REPLICAS, dict.fromkeys(range(REPLICAS), "full"), 3),
+    (120.0, REPLICAS, dict.fromkeys(range(REPLICAS), "reset"), 1),
+    (130.0, REPLICAS, {0: "reset", 1: "full"}, 7),
     (140.0, 1, {0: "full"}, 2),
     (150.0, 2, {0: "full", 1: "full"}, 3),
     (160.0, 0, {}, 1),
