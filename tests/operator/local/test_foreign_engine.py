@@ -32,16 +32,27 @@ http.server.ThreadingHTTPServer(address, Handler).serve_forever()
 RUNTIME = {"type": "VLLM", "command": ["vllm", "serve"]}
 
 
+def replace_program(fleet: Any, monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> None:
+    """Let the engines of ``fleet`` run ``text``, a program that is written into ``folder``."""
+    program = folder / "engine"
+    program.write_text(text)
+    program.chmod(0o700)
+    monkeypatch.setattr(fleet, "_program", program)
+
+
+def read_launch(fleet: Any, pod: str) -> list[Any]:
+    """Arguments and environment with which the program of ``pod`` ran; a fetch before it wrote lines of its own."""
+    launch: list[Any] = next(json.loads(line) for line in fleet.log(pod).splitlines() if line.startswith("[["))
+    return launch
+
+
 async def test_a_foreign_engine_runs_with_the_plugin(
     fleet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "vllm"
-    program.write_text(PROGRAM)
-    program.chmod(0o700)
-    monkeypatch.setattr(fleet, "_program", program)
+    replace_program(fleet, monkeypatch, tmp_path, PROGRAM)
     await fleet.apply(1, model={"source": "file:///m"}, engine={"runtime": RUNTIME})
     (pod,) = await fleet.until_ready(1)
-    args, env = json.loads(fleet.log(pod.name).splitlines()[0])
+    args, env = read_launch(fleet, pod.name)
     assert args[:2] == ["serve", "/m"]
     assert "--fd" not in args
     plugin, keys = Path(env["PYTHONPATH"]), Path(env["PATERNOSTER_VLLM_ADMIN_KEYS"])
@@ -55,17 +66,16 @@ async def test_a_foreign_engine_runs_with_the_plugin(
 async def test_variables_in_command_arguments_and_environment_are_replaced(
     fleet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "server"
-    program.write_text(PROGRAM.replace("/paternoster/health", "/health").replace('"HOME"', '"PORT"'))
-    program.chmod(0o700)
-    monkeypatch.setattr(fleet, "_program", program)
+    replace_program(
+        fleet, monkeypatch, tmp_path, PROGRAM.replace("/paternoster/health", "/health").replace('"HOME"', '"PORT"')
+    )
     env = [{"name": "PORT", "value": "$(PATERNOSTER_PORT)"}]
     args = ["--host", "$(PATERNOSTER_HOST)", "--port", "$(PATERNOSTER_PORT)", "-m=$(PATERNOSTER_MODEL)", "$(OTHER)"]
     runtime = {"type": "OpenAI", "command": ["server"], "args": args, "env": env}
     await fleet.apply(1, model={"source": "file:///m"}, engine={"runtime": runtime})
     (pod,) = await fleet.until_ready(1)
     (document,) = fleet.cluster.list_pods(KEY)
-    words, seen = json.loads(fleet.log(pod.name).splitlines()[0])
+    words, seen = read_launch(fleet, pod.name)
     port = seen["PORT"]
     assert words == ["serve", "--host", "127.0.0.1", "--port", port, "-m=/m", "$(OTHER)"]
     assert read_pod(document).url == f"http://127.0.0.1:{port}"
@@ -114,10 +124,7 @@ def test_a_runtime_without_a_program_of_this_machine_is_refused(resource: Any) -
 async def test_a_fetched_model_is_a_folder_to_a_foreign_engine(
     fleet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "vllm"
-    program.write_text(PROGRAM)
-    program.chmod(0o700)
-    monkeypatch.setattr(fleet, "_program", program)
+    replace_program(fleet, monkeypatch, tmp_path, PROGRAM)
     monkeypatch.setenv(MODELS_ENV, str(tmp_path / "models"))
     files = model_files()
     with LoopbackHub().running() as hub:
@@ -125,8 +132,7 @@ async def test_a_fetched_model_is_a_folder_to_a_foreign_engine(
         hub.add("org/tiny", files)
         await fleet.apply(1, model={"source": "hf://org/tiny"}, engine={"runtime": RUNTIME})
         (pod,) = await fleet.until_ready(1)
-    lines = fleet.log(pod.name).splitlines()
-    (args, _env) = next(json.loads(line) for line in lines if line.startswith("[["))
+    args, _env = read_launch(fleet, pod.name)
     link = Path(args[1])
     assert await asyncio.to_thread((link / "model.safetensors").read_bytes) == files["model.safetensors"]
     assert (await asyncio.to_thread(link.resolve)).is_relative_to(tmp_path / "models")
@@ -138,10 +144,12 @@ async def test_a_fetched_model_is_a_folder_to_a_foreign_engine(
 async def test_a_fetched_file_is_in_the_environment_of_a_foreign_engine(
     fleet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "server"
-    program.write_text(PROGRAM.replace("/paternoster/health", "/health").replace('"HOME"', '"PATERNOSTER_MODEL"'))
-    program.chmod(0o700)
-    monkeypatch.setattr(fleet, "_program", program)
+    replace_program(
+        fleet,
+        monkeypatch,
+        tmp_path,
+        PROGRAM.replace("/paternoster/health", "/health").replace('"HOME"', '"PATERNOSTER_MODEL"'),
+    )
     monkeypatch.setenv(MODELS_ENV, str(tmp_path / "models"))
     args = ["--host", "$(PATERNOSTER_HOST)", "--port", "$(PATERNOSTER_PORT)", "-m", "$(PATERNOSTER_MODEL)"]
     runtime = {"type": "OpenAI", "command": ["server"], "args": args}
@@ -150,7 +158,7 @@ async def test_a_fetched_file_is_in_the_environment_of_a_foreign_engine(
         hub.add("org/quantized", {"tiny-Q8_0.gguf": b"GGUF" * 500})
         await fleet.apply(1, model={"source": "hf://org/quantized/tiny-Q8_0.gguf"}, engine={"runtime": runtime})
         (pod,) = await fleet.until_ready(1)
-    (words, env) = next(json.loads(line) for line in fleet.log(pod.name).splitlines() if line.startswith("[["))
+    words, env = read_launch(fleet, pod.name)
     assert words[-1] == env["PATERNOSTER_MODEL"]
     assert Path(words[-1]).name == "tiny-Q8_0.gguf"
     assert await asyncio.to_thread(Path(words[-1]).read_bytes) == b"GGUF" * 500
