@@ -43,6 +43,11 @@ class Ticket:
     preemptions: int = 0
     """At engines before."""
 
+    def add_progress(self, request: Request) -> None:
+        """Add what an engine did for the request, which leaves it without an end."""
+        self.output, self.preemptions = [*request.output], self.preemptions + request.num_preemptions
+        self.first_token = self.first_token or request.first_token
+
 
 class VirtualGateway:
     """Routes requests as the balancer decides, and records their outcomes."""
@@ -150,8 +155,7 @@ class VirtualGateway:
         for request in pod.serving.take_requests(now):
             ticket = self._tickets.pop(request.request_id)
             pod.serving.in_flight -= 1
-            ticket.output, ticket.preemptions = [*request.output], ticket.preemptions + request.num_preemptions
-            ticket.first_token = ticket.first_token or request.first_token
+            ticket.add_progress(request)
             released += self._balancer.on_attempt_end(ticket.routed, pod.name)
             self._balancer.begin_continuation(ticket.routed, pod.name)
             moved.append(ticket)
@@ -185,17 +189,20 @@ class VirtualGateway:
             self._idle(pod, now)
 
     def on_engine_end(self, pod: Pod, requests: list[Request], now: int) -> None:
-        """Lose the streams that an ended engine had begun, and retry its other requests."""
+        """Route the requests of an ended engine anew: begun streams go on from their tokens, the others begin again."""
         tickets = [(self._tickets.pop(request.request_id), request) for request in requests]
         released: list[RoutedRequest] = []
         for ticket, request in tickets:
+            ticket.add_progress(request)
+            ticket.outcome = RequestOutcome.BROKEN
             result = Result.UNREACHABLE if request.first_token is None else Result.BROKEN
             released += self._balancer.on_attempt_end(ticket.routed, pod.name)
             released += self._balancer.on_result(ticket.routed, pod.name, result, to_seconds(now))
-            ticket.outcome = RequestOutcome.BROKEN
+            if result is Result.BROKEN:
+                self._balancer.begin_continuation(ticket.routed, pod.name)
         for ticket, request in tickets:
-            if ticket.routed.retry is Retry.NONE:
-                self._lose_request(ticket, ticket.outcome, request)
+            if request.first_token is None and ticket.routed.retry is Retry.NONE:
+                self._lose_request(ticket, ticket.outcome)
             else:
                 self._route(ticket, now)
         self._release(released, now)
@@ -276,18 +283,16 @@ class VirtualGateway:
 
         self._events.add(again, Rank.LIFE, route_again)
 
-    def _lose_request(self, ticket: Ticket, outcome: RequestOutcome, request: Request | None = None) -> None:
+    def _lose_request(self, ticket: Ticket, outcome: RequestOutcome) -> None:
         self._balancer.on_disconnect(ticket.routed)
-        begun = request is not None and request.first_token is not None
+        first_token = ticket.first_token
         self.records.add(
             outcome,
             ticket.arrival / TICKS_PER_SECOND,
             ticket.row.prompt_tokens,
-            len(request.output) if request is not None else 0,
-            ttft=(request.first_token - ticket.arrival) / TICKS_PER_SECOND
-            if request is not None and request.first_token is not None
-            else float("nan"),
-            preemptions=request.num_preemptions if begun and request is not None else 0,
+            len(ticket.output),
+            ttft=float("nan") if first_token is None else (first_token - ticket.arrival) / TICKS_PER_SECOND,
+            preemptions=ticket.preemptions,
         )
 
     def _build_request(self, ticket: Ticket, now: int) -> Request:

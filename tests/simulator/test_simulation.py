@@ -121,12 +121,16 @@ def test_every_request_has_one_end_and_leaps_change_nothing(
     assert outcome.to_json() == go(fast_forward=False).to_json()
 
 
-def test_a_dead_replica_breaks_what_it_streamed_and_is_replaced() -> None:
+@pytest.mark.parametrize("fast_forward", [True, False])
+def test_a_dead_replica_is_replaced_and_its_streams_go_on_elsewhere(fast_forward: bool) -> None:
     policy = Script(lambda observation: Action(2))
-    outcome = run(traffic(100, 0.2), policy, start=2, faults=[ReplicaDies(at=10.05)])
-    outcomes = outcome.records.outcome
-    assert 0 < outcome.lost < 20
-    assert set(outcomes[outcomes != RequestOutcome.FINISHED]) == {RequestOutcome.BROKEN}
+    fleet = FleetSettings(fast_forward=fast_forward)
+    rows = traffic(100, 0.2)
+    outcome = run(rows, policy, start=2, faults=[ReplicaDies(at=10.05)], fleet=fleet)
+    assert outcome.lost == 0
+    assert outcome.totals.generation_tokens == sum(row.output_tokens for row in rows), "none twice, none missing"
+    assert outcome.totals.computed_tokens > 100 * (50 + 20 - 1), "some were computed again"
+    assert outcome.totals.finished == outcome.finished == 100
     by_time = {observation.now: observation for observation in policy.observations}
     assert (len(by_time[15.0].serving), len(by_time[15.0].pending)) == (1, 1)
     assert len(by_time[25.0].serving) == 2
@@ -205,13 +209,22 @@ def test_a_drained_pod_hands_its_requests_over_with_their_tokens(fast_forward: b
     assert outcome.totals.finished == outcome.finished == 20
 
 
-def test_a_drain_that_takes_too_long_breaks_off() -> None:
+def test_what_a_drain_does_not_finish_in_time_goes_on_elsewhere() -> None:
     steps = iter([Action(2), Action(1), *[Action(1)] * 200])
     outcome = run(
         traffic(20, 0.1, output=400), Script(lambda observation: next(steps)), start=2, duration=30,
         fleet=FleetSettings(drain_timeout_seconds=1, hand_over=False),
     )  # fmt: skip
-    assert outcome.lost == np.count_nonzero(outcome.records.outcome == RequestOutcome.BROKEN) > 0
+    assert outcome.lost == 0
+    assert outcome.totals.generation_tokens == 20 * 400
+    assert outcome.totals.computed_tokens > 20 * 400 + outcome.records.prompt.sum(), "some were computed again"
+
+
+def test_a_stream_without_a_replica_to_go_on_at_is_broken_off() -> None:
+    fleet = FleetSettings(hold_timeout_seconds=2)
+    outcome = run(traffic(1, 1, output=400), FixedPolicy(1), start=1, faults=[ReplicaDies(at=2)], fleet=fleet)
+    assert list(outcome.records.outcome) == [RequestOutcome.HELD_TOO_LONG]
+    assert 0 < outcome.records.output[0] < 400
 
 
 def test_requests_are_held_until_a_replica_is_ready() -> None:

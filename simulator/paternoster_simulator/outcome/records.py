@@ -14,7 +14,7 @@ class RequestOutcome(IntEnum):
     HELD_TOO_LONG = 2
     """No replica became ready in time, or as many requests as may were held already."""
     BROKEN = 3
-    """Its replica ended after the first token, or every attempt before it failed."""
+    """Every attempt failed, and no replica could go on with it."""
     UNFINISHED = 4
     """Still without an end when the simulation ended."""
 
