@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from paternoster_e2e.cluster.cluster import Cluster
+from paternoster_e2e.cluster.node import Node
 from paternoster_e2e.fleet import Fleet, default_model
 from paternoster_e2e.kubectl import Kubectl
 from paternoster_e2e.objects import model_volume
@@ -26,6 +28,14 @@ def gateway(kubectl: Kubectl) -> Iterator[str]:
             yield gateway_url(kubectl)
         finally:
             uninstall(kubectl)
+
+
+@pytest.fixture(scope="module")
+def second_node(own_cluster: Cluster, gateway: str) -> Iterator[Node]:
+    """A node for engines alone: the installation is on the first, and has no image here."""
+    images = [image for image in own_cluster.images if image.name.startswith(("pause", "engine"))]
+    with own_cluster.second_node(images) as node:
+        yield node
 
 
 @pytest.fixture

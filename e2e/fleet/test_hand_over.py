@@ -1,48 +1,25 @@
 """Streams leave replicas that end, by a smaller fleet, an eviction or a rollout, and none is dropped."""
 
-import json
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
-from paternoster_contract.http.paths import STATS
-from paternoster_contract.labels import ADMIN_PORT, SCALE_DOWN
-from paternoster_e2e.kubectl import Document, Kubectl, until
+from paternoster_contract.labels import SCALE_DOWN
+from paternoster_e2e.kubectl import Document, until
 from paternoster_e2e.load import StreamLoad, streams
-from paternoster_e2e.release import SYSTEM
+from paternoster_e2e.release import drained_streams
 
 pytestmark = pytest.mark.timeout(1500)
 
 ENGINE = {"maxNumSeqs": 8, "maxModelLen": 1024, "kvCacheMemory": "128Mi", "batchInvariant": True}
-STATS_PORT = 8081
 SCALE_DOWNS = 1
 CLIENTS = 4
 LONG = {"prompt_words": 20, "max_tokens": 600}
 """Streams of a minute and more on a core that is shared."""
 LEAST_LEFT = 150
 """Tokens that each stream has to go when a replica is made to end: none ends in the seconds before it does."""
-
-
-def drained_streams(kubectl: Kubectl) -> float:
-    """Streams that went on elsewhere because their replica was to end, by the gateway's count."""
-    [pod] = kubectl.list("pods", SYSTEM, "app.kubernetes.io/component=gateway")
-    path = f"/api/v1/namespaces/{SYSTEM}/pods/{pod['metadata']['name']}:{STATS_PORT}/proxy/metrics"
-    samples = (
-        sample
-        for family in text_string_to_metric_families(kubectl("get", "--raw", path))
-        for sample in family.samples
-        if sample.name == "paternoster_gateway_continued_streams_total"
-    )
-    return sum(sample.value for sample in samples if sample.labels["reason"] == "drained")
-
-
-def all_pods(fleet: Any) -> dict[str, Document]:
-    """By name, those that end included."""
-    pods = fleet.kubectl.list("pods", fleet.namespace, f"app.kubernetes.io/instance={fleet.name}")
-    return {pod["metadata"]["name"]: pod for pod in pods}
 
 
 def is_ending(pod: Document) -> bool:
@@ -54,37 +31,28 @@ def until_busy(fleet: Any, load: StreamLoad) -> None:
     """Streams with some time to go run at each replica, so that whichever ends has some to move."""
 
     def is_busy() -> bool:
-        return all(running(fleet, name) for name in all_pods(fleet)) and load.least_left >= LEAST_LEFT
+        return all(fleet.running(name) for name in fleet.all_pods()) and load.least_left >= LEAST_LEFT
 
     until(is_busy, "each replica has streams that go on for a while", 300)
 
 
 def evict(fleet: Any) -> None:
     """One of the replicas, as a drain of its node does."""
-    metadata = {"name": min(all_pods(fleet)), "namespace": fleet.namespace}
+    metadata = {"name": min(fleet.all_pods()), "namespace": fleet.namespace}
     path = f"/api/v1/namespaces/{fleet.namespace}/pods/{metadata['name']}/eviction"
     document = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
     fleet.kubectl("create", f"--raw={path}", "--filename=-", document=document)
-
-
-def running(fleet: Any, pod: str) -> int:
-    """Requests in the engine of that pod; 0 once it is gone."""
-    if pod not in all_pods(fleet):
-        return 0
-    path = f"/api/v1/namespaces/{fleet.namespace}/pods/{pod}:{ADMIN_PORT}/proxy{STATS}"
-    stats = json.loads(fleet.kubectl("get", "--raw", path))
-    return int(stats["running"]) + int(stats["waiting"])
 
 
 def end_replica(fleet: Any, what: str, begin: Callable[[], None]) -> None:
     """After ``begin`` a replica ends while streams run; prints when its engine was empty, and when it was gone."""
     before = drained_streams(fleet.kubectl)
     begin()
-    ending = until(lambda: [name for name, pod in all_pods(fleet).items() if is_ending(pod)], f"{what}: one ends", 240)
+    ending = until(lambda: [name for name, pod in fleet.all_pods().items() if is_ending(pod)], f"{what}: one ends", 240)
     began = time.monotonic()
-    until(lambda: not running(fleet, ending[0]), f"{what}: its engine is empty", 120)
+    until(lambda: not fleet.running(ending[0]), f"{what}: its engine is empty", 120)
     empty = time.monotonic() - began
-    until(lambda: ending[0] not in all_pods(fleet), f"{what}: it is gone", 120)
+    until(lambda: ending[0] not in fleet.all_pods(), f"{what}: it is gone", 120)
     moved = drained_streams(fleet.kubectl) - before
     print(f"{what}: engine empty after {empty:.1f} s, gone after {time.monotonic() - began:.1f} s, {moved:.0f} moved")
     assert moved >= 1, what

@@ -1,11 +1,13 @@
 """A cheap fleet of real engines: what a test does with it."""
 
 import importlib.util
+import json
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from paternoster_contract.http.paths import STATS
 from paternoster_contract.labels import ADMIN_PORT, SCALE_DOWN
 from paternoster_e2e.kubectl import Document, Kubectl, condition, until
 
@@ -62,14 +64,28 @@ class Fleet:
 
     def pods(self) -> list[Document]:
         """Its replicas: none that is being deleted or drained."""
-        pods = self.kubectl.list("pods", self.namespace, f"app.kubernetes.io/instance={self.name}")
+        pods = self.all_pods().values()
         return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and not _drained(pod)]
+
+    def all_pods(self) -> dict[str, Document]:
+        """By name, those that end included."""
+        pods = self.kubectl.list("pods", self.namespace, f"app.kubernetes.io/instance={self.name}")
+        return {pod["metadata"]["name"]: pod for pod in pods}
+
+    def running(self, pod: str) -> int:
+        """Requests in the engine of that pod; 0 once it is gone."""
+        if pod not in self.all_pods():
+            return 0
+        stats = json.loads(self._ask_engine(pod, STATS))
+        return int(stats["running"]) + int(stats["waiting"])
 
     def engine_answer(self, path: str) -> str:
         """What its only pod answers on the admin port."""
         (pod,) = self.pods()
-        name = pod["metadata"]["name"]
-        return self.kubectl("get", "--raw", f"/api/v1/namespaces/{self.namespace}/pods/{name}:{ADMIN_PORT}/proxy{path}")
+        return self._ask_engine(pod["metadata"]["name"], path)
+
+    def _ask_engine(self, pod: str, path: str) -> str:
+        return self.kubectl("get", "--raw", f"/api/v1/namespaces/{self.namespace}/pods/{pod}:{ADMIN_PORT}/proxy{path}")
 
     def seen(self) -> bool:
         """Whether the status speaks of the manifest as it is now."""

@@ -3,12 +3,16 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from paternoster_e2e.cluster.cluster import ROOT
 from paternoster_e2e.kubectl import CommandError, Kubectl, until
 
 CHART = ROOT / "charts" / "paternoster"
 RELEASE = "paternoster"
 SYSTEM = "paternoster-system"
+STATS_PORT = 8081
+"""Of the gateway's own metrics."""
 RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 
 
@@ -78,3 +82,16 @@ def nothing_left(kubectl: Kubectl, namespace: str, seconds: float = 90) -> None:
     kinds = "deployments,replicasets,pods,services,poddisruptionbudgets"
     selector = "app.kubernetes.io/managed-by=paternoster"
     until(lambda: not kubectl.list(kinds, namespace, selector), f"nothing left in {namespace}", seconds)
+
+
+def drained_streams(kubectl: Kubectl) -> float:
+    """Streams that went on elsewhere because their replica was to end, by the only gateway's count."""
+    [pod] = kubectl.list("pods", SYSTEM, "app.kubernetes.io/component=gateway")
+    path = f"/api/v1/namespaces/{SYSTEM}/pods/{pod['metadata']['name']}:{STATS_PORT}/proxy/metrics"
+    samples = (
+        sample
+        for family in text_string_to_metric_families(kubectl("get", "--raw", path))
+        for sample in family.samples
+        if sample.name == "paternoster_gateway_continued_streams_total"
+    )
+    return sum(sample.value for sample in samples if sample.labels["reason"] == "drained")

@@ -1,4 +1,4 @@
-"""A cluster of one node from start to end."""
+"""A cluster from start to end: of one node, and of two where a test adds one."""
 
 import os
 import shutil
@@ -13,7 +13,9 @@ from pathlib import Path
 
 from paternoster_e2e.cluster import network
 from paternoster_e2e.cluster.control_plane import ControlPlane
+from paternoster_e2e.cluster.network import FIRST, SECOND, Place
 from paternoster_e2e.cluster.node import Node
+from paternoster_e2e.cluster.pod_network import PodNetwork
 from paternoster_e2e.cluster.processes import Service
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -38,7 +40,8 @@ class Cluster:
         self.images = list(images)
         self.plane = ControlPlane(bin_folder, folder, extra)
         self.kubeconfig = self.plane.pki.kubeconfig("admin")
-        self.node = Node(bin_folder, folder, self.plane.pki, borrowed_packages()) if self.images else None
+        self._pods = PodNetwork(bin_folder, folder, self.plane.pki)
+        self.node = self._build_node(FIRST) if self.images else None
 
     def start(self) -> None:
         if self.node is not None and ROOT.is_relative_to("/tmp"):
@@ -47,12 +50,29 @@ class Cluster:
         network.lay_out()
         self.plane.start()
         if self.node is not None:
+            self._pods.start()
             self.node.start(self.images)
 
     def stop(self) -> None:
         if self.node is not None:
             self.node.stop()
+            self._pods.stop()
         self.plane.stop()
+
+    @contextmanager
+    def second_node(self, images: Iterable[Path]) -> Iterator[Node]:
+        """One more node while the block runs, with those images alone."""
+        node = self._build_node(SECOND)
+        try:
+            node.start(images)
+            yield node
+        finally:
+            node.stop()
+            words = ["kubectl", "delete", "node", SECOND.name, "--ignore-not-found"]
+            subprocess.run(words, env=self.environment, check=False, capture_output=True)
+
+    def _build_node(self, place: Place) -> Node:
+        return Node(self.bin, self.folder, self.plane.pki, borrowed_packages(), place)
 
     @property
     def environment(self) -> Mapping[str, str]:

@@ -2,10 +2,26 @@
 
 import os
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Place:
+    """Name of a node, its address, and those that its pods get."""
+
+    name: str
+    address: str
+    pods: str
+    restart_seconds: int | None = None
+    """Most seconds until a container that ended again and again is restarted; the kubelet's five minutes if None."""
+
 
 NODE_ADDRESS = "10.200.0.1"
 POD_RANGE = "10.88.0.0/16"
+"""Of all pods."""
+FIRST = Place("node", NODE_ADDRESS, "10.88.0.0/17")
+SECOND = Place("node-2", "10.200.0.2", "10.88.128.0/17", restart_seconds=1)
 SERVICE_RANGE = "10.96.0.0/16"
 API_SERVICE_ADDRESS = "10.96.0.1"
 API_PORT = 6443
@@ -23,13 +39,14 @@ def isolated() -> bool:
 
 
 def lay_out() -> None:
-    """Give the node an address that pods reach, on a bridge without ports."""
+    """Give each node an address that pods reach, on a bridge without ports."""
     if not isolated():
         raise RuntimeError("the cluster's network is laid out in namespaces of its own: start it by paternoster-e2e")
     for words in (
         "link set lo up",
         "link add node0 type bridge",
-        f"address add {NODE_ADDRESS}/24 dev node0",
+        f"address add {FIRST.address}/24 dev node0",
+        f"address add {SECOND.address}/24 dev node0",
         "link set node0 up",
         f"route add default via {NODE_ADDRESS}",
     ):

@@ -1,4 +1,4 @@
-"""The node: containerd, kubelet, kube-proxy, what enforces NetworkPolicies, and DNS for its pods."""
+"""A node: containerd and kubelet."""
 
 import contextlib
 import json
@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from paternoster_e2e.cluster.network import NODE_ADDRESS, POD_RANGE
-from paternoster_e2e.cluster.pki import NODE, Pki
+from paternoster_e2e.cluster.network import NODE_ADDRESS, Place
+from paternoster_e2e.cluster.pki import Pki
 from paternoster_e2e.cluster.processes import Service
 
 PAUSE_IMAGE = "localhost/pause:e2e"
@@ -36,73 +36,46 @@ state = "{state}"
         SystemdCgroup = false
         BinaryName = "{runc}"
 """
-COREDNS = """\
-. {{
-    bind {address}
-    errors
-    kubernetes cluster.local {{
-        kubeconfig {kubeconfig}
-    }}
-}}
-"""
 
 
 class Node:
-    """Services below ``folder``.
+    """containerd and kubelet, each with what it writes below ``folder``.
 
     ``mounts`` (path in a container -> path here) are given to every container, read-only.
     """
 
-    def __init__(self, bin_folder: Path, folder: Path, pki: Pki, mounts: Mapping[str, Path]) -> None:
-        self._bin = bin_folder
-        self._folder = folder
-        self._socket = folder / "containerd.sock"
+    def __init__(self, bin_folder: Path, folder: Path, pki: Pki, mounts: Mapping[str, Path], place: Place) -> None:
+        self.name = place.name
+        self._place = place
+        self._folder = folder / place.name
+        self._folder.mkdir()
+        self._socket = self._folder / "containerd.sock"
         self._kubectl = [str(bin_folder / "kubectl"), f"--kubeconfig={pki.kubeconfig('admin')}"]
-        self._cgroup = folder.name
+        self._cgroup = f"{folder.name}-{place.name}"
         logs = folder / "logs"
         self.containerd = Service(
-            "containerd", ["containerd", "-c", self._write_containerd(mounts)], logs / "containerd.log"
+            "containerd", ["containerd", "-c", self._write_containerd(mounts)], logs / f"containerd-{place.name}.log"
         )
         # fmt: off
         self.kubelet = Service(
             "kubelet",
             [
-                bin_folder / "kubelet", f"--config={self._write_kubelet(pki)}", f"--kubeconfig={pki.kubeconfig(NODE)}",
-                f"--root-dir={folder / 'kubelet'}", f"--cert-dir={folder / 'kubelet-pki'}",
-                f"--hostname-override={NODE}", f"--node-ip={NODE_ADDRESS}", "--v=1",
+                bin_folder / "kubelet", f"--config={self._write_kubelet(pki)}",
+                f"--kubeconfig={pki.kubeconfig(place.name)}", f"--root-dir={self._folder / 'kubelet'}",
+                f"--cert-dir={self._folder / 'kubelet-pki'}", f"--hostname-override={place.name}",
+                f"--node-ip={place.address}", "--v=1",
             ],
-            logs / "kubelet.log",
-        )
-        self.proxy = Service(
-            "kube-proxy",
-            [
-                bin_folder / "kube-proxy", f"--kubeconfig={pki.kubeconfig('proxy')}", "--proxy-mode=iptables",
-                f"--cluster-cidr={POD_RANGE}", f"--hostname-override={NODE}", "--conntrack-max-per-core=0",
-                "--conntrack-tcp-timeout-established=0s", "--conntrack-tcp-timeout-close-wait=0s",
-            ],
-            logs / "kube-proxy.log",
+            logs / f"kubelet-{place.name}.log",
         )
         # fmt: on
-        self.policies = Service(
-            "kube-netpol",
-            [bin_folder / "kube-netpol", f"--kubeconfig={pki.kubeconfig('admin')}"],
-            logs / "kube-netpol.log",
-        )
-        corefile = folder / "Corefile"
-        corefile.write_text(COREDNS.format(address=NODE_ADDRESS, kubeconfig=pki.kubeconfig("admin")))
-        self.dns = Service("coredns", [bin_folder / "coredns", "-conf", corefile], logs / "coredns.log")
 
     def start(self, images: Iterable[Path]) -> None:
         """Returns when the node is ready; ``images`` are archives to import."""
         add_cgroups(self._cgroup)
         self.containerd.start()
         self.containerd.until(lambda: self._ctr("version").returncode == 0)
-        self.dns.start()
-        self.proxy.start()
-        self.policies.start()
         for image in images:
             self.import_image(image)
-        self.policies.until(_enforced)
         self.kubelet.start()
         self.kubelet.until(self._ready)
 
@@ -118,13 +91,12 @@ class Node:
         listed = self._ctr("tasks", "list", "--quiet").stdout.split()
         for task in listed:
             self._ctr("tasks", "kill", "--signal", "SIGKILL", task)
-        for service in (self.policies, self.proxy, self.dns, self.containerd):
-            service.stop()
+        self.containerd.stop()
         unmount_below(self._folder)
         remove_cgroups(self._cgroup)
 
     def _ready(self) -> bool:
-        words = ["get", "node", NODE, "--output=jsonpath={.status.conditions[?(@.type=='Ready')].status}"]
+        words = ["get", "node", self.name, "--output=jsonpath={.status.conditions[?(@.type=='Ready')].status}"]
         output: str = subprocess.run([*self._kubectl, *words], capture_output=True, text=True).stdout
         return output == "True"
 
@@ -141,7 +113,7 @@ class Node:
             "ipam": {
                 "type": "host-local",
                 "dataDir": str(self._folder / "cni-addresses"),
-                "ranges": [[{"subnet": POD_RANGE}]],
+                "ranges": [[{"subnet": self._place.pods}]],
                 "routes": [{"dst": "0.0.0.0/0"}],
             },
         }
@@ -172,7 +144,7 @@ class Node:
         document = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
-            "address": NODE_ADDRESS,
+            "address": self._place.address,
             "authentication": {
                 "anonymous": {"enabled": False},
                 "webhook": {"enabled": True},
@@ -189,7 +161,8 @@ class Node:
             "clusterDNS": [NODE_ADDRESS],
             "clusterDomain": "cluster.local",
             "containerRuntimeEndpoint": f"unix://{self._socket}",
-            "healthzBindAddress": "127.0.0.1",
+            # Of no use here, and two kubelets of a machine would want one port for it.
+            "healthzPort": 0,
             "resolvConf": "",
             "evictionHard": {**low, "memory.available": "50Mi"},
             # Images come from no registry: one that a kubelet short of disk takes away would not come back.
@@ -198,14 +171,11 @@ class Node:
             "serializeImagePulls": False,
             "registerNode": True,
         }
+        if self._place.restart_seconds is not None:
+            document["crashLoopBackOff"] = {"maxContainerRestartPeriod": f"{self._place.restart_seconds}s"}
         file = self._folder / "kubelet.json"
         file.write_text(json.dumps(document))
         return file
-
-
-def _enforced() -> bool:
-    """Whether the rules of NetworkPolicies are there."""
-    return subprocess.run(["nft", "list", "table", "ip", "network_policy"], capture_output=True).returncode == 0
 
 
 def unmount_below(folder: Path) -> None:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import trustme
 
-NODE = "node"
+from paternoster_e2e.cluster.network import FIRST, SECOND
+
 USERS = {
     "admin": ("admin", "system:masters"),
     "controller-manager": ("system:kube-controller-manager", ""),
     "scheduler": ("system:kube-scheduler", ""),
     "proxy": ("system:kube-proxy", ""),
-    NODE: (f"system:node:{NODE}", "system:nodes"),
+    **{place.name: (f"system:node:{place.name}", "system:nodes") for place in (FIRST, SECOND)},
 }
 """Who has a kubeconfig, as which user and in which group."""
 
