@@ -85,8 +85,9 @@ class Autoscaler:
     def observe(self, observation: Observation) -> Signals:
         """Append an observation to the windows, and summarize them."""
         self._observation = observation
-        self._windows.observe(observation, self.policy.cap.window_seconds)
-        self.signals = self._windows.summarize_signals(self.policy.cap.window_seconds)
+        window_seconds = self.policy.concurrency.window_seconds
+        self._windows.observe(observation, window_seconds)
+        self.signals = self._windows.summarize_signals(window_seconds)
         return self.signals
 
     def decide(self, now: float) -> Decision:

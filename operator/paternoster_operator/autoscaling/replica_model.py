@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self
 
-from paternoster_operator.autoscaling.policy import CapPolicy, ScalingPolicy, SloPolicy
+from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.step_model import StepModel
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
@@ -149,11 +149,10 @@ def replica_capacity(policy: ScalingPolicy, model: ReplicaModel) -> Capacity:
 
     Independent of the live cap and token budget, so that cutting either never looks like new demand.
     """
-    cap = policy.cap
-    bounds = [Capacity(cap.maximum if cap.held is None else cap.held, "max_num_seqs")]
-    if (room := kv_room(cap, model)) is not None:
+    bounds = [Capacity(policy.highest_cap if policy.held_cap is None else policy.held_cap, "max_num_seqs")]
+    if (room := kv_room(policy, model)) is not None:
         bounds.append(Capacity(room, "KV"))
-    if (room := itl_room(policy.slo, model)) is not None:
+    if (room := itl_room(policy, model)) is not None:
         bounds.append(Capacity(room, "ITL"))
     if model.step_tokens and (prompt := model.prompt_tokens):
         bounds.append(Capacity(model.step_tokens / prompt, "max_batched_tokens"))
@@ -161,17 +160,19 @@ def replica_capacity(policy: ScalingPolicy, model: ReplicaModel) -> Capacity:
     return Capacity(max(least.sequences, 1.0), least.bound)
 
 
-def kv_room(cap: CapPolicy, model: ReplicaModel) -> float | None:
+def kv_room(policy: ScalingPolicy, model: ReplicaModel) -> float | None:
     """Sequences that fill the KV pool up to the high-water mark; None while their size is unknown."""
     share = model.kv_per_sequence
-    return None if share is None else cap.kv_high_watermark / share
+    return None if share is None else policy.concurrency.kv_high_watermark_percent / 100 / share
 
 
-def itl_room(slo: SloPolicy | None, model: ReplicaModel) -> float | None:
+def itl_room(policy: ScalingPolicy, model: ReplicaModel) -> float | None:
     """Sequences that keep the time between two tokens within its limit; None without a limit or while unknown."""
-    return None if slo is None or slo.itl is None else model.most_within(slo.itl * model.tuning.itl_margin)
+    limit = policy.itl_seconds
+    return None if limit is None else model.most_within(limit * model.tuning.itl_margin)
 
 
-def decode_room(slo: SloPolicy | None, model: ReplicaModel) -> float | None:
+def decode_room(policy: ScalingPolicy, model: ReplicaModel) -> float | None:
     """Sequences whose step keeps that limit when no prompt is in it; None without a limit or while unknown."""
-    return None if slo is None or slo.itl is None else model.steps.decode_room(slo.itl)
+    limit = policy.itl_seconds
+    return None if limit is None else model.steps.decode_room(limit)

@@ -103,7 +103,11 @@ def build_status(
     if gateway_cap is not None and access.gateways is not None:
         status["gatewayCap"] = gateway_cap.to_status()
     if bounds is not None:
-        in_force = {"minReplicas": bounds.lowest, "maxReplicas": bounds.highest, "schedules": list(bounds.schedules)}
+        in_force = {
+            "minReplicas": bounds.lowest,
+            "maxReplicas": bounds.highest,
+            "schedules": list(bounds.bounds.schedules),
+        }
         status["bounds"] = in_force
     if startup is not None:
         status["startup"] = dict(startup)

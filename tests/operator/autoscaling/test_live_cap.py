@@ -66,7 +66,7 @@ def test_a_cut_leaves_what_memory_has_room_for(ran: int, decrease: int, watermar
         state = law_state(2, 48, learnt=0.0, model=model)
         decision = decide(loop, storm, state, 0.0).live_cap
         assert decision is not None
-        least, fits = ran * (1 - decrease / 100), min(room, ran * watermark / 100, ran - loop.cap.increase_step)
+        least, fits = ran * (1 - decrease / 100), min(room, ran * watermark / 100, ran - loop.concurrency.increase_step)
         assert decision.target == max(1, min(47, int(max(least, fits)))), (least, fits)
 
 

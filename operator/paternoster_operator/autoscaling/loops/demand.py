@@ -96,7 +96,7 @@ def replicas_needed(
     ahead = startup_seconds(signals, tuning) + tuning.replica_period_seconds
     growth = forecast_growth(models.arrivals, ahead, signals.window_seconds, tuning)
     demand = estimate_demand(signals, models.replica, per_replica, growth=growth, ordered=ordered)
-    utilization = policy.replicas.target_utilization
+    utilization = policy.replicas.settings.target_utilization_percent / 100
     replicas = math.ceil(demand.sequences / (utilization * per_replica) - 1e-9)
     return Need(max(replicas, 1), demand, capacity, utilization)
 

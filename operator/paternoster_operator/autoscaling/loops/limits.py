@@ -41,15 +41,15 @@ def startup_seconds(signals: Signals, tuning: Tuning) -> float:
 
 def down_window(loop: ReplicaPolicy, signals: Signals, tuning: Tuning) -> float:
     """Seconds for which fewer replicas must be enough before one is given up; learnt from starts unless it is set."""
-    if loop.scale_down.stabilization_window_seconds is not None:
-        return loop.scale_down.stabilization_window_seconds
+    if loop.settings.scale_down.stabilization_window_seconds is not None:
+        return loop.settings.scale_down.stabilization_window_seconds
     learnt = tuning.spare_startups * startup_seconds(signals, tuning)
     return min(max(learnt, tuning.drain_seconds), tuning.max_kept_seconds)
 
 
 def filled_window(loop: ReplicaPolicy, signals: Signals, tuning: Tuning) -> float | None:
     """Seconds for which replicas that a peak filled stay; None where the user set the window, which is then the one."""
-    if loop.scale_down.stabilization_window_seconds is not None:
+    if loop.settings.scale_down.stabilization_window_seconds is not None:
         return None
     return min(tuning.filled_startups * startup_seconds(signals, tuning), tuning.max_kept_seconds)
 
@@ -57,12 +57,12 @@ def filled_window(loop: ReplicaPolicy, signals: Signals, tuning: Tuning) -> floa
 def record_evaluation(loop: ReplicaPolicy, state: ReplicaState, evaluation: Evaluation, tuning: Tuning) -> ReplicaState:
     """Append an evaluation; those beyond the longest window, and changes beyond the longest period, are dropped."""
     longest = max(
-        loop.scale_up.stabilization_window_seconds,
+        loop.settings.scale_up.stabilization_window_seconds,
         tuning.max_kept_seconds,
-        loop.scale_down.stabilization_window_seconds or 0,
+        loop.settings.scale_down.stabilization_window_seconds or 0,
     )
     most = math.ceil(longest / tuning.replica_period_seconds)
-    period = max(loop.scale_up.period_seconds, loop.scale_down.period_seconds)
+    period = max(loop.settings.scale_up.period_seconds, loop.settings.scale_down.period_seconds)
     return replace(
         state,
         evaluations=(*state.evaluations[-most:], evaluation),

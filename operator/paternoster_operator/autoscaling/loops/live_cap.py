@@ -28,11 +28,11 @@ class LiveCapLoop(EngineLimitLoop):
     unit: str = " sequences"
 
     def first_target(self, observation: Observation, signals: Signals) -> int:
-        return signals.lowest_cap or observation.live_cap or self.policy.cap.initial
+        return signals.lowest_cap or observation.live_cap or self.policy.initial_cap
 
     def limit_bounds(self, signals: Signals) -> LimitBounds:
-        cap = self.policy.cap
-        return LimitBounds(cap.mode, cap.minimum, cap.maximum, cap.held)
+        policy = self.policy
+        return LimitBounds(policy.cap_mode, policy.concurrency.min, policy.highest_cap, policy.held_cap)
 
     def settle_change(self, signals: Signals, state: LoopState, now: float) -> LoopState:
         """A cut preempts nothing, so it counts from when what ran above it has ended."""
@@ -41,7 +41,7 @@ class LiveCapLoop(EngineLimitLoop):
     def find_target(
         self, signals: Signals, models: Models, state: LoopState, bounds: LimitBounds, now: float
     ) -> Outcome:
-        loop, cap = self.policy.cap, state.target
+        loop, cap = self.policy.concurrency, state.target
         if (blind := hold_without(Unreported.PREEMPTIONS, signals, cap)) is not None:
             return blind
         if signals.above_cap > 0:
@@ -52,7 +52,7 @@ class LiveCapLoop(EngineLimitLoop):
         if (held := hold_after("changed", state.changed, cooldown, cap, now)) is not None:
             return held
         rooms = [(float(bounds.highest), Reason.AT_CAPACITY, f"{bounds.highest} sequences are the most allowed")]
-        if (room := decode_room(self.policy.slo, models.replica)) is not None:
+        if (room := decode_room(self.policy, models.replica)) is not None:
             rooms.append(
                 (
                     room,
@@ -61,13 +61,15 @@ class LiveCapLoop(EngineLimitLoop):
                 )
             )
             if room < cap and (slow := self._explain_late_tokens(signals)) is not None:
-                return self._cut_cap(cap, max(room, cap * (1 - loop.decrease)), Reason.LATENCY_ABOVE_TARGET, slow)
+                return self._cut_cap(
+                    cap, max(room, cap * (1 - loop.decrease_percent / 100)), Reason.LATENCY_ABOVE_TARGET, slow
+                )
         if loop.objective is ConcurrencyObjective.PREEMPTION_RATE:
             if (found := self._judge_preemptions(signals, models.replica, cap)) is not None:
                 return found
             if signals.kv_peak_usage > 0:
                 # Memory grows with what runs: as many as would bring it to the high-water mark.
-                room = loop.kv_high_watermark / signals.kv_peak_usage * signals.peak_running
+                room = loop.kv_high_watermark_percent / 100 / signals.kv_peak_usage * signals.peak_running
                 used = f"{signals.peak_running} sequences used {signals.kv_peak_usage:.0%} of the KV pool"
                 rooms.append((room, Reason.KV_HIGH_WATERMARK, used))
         if signals.waiting == 0:
@@ -82,7 +84,8 @@ class LiveCapLoop(EngineLimitLoop):
 
     def _judge_preemptions(self, signals: Signals, model: ReplicaModel, cap: int) -> Outcome | None:
         """What preemptions ask for; None where they are few enough for the cap to be raised."""
-        loop, rate, target = self.policy.cap, signals.preemption_rate, self.policy.cap.preemption_target
+        loop, rate = self.policy.concurrency, signals.preemption_rate
+        target = loop.preemption_target_per_thousand / 1000
         ended = max(signals.finished, signals.preempted)
         explanation = (
             f"{signals.preempted} of {ended} requests preempted in {signals.window_seconds:.0f} s = {rate:.1%}"
@@ -90,7 +93,7 @@ class LiveCapLoop(EngineLimitLoop):
         # One standard deviation of a count of rare events: a single preemption among few requests may be chance.
         doubt = math.sqrt(signals.preempted)
         if rate > target:
-            if ended < loop.min_finished or signals.preempted - doubt <= target * ended:
+            if ended < loop.min_finished_requests or signals.preempted - doubt <= target * ended:
                 return Outcome(cap, Reason.INSUFFICIENT_DATA, f"{explanation}; too few to be more than chance")
             return self._cut_cap(
                 cap,
@@ -107,17 +110,17 @@ class LiveCapLoop(EngineLimitLoop):
 
         From what really ran: a cap far above it could be cut many times before anything changed.
         """
-        loop = self.policy.cap
-        ran = min(cap, max(signals.peak_running, loop.minimum))
+        loop = self.policy.concurrency
+        ran = min(cap, max(signals.peak_running, loop.min))
         # A preemption finds the pool full, so this share would have filled it to the high-water mark; and no less is
         # cut than a raise adds, or raises would outrun cuts.
-        room = min(ran * loop.kv_high_watermark, ran - loop.increase_step)
-        if (learnt := kv_room(loop, model)) is not None:
+        room = min(ran * (loop.kv_high_watermark_percent / 100), ran - loop.increase_step)
+        if (learnt := kv_room(self.policy, model)) is not None:
             room = min(room, learnt)
-        return max(room, ran * (1 - loop.decrease))
+        return max(room, ran * (1 - loop.decrease_percent / 100))
 
     def _cut_cap(self, cap: int, target: float, reason: Reason, explanation: str) -> Outcome:
-        lowest = self.policy.cap.minimum
+        lowest = self.policy.concurrency.min
         if cap <= lowest:
             floor = f"{explanation}; {lowest} sequences are the fewest allowed"
             held = Reason.AT_FLOOR if reason is Reason.PREEMPTION_ABOVE_TARGET else reason
@@ -126,17 +129,17 @@ class LiveCapLoop(EngineLimitLoop):
 
     def _explain_late_tokens(self, signals: Signals) -> str | None:
         """An explanation if tokens come more slowly than the limit allows, else None."""
-        slo, mean = self.policy.slo, signals.inter_token_seconds
-        if slo is None or slo.itl is None or mean is None or mean <= slo.itl:
+        limit, mean = self.policy.itl_seconds, signals.inter_token_seconds
+        if limit is None or mean is None or mean <= limit:
             return None
-        return f"{mean * 1000:.0f} ms between tokens > {slo.itl * 1000:.0f} ms"
+        return f"{mean * 1000:.0f} ms between tokens > {limit * 1000:.0f} ms"
 
     def describe_inputs(self, signals: Signals, models: Models) -> dict[str, str]:
         return {
             "serving": str(signals.ready),
             "preempted": str(signals.preempted),
             "finished": str(signals.finished),
-            "preemptionTarget": f"{self.policy.cap.preemption_target:.1%}",
+            "preemptionTarget": f"{self.policy.concurrency.preemption_target_per_thousand / 1000:.1%}",
             "recomputedTokens": f"{signals.recomputed_share:.1%}",
             "waiting": str(signals.waiting),
             "held": str(signals.held),

@@ -61,8 +61,8 @@ class QueueWaitLoop:
         return decision, state.after_decision(decision, now, self.period)
 
     def _decide(self, signals: Signals, current: int, replicas: int) -> Outcome:
-        loop, slo = self.policy.replicas, self.policy.slo
-        if loop is None or slo is None or slo.ttft is None:
+        loop, ttft = self.policy.replicas, self.policy.ttft_seconds
+        if loop is None or ttft is None:
             return Outcome(0, Reason.WITHIN_TOLERANCE, "no limit for first tokens, or replicas that are not scaled")
         if signals.ready > 0 and (silence := hold_without_numbers(signals, current)) is not None:
             return silence
@@ -70,5 +70,5 @@ class QueueWaitLoop:
             return Outcome(0, Reason.WITHIN_TOLERANCE, f"{replicas} replicas, and {loop.highest} are allowed")
         if signals.ready < replicas:
             return Outcome(current, Reason.PENDING_REPLICAS, f"{signals.ready} of {replicas} replicas serve")
-        target = round(self.tuning.queue_wait_share * slo.ttft * 1000)
+        target = round(self.tuning.queue_wait_share * ttft * 1000)
         return Outcome(target, loop.highest_reason, f"{replicas} replicas are the most allowed")

@@ -129,7 +129,7 @@ class ReplicaLoop:
         self, loop: ReplicaPolicy, signals: Signals, state: ReplicaState, now: float
     ) -> list[ReplicaBound]:
         """Most replicas, by each rule."""
-        current, up, window = state.target, loop.scale_up, loop.scale_up.stabilization_window_seconds
+        current, up, window = state.target, loop.settings.scale_up, loop.settings.scale_up.stabilization_window_seconds
         bounds = [ReplicaBound(loop.highest, loop.highest_reason, f"{loop.highest} replicas are the most allowed")]
         # The first one, for a request that is held, comes at once.
         if current > 0:
@@ -149,7 +149,7 @@ class ReplicaLoop:
         self, loop: ReplicaPolicy, signals: Signals, models: Models, state: ReplicaState, now: float
     ) -> list[ReplicaBound]:
         """Fewest replicas, by each rule."""
-        current, down, tuning = state.target, loop.scale_down, self.tuning
+        current, down, tuning = state.target, loop.settings.scale_down, self.tuning
         bounds = [ReplicaBound(loop.lowest, Reason.MIN_REPLICAS, f"{loop.lowest} replicas are the fewest allowed")]
         window = down_window(loop, signals, tuning)
         if signals.pending:
@@ -227,7 +227,7 @@ def _apply_tolerance(loop: ReplicaPolicy, signals: Signals, need: Need, current:
         return need.replicas, Reason.ACTIVATED_BY_REQUEST, f"{signals.held} requests are held for a replica"
     ratio = need.ratio_at(current)
     wanted = need.replicas
-    if abs(ratio - need.utilization) <= loop.tolerance * need.utilization:
+    if abs(ratio - need.utilization) <= loop.settings.tolerance_percent / 100 * need.utilization:
         wanted = current
     explanation = need.explain(signals, current)
     if wanted > current:

@@ -22,20 +22,22 @@ class TokenBudgetLoop(EngineLimitLoop):
         return signals.token_budget
 
     def limit_bounds(self, signals: Signals) -> LimitBounds:
-        budget, capacity = self.policy.budget, signals.token_capacity
-        return LimitBounds(budget.mode, budget.lowest_budget(capacity), capacity, capacity)
+        settings, capacity = self.policy.concurrency, signals.token_capacity
+        lowest = settings.token_budget.min or max(self.tuning.min_token_budget, settings.min)
+        return LimitBounds(self.policy.budget_mode, min(lowest, capacity), capacity, capacity)
 
     def find_target(
         self, signals: Signals, models: Models, state: LoopState, bounds: LimitBounds, now: float
     ) -> Outcome:
-        slo, capacity, current, steps = self.policy.slo, bounds.highest, state.target, models.replica.steps
-        if slo is None or slo.itl is None:
+        itl, capacity, current, steps = self.policy.itl_seconds, bounds.highest, state.target, models.replica.steps
+        if itl is None:
             return Outcome(capacity, Reason.AT_CAPACITY, "no limit between tokens")
-        if (held := hold_after("changed", state.changed, self.policy.cap.cooldown_seconds, current, now)) is not None:
+        cooldown = self.policy.concurrency.cooldown_seconds
+        if (held := hold_after("changed", state.changed, cooldown, current, now)) is not None:
             return held
         # What is between the limit and what is aimed at is for steps with more beside the prompt than usual.
         margin = self.tuning.itl_margin
-        limit = slo.itl * margin
+        limit = itl * margin
         fits, step_seconds = steps.largest_step(limit), steps.mixed_step(current)
         if fits is None or step_seconds is None:
             return Outcome(current, Reason.INSUFFICIENT_DATA, "the time of a step is not known yet")
