@@ -12,7 +12,7 @@ from paternoster_engine.chat.errors import ChatTemplateError, RendererLost
 from paternoster_engine.chat.fitting import Fit
 from paternoster_engine.chat.reshape import Step
 from paternoster_engine.chat.skeleton import Skeleton
-from paternoster_engine.limited.process import LimitedProcess, Limits, ProcessEnded
+from paternoster_engine.limited.process import LimitedProcess, Limits, ProcessEnded, repeat_if_lost
 
 CPU_TIME = 1.0
 """Seconds of a processor for one rendering, and for compiling."""
@@ -43,7 +43,7 @@ class Renderer:
     ) -> str:
         """Prompt text of ``messages`` after ``steps``, at most ``most`` bytes; waits, so it is called in a thread.
 
-        Raises :class:`ChatTemplateError`, and :class:`RendererLost` if the process was ended from outside.
+        Raises :class:`ChatTemplateError`, and :class:`RendererLost` if the process was ended from outside twice.
         """
         text: str = self._request_answer({"messages": messages, "most": most, "steps": steps, "variables": variables})[
             "text"
@@ -75,9 +75,12 @@ class Renderer:
         return found
 
     def _request_answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        with self._turn:
+        def request_answer() -> dict[str, Any]:
             process = self._ensure_process()
-            answer = _answer_or_error(lambda: process.request_answer(request, WALL_TIME))
+            return _answer_or_error(lambda: process.request_answer(request, WALL_TIME))
+
+        with self._turn:
+            answer = repeat_if_lost(request_answer, RendererLost)
         if "error" in answer:
             raise ChatTemplateError(answer["error"])
         return answer

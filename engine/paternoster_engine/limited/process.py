@@ -4,12 +4,14 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from paternoster_engine.limited import frames
 
+T = TypeVar("T")
 ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "TZ")
 """The variables that the process gets; the engine's others may hold secrets."""
 
@@ -34,6 +36,13 @@ class ProcessEnded(RuntimeError):
     def __init__(self, status: int) -> None:
         super().__init__(f"exit status {status}")
         self.status = status
+
+
+def repeat_if_lost(request: Callable[[], T], lost: type[Exception]) -> T:
+    """Run ``request``, and once more where it raises ``lost``: its process was killed from outside, or stood still."""
+    with suppress(lost):
+        return request()
+    return request()
 
 
 class LimitedProcess:

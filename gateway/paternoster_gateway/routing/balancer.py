@@ -150,8 +150,9 @@ class Balancer:
             self.prefixes.forget_sent(url)
         elif result is Result.FULL:
             self._states.mark_full(url, now)
-        exhausted = request.is_last_attempt or len(request.tried) >= MAX_ATTEMPTS
-        request.retry = Retry.NONE if exhausted else RETRY_AFTER[result]
+        retry = RETRY_AFTER[result]
+        exhausted = len(request.tried) >= MAX_ATTEMPTS or (request.is_last_attempt and retry is Retry.ONE_NOW)
+        request.retry = Retry.NONE if exhausted else retry
         place = request.model, request.fleet  # those that wait look again when the replica is not ejected
         return (
             list(self._held.iterate_held(place)) if result in EJECTING and self._bounded_row(place) is not None else []

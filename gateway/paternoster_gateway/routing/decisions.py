@@ -147,6 +147,7 @@ class RoutedRequest:
     retry: Retry = Retry.NONE
     """What the result of the last attempt allows: ``NONE``, and there is nothing to route."""
     is_last_attempt: bool = False
+    """Whether one more refusal is the client's."""
     hold_until: float | None = None
     """When it gives up, once it has been held since its last attempt."""
     reserved: str | None = None

@@ -223,3 +223,20 @@ def test_a_request_is_sent_to_so_many_replicas_and_to_none_twice() -> None:
         balancer.on_attempt_end(request, decision.replica.url)
         assert (request.retry is Retry.NONE) == (attempt == MAX_ATTEMPTS)
     assert len({*request.tried}) == MAX_ATTEMPTS
+
+
+def test_a_request_that_one_replica_refuses_outlives_the_death_of_the_other() -> None:
+    balancer = Balancer()
+    row = ModelRoute(replicas=[Replica(name=url, url=url, ready=True) for url in "abcd"])
+    balancer.on_table(RoutingTable(models={"m": row}))
+    request = balancer.open_request("m", "", 0.0)
+    for result, retry in (
+        (Result.FULL, Retry.ONE_NOW), (Result.UNREACHABLE, Retry.ANY), (Result.REFUSED, Retry.ONE_NOW),
+        (Result.FULL, Retry.NONE),
+    ):  # fmt: skip
+        decision = balancer.route(request, row, 0.0)
+        assert isinstance(decision, Send)
+        balancer.on_result(request, decision.replica.url, result, 0.0)
+        balancer.on_attempt_end(request, decision.replica.url)
+        assert request.retry is retry
+    assert sorted(request.tried) == ["a", "b", "c", "d"]

@@ -9,7 +9,12 @@ import pytest
 from paternoster_engine.chat import renderer as module
 from paternoster_engine.chat.errors import ChatTemplateError, RendererLost
 from paternoster_engine.chat.renderer import Renderer
+from paternoster_engine.limited.process import LimitedProcess, ProcessEnded
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.sampling.grammars.compiler import GrammarCompiler
+from paternoster_engine.sampling.grammars.errors import GrammarProcessLost
+from paternoster_engine.sampling.grammars.source import GrammarSource
+from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 ENDLESS = {
@@ -90,6 +95,19 @@ def test_the_process_has_none_of_the_engines_environment(monkeypatch: pytest.Mon
         renderer.close()
 
 
+def _kill_before_answers(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """The kernel kills the process before its next ``times`` answers."""
+    remaining, request_answer = iter(range(times)), LimitedProcess.request_answer
+
+    def request_after_kill(process: LimitedProcess, *given: Any) -> dict[str, Any]:
+        if next(remaining, None) is not None:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+        return request_answer(process, *given)
+
+    monkeypatch.setattr(LimitedProcess, "request_answer", request_after_kill)
+
+
 def test_a_process_that_is_killed_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     renderer = _renderer("{{ messages[0].content }}")
     try:
@@ -98,15 +116,46 @@ def test_a_process_that_is_killed_is_replaced(monkeypatch: pytest.MonkeyPatch) -
         os.kill(renderer._process.pid, signal.SIGKILL)
         renderer._process.wait()
         assert renderer.render(CHAT["messages"], 10) == "Hi"
-        # One that hangs is killed after a while; requests that wait get Retry-After.
-        monkeypatch.setattr(module, "WALL_TIME", 0.3)
-        os.kill(renderer._process.pid, signal.SIGSTOP)
+        _kill_before_answers(monkeypatch, 1)
+        assert renderer.render(CHAT["messages"], 10) == "Hi", "the client sees nothing of one loss"
+        # The second process is killed while it starts.
+        _kill_before_answers(monkeypatch, 2)
         with pytest.raises(RendererLost):
             renderer.render(CHAT["messages"], 10)
-        monkeypatch.undo()
         assert renderer.render(CHAT["messages"], 10) == "Hi"
     finally:
         renderer.close()
+
+
+def test_a_process_that_stands_still_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    renderer = _renderer("{{ messages[0].content }}")
+    try:
+        assert renderer.render(CHAT["messages"], 10) == "Hi"
+        assert renderer._process is not None
+        os.kill(renderer._process.pid, signal.SIGSTOP)
+        with pytest.raises(ProcessEnded):
+            renderer._process.request_answer({}, 0.3)
+        assert renderer.render(CHAT["messages"], 10) == "Hi"
+    finally:
+        renderer.close()
+
+
+def test_grammars_are_compiled_though_their_process_is_killed(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = GrammarCompiler(lambda: Vocabulary.from_tokenizer(tokenizer), tokenizer.encode)
+    source = GrammarSource("regex", "[ab]+")
+    try:
+        _kill_before_answers(monkeypatch, 1)
+        assert compiler.compile(source), "killed while it started"
+        _kill_before_answers(monkeypatch, 1)
+        assert compiler.compile(source), "killed while it compiled"
+        _kill_before_answers(monkeypatch, 2)
+        with pytest.raises(GrammarProcessLost):
+            compiler.compile(source)
+        assert compiler.compile(source)
+    finally:
+        compiler.close()
 
 
 async def test_over_http_it_is_400_and_others_are_served_meanwhile(

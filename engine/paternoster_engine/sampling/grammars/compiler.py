@@ -9,7 +9,7 @@ from typing import Any
 
 from llguidance import LLTokenizer
 
-from paternoster_engine.limited.process import LimitedProcess, Limits, ProcessEnded
+from paternoster_engine.limited.process import LimitedProcess, Limits, ProcessEnded, repeat_if_lost
 from paternoster_engine.sampling.grammars.errors import GrammarError, GrammarProcessLost
 from paternoster_engine.sampling.grammars.grammar import Grammar
 from paternoster_engine.sampling.grammars.limits import CPU_TIME, MAX_BYTES, MAX_MEMORY, MAX_STACK, WALL_TIME
@@ -27,11 +27,11 @@ class GrammarCompiler:
         self._process: LimitedProcess | None = None
 
     def compile(self, source: GrammarSource) -> Grammar:
-        """Raises :class:`GrammarError`, and :class:`GrammarProcessLost` if the process was ended from outside."""
+        """Raises :class:`GrammarError`, and :class:`GrammarProcessLost` if the process was ended from outside twice."""
         size = len(source.text.encode()) + len(source.outline.encode())
         if size > MAX_BYTES:
             raise GrammarError(f"it has {size} bytes, of at most {MAX_BYTES}")
-        answer = self._compile_in_process(source)
+        answer = repeat_if_lost(lambda: self._compile_in_process(source), GrammarProcessLost)
         if "error" in answer:
             raise GrammarError(answer["error"])
         # The same work again, so it ends as soon as it did there.
