@@ -1,12 +1,24 @@
-"""How fast replicas may change: stabilization windows and step limits, as in the HorizontalPodAutoscaler."""
+"""How far replicas may move now, by each rule; windows and step limits are those of the HorizontalPodAutoscaler."""
 
 import math
 from dataclasses import dataclass, replace
 
+from paternoster_operator.api.v1alpha1 import ScaleDown, ScaleUp
 from paternoster_operator.autoscaling.control_loop import LoopState
+from paternoster_operator.autoscaling.decision import Reason
 from paternoster_operator.autoscaling.policy import ReplicaPolicy
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.tuning import Tuning
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaBound:
+    """How far the number of replicas may move now, by one rule."""
+
+    replicas: int
+    reason: Reason
+    message: str
+    """What holds the rest, and until when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,30 +51,12 @@ def startup_seconds(signals: Signals, tuning: Tuning) -> float:
     return tuning.unknown_startup_seconds if signals.startup_seconds is None else signals.startup_seconds
 
 
-def down_window(loop: ReplicaPolicy, signals: Signals, tuning: Tuning) -> float:
-    """Seconds for which fewer replicas must be enough before one is given up; learnt from starts unless it is set."""
-    if loop.settings.scale_down.stabilization_window_seconds is not None:
-        return loop.settings.scale_down.stabilization_window_seconds
-    learnt = tuning.spare_startups * startup_seconds(signals, tuning)
-    return min(max(learnt, tuning.drain_seconds), tuning.max_kept_seconds)
-
-
-def filled_window(loop: ReplicaPolicy, signals: Signals, tuning: Tuning) -> float | None:
-    """Seconds for which replicas that a peak filled stay; None where the user set the window, which is then the one."""
-    if loop.settings.scale_down.stabilization_window_seconds is not None:
-        return None
-    return min(tuning.filled_startups * startup_seconds(signals, tuning), tuning.max_kept_seconds)
-
-
 def record_evaluation(loop: ReplicaPolicy, state: ReplicaState, evaluation: Evaluation, tuning: Tuning) -> ReplicaState:
     """Append an evaluation; those beyond the longest window, and changes beyond the longest period, are dropped."""
-    longest = max(
-        loop.settings.scale_up.stabilization_window_seconds,
-        tuning.max_kept_seconds,
-        loop.settings.scale_down.stabilization_window_seconds or 0,
-    )
+    up, down = loop.settings.scale_up, loop.settings.scale_down
+    longest = max(up.stabilization_window_seconds, tuning.max_kept_seconds, down.stabilization_window_seconds or 0)
     most = math.ceil(longest / tuning.replica_period_seconds)
-    period = max(loop.settings.scale_up.period_seconds, loop.settings.scale_down.period_seconds)
+    period = max(up.period_seconds, down.period_seconds)
     return replace(
         state,
         evaluations=(*state.evaluations[-most:], evaluation),
@@ -70,37 +64,79 @@ def record_evaluation(loop: ReplicaPolicy, state: ReplicaState, evaluation: Eval
     )
 
 
-def wanted_within(state: ReplicaState, now: float, window: float, tuning: Tuning) -> list[int]:
-    """What the formula gave in the last ``window`` seconds, this moment included.
+def bounds_upwards(loop: ReplicaPolicy, state: ReplicaState, now: float, tuning: Tuning) -> list[ReplicaBound]:
+    """Most replicas, by each rule."""
+    up = loop.settings.scale_up
+    most = ReplicaBound(loop.highest, loop.highest_reason, f"{loop.highest} replicas are the most allowed")
+    # The first one, for a request that is held, comes at once.
+    if state.target == 0:
+        return [most]
+    steady = _steady_bound(state, now, up.stabilization_window_seconds, +1, tuning)
+    return [most, steady, _step_bound(up, state, now, +1)]
 
-    Empty where there were too few evaluations: after a start, a silence or a jump of the clock nothing is steady.
+
+def bounds_downwards(
+    loop: ReplicaPolicy, signals: Signals, state: ReplicaState, now: float, tuning: Tuning, filled_since: float
+) -> list[ReplicaBound]:
+    """Fewest replicas, by each rule; what was filled before ``filled_since`` does not count."""
+    current, down, startup = state.target, loop.settings.scale_down, startup_seconds(signals, tuning)
+    bounds = [ReplicaBound(loop.lowest, Reason.MIN_REPLICAS, f"{loop.lowest} replicas are the fewest allowed")]
+    window: float | None = down.stabilization_window_seconds
+    if window is None:
+        # Learnt from starts unless it is set.
+        window = min(max(tuning.spare_startups * startup, tuning.drain_seconds), tuning.max_kept_seconds)
+    if signals.pending:
+        # Nothing is called back that may be wanted again before it would have served.
+        window = max(window, startup)
+        if signals.queued + signals.refused > 0:
+            unserved = f"{signals.pending} pending are held until none waits, is held or was refused"
+            bounds.append(ReplicaBound(current, Reason.PENDING_REPLICAS, unserved))
+    bounds.append(_steady_bound(state, now, window, -1, tuning))
+    if down.stabilization_window_seconds is None:
+        kept_seconds = min(tuning.filled_startups * startup, tuning.max_kept_seconds)
+        bounds.append(_filled_bound(state, kept_seconds, tuning, filled_since))
+    if signals.pending:
+        # Those on their way can be called back; those that serve stay until it is seen that they are enough.
+        serving = f"those that serve are held until the {signals.pending} pending serve"
+        bounds.append(ReplicaBound(min(signals.ready, current), Reason.PENDING_REPLICAS, serving))
+    return [*bounds, _step_bound(down, state, now, -1)]
+
+
+def _steady_bound(state: ReplicaState, now: float, window: float, sign: int, tuning: Tuning) -> ReplicaBound:
+    """What the formula gave throughout the last ``window`` seconds, this moment included; ``sign`` -1 for fewer.
+
+    Where there were too few evaluations nothing moves: after a start, a silence or a jump of the clock nothing is
+    steady.
     """
-    within = [made.wanted for made in state.evaluations if now - window <= made.time <= now]
-    return within if len(within) * tuning.replica_period_seconds >= tuning.window_coverage * window else []
+    within = [made for made in state.evaluations if now - window <= made.time <= now]
+    covered = len(within) * tuning.replica_period_seconds >= tuning.window_coverage * window
+    wanted = [made.wanted * sign for made in within] if covered and now - state.since >= window else []
+    steady = max(min(wanted, default=state.target * sign), state.target * sign) * sign
+    opposed = [made.time for made in within if (made.wanted - steady) * sign <= 0]
+    more = max(max([state.since, *opposed]) + window - now, tuning.replica_period_seconds)
+    lasting = f"held for another {more:.0f} s, as it is to last {window:.0f} s"
+    return ReplicaBound(steady, Reason.STABILIZING, lasting)
 
 
-def seconds_until_steady(
-    state: ReplicaState, now: float, window: float, bound: int, sign: int, tuning: Tuning
-) -> float:
-    """Seconds until more than ``bound``, with ``sign`` -1 fewer, were wanted throughout ``window``, at the earliest."""
-    opposed = [
-        made.time
-        for made in state.evaluations
-        if now - window <= made.time <= now and (made.wanted - bound) * sign <= 0
-    ]
-    return max(max([state.since, *opposed]) + window - now, tuning.replica_period_seconds)
+def _step_bound(settings: ScaleUp | ScaleDown, state: ReplicaState, now: float, sign: int) -> ReplicaBound:
+    """What may still change in direction ``sign`` in this period; the larger of the two limits."""
+    period = settings.period_seconds
+    recent = [difference for when, difference in state.changes if when > now - period]
+    done = sum(difference for difference in recent if difference * sign > 0) * sign
+    most = max(settings.max_pods, math.ceil((state.target - sum(recent)) * settings.max_percent / 100))
+    more = min((when + period - now for when, difference in state.changes if difference * sign > 0), default=0.0)
+    moved = f"as many as allowed were {'added' if sign > 0 else 'removed'} in {period} s"
+    target = state.target + max(most - done, 0) * sign
+    return ReplicaBound(target, Reason.STEP_LIMITED, f"held for another {more:.0f} s, {moved}")
 
 
-def seconds_until_unfilled(state: ReplicaState, seconds: float, bound: int, tuning: Tuning) -> float:
-    """Seconds until fewer than ``bound`` replicas were filled within ``seconds``, at the earliest."""
-    period = tuning.replica_period_seconds
-    since = next(i for i, made in enumerate(reversed(state.evaluations)) if made.filled >= bound)
-    return (int(seconds // period) + 1 - since) * period
-
-
-def seconds_until_step(state: ReplicaState, now: float, period: float, sign: int) -> float:
-    """Seconds until the first change in direction ``sign`` within the period no longer counts."""
-    return min((when + period - now for when, difference in state.changes if difference * sign > 0), default=0.0)
+def _filled_bound(state: ReplicaState, seconds: float, tuning: Tuning, since: float) -> ReplicaBound:
+    """Replicas that a peak filled stay for ``seconds``."""
+    period, filled = tuning.replica_period_seconds, min(filled_within(state, seconds, tuning, since), state.target)
+    ago = next(i for i, made in enumerate(reversed(state.evaluations)) if made.filled >= filled)
+    more = (int(seconds // period) + 1 - ago) * period
+    held = f"held for another {more:.0f} s, as {filled} were filled within {seconds:.0f} s"
+    return ReplicaBound(filled, Reason.STABILIZING, held)
 
 
 def filled_within(state: ReplicaState, seconds: float, tuning: Tuning, since: float = -math.inf) -> int:
@@ -111,11 +147,3 @@ def filled_within(state: ReplicaState, seconds: float, tuning: Tuning, since: fl
     """
     first = -1 - int(seconds // tuning.replica_period_seconds)
     return max((made.filled for made in state.evaluations[first:] if made.time >= since), default=0)
-
-
-def steps_left(state: ReplicaState, now: float, period: float, percent: int, pods: int, sign: int) -> int:
-    """How many replicas may still change in direction ``sign`` in this period; the larger of the two limits."""
-    recent = sum(difference for when, difference in state.changes if when > now - period)
-    done = sum(difference for when, difference in state.changes if when > now - period and difference * sign > 0) * sign
-    at_begin = state.target - recent
-    return max(0, max(pods, math.ceil(at_begin * percent / 100)) - done)

@@ -14,17 +14,11 @@ from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, LoopDe
 from paternoster_operator.autoscaling.loops.demand import Need, replicas_needed
 from paternoster_operator.autoscaling.loops.limits import (
     Evaluation,
+    ReplicaBound,
     ReplicaState,
-    down_window,
-    filled_window,
-    filled_within,
+    bounds_downwards,
+    bounds_upwards,
     record_evaluation,
-    seconds_until_steady,
-    seconds_until_step,
-    seconds_until_unfilled,
-    startup_seconds,
-    steps_left,
-    wanted_within,
 )
 from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.observation import Observation
@@ -32,16 +26,6 @@ from paternoster_operator.autoscaling.policy import ReplicaPolicy, ScalingPolicy
 from paternoster_operator.autoscaling.replica_model import replica_capacity
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.tuning import Tuning
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaBound:
-    """How far the number of replicas may move now, by one rule."""
-
-    replicas: int
-    reason: Reason
-    message: str
-    """What holds the rest, and until when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,64 +104,10 @@ class ReplicaLoop:
             planned = f"{explanation}, target {need.utilization:.0%}"
             return Outcome(current, Reason.WITHIN_TOLERANCE, planned), need, state
         if wanted > current:
-            bounds = self._bounds_upwards(loop, signals, state, now)
+            bounds = bounds_upwards(loop, state, now, self.tuning)
         else:
-            bounds = self._bounds_downwards(loop, signals, models, state, now)
+            bounds = bounds_downwards(loop, signals, state, now, self.tuning, models.lighter_since)
         return _move_within(bounds, current, wanted, reason, explanation), need, state
-
-    def _bounds_upwards(
-        self, loop: ReplicaPolicy, signals: Signals, state: ReplicaState, now: float
-    ) -> list[ReplicaBound]:
-        """Most replicas, by each rule."""
-        current, up, window = state.target, loop.settings.scale_up, loop.settings.scale_up.stabilization_window_seconds
-        bounds = [ReplicaBound(loop.highest, loop.highest_reason, f"{loop.highest} replicas are the most allowed")]
-        # The first one, for a request that is held, comes at once.
-        if current > 0:
-            steady = current
-            if now - state.since >= window:
-                steady = max(min(wanted_within(state, now, window, self.tuning), default=current), current)
-            more = seconds_until_steady(state, now, window, steady, +1, self.tuning)
-            lasting = f"held for another {more:.0f} s, as it is to last {window} s"
-            bounds.append(ReplicaBound(steady, Reason.STABILIZING, lasting))
-            most = current + steps_left(state, now, up.period_seconds, up.max_percent, up.max_pods, +1)
-            more = seconds_until_step(state, now, up.period_seconds, +1)
-            added = f"held for another {more:.0f} s, as many as allowed were added in {up.period_seconds} s"
-            bounds.append(ReplicaBound(most, Reason.STEP_LIMITED, added))
-        return bounds
-
-    def _bounds_downwards(
-        self, loop: ReplicaPolicy, signals: Signals, models: Models, state: ReplicaState, now: float
-    ) -> list[ReplicaBound]:
-        """Fewest replicas, by each rule."""
-        current, down, tuning = state.target, loop.settings.scale_down, self.tuning
-        bounds = [ReplicaBound(loop.lowest, Reason.MIN_REPLICAS, f"{loop.lowest} replicas are the fewest allowed")]
-        window = down_window(loop, signals, tuning)
-        if signals.pending:
-            # Nothing is called back that may be wanted again before it would have served.
-            window = max(window, startup_seconds(signals, tuning))
-            if signals.queued + signals.refused > 0:
-                unserved = f"{signals.pending} pending are held until none waits, is held or was refused"
-                bounds.append(ReplicaBound(current, Reason.PENDING_REPLICAS, unserved))
-        steady = current
-        if now - state.since >= window:
-            steady = min(max(wanted_within(state, now, window, tuning), default=current), current)
-        more = seconds_until_steady(state, now, window, steady, -1, tuning)
-        lasting = f"held for another {more:.0f} s, as it is to last {window:.0f} s"
-        bounds.append(ReplicaBound(steady, Reason.STABILIZING, lasting))
-        if (seconds := filled_window(loop, signals, tuning)) is not None:
-            filled = min(filled_within(state, seconds, tuning, models.lighter_since), current)
-            more = seconds_until_unfilled(state, seconds, filled, tuning)
-            held = f"held for another {more:.0f} s, as {filled} were filled within {seconds:.0f} s"
-            bounds.append(ReplicaBound(filled, Reason.STABILIZING, held))
-        if signals.pending:
-            # Those on their way can be called back; those that serve stay until it is seen that they are enough.
-            serving = f"those that serve are held until the {signals.pending} pending serve"
-            bounds.append(ReplicaBound(min(signals.ready, current), Reason.PENDING_REPLICAS, serving))
-        fewest = current - steps_left(state, now, down.period_seconds, down.max_percent, down.max_pods, -1)
-        more = seconds_until_step(state, now, down.period_seconds, -1)
-        removed = f"held for another {more:.0f} s, as many as allowed were removed in {down.period_seconds} s"
-        bounds.append(ReplicaBound(fewest, Reason.STEP_LIMITED, removed))
-        return bounds
 
 
 def _move_within(
