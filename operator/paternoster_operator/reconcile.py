@@ -167,7 +167,7 @@ class Reconciler:
             fleet.observed, self._cluster, key, self._clock(), self._format_now()
         )
         now = self._clock()
-        autoscaler, believed = fleet.autoscaler, {}
+        windows, believed = fleet.autoscaler.windows, {}
         fleet.cap_faults = fleet.cap_faults.observe(
             faults, fleet.engines, stats, [pod.name for pod in observed.answering]
         )
@@ -176,7 +176,7 @@ class Reconciler:
             if pod.name not in stats:
                 continue
             sample = complete_stats(stats[pod.name], pod.restarts, resource)
-            last, since = autoscaler.latest_sample(pod.name), autoscaler.seconds_since_latest(pod.name, now)
+            last, since = windows.latest_sample(pod.name), windows.seconds_since_latest(pod.name, now)
             refusal = find_implausible(sample, last, since, capacity=pod.capacity, queue=pod.queue)
             if refusal is None:
                 believed[pod.name] = sample
@@ -201,7 +201,7 @@ class Reconciler:
             gateway_requests=requests_by_gateway(fleet.gateways, resource.metadata.uid),
             refused_reports=tuple(f"{pod}: {refusal}" for pod, refusal in sorted(refused.items())),
         )
-        autoscaler.observe(observation)
+        fleet.autoscaler.observe(observation)
 
     async def _refuse_reports(self, key: Key, fleet: Fleet, refused: Mapping[str, Refusal]) -> None:
         """Count each, and tell of a pod's first."""
@@ -292,7 +292,7 @@ class Reconciler:
         """Tell every engine what it does not have: a restarted one begins at its capacity, and admits."""
         calls, caps, adapters = [], {}, fleet.adapters
         for pod in fleet.observed.answering:
-            stats = fleet.autoscaler.latest_sample(pod.name)
+            stats = fleet.autoscaler.windows.latest_sample(pod.name)
             if stats is None or pod.admin_url is None or pod.deleting:
                 continue
             cap = min(targets[LIVE_CAP], stats.capacity)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self, TypeVar
 
-from paternoster_contract.stats import Unreported
 from paternoster_operator.autoscaling.decision import LoopDecision, Reason
 from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.observation import Observation
@@ -58,13 +57,6 @@ def hold_without_numbers(signals: Signals, current: int) -> Outcome | None:
     if not signals.fresh:
         return Outcome(current, Reason.METRICS_STALE, f"held until numbers come from {', '.join(signals.stale_pods)}")
     return None
-
-
-def hold_without(needed: Unreported, signals: Signals, current: int) -> Outcome | None:
-    """What holds a loop whose decision needs what the engines do not report; None where they do."""
-    if needed not in signals.unreported:
-        return None
-    return Outcome(current, Reason.NOT_REPORTED, f"held, as the engines do not report {needed.value}")
 
 
 def hold_after(event: str, then: float | None, seconds: float, current: int, now: float) -> Outcome | None:

@@ -152,7 +152,8 @@ def replica_capacity(policy: ScalingPolicy, model: ReplicaModel) -> Capacity:
     bounds = [Capacity(policy.highest_cap if policy.held_cap is None else policy.held_cap, "max_num_seqs")]
     if (room := kv_room(policy, model)) is not None:
         bounds.append(Capacity(room, "KV"))
-    if (room := itl_room(policy, model)) is not None:
+    limit = policy.itl_seconds
+    if limit is not None and (room := model.most_within(limit * model.tuning.itl_margin)) is not None:
         bounds.append(Capacity(room, "ITL"))
     if model.step_tokens and (prompt := model.prompt_tokens):
         bounds.append(Capacity(model.step_tokens / prompt, "max_batched_tokens"))
@@ -166,13 +167,7 @@ def kv_room(policy: ScalingPolicy, model: ReplicaModel) -> float | None:
     return None if share is None else policy.concurrency.kv_high_watermark_percent / 100 / share
 
 
-def itl_room(policy: ScalingPolicy, model: ReplicaModel) -> float | None:
-    """Sequences that keep the time between two tokens within its limit; None without a limit or while unknown."""
-    limit = policy.itl_seconds
-    return None if limit is None else model.most_within(limit * model.tuning.itl_margin)
-
-
 def decode_room(policy: ScalingPolicy, model: ReplicaModel) -> float | None:
-    """Sequences whose step keeps that limit when no prompt is in it; None without a limit or while unknown."""
+    """Sequences whose step keeps the limit between tokens without a prompt; None without a limit or while unknown."""
     limit = policy.itl_seconds
     return None if limit is None else model.steps.decode_room(limit)

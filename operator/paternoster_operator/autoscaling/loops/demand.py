@@ -50,11 +50,6 @@ class Need:
         """Sequences at once of one replica."""
         return self.capacity.sequences
 
-    @property
-    def exact(self) -> float:
-        """Replicas before rounding."""
-        return self.demand.sequences / (self.utilization * self.per_replica)
-
     def ratio_at(self, replicas: int) -> float:
         """Demand over what that many replicas sustain."""
         return self.demand.sequences / (self.per_replica * max(replicas, 1))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from paternoster_contract.stats import Unreported
 from paternoster_operator.api.v1alpha1 import ConcurrencyObjective
-from paternoster_operator.autoscaling.control_loop import LoopState, Outcome, hold_after, hold_without
+from paternoster_operator.autoscaling.control_loop import LoopState, Outcome, hold_after
 from paternoster_operator.autoscaling.decision import LIVE_CAP, Reason
 from paternoster_operator.autoscaling.loops.engine_limit import EngineLimitLoop, LimitBounds
 from paternoster_operator.autoscaling.models import Models
@@ -42,8 +42,8 @@ class LiveCapLoop(EngineLimitLoop):
         self, signals: Signals, models: Models, state: LoopState, bounds: LimitBounds, now: float
     ) -> Outcome:
         loop, cap = self.policy.concurrency, state.target
-        if (blind := hold_without(Unreported.PREEMPTIONS, signals, cap)) is not None:
-            return blind
+        if Unreported.PREEMPTIONS in signals.unreported:
+            return Outcome(cap, Reason.NOT_REPORTED, "held, as the engines do not report preemptions")
         if signals.above_cap > 0:
             above = f"held until the {signals.above_cap} sequences above the cap have ended"
             return Outcome(cap, Reason.STABILIZING, above)

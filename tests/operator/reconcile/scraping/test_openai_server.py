@@ -94,7 +94,7 @@ async def test_a_restart_is_another_instance(world: World, site: Site) -> None:
     world.cluster.shown_pods = [pod]
     await world.reconcile()
     assert world.cluster.condition("MetricsFresh")["status"] == "True"
-    assert world.reconciler.fleets[KEY].autoscaler.latest_sample("a").instance == "start 1"  # type: ignore[union-attr]
+    assert world.reconciler.fleets[KEY].autoscaler.windows.latest_sample("a").instance == "start 1"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
