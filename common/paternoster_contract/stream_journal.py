@@ -11,6 +11,10 @@ engine for it: ``POST /hand-over`` with :data:`STREAM_ID` of the call and, as :d
 common that would go on. The engine answers 204, or 404 where it has no such call, 412 where it computes other numbers.
 After 204 it ends the call with status 503, the header :data:`JOURNAL` and the journal as the body. It does the same
 with status 500 where a step failed that computed the call.
+
+An engine that dies can be asked for nothing. So the answer to a call with :data:`PROGRESS` that takes long begins with
+its journal, as :data:`PROGRESS_MEDIA_TYPE`: a line each second that has tokens, then a line with the status and the
+headers of the answer (:class:`AnswerHead`), then its body.
 """
 
 import json
@@ -28,8 +32,13 @@ Also of its ``/health``, and of a call that it hands over."""
 RESUME = "X-Paternoster-Resume"
 """From the gateway to engines: :meth:`Resume.encode`."""
 
+PROGRESS = "X-Paternoster-Progress"
+"""From the gateway to engines: a whole answer may come behind its journal."""
+
 MEDIA_TYPE = "application/vnd.paternoster.journal"
 """Of the answer to a call that is handed over."""
+PROGRESS_MEDIA_TYPE = "application/vnd.paternoster.progress"
+"""Of a whole answer behind its journal."""
 COMMENT = b": journal "
 """How the line before a frame begins; JSON follows."""
 HAND_OVER = b": continue"
@@ -42,6 +51,8 @@ MAX_JOURNAL_BYTES = 2**20
 """Of one stream; a longer one is not continued. 16,000 tokens are about 300 KiB."""
 
 _STREAM_ID = re.compile(r"([0-9a-f]{32})-([0-9]{1,12})")
+_HEADER_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(rb"[\t -~\x80-\xff]*")
 _RESUME = re.compile(r"([0-9]{1,9}) ([0-9]{1,9}) ([!-~]{1,64})")
 
 
@@ -87,6 +98,34 @@ class Resume:
         if (match := _RESUME.fullmatch(value)) is None:
             raise ValueError("it is not a number of frames, a number of bytes and a fingerprint")
         return cls(int(match[1]), int(match[2]), match[3])
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerHead:
+    """Status and headers of an answer behind its journal: a line that no journal has, as it begins with ``{``."""
+
+    status: int
+    headers: Sequence[tuple[bytes, bytes]]
+
+    def encode(self) -> bytes:
+        """The line, without its end."""
+        headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in self.headers]
+        return json.dumps({"status": self.status, "headers": headers}).encode()
+
+    @classmethod
+    def decode(cls, line: bytes) -> "AnswerHead":
+        """The opposite of :meth:`encode`; raises ``ValueError`` for anything else."""
+        try:
+            fields = json.loads(line)
+            headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields["headers"]]
+            status = _check_count(fields["status"])
+        except (AttributeError, TypeError, KeyError, ValueError, RecursionError) as error:
+            raise ValueError(f"the head of the answer cannot be read: {type(error).__name__}") from error
+        if not 200 <= status <= 599:
+            raise ValueError(f"the status of the answer is {status}: must be between 200 and 599")
+        if not all(_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value) for name, value in headers):
+            raise ValueError("a header of the answer is none that HTTP allows")
+        return cls(status, headers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from paternoster_contract.http import paths
 from paternoster_contract.http.headers import DEBUG, REQUEST_ID
 from paternoster_contract.http.routes import FORWARDED
 from paternoster_contract.routing import RoutingTable
-from paternoster_contract.stream_journal import STREAM_ID, StreamId
+from paternoster_contract.stream_journal import PROGRESS, STREAM_ID, StreamId
 from paternoster_contract.supervise import supervise_task
 from paternoster_gateway.admission.admission import admit_request, models_open_to, only_model, opens_any_model
 from paternoster_gateway.admission.known_parties import KnownParties
@@ -270,6 +270,7 @@ async def _read_call(request: Request, table: RoutingTable) -> Call:
     headers = {name: value for name, value in request.headers.items() if name in FORWARDED_HEADERS}
     headers[REQUEST_ID] = current_request_id.get()
     headers[STREAM_ID] = StreamId(uuid.uuid4().hex, int(time.time())).encode()
+    headers[PROGRESS] = "1"
     brackets = await refuse_costly(body)
     fields = read_fields(body)
     model = only_model(table, key, time.time()) if fields.model is None else fields.model

@@ -14,6 +14,7 @@ from paternoster_engine.server.access.shares_of_tenants import SharesOfTenants
 from paternoster_engine.server.answer_headers import AnswerHeaders
 from paternoster_engine.server.bodies.reading_shares import ReadingShares
 from paternoster_engine.server.continuation.middleware import StreamCalls
+from paternoster_engine.server.continuation.progress import AnswersInProgress
 from paternoster_engine.server.embeddings import routes as routes_embeddings
 from paternoster_engine.server.messages import routes as routes_messages
 from paternoster_engine.server.middleware import IgnoredFields, InFlight
@@ -94,5 +95,7 @@ def _build_app(
     app.add_middleware(AnswerHeaders)
     allow_origins(app, origins)
     app.add_middleware(RequestId)
+    if tenants is not None:
+        app.add_middleware(AnswersInProgress, encode_progress=state.encode_progress, rules=tenants)
     app.add_middleware(CanonicalRequestLine)
     return app

@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,6 +11,7 @@ from functools import cached_property
 from prometheus_client import CollectorRegistry
 
 from paternoster_contract.stats import EngineState, StartPart
+from paternoster_contract.stream_journal import StreamId
 from paternoster_engine.chat.errors import RendererLost
 from paternoster_engine.chat.prompt_template import PromptTemplate
 from paternoster_engine.chat.support import TemplateSupport
@@ -222,6 +223,12 @@ class ServerState:
         loop = self._served.loop
         limit = loop.engine.stall_limit.seconds
         return loop.alive and loop.last_tick_age <= (self.stall_timeout if limit is None else limit)
+
+    def encode_progress(self, stream_id: StreamId) -> tuple[str, Sequence[bytes]]:
+        """The model's fingerprint, and the lines of a call's journal since the last time."""
+        if self._served is None:
+            return "", ()
+        return self._served.fingerprint, self._served.unanswered.encode_progress(stream_id)
 
     def serve(self, served: ServedModel) -> None:
         """The model is loaded; requests are admitted from now on."""

@@ -59,12 +59,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """A replica's tokens of an answer that has no byte yet: another one is to go on with it."""
+    """A replica's tokens of an answer that has no byte yet: another one may go on with it."""
 
     numerics: str
     journal: bytes = field(repr=False)
     failed: bool = False
     """Whether a step failed that computed the call."""
+    broken: bool = False
+    """Whether the replica did not hand it over, but stopped."""
 
     def build_resumption(self, call: Call) -> Call:
         """``call`` as the other replica gets it."""

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from http import HTTPStatus
 
 import aiohttp
@@ -26,6 +27,7 @@ from paternoster_gateway.admission.quarantine import Quarantine, digest_of, quar
 from paternoster_gateway.errors import GatewayError, keys_refused, unavailable_error
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.proxy import liveness as probes
+from paternoster_gateway.proxy.answer_progress import AnswerProgress, EngineResponse
 from paternoster_gateway.proxy.call import Answer, Attempt, Call, HandedOver
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.headers import EVENT_STREAM, answer_headers, is_status_of_engine, prompt_tokens_of
@@ -144,10 +146,11 @@ class Proxy:
             alone.end_turn()
             if (handed := attempt.handed_over) is not None and moves < MAX_CONTINUATIONS:
                 target, moves, sent = self.unanswered.take_target(waiting), moves + 1, handed.build_resumption(call)
-                if handed.failed and await self._is_blamed(replica.url, attempt, request, suspected):
+                if (handed.failed or handed.broken) and await self._is_blamed(replica.url, attempt, request, suspected):
                     raise self._put_in_quarantine(replica.url, call, admission)
-                self._metrics.continued.labels(request.model, "drained" if target else "handed_over").inc()
-                if target is None:
+                reason = "drained" if target else "broken" if handed.broken else "handed_over"
+                self._metrics.continued.labels(request.model, reason).inc()
+                if target is None and not handed.broken:
                     self._dispatcher.report_result(request, replica.url, Result.NOT_SERVING)
                     if suspected.is_suspect:
                         await alone.begin_turn()
@@ -193,6 +196,8 @@ class Proxy:
     async def _is_blamed(self, url: str, attempt: Attempt, request: RoutedRequest, suspected: SuspectedCall) -> bool:
         """Whether the call is why replicas stopped, the one of ``attempt`` included."""
         failed = attempt.handed_over is not None and attempt.handed_over.failed
+        if attempt.handed_over is not None and attempt.handed_over.broken:
+            suspected.clear_stops()  # the replica computed tokens of it: the next one shows whether it is why
         if failed or attempt.is_stop:
             suspected.record_stop(
                 url, time.monotonic(), suspected=failed or attempt.suspicion is not Suspicion.NONE,
@@ -230,12 +235,16 @@ class Proxy:
         """Send ``call`` to ``replica``, wait for the first piece of the answer and report what came of it."""
         stack, number = AsyncExitStack(), len(request.tried)
         stack.callback(self._dispatcher.end_attempt, request, replica.url)
+        progress = AnswerProgress(call)
         header_wait: Wait | None = None
         """The wait for the headers, which come after the body was read and checked."""
         try:
             async with self._liveness.expect_bytes(replica.url) as header_wait:
-                response = await stack.enter_async_context(await self._post(replica, call, admission))
+                response: EngineResponse = await stack.enter_async_context(await self._post(replica, call, admission))
             header_wait = None
+            if progress.comes_in(response):
+                expect_bytes = partial(self._liveness.expect_bytes, replica.url)
+                response = await progress.read_answer(response, expect_bytes)
             if response.status == 401:
                 await stack.aclose()
                 log.warning("%s at %s refused the gateway's key: not of its fleet's root", replica.name, replica.url)
@@ -281,7 +290,9 @@ class Proxy:
             reason = "hung" if replica.url in self._liveness.hung else "unreachable"
             message = f"{number} replicas of `{call.model}` did not answer."
             suspected = Suspicion.NONE if header_wait is None else suspicion_of(len(call.body), error, header_wait)
-            return Attempt(unavailable_error(message, 1), reason, suspected, is_stop(error))
+            return Attempt(
+                unavailable_error(message, 1), reason, suspected, is_stop(error), progress.build_hand_over()
+            )  # fmt: skip
         except BaseException:
             await stack.aclose()
             left_early = header_wait is not None and not (header_wait.silent_before or header_wait.answered)
@@ -334,7 +345,7 @@ class Proxy:
     async def _stream_body(
         self,
         replica: Replica,
-        response: aiohttp.ClientResponse,
+        response: EngineResponse,
         first: bytes,
         stack: AsyncExitStack,
     ) -> AsyncGenerator[bytes]:
@@ -351,7 +362,7 @@ class Proxy:
                 raise
 
 
-def _result_of(response: aiohttp.ClientResponse) -> Result:
+def _result_of(response: EngineResponse) -> Result:
     """The result of an engine's answer, for the balancer."""
     if response.status not in REFUSALS or response.headers.get("x-should-retry") == "false":
         return Result.ANSWERED

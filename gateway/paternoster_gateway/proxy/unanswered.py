@@ -9,14 +9,13 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import aiohttp
-
 from paternoster_contract.http import paths
 from paternoster_contract.routing import Replica
 from paternoster_contract.stream_journal import JOURNAL, MAX_JOURNAL_BYTES, STREAM_ID
 from paternoster_contract.supervise import supervise_task
 from paternoster_gateway.admission.admission import Admission
 from paternoster_gateway.errors import GatewayError
+from paternoster_gateway.proxy.answer_progress import EngineResponse
 from paternoster_gateway.proxy.call import Call
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.journaled_stream import JournaledStream
@@ -124,7 +123,7 @@ class UnansweredCalls:
             self.release_target(waiting, again=status != 412)
 
 
-async def read_journal(response: aiohttp.ClientResponse) -> bytes:
+async def read_journal(response: EngineResponse) -> bytes:
     """The body of the answer to a call that is handed over; empty where it is longer than a journal may be."""
     journal = b""
     while len(journal) <= MAX_JOURNAL_BYTES and (piece := await response.content.readany()):

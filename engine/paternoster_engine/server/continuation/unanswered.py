@@ -1,5 +1,6 @@
 """Calls of which no byte was answered yet: another engine may go on with each of them, too."""
 
+from collections.abc import Sequence
 from typing import Protocol
 from weakref import WeakValueDictionary
 
@@ -11,6 +12,8 @@ class Unanswered(Protocol):
     """The work on one call."""
 
     def hand_over(self) -> None: ...
+
+    def encode_progress(self) -> Sequence[bytes]: ...
 
 
 class UnansweredCalls:
@@ -32,3 +35,8 @@ class UnansweredCalls:
             return False
         work.hand_over()
         return True
+
+    def encode_progress(self, stream_id: StreamId) -> Sequence[bytes]:
+        """Lines of the call's journal since the last time; empty where there is no such call."""
+        work = self._calls.get(stream_id.hex)
+        return () if work is None else work.encode_progress()

@@ -45,6 +45,8 @@ FAILURES: Mapping[FinishReason, type[Exception]] = {
     FinishReason.ABORT: EngineEnding,
 }
 """The error that a client gets for a sequence that ended without a token."""
+TOKENS_PER_LINE = 64
+"""Of a journal before its answer: with 20 log probabilities each, a line has about 40 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,8 @@ class Generation:
         self.journal = journal
         self._unanswered = unanswered
         self._is_stream = is_stream
+        self._num_written = [0] * len(requests)
+        """Tokens of each sequence that the gateway has, of an answer that is not streamed."""
         self._ends: dict[int, FinishReason] = {}
         """Of each sequence that the scheduler ended."""
         self._replayed: list[tuple[int, TextDelta]] = []
@@ -186,6 +190,7 @@ class Generation:
             return [(entry.choice, self._replay_entry(entry)) for entry in entries]
 
         self._replayed = await made_in_pieces(journal.entries, replay)
+        self._num_written = [text.num_tokens for text in self._texts]
         replace_ended_donors(self._requests, self._open)
 
     def _replay_entry(self, entry: JournalEntry) -> TextDelta:
@@ -210,15 +215,29 @@ class Generation:
 
     def _encode_output(self) -> bytes:
         """The journal of what was read so far; empty where the answer needs more than its tokens, and begins anew."""
-        if any(request.params.prompt_logprobs is not None for request in self._requests):
-            return b""
-        entries = [
-            entry_of(index, request, 0, request.output[: text.num_tokens], self._ends.get(index))
-            for index, (request, text) in enumerate(zip(self._requests, self._texts, strict=True))
-            if text.num_tokens
-        ]
-        journal = encode_entries(entries).encode() if entries else b""
+        journal = b"\n".join(self._encode_lines([0] * len(self._requests)))
         return journal if len(journal) <= MAX_JOURNAL_BYTES else b""
+
+    def encode_progress(self) -> list[bytes]:
+        """Lines of the journal of what was read since the last call; none of a stream, whose frames have theirs."""
+        if self._is_stream:
+            return []
+        lines = self._encode_lines(self._num_written)
+        self._num_written = [text.num_tokens for text in self._texts]
+        return lines
+
+    def _encode_lines(self, firsts: Sequence[int]) -> list[bytes]:
+        """The journal of each sequence's tokens from one of ``firsts`` on."""
+        if any(request.params.prompt_logprobs is not None for request in self._requests):
+            return []
+        lines = []
+        for index, (request, text, first) in enumerate(zip(self._requests, self._texts, firsts, strict=True)):
+            for start in range(first, text.num_tokens, TOKENS_PER_LINE):
+                end = min(start + TOKENS_PER_LINE, text.num_tokens)
+                reason = self._ends.get(index) if end == text.num_tokens else None
+                entry = entry_of(index, request, start, request.output[start:end], reason)
+                lines.append(encode_entries([entry]).encode())
+        return lines
 
     def close(self) -> None:
         """End what is not finished before the next step. May be called more than once."""
