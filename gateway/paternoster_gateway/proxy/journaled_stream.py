@@ -9,7 +9,7 @@ from paternoster_gateway.proxy.call import Call
 MAX_FRAME_BYTES = 16 * 2**20
 """Of one frame: the last one of a response has the whole answer, with log probabilities if the client wants them."""
 MAX_CONTINUATIONS = 16
-"""Replicas that go on with one stream."""
+"""Replicas in turn that go on with one stream, or one whole answer, and send nothing of it."""
 
 _END = b"\n\n"
 _NUMERICS = re.compile(r"[!-~]{1,64}")
@@ -72,7 +72,7 @@ class JournaledStream:
         """Read on from another replica, which makes the frame that follows those that the client has."""
         self.handed_over = self.step_failed = self.replica_drains = False
         self._buffer.clear()
-        self._num_continuations += 1
+        self._num_continuations = self._num_continuations + 1 if self.is_suspected else 1
         self._frames_at_start = self.num_frames
 
     @property

@@ -145,7 +145,9 @@ class Proxy:
                 attempt = await self._run_attempt(request, replica, sent, admission)
             alone.end_turn()
             if (handed := attempt.handed_over) is not None and moves < MAX_CONTINUATIONS:
-                target, moves, sent = self.unanswered.take_target(waiting), moves + 1, handed.build_resumption(call)
+                target, following_call = self.unanswered.take_target(waiting), handed.build_resumption(call)
+                moves = moves + 1 if len(following_call.body) <= len(sent.body) else 1
+                sent = following_call
                 if (handed.failed or handed.broken) and await self._is_blamed(replica.url, attempt, request, suspected):
                     raise self._put_in_quarantine(replica.url, call, admission)
                 reason = "drained" if target else "broken" if handed.broken else "handed_over"

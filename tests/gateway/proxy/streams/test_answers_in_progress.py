@@ -22,6 +22,7 @@ from paternoster_contract.stream_journal import (
     decode_journal,
     encode_entries,
 )
+from paternoster_gateway.proxy import proxy
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 BODY = b'{"model": "m"}'
@@ -109,6 +110,16 @@ async def test_answer_goes_on_at_one_replica_after_another(
     assert await post(client, door) == (200, b'{"answer": "whole"}')
     num_tokens = [len(decode_journal(body[len(BODY) :] or b"[]")) for engine in engines for body in engine.bodies]
     assert num_tokens == sorted(num_tokens)
+
+
+async def test_answer_goes_on_as_long_as_its_replicas_add_tokens(
+    start: Start, door: Door, client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy, "MAX_CONTINUATIONS", 1)
+    await start_all(start, door, [engine_that(b"", 2), engine_that(b"", 4), engine_that()])
+    for _ in range(3):
+        assert await post(client, door) == (200, b'{"answer": "whole"}')
+    assert not any((await series(client, door, "retries")).values())
 
 
 async def test_answer_begins_anew_where_others_compute_other_numbers(

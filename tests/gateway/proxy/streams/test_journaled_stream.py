@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from paternoster_contract.stream_journal import COMMENT, DRAINING, HAND_OVER, RESUME, Resume
 from paternoster_gateway.proxy.call import Call
-from paternoster_gateway.proxy.journaled_stream import JournaledStream
+from paternoster_gateway.proxy.journaled_stream import MAX_CONTINUATIONS, JournaledStream
 
 LINES = st.sampled_from([b"[[0,null,[5]]]", b"[[1,null,[7,8]],[0,null,[9]]]", b'[[0,"stop",[2]]]'])
 DATA = st.sampled_from([b"data: {}", b"event: a\ndata: {}", b"data: [DONE]", b"data: {\ndata: }"])
@@ -37,3 +37,15 @@ def test_nothing_follows_a_hand_over() -> None:
     assert stream.feed(HAND_OVER + b"\n\n") == b""
     assert stream.feed(COMMENT + b"[[0,null,[5]]]\ndata: {}\n\n") == b""
     assert stream.num_frames == 0
+
+
+def test_a_stream_goes_on_as_long_as_its_replicas_send_frames() -> None:
+    stream = JournaledStream("fp_a")
+    for _ in range(3 * MAX_CONTINUATIONS):
+        assert stream.feed(COMMENT + b"[[0,null,[5]]]\ndata: {}\n\n")
+        assert stream.can_continue
+        stream.switch_replica()
+    for _ in range(MAX_CONTINUATIONS - 1):
+        assert stream.can_continue
+        stream.switch_replica()
+    assert not stream.can_continue
