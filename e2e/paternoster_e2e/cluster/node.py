@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -47,8 +48,8 @@ class Node:
     def __init__(self, bin_folder: Path, folder: Path, pki: Pki, mounts: Mapping[str, Path], place: Place) -> None:
         self.name = place.name
         self._place = place
-        self._folder = folder / place.name
-        self._folder.mkdir()
+        # Of its own each time that a test adds the second node.
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{place.name}-", dir=folder))
         self._socket = self._folder / "containerd.sock"
         self._kubectl = [str(bin_folder / "kubectl"), f"--kubeconfig={pki.kubeconfig('admin')}"]
         self._cgroup = f"{folder.name}-{place.name}"
