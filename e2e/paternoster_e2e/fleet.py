@@ -89,8 +89,7 @@ class Fleet:
 
     def seen(self) -> bool:
         """Whether the status speaks of the manifest as it is now."""
-        now = self.get()
-        return bool(now.get("status", {}).get("observedGeneration") == now["metadata"]["generation"])
+        return _is_seen(self.get())
 
     def warned_of(self, reason: str) -> bool:
         return any(
@@ -104,7 +103,7 @@ class Fleet:
         def ready() -> bool:
             now = self.get()
             serving = condition(now, "Ready").get("status") == "True" and now["status"]["readyReplicas"] == replicas
-            return serving and self.seen() and not condition(now, "Stalled") and not condition(now, "Reconciling")
+            return serving and _is_seen(now) and not condition(now, "Stalled") and not condition(now, "Reconciling")
 
         until(ready, f"{replicas} replicas serve and the fleet is at rest", seconds)
 
@@ -124,6 +123,10 @@ class Fleet:
         body = {"model": model or self.name, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         return httpx.post(f"{self._gateway}/v1/chat/completions", json=body, headers=headers, timeout=150)
+
+
+def _is_seen(fleet: Document) -> bool:
+    return bool(fleet.get("status", {}).get("observedGeneration") == fleet["metadata"]["generation"])
 
 
 def _drained(pod: Document) -> bool:

@@ -57,7 +57,7 @@ def manifest(fleet: Fleet, server_node: str, model_on_volume: str) -> Document:
         model={"source": model_on_volume},
         concurrency={"initial": CAP, "mode": "Advisory"},
         security={"apiKeySecretRef": {"name": "clients"}},
-        drain={"timeoutSeconds": 10},
+        drain={"timeoutSeconds": 20},
         nodeSelector={"kubernetes.io/hostname": server_node},
     )
     document["spec"]["engine"] = {"maxNumSeqs": SLOTS, "maxModelLen": 256, "cacheIsolation": "Fleet"}
