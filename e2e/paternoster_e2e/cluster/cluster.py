@@ -112,4 +112,7 @@ def borrowed_packages() -> dict[str, Path]:
     The engine's image has gigabytes of torch in it; here its containers borrow those that the tests run with.
     """
     places = {Path(sys.base_prefix), Path(sysconfig.get_path("purelib")), ROOT, Path(sys.prefix)}
+    for place in sorted(places):
+        if place.is_relative_to("/tmp"):
+            raise RuntimeError(f"{place} is below /tmp, where pods have a volume of their own: run e2e from elsewhere")
     return {str(place): place for place in sorted(places)}
