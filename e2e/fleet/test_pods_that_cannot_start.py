@@ -68,6 +68,17 @@ BROKEN = {
         pod(schedulingGates=[{"name": "example.com/quota"}]), "SchedulingGated", ("example.com/quota", "remove it")
     ),
     "image": Broken({"engine": {"image": "127.0.0.1:1/x:1"}}, "ImagePullFailed", ("127.0.0.1:1/x:1", "see that nodes")),
+    "other-engine": Broken(
+        {
+            "model": {"source": "file:///models/any"},
+            "engine": {
+                "runtime": {"type": "OpenAI", "image": PAUSE_IMAGE, "command": ["llama-server"]},
+                "kvCacheMemory": None,
+            },
+        },
+        "ContainerCannotRun",
+        ('exec: "llama-server": executable file not found', "name an image that can run llama-server"),
+    ),
     "hook": Broken(
         {
             **beside("containers", "hook", lifecycle={"postStart": {"exec": {"command": ["false"]}}}),

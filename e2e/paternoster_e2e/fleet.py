@@ -40,10 +40,13 @@ class Fleet:
         self._gateway = gateway
 
     def document(self, **spec: Any) -> Document:
-        """The manifest; ``spec`` is laid over the cheap one, one level deep."""
+        """The manifest; ``spec`` is laid over the cheap one, one level deep, where None removes a value."""
         merged = dict(CHEAP)
         for field, value in spec.items():
-            merged[field] = {**CHEAP.get(field, {}), **value} if isinstance(value, dict) else value
+            merged[field] = value
+            if isinstance(value, dict):
+                given = {**CHEAP.get(field, {}), **value}
+                merged[field] = {name: each for name, each in given.items() if each is not None}
         metadata = {"name": self.name, "namespace": self.namespace}
         return {"apiVersion": "paternoster.dev/v1alpha1", "kind": "LLMDeployment", "metadata": metadata, "spec": merged}
 
