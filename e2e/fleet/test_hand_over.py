@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from paternoster_contract.labels import SCALE_DOWN
+from paternoster_e2e.fleet import Fleet
 from paternoster_e2e.kubectl import Document, until
 from paternoster_e2e.load import StreamLoad, streams
 from paternoster_e2e.release import drained_streams
@@ -14,7 +14,6 @@ from paternoster_e2e.release import drained_streams
 pytestmark = pytest.mark.timeout(1500)
 
 ENGINE = {"maxNumSeqs": 8, "maxModelLen": 1024, "kvCacheMemory": "128Mi", "batchInvariant": True}
-SCALE_DOWNS = 1
 CLIENTS = 4
 LONG = {"prompt_words": 20, "max_tokens": 600}
 """Streams of a minute and more on a core that is shared."""
@@ -27,50 +26,58 @@ def is_ending(pod: Document) -> bool:
     return "deletionTimestamp" in metadata or SCALE_DOWN in metadata.get("annotations", {})
 
 
-def until_busy(fleet: Any, load: StreamLoad) -> None:
-    """Streams with some time to go run at each replica, so that whichever ends has some to move."""
-
-    def is_busy() -> bool:
-        return all(fleet.running(name) for name in fleet.all_pods()) and load.least_left >= LEAST_LEFT
-
-    until(is_busy, "each replica has streams that go on for a while", 300)
+def wait_for_long_streams(load: StreamLoad) -> None:
+    """Each stream has some time to go, so that whichever replica has it when that ends has one to move."""
+    until(lambda: load.least_left >= LEAST_LEFT, "streams that go on for a while", 300)
 
 
-def evict(fleet: Any) -> None:
-    """One of the replicas, as a drain of its node does."""
-    metadata = {"name": min(fleet.all_pods()), "namespace": fleet.namespace}
+def evict(fleet: Fleet) -> None:
+    """The replica with most streams, as a drain of its node does."""
+    metadata = {"name": max(fleet.all_pods(), key=fleet.running), "namespace": fleet.namespace}
     path = f"/api/v1/namespaces/{fleet.namespace}/pods/{metadata['name']}/eviction"
     document = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
     fleet.kubectl("create", f"--raw={path}", "--filename=-", document=document)
 
 
-def end_replica(fleet: Any, what: str, begin: Callable[[], None]) -> None:
-    """After ``begin`` a replica ends while streams run; prints when its engine was empty, and when it was gone."""
-    before = drained_streams(fleet.kubectl)
+def end_replicas(fleet: Fleet, what: str, number: int, begin: Callable[[], None]) -> None:
+    """After ``begin``, ``number`` replicas end while streams run; prints when each engine was empty, and each gone."""
+    before, old = drained_streams(fleet.kubectl), set(fleet.all_pods())
+    began: dict[str, float] = {}
+    empty: dict[str, float] = {}
+    gone: dict[str, float] = {}
     begin()
-    ending = until(lambda: [name for name, pod in fleet.all_pods().items() if is_ending(pod)], f"{what}: one ends", 240)
-    began = time.monotonic()
-    until(lambda: not fleet.running(ending[0]), f"{what}: its engine is empty", 120)
-    empty = time.monotonic() - began
-    until(lambda: ending[0] not in fleet.all_pods(), f"{what}: it is gone", 120)
-    moved = drained_streams(fleet.kubectl) - before
-    print(f"{what}: engine empty after {empty:.1f} s, gone after {time.monotonic() - began:.1f} s, {moved:.0f} moved")
-    assert moved >= 1, what
+
+    def all_gone() -> bool:
+        pods = fleet.all_pods()
+        for name in old - gone.keys():
+            if name not in pods or is_ending(pods[name]):
+                began.setdefault(name, time.monotonic())
+                if name not in empty and not fleet.running(name):
+                    empty[name] = time.monotonic() - began[name]
+                if name not in pods:
+                    gone[name] = time.monotonic() - began[name]
+        return len(gone) == number
+
+    until(all_gone, f"{what}: {number} gone", 600)
+    # One whose next frame the other replica still computes counts once that is there.
+    moved = until(lambda: drained_streams(fleet.kubectl) - before, f"{what}: a stream moves", 60)
+    seconds = ", ".join(f"engine empty after {empty[name]:.1f} s, gone after {gone[name]:.1f} s" for name in gone)
+    print(f"{what}: {seconds}; {moved:.0f} moved")
 
 
-def test_replicas_end_under_streams(fleet: Any, gateway: str) -> None:
+def test_replicas_end_under_streams(fleet: Fleet, gateway: str) -> None:
     fleet.apply(replicas=2, engine=ENGINE)
     fleet.until_ready(2)
     with streams(gateway, fleet.name, CLIENTS, **LONG) as load:
-        for number in range(SCALE_DOWNS):
-            until_busy(fleet, load)
-            end_replica(fleet, f"scale-down {number}", lambda: fleet.apply(replicas=1, engine=ENGINE))
-            fleet.apply(replicas=2, engine=ENGINE)
-            fleet.until_ready(2)
-        until_busy(fleet, load)
-        end_replica(fleet, "eviction", lambda: evict(fleet))
+        until(lambda: all(fleet.running(name) for name in fleet.all_pods()), "each replica has streams", 300)
+        wait_for_long_streams(load)
+        end_replicas(fleet, "scale-down", 1, lambda: fleet.apply(replicas=1, engine=ENGINE))
+        fleet.apply(replicas=2, engine=ENGINE)
         fleet.until_ready(2)
-        until_busy(fleet, load)
-        end_replica(fleet, "rollout", lambda: fleet.apply(replicas=2, engine=ENGINE | {"maxQueuedRequests": 100}))
+        wait_for_long_streams(load)
+        end_replicas(fleet, "eviction", 1, lambda: evict(fleet))
+        fleet.until_ready(2)
+        wait_for_long_streams(load)
+        end_replicas(fleet, "rollout", 2, lambda: fleet.apply(replicas=2, engine=ENGINE | {"maxQueuedRequests": 100}))
         fleet.until_ready(2)
     assert load.dropped == []

@@ -9,7 +9,7 @@ import httpx
 
 from paternoster_contract.http.paths import STATS
 from paternoster_contract.labels import ADMIN_PORT, SCALE_DOWN
-from paternoster_e2e.kubectl import Document, Kubectl, condition, until
+from paternoster_e2e.kubectl import CommandError, Document, Kubectl, condition, until
 
 NAME = "lift"
 CHEAP: Document = {
@@ -19,6 +19,8 @@ CHEAP: Document = {
     "resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "1"}},
 }
 """An engine that starts fast and needs little."""
+UNREACHED = "connection refused"
+"""The API server's word for an address at which no process listens."""
 
 
 def default_model() -> Path:
@@ -76,10 +78,15 @@ class Fleet:
         return {pod["metadata"]["name"]: pod for pod in pods}
 
     def running(self, pod: str) -> int:
-        """Requests in the engine of that pod; 0 once it is gone."""
+        """Requests in the engine of that pod; 0 once it is gone, or has ended and only its pod is there."""
         if pod not in self.all_pods():
             return 0
-        stats = json.loads(self._ask_engine(pod, STATS))
+        try:
+            stats = json.loads(self._ask_engine(pod, STATS))
+        except CommandError as error:
+            if UNREACHED in str(error):
+                return 0
+            raise
         return int(stats["running"]) + int(stats["waiting"])
 
     def engine_answer(self, path: str) -> str:
