@@ -42,7 +42,7 @@ async def drain_surplus(
     changes = {}
     for pod in (*observed.serving, *observed.drained):
         changes[pod.name] = _drain_annotation(pod, plan, now)
-        if lowered and (pod.name in plan.ending or pod.name in requests):
+        if lowered and (plan.ending or pod.name in requests):
             changes[pod.name][labels.DELETION_COST] = _deletion_cost(pod.name, plan, requests)
     await asyncio.gather(*(cluster.annotate_pod(key, pod, made) for pod, made in changes.items() if made))
     return replicas, observed.with_drained(plan.drained, _format_timestamp(now))
@@ -73,10 +73,10 @@ def _drain_annotation(pod: PodView, plan: ScaleDown, now: datetime) -> Annotatio
 
 
 def _deletion_cost(pod: str, plan: ScaleDown, requests: Mapping[str, int]) -> str:
-    """Its requests; a pod that is not to end costs more than one that is."""
+    """Its requests; a pod that is not to end costs more than one that is, whether it reported or not."""
     if pod in plan.ending:
         return "0"
-    return str(max(requests[pod], 1 if plan.ending else 0))
+    return str(max(requests.get(pod, 0), 1 if plan.ending else 0))
 
 
 def _format_timestamp(now: datetime) -> str:

@@ -81,6 +81,17 @@ async def test_a_replica_with_requests_gets_no_more_and_ends_once_it_is_idle(sur
     assert {pod: made[DELETION_COST] for pod, made in world.cluster.annotations.items()} == {"a": "7", "b": "0"}
 
 
+async def test_an_engine_that_does_not_report_costs_more_than_the_drained_one(surplus: World, busy: FakeEngine) -> None:
+    """Without a price it would cost 0 as well, and the Deployment could lose it in place of the other."""
+    world = surplus
+    busy.numbers["running"] = "unknown"
+    world.engine.numbers["running"] = 0
+    await world.reconcile(after=10)
+    assert (drained(world), world.cluster.replicas) == ({"b"}, 1)
+    prices = {pod: made.get(DELETION_COST) for pod, made in world.cluster.annotations.items()}
+    assert prices == {"a": "1", "b": "0"}
+
+
 async def test_a_drained_replica_serves_again_when_demand_returns(surplus: World, document: Document) -> None:
     world = surplus
     resize(world, 2, document)
