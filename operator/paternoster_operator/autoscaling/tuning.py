@@ -40,9 +40,6 @@ class Tuning:
     queue_wait_share: float = 0.33
     """Share of the limit for first tokens that a request may be expected to wait, once no replica can be added: waits
     vary, and the prompt takes time, too."""
-    drain_seconds: float = 60.0
-    """Time in which a queue is to be worked off: more replicas than that takes would come when it is gone. A spare
-    replica is kept for as long at least."""
     prior_arrivals: float = 10.0
     """Arrivals that weigh as much as what runs now: a rate of few requests is uncertain."""
 
@@ -61,6 +58,8 @@ class Tuning:
     """Starts for which a spare replica stays: twice what it takes to get it back, as users pay for a mistake."""
     filled_startups: float = 12.0
     """Starts for which the replicas stay that a peak filled: what is back within seconds is not worth an hour."""
+    min_kept_seconds: float = 60.0
+    """Shortest time for which a spare replica stays, also where a start takes seconds."""
     max_kept_seconds: float = 900.0
     """Longest time for which spare or filled replicas stay: a fleet must not forget to shrink, and a peak that was
     chance costs a quarter of an hour of what it filled and no more."""

@@ -98,14 +98,13 @@ def law_state(
     queue_wait: int = 0,
     budget_changed: float | None = None,
     cap_changed: float | None = None,
-    added: float | None = None,
     evaluations: Sequence[Evaluation] = (),
     learnt: float | None = None,
     model: ReplicaModel | None = None,
 ) -> LawState:
     """A state as it may be found; by default one that has been there for long and learnt nothing."""
     cap = LoopState(target=live_cap, changed=cap_changed)
-    fleet = ReplicaState(target=replicas, since=since, added=added, evaluations=tuple(evaluations))
+    fleet = ReplicaState(target=replicas, since=since, evaluations=tuple(evaluations))
     budget = LoopState(target=token_budget, changed=budget_changed)
     wait = LoopState(target=queue_wait)
     states = LoopStates({TOKEN_BUDGET: budget, LIVE_CAP: cap, REPLICAS: fleet, QUEUE_WAIT: wait})

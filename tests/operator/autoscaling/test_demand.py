@@ -1,4 +1,4 @@
-"""What one replica carries and what bounds it, a ramp of arrivals, and a clock that was set back."""
+"""What one replica carries and what bounds it, a queue, a ramp of arrivals, and a clock that was set back."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.operator.autoscaling import law_inputs
-from tests.operator.autoscaling.law_inputs import LawState, decide, law_state
+from tests.operator.autoscaling.law_inputs import LawState, decide, decoding, law_state
 
 from paternoster_operator.autoscaling.control_loop import is_recent
 from paternoster_operator.autoscaling.policy import ScalingPolicy
@@ -37,22 +37,21 @@ def test_each_bound_is_told() -> None:
     assert carries(law_state(live_cap=20, **calm), waiting=5) == "48.0 sequences by max_num_seqs", "a cut is no demand"
 
 
-@pytest.mark.parametrize(
-    ("ordered", "demand"),
-    [(None, 90), (100.0 - 89.0, 80), (100.0 - 90.0, 90), (5000.0, 90)],
-    ids=["nothing ordered", "just come", "had its time", "clock set back"],
-)
-def test_a_queue_is_no_reason_for_more_until_those_who_came_for_it_had_time(ordered: float | None, demand: int) -> None:
-    """A start of 30 s, and 60 s to work it off."""
-    loads = (ReplicaLoad(20.0, 0.3, 0.02),) * 4
+def test_a_queue_is_demand_only_while_the_pace_is_unknown() -> None:
+    """80 run and 10 wait; one request a second of 100 tokens, 0.02 s each, is no reason for more than what runs."""
+    loads = (ReplicaLoad(20.0, 0.3, 0.02, step_sums=decoding(0.01, 0.0005)),) * 4
     queue = Signals(
-        ready=4, fresh=True, running=80, waiting=10, peak_running=20, finished=100, preempted=2,
+        ready=4, fresh=True, running=80, waiting=10, peak_running=20, finished=100, preempted=2, generated=10_000,
         replicas=loads, window_seconds=30.0, arrived=30, startup_seconds=30.0,
     )  # fmt: skip
-    state = law_state(replicas=4, live_cap=20, added=ordered)
-    decision = decide(policy(), queue, state, 100.0).replicas
-    assert decision is not None
-    assert decision.message.startswith(f"demand {demand} sequences"), decision.message
+    learnt = ReplicaModel()
+    for _ in range(10):
+        learnt = learnt.observe(queue, 5.0)
+    assert learnt.step_seconds(48.0) is not None
+    for model, demand in ((ReplicaModel(), 90), (learnt, 80)):
+        decision = decide(policy(), queue, law_state(replicas=4, live_cap=20, model=model, learnt=100.0), 100.0)
+        assert decision.replicas is not None
+        assert decision.replicas.message.startswith(f"demand {demand} sequences"), decision.replicas.message
 
 
 def growth(rates: list[float], window_seconds: float = 30.0) -> float:

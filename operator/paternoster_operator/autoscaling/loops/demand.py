@@ -2,16 +2,15 @@
 
 Demand is how many sequences the traffic wants to run at once. By Little's law: arrivals a second, times the tokens of
 an answer (one where requests generate none), times the seconds of a token on a full replica. No queue is in it, so a
-step in the traffic is seen within one window and not by the queue that it leaves later. While one of the three is
-unknown, what runs now stands for the product. The queue counts by what it takes to work it off in time.
+step in the traffic is seen within one window and not by the queue that it leaves later: what is planned to be spare
+works that off. While one of the three is unknown, what runs and waits stands for the product.
 """
 
 import math
 from dataclasses import dataclass
 
 from paternoster_contract.stats import Unreported
-from paternoster_operator.autoscaling.control_loop import is_recent
-from paternoster_operator.autoscaling.loops.limits import ReplicaState, startup_seconds
+from paternoster_operator.autoscaling.loops.limits import startup_seconds
 from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.replica_model import Capacity, ReplicaModel, replica_capacity
@@ -21,25 +20,12 @@ from paternoster_operator.autoscaling.tuning import Tuning
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
-    """Sequences at once, each as slow as on a full replica: their share of its places is their share of its work."""
-
-    steady: float
-    """For what arrives."""
-    backlog: float
-    """On top, to work the queue off."""
-
-    @property
-    def sequences(self) -> float:
-        return self.steady + self.backlog
-
-
-@dataclass(frozen=True, slots=True)
 class Need:
     """How many replicas the traffic needs, and the numbers behind it."""
 
     replicas: int
-    demand: Demand
+    demand: float
+    """Sequences at once."""
     capacity: Capacity
     """Of one replica."""
     utilization: float
@@ -52,7 +38,7 @@ class Need:
 
     def ratio_at(self, replicas: int) -> float:
         """Demand over what that many replicas sustain."""
-        return self.demand.sequences / (self.per_replica * max(replicas, 1))
+        return self.demand / (self.per_replica * max(replicas, 1))
 
     def explain(self, signals: Signals, replicas: int) -> str:
         """What demand consists of, over what the replicas sustain; those that do not serve yet are named."""
@@ -61,13 +47,11 @@ class Need:
         share = f"{self.ratio_at(replicas):.0%} of the {self.per_replica * replicas:.0f} that {of}"
         blind = Unreported.REQUESTS in signals.unreported
         seen = ", from what runs, as the engines do not report requests" if blind else ""
-        return f"demand {self.demand.sequences:.0f} sequences ({describe_requests(signals)}){seen} = {share}"
+        return f"demand {self.demand:.0f} sequences ({describe_requests(signals)}){seen} = {share}"
 
     @property
     def formula(self) -> str:
-        return (
-            f"ceil({self.demand.sequences:.1f} / ({self.utilization:.2f} x {self.per_replica:.1f})) = {self.replicas}"
-        )
+        return f"ceil({self.demand:.1f} / ({self.utilization:.2f} x {self.per_replica:.1f})) = {self.replicas}"
 
 
 def describe_requests(signals: Signals) -> str:
@@ -80,42 +64,35 @@ def describe_requests(signals: Signals) -> str:
     return ", ".join(parts) or "no request"
 
 
-def replicas_needed(
-    policy: ScalingPolicy, signals: Signals, models: Models, state: ReplicaState, now: float, tuning: Tuning
-) -> Need:
+def replicas_needed(policy: ScalingPolicy, signals: Signals, models: Models, tuning: Tuning) -> Need:
     """At least one; tolerance, windows and limits come after."""
     assert policy.replicas is not None
     capacity = replica_capacity(policy, models.replica)
-    ordered = is_ordered(signals, state, now, tuning)
     per_replica = capacity.sequences
     ahead = startup_seconds(signals, tuning) + tuning.replica_period_seconds
     growth = forecast_growth(models.arrivals, ahead, signals.window_seconds, tuning)
-    demand = estimate_demand(signals, models.replica, per_replica, growth=growth, ordered=ordered)
+    demand = estimate_demand(signals, models.replica, per_replica, growth=growth)
     utilization = policy.replicas.settings.target_utilization_percent / 100
-    replicas = math.ceil(demand.sequences / (utilization * per_replica) - 1e-9)
+    replicas = math.ceil(demand / (utilization * per_replica) - 1e-9)
     return Need(max(replicas, 1), demand, capacity, utilization)
 
 
-def estimate_demand(
-    signals: Signals, model: ReplicaModel, full: float, *, growth: float = 1.0, ordered: bool = False
-) -> Demand:
-    """Demand on replicas that run ``full`` sequences when full.
+def estimate_demand(signals: Signals, model: ReplicaModel, full: float, *, growth: float = 1.0) -> float:
+    """Sequences at once on replicas that run ``full`` when full, each as slow as there.
 
-    ``growth`` is by how much the arrivals will have grown when a new replica could serve; ``ordered``: the
-    replicas for the present queue are pending, or serve since a short time.
+    Their share of its places is their share of its work. ``growth`` is by how much the arrivals will have grown when a
+    new replica could serve.
     """
     if signals.ready == 0 or signals.mean_running == 0:
-        return Demand(signals.demand, 0.0)
-    tuning, pace, steps = model.tuning, model.step_seconds(full), model.steps_per_answer
+        return signals.demand
+    prior, pace, steps = model.tuning.prior_arrivals, model.step_seconds(full), model.steps_per_answer
     running = _running_when_full(signals, model, full)
     if pace is None or steps is None:
-        # No model yet: what runs is the only measure of demand.
-        return Demand(running, 0.0 if ordered else _find_backlog(signals, running, tuning))
+        return running + signals.queued
     arriving = signals.arrival_rate * steps * pace
-    steady = (arriving * signals.arrived + running * tuning.prior_arrivals) / (signals.arrived + tuning.prior_arrivals)
+    steady = (arriving * signals.arrived + running * prior) / (signals.arrived + prior)
     # Answers that have grown longer run before they end: what runs is a fact, their length of the past is none.
-    steady = max(steady, signals.mean_running)
-    return Demand(steady * growth, 0.0 if ordered else _find_backlog(signals, steady, tuning))
+    return max(steady, signals.mean_running) * growth
 
 
 def _running_when_full(signals: Signals, model: ReplicaModel, full: float) -> float:
@@ -123,21 +100,3 @@ def _running_when_full(signals: Signals, model: ReplicaModel, full: float) -> fl
     now = model.step_seconds(signals.mean_running / max(len(signals.replicas), 1))
     then = model.step_seconds(full)
     return signals.mean_running if not now or not then else signals.mean_running * then / now
-
-
-def _find_backlog(signals: Signals, steady: float, tuning: Tuning) -> float:
-    """Sequences on top of the steady ones that work the queue off in time."""
-    service = steady * signals.window_seconds / signals.arrived if signals.arrived else float("inf")
-    # A queue never has to run at once unless its requests take longer than it may last.
-    return signals.queued * min(service / drain_seconds(signals, tuning), 1.0)
-
-
-def drain_seconds(signals: Signals, tuning: Tuning) -> float:
-    """Time in which a queue is to be worked off."""
-    return max(tuning.drain_seconds, signals.startup_seconds or 0.0)
-
-
-def is_ordered(signals: Signals, state: ReplicaState, now: float, tuning: Tuning) -> bool:
-    """Whether replicas are on their way, or came too recently to have worked off the queue they were added for."""
-    seconds = startup_seconds(signals, tuning) + drain_seconds(signals, tuning)
-    return signals.pending > 0 or is_recent(now, state.added, seconds)

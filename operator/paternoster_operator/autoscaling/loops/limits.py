@@ -38,8 +38,6 @@ class ReplicaState(LoopState):
 
     since: float
     """When this memory began."""
-    added: float | None = None
-    """When replicas were added last."""
     evaluations: tuple[Evaluation, ...] = ()
     """Oldest first, as far back as the longest window."""
     changes: tuple[tuple[float, int], ...] = ()
@@ -84,7 +82,7 @@ def bounds_downwards(
     window: float | None = down.stabilization_window_seconds
     if window is None:
         # Learnt from starts unless it is set.
-        window = min(max(tuning.spare_startups * startup, tuning.drain_seconds), tuning.max_kept_seconds)
+        window = min(max(tuning.spare_startups * startup, tuning.min_kept_seconds), tuning.max_kept_seconds)
     if signals.pending:
         # Nothing is called back that may be wanted again before it would have served.
         window = max(window, startup)

@@ -47,7 +47,7 @@ class ReplicaLoop:
         if state.target == observation.replicas:
             return state
         # What was decided was not done, so no replica is on its way for it.
-        return replace(state, target=observation.replicas, added=None, changes=())
+        return replace(state, target=observation.replicas, changes=())
 
     def evaluate(
         self, signals: Signals, models: Models, states: LoopStates, now: float
@@ -78,8 +78,7 @@ class ReplicaLoop:
         )
         difference = found.target - current
         if difference and decision.applied:
-            added = now if difference > 0 else state.added
-            state = replace(state, changes=(*state.changes, (now, difference)), added=added)
+            state = replace(state, changes=(*state.changes, (now, difference)))
         return decision, state.after_decision(decision, now, self.period)
 
     def _decide(
@@ -94,7 +93,7 @@ class ReplicaLoop:
             return Outcome(0, Reason.SCALE_TO_ZERO_IDLE, f"no request for {loop.idle_seconds:.0f} s"), None, state
         if current == 0 and signals.held == 0:
             return Outcome(0, Reason.SCALE_TO_ZERO_IDLE, "no request waits"), None, state
-        need = replicas_needed(self.policy, signals, models, state, now, self.tuning)
+        need = replicas_needed(self.policy, signals, models, self.tuning)
         wanted, reason, explanation = _apply_tolerance(loop, signals, need, current)
         # The cap may let a replica run more than it sustains.
         sustained = replica_capacity(self.policy, models.replica).sequences
@@ -185,5 +184,4 @@ def _describe_inputs(signals: Signals, live_cap: int, need: Need | None) -> dict
         inputs["unreported"] = ", ".join(signals.unreported)
     if need is None:
         return inputs
-    demand = f"{need.demand.steady:.1f} + {need.demand.backlog:.1f} for the queue"
-    return {**inputs, "demand": f"{demand} sequences", "replicaCapacity": str(need.capacity)}
+    return {**inputs, "demand": f"{need.demand:.1f} sequences", "replicaCapacity": str(need.capacity)}
