@@ -1,4 +1,4 @@
-"""A plugin of vLLM: the live cap and the token budget of its scheduler over HTTP, and counts of what it does.
+"""A plugin of vLLM: limits of its scheduler over HTTP, counts of what it does, and streams that another vLLM continues.
 
 It has no dependencies and imports no other package of this project, so that any image with vLLM loads it from a folder
 on PYTHONPATH. vLLM calls :func:`register` in each of its processes, by the entry point ``vllm.general_plugins``; the

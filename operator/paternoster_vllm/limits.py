@@ -20,12 +20,12 @@ class InvalidLimits(ValueError):
         self.field = field
 
 
-def parse_limits(body: bytes) -> dict[str, int]:
-    """The limits of a body that has one or both; raises :class:`InvalidLimits`.
+def parse_limits(body: bytes | None) -> dict[str, int]:
+    """The limits of a body that has one or both; raises :class:`InvalidLimits`, also for one too long to read: None.
 
     Upper bounds are the engine's, and are checked by :func:`check_bounds`.
     """
-    if len(body) > LARGEST_BODY:
+    if body is None or len(body) > LARGEST_BODY:
         raise InvalidLimits(413, "", f"the body has more than {LARGEST_BODY} bytes: must have at most {LARGEST_BODY}")
     try:
         document = json.loads(body)

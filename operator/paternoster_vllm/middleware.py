@@ -2,13 +2,14 @@
 
 import asyncio
 import importlib.metadata
-import json
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from paternoster_vllm.asgi import App, Receive, Scope, Send, error_body, read_body, send_error, send_json
+from paternoster_vllm.continuation import StreamContinuation
 from paternoster_vllm.core_watch import CoreWatch
 from paternoster_vllm.engine_core import UTILITY
 from paternoster_vllm.keys import has_valid_key, read_keys
@@ -28,17 +29,12 @@ OPEN_PATHS = ("/health", "/ping", "/load", "/metrics", "/version")
 CALL_SECONDS = 10.0
 """Longest wait for the engine core, which answers between steps."""
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
 
 class LimitsMiddleware:
-    """An ASGI middleware: it answers the route, and passes everything else on untouched."""
+    """An ASGI middleware: it answers the routes, and passes on what has a key, streams by way of their journal."""
 
     def __init__(self, app: App) -> None:
-        self._app = app
+        self._app = StreamContinuation(app)
         self._tests: set[asyncio.Task[None]] = set()
         self._watch: CoreWatch | None = None
 
@@ -62,7 +58,7 @@ class LimitsMiddleware:
         if self._watch is None:
             self._watch = CoreWatch(lambda: _call_core(scope, {}))
         fault = await self._watch.find_fault()
-        await _send_json(send, 503 if fault else 200, _error_body(fault) if fault else {})
+        await send_json(send, 503 if fault else 200, error_body(fault) if fault else {})
 
 
 async def call_engine(scope: Scope, limits: Mapping[str, int]) -> dict[str, Any]:
@@ -91,34 +87,35 @@ async def _call_core(scope: Scope, limits: Mapping[str, int]) -> dict[str, Any]:
 async def _answer_request(scope: Scope, receive: Receive, send: Send) -> None:
     """One request of the route: the key first, then method, body, bounds, and the call into the core."""
     if not has_valid_key(scope["headers"], read_keys(Path(os.environ.get(ADMIN_KEYS_ENV, os.devnull)))):
-        await _send_json(
-            send, 401, _error_body("the Authorization header must have the fleet's admin key as Bearer token")
-        )
+        await send_error(send, 401, "the Authorization header must have the fleet's admin key as Bearer token")
         return
     if scope["method"] not in ("GET", "PATCH"):
         text = f"the method is {scope['method'][:20]}: must be GET or PATCH"
-        await _send_json(send, 405, _error_body(text), (b"allow", b"GET, PATCH"))
+        await send_json(send, 405, error_body(text), (b"allow", b"GET, PATCH"))
         return
     try:
-        limits = parse_limits(await _read_body(receive)) if scope["method"] == "PATCH" else {}
+        limits = {}
+        if scope["method"] == "PATCH":
+            body, _ = await read_body(receive, LARGEST_BODY)
+            limits = parse_limits(body)
         report = await call_engine(scope, {})
         if limits and "unsupported" not in report:
             check_bounds(limits, report)
             report = await call_engine(scope, limits)
     except InvalidLimits as error:
-        await _send_json(send, error.status, _error_body(str(error), error.field))
+        await send_json(send, error.status, error_body(str(error), error.field))
     except LookupError as error:
-        await _send_json(send, 501, _error_body(str(error)))
+        await send_error(send, 501, str(error))
     except TimeoutError:
-        await _send_json(send, 504, _error_body(f"the engine core did not answer within {CALL_SECONDS:g} s"))
+        await send_error(send, 504, f"the engine core did not answer within {CALL_SECONDS:g} s")
     except Exception as error:  # the core's own fault, in its words
         log.warning("paternoster_vllm: %s", error)
-        await _send_json(send, 503, _error_body(f"the engine core refused the call: {str(error)[:500]}"))
+        await send_error(send, 503, f"the engine core refused the call: {str(error)[:500]}")
     else:
         if "unsupported" in report:
-            await _send_json(send, 501, _error_body(report["unsupported"]))
+            await send_error(send, 501, report["unsupported"])
         else:
-            await _send_json(send, 200, {"version": engine_version(), **report})
+            await send_json(send, 200, {"version": engine_version(), **report})
 
 
 def engine_version() -> str:
@@ -143,7 +140,7 @@ async def _refuse_request(scope: Scope, send: Send) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
         return
-    await _send_json(send, 401, _error_body("the Authorization header must have a valid key as Bearer token"))
+    await send_error(send, 401, "the Authorization header must have a valid key as Bearer token")
 
 
 async def _log_self_test(scope: Scope) -> None:
@@ -156,25 +153,3 @@ async def _log_self_test(scope: Scope) -> None:
         log.warning("paternoster_vllm: limits cannot be moved: %s", report["unsupported"])
     else:
         log.info("paternoster_vllm: limits can be moved below %d sequences", report["capacity"])
-
-
-async def _read_body(receive: Receive) -> bytes:
-    """At most one byte more than a body may have."""
-    body = b""
-    while len(body) <= LARGEST_BODY:
-        message = await receive()
-        body += message.get("body", b"")[: LARGEST_BODY + 1]
-        if not message.get("more_body", False):
-            break
-    return body
-
-
-def _error_body(text: str, field: str = "") -> dict[str, Any]:
-    return {"error": {"message": text, "param": field or None}}
-
-
-async def _send_json(send: Send, status: int, document: Mapping[str, Any], *headers: tuple[bytes, bytes]) -> None:
-    body = json.dumps(document).encode()
-    basic = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": [*basic, *headers]})
-    await send({"type": "http.response.body", "body": body})

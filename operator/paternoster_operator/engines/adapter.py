@@ -32,6 +32,17 @@ class Actuator(StrEnum):
     NONE = "None"
 
 
+class Continuation(StrEnum):
+    """How the rest of a stream that an engine broke off is, which another one makes."""
+
+    EXACT = "exact"
+    """Of the same numbers the same tokens: what is drawn depends on seed and position alone."""
+    VALID = "valid"
+    """An answer to the request, though not the one that the first engine would have made."""
+    NONE = "none"
+    """There is none: the stream ends with an error event."""
+
+
 class StatsUnavailable(ValueError):
     """An engine's answers have no whole ``/stats``; the text names what is missing or wrong."""
 
@@ -96,6 +107,7 @@ class Capabilities:
     """Whether it reports what its steps cost, from which the model of a replica is fitted."""
     drain: bool
     """Whether it can be drained without ending."""
+    continuation: Continuation
 
 
 class EngineKind(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 
 from paternoster_contract.http import paths
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_operator.engines.adapter import Actuator, Capabilities, Launch, Refusal, RuntimeType
+from paternoster_operator.engines.adapter import Actuator, Capabilities, Continuation, Launch, Refusal, RuntimeType
 from paternoster_operator.engines.vllm_arguments import HTTP_DEFAULTS, model_folder
 
 PORT_ENV = "PATERNOSTER_PORT"
@@ -110,7 +110,10 @@ class OpenAiKind:
     type = RuntimeType.OPENAI
     actuator = Actuator.GATEWAY
     health_path = paths.HEALTH
-    capabilities = Capabilities(live_cap=True, token_budget=False, queue_limit=False, step_costs=False, drain=False)
+    capabilities = Capabilities(
+        live_cap=True, token_budget=False, queue_limit=False, step_costs=False, drain=False,
+        continuation=Continuation.NONE,
+    )  # fmt: skip
     finishes_requests = False
     refusals = REFUSALS
 

@@ -11,6 +11,7 @@ from paternoster_contract.stats import EngineStats
 from paternoster_operator.engines.adapter import (
     Actuator,
     Capabilities,
+    Continuation,
     Launch,
     LimitsCall,
     Refusal,
@@ -29,7 +30,10 @@ class PaternosterKind:
     type = RuntimeType.PATERNOSTER
     actuator = Actuator.ADMIN_API
     health_path = paths.HEALTH
-    capabilities = Capabilities(live_cap=True, token_budget=True, queue_limit=True, step_costs=True, drain=True)
+    capabilities = Capabilities(
+        live_cap=True, token_budget=True, queue_limit=True, step_costs=True, drain=True,
+        continuation=Continuation.EXACT,
+    )  # fmt: skip
     finishes_requests = True
     refusals: Sequence[Refusal] = ()
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from paternoster_contract.http import paths
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_operator.engines.adapter import Actuator, Capabilities, Launch, Refusal, RuntimeType
+from paternoster_operator.engines.adapter import Actuator, Capabilities, Continuation, Launch, Refusal, RuntimeType
 from paternoster_operator.engines.vllm_arguments import HTTP_DEFAULTS, find_owned, model_folder, other_than, value_of
 
 FLAGS: Mapping[str, Callable[[Any], list[str]]] = {
@@ -128,7 +128,10 @@ class SglangKind:
     type = RuntimeType.SGLANG
     actuator = Actuator.INTERNAL_STATE
     health_path = paths.HEALTH
-    capabilities = Capabilities(live_cap=True, token_budget=False, queue_limit=False, step_costs=False, drain=False)
+    capabilities = Capabilities(
+        live_cap=True, token_budget=False, queue_limit=False, step_costs=False, drain=False,
+        continuation=Continuation.NONE,
+    )  # fmt: skip
     finishes_requests = True
     refusals = REFUSALS
 

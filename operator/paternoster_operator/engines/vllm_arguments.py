@@ -6,13 +6,14 @@ from typing import Any
 from urllib.parse import unquote
 
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_operator.engines.adapter import Actuator, Capabilities, Launch, Refusal, RuntimeType
+from paternoster_operator.engines.adapter import Actuator, Capabilities, Continuation, Launch, Refusal, RuntimeType
 
 HEALTH = "/paternoster/health"
 """The plugin's: vLLM's own is 200 while its core hangs."""
 MIDDLEWARE = "paternoster_vllm.middleware.LimitsMiddleware"
 ADMIN_KEYS_ENV = "PATERNOSTER_VLLM_ADMIN_KEYS"
 API_KEYS_ENV = "PATERNOSTER_VLLM_API_KEYS"
+GATEWAY_ENV = "PATERNOSTER_VLLM_GATEWAY"
 _FILE = "file://"
 
 
@@ -55,7 +56,7 @@ ELSEWHERE: Mapping[str, str] = {
     "tool_template": "vLLM renders tools by the model's own template alone",
     "parse_special_tokens": "vLLM always lets what is spelled like a control token be one",
     "allowed_origins": "pages call gateways, which have their own",
-    "identity_header": "gateways check clients; vLLM has no tenants",
+    "identity_header": "the plugin believes the gateway's headers of streams; vLLM has no tenants",
     "device": "the build of vLLM decides",
     "threads": "vLLM binds its own threads",
     "live_cap": "the operator sets it live, through the plugin",
@@ -177,6 +178,8 @@ def build_env(settings: EngineArgs) -> dict[str, str]:
         env[ADMIN_KEYS_ENV] = settings.admin_keys
     if settings.api_keys is not None:
         env[API_KEYS_ENV] = settings.api_keys
+        if settings.identity_header:  # the keys are a gateway's alone
+            env[GATEWAY_ENV] = "1"
     return env
 
 
@@ -222,7 +225,10 @@ class VllmKind:
     type = RuntimeType.VLLM
     actuator = Actuator.PLUGIN
     health_path = HEALTH
-    capabilities = Capabilities(live_cap=True, token_budget=True, queue_limit=False, step_costs=False, drain=False)
+    capabilities = Capabilities(
+        live_cap=True, token_budget=True, queue_limit=False, step_costs=False, drain=False,
+        continuation=Continuation.VALID,
+    )  # fmt: skip
     finishes_requests = True
     refusals = REFUSALS
 

@@ -9,7 +9,7 @@ from pydantic.alias_generators import to_camel
 from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.stats import EngineStats, Unreported
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.engines.adapter import Actuator, Capabilities, EngineKind
+from paternoster_operator.engines.adapter import Actuator, Capabilities, Continuation, EngineKind
 from paternoster_operator.report.gateway_cap import GatewayCap
 
 _OF_THE_CAP = {"live_cap"}
@@ -21,7 +21,9 @@ def describe_engine(kind: EngineKind, version: str, actuator: Actuator) -> dict[
 
     An empty ``version`` is written, too: the API server would add it, and each look would find a status that differs.
     """
-    able = {field.name for field in fields(Capabilities) if getattr(kind.capabilities, field.name)}
+    able = {field.name for field in fields(Capabilities) if getattr(kind.capabilities, field.name) is True}
+    if kind.capabilities.continuation is not Continuation.NONE:
+        able.add(f"{kind.capabilities.continuation}_continuation")
     if actuator is not kind.actuator:
         able = _OF_THE_CAP if actuator is Actuator.GATEWAY else set()
     capabilities = sorted(map(to_camel, able))

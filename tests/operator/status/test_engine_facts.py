@@ -39,12 +39,13 @@ def test_without_reports_everything_is_zero() -> None:
 
 def test_the_status_names_the_engine_and_what_can_be_done_with_it() -> None:
     assert describe_engine(KINDS[RuntimeType.VLLM], "0.32.0", Actuator.PLUGIN) == {
-        "type": "VLLM", "version": "0.32.0", "actuator": "Plugin", "capabilities": ["liveCap", "tokenBudget"],
+        "type": "VLLM", "version": "0.32.0", "actuator": "Plugin",
+        "capabilities": ["liveCap", "tokenBudget", "validContinuation"],
     }  # fmt: skip
     own = describe_engine(KINDS[RuntimeType.PATERNOSTER], "", Actuator.ADMIN_API)
     assert own == {
         "type": "Paternoster", "version": "", "actuator": "AdminAPI",
-        "capabilities": ["drain", "liveCap", "queueLimit", "stepCosts", "tokenBudget"],
+        "capabilities": ["drain", "exactContinuation", "liveCap", "queueLimit", "stepCosts", "tokenBudget"],
     }  # fmt: skip
     for described in (own, describe_engine(KINDS[RuntimeType.VLLM], "0.32.0", Actuator.PLUGIN)):
         stored = EngineStatus.model_validate(described).model_dump(by_alias=True)

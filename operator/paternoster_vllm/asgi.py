@@ -1,0 +1,47 @@
+"""What the plugin's layers need of ASGI: types, bodies and answers."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+async def read_body(receive: Receive, longest: int) -> tuple[bytes | None, Receive]:
+    """The body of a request, and what gives an application the same messages again.
+
+    None for one that has more than ``longest`` bytes, or whose client left before its end.
+    """
+    messages: list[MutableMapping[str, Any]] = []
+    size, is_whole = 0, False
+    while size <= longest and not is_whole:
+        message = await receive()
+        messages.append(message)
+        if message["type"] != "http.request":
+            break
+        size += len(message.get("body", b""))
+        is_whole = not message.get("more_body", False)
+
+    async def receive_again() -> MutableMapping[str, Any]:
+        return messages.pop(0) if messages else await receive()
+
+    body = b"".join(message.get("body", b"") for message in messages) if is_whole and size <= longest else None
+    return body, receive_again
+
+
+def error_body(text: str, field: str = "") -> dict[str, Any]:
+    return {"error": {"message": text, "param": field or None}}
+
+
+async def send_json(send: Send, status: int, document: Mapping[str, Any], *headers: tuple[bytes, bytes]) -> None:
+    body = json.dumps(document).encode()
+    basic = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": [*basic, *headers]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_error(send: Send, status: int, text: str, field: str = "") -> None:
+    await send_json(send, status, error_body(text, field))

@@ -1,0 +1,139 @@
+"""The gateway before two vLLMs with the plugin: one breaks off or drains, and the client sees one stream."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.gateway.fakes import serving, until
+from tests.operator.vllm_plugin.continuation.stub_vllm import PROMPT, StubVllm, facts
+
+from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_gateway.app import create_app
+from paternoster_vllm.continuation import GATEWAY_ENV, StreamContinuation
+from paternoster_vllm.streamed_call import CHAT, COMPLETIONS
+
+ANSWER = "Ünïcödé and 漢字 🙂".encode()
+BODIES: dict[str, Any] = {
+    CHAT: {
+        "model": "m", "messages": [{"role": "user", "content": "hello"}], "stream": True,
+        "stream_options": {"include_usage": True},
+    },
+    COMPLETIONS: {"model": "m", "prompt": PROMPT.decode(), "stream": True, "max_tokens": 20, "stop": ["漢"]},
+}  # fmt: skip
+KILLED, FAILED = b"", b'data: {"error":{"message":"EngineCore encountered an issue","code":500}}'
+
+
+class Fleet:
+    """Two replicas of model m, and the gateway before them."""
+
+    def __init__(self, url: str, table: Path, vllms: dict[str, StubVllm]) -> None:
+        self.url = url
+        self.table = table
+        self.vllms = vllms
+
+    def publish(self, *draining: str) -> None:
+        """Those of ``draining`` are to end."""
+        replicas = [
+            Replica(name=name, url=url, ready=True, draining=url in draining)
+            for name, url in zip("ab", self.vllms, strict=True)
+        ]
+        route = ModelRoute(replicas=replicas, hand_over=True)
+        self.table.write_text(RoutingTable(models={"m": route}).model_dump_json())
+
+    async def stream(self, session: aiohttp.ClientSession, path: str) -> bytes:
+        async with session.post(self.url + path, json=BODIES[path]) as response:
+            assert response.status == 200
+            return await response.read()
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Fleet]:
+    monkeypatch.setenv(GATEWAY_ENV, "1")
+    table, vllms = tmp_path / "routes.json", {}
+    async with AsyncExitStack() as stack:
+        for _ in range(2):
+            vllm = StubVllm(ANSWER)
+            vllms[await stack.enter_async_context(serving(_with_plugin(vllm)))] = vllm
+        table.write_text(RoutingTable().model_dump_json())
+        url = await stack.enter_async_context(serving(create_app(str(table))))
+        made = Fleet(url, table, vllms)
+        made.publish()
+        yield made
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as opened:
+        yield opened
+
+
+def _with_plugin(vllm: StubVllm) -> Any:
+    layer = StreamContinuation(vllm, lambda _: facts())
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await layer({**scope, "app": SimpleNamespace(state=None)}, receive, send)
+
+    return app
+
+
+async def count(session: aiohttp.ClientSession, fleet: Fleet, name: str) -> float:
+    async with session.get(f"{fleet.url}/metrics") as response:
+        lines = (await response.text()).splitlines()
+    return sum(float(each.split()[-1]) for each in lines if each.startswith(f"paternoster_gateway_{name}_total{{"))
+
+
+async def await_models(session: aiohttp.ClientSession, fleet: Fleet) -> None:
+    async def read_models() -> Any:
+        async with session.get(f"{fleet.url}/v1/models") as response:
+            return (await response.json())["data"]
+
+    await until(read_models, bool)
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("frame", [KILLED, FAILED])
+@pytest.mark.parametrize("after", [1, 4, 9])
+async def test_a_stream_of_a_killed_vllm_goes_on(
+    fleet: Fleet, session: aiohttp.ClientSession, path: str, frame: bytes, after: int
+) -> None:
+    expected = StubVllm(ANSWER).write_frames(BODIES[path], path == CHAT)
+    await await_models(session, fleet)
+    for vllm in fleet.vllms.values():
+        vllm.break_after, vllm.break_frame, vllm.breaks = after, frame, 2
+    assert await fleet.stream(session, path) == b"".join(b"data: " + data + b"\n\n" for data in expected)
+    assert await count(session, fleet, "continued_streams") >= 1
+    assert await count(session, fleet, "broken_streams") == 0
+
+
+async def test_streams_of_a_draining_vllm_are_handed_over(fleet: Fleet, session: aiohttp.ClientSession) -> None:
+    """Without a word of vLLM's: the gateway has the journal, and closes the connection once another one goes on."""
+    expected = StubVllm(ANSWER).write_frames(BODIES[CHAT], True)
+    await await_models(session, fleet)
+    for vllm in fleet.vllms.values():
+        vllm.pause = 0.1
+    streams = [asyncio.create_task(fleet.stream(session, CHAT)) for _ in range(4)]
+    while min(vllm.sent for vllm in fleet.vllms.values()) < 4:
+        await asyncio.sleep(0.02)
+    draining, (other_url, other) = next(iter(fleet.vllms)), list(fleet.vllms.items())[1]
+    moved = len(fleet.vllms[draining].bodies)
+    fleet.publish(draining)
+    whole = b"".join(b"data: " + data + b"\n\n" for data in expected)
+    assert await asyncio.gather(*streams) == [whole] * 4
+    assert other_url != draining
+    assert fleet.vllms[draining].aborted == moved
+    assert len([body for body in other.bodies if "prompt" in body]) == moved
+    assert await count(session, fleet, "continued_streams") == moved
+
+
+async def test_a_call_that_is_not_continued_ends_with_an_error(fleet: Fleet, session: aiohttp.ClientSession) -> None:
+    await await_models(session, fleet)
+    for vllm in fleet.vllms.values():
+        vllm.break_after = 3
+    async with session.post(fleet.url + CHAT, json=BODIES[CHAT] | {"n": 1, "logprobs": True}) as response:
+        assert b'"type": "BadGatewayError"' in (await response.read()).replace(b'":"', b'": "')
+    assert await count(session, fleet, "broken_streams") == 1
