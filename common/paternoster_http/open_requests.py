@@ -197,14 +197,16 @@ class OpenRequest:
 
     def give_up(self, refusal: Refusal) -> None:
         """End it for another one."""
-        self.release_all()
         self._give_up(self, refusal)
+        self.release_all()
 
     def release_all(self) -> None:
-        """It holds nothing any more."""
+        """It holds nothing any more, nor its connection, which holds it: only a garbage collection would find them."""
         for resource, held in self.held.items():
             self._change_amount(resource, -held)
         self._ended = True
+        self.cycle = None
+        self._give_up = _do_nothing
 
     def _add_amount(self, resource: Resource, amount: int) -> None:
         if not self._ended:
@@ -221,6 +223,10 @@ class OpenRequest:
             resource.count_request(self, None)
         elif not self.held[resource]:
             resource.uncount_request(self, (self.party, self.state))
+
+
+def _do_nothing(_: OpenRequest, __: Refusal) -> None:
+    """Of a request that has ended: nothing is left to give up."""
 
 
 def party_of(scope: Mapping[str, Any]) -> Party:

@@ -3,6 +3,7 @@
 import re
 from asyncio import AbstractEventLoop, Transport
 from collections import deque
+from collections.abc import Sized
 from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
@@ -39,12 +40,12 @@ CONTROL_CHARACTER = re.compile(rb"%(?:[01][0-9a-f]|7f)", re.IGNORECASE)
 class _Flow(FlowControl):
     """Reads nothing more while requests wait behind another one."""
 
-    def __init__(self, transport: Transport, protocol: "LimitedHttpProtocol") -> None:
+    def __init__(self, transport: Transport, pipeline: Sized) -> None:
         super().__init__(transport)
-        self._protocol = protocol
+        self._pipeline = pipeline
 
     def resume_reading(self) -> None:
-        if not self._protocol.pipeline:
+        if not self._pipeline:
             super().resume_reading()
 
 
@@ -94,7 +95,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.flow = _Flow(transport, self)
+        self.flow = _Flow(transport, self.pipeline)
         self._place.close = transport.abort
         self._waiting_since = self.loop.time()
 

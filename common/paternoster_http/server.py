@@ -87,14 +87,16 @@ class LimitedServer(uvicorn.Server):
     async def _check_connections(self) -> None:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            now = asyncio.get_running_loop().time()
-            for connection in list(self.server_state.connections):
-                assert isinstance(connection, LimitedHttpProtocol)
-                try:
-                    connection.check_progress(now)
-                except Exception:
-                    log.exception("checking the times of a connection failed: it is closed")
-                    connection.transport.abort()
+            self._check_times(asyncio.get_running_loop().time())
+
+    def _check_times(self, now: float) -> None:
+        for connection in list(self.server_state.connections):
+            assert isinstance(connection, LimitedHttpProtocol)
+            try:
+                connection.check_progress(now)
+            except Exception:
+                log.exception("checking the times of a connection failed: it is closed")
+                connection.transport.abort()
 
 
 def _within_descriptors(wanted: int) -> int:

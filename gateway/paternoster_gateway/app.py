@@ -4,7 +4,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
@@ -31,9 +31,9 @@ from paternoster_gateway.process.error_handlers import install_error_handlers
 from paternoster_gateway.process.stats_port import StatsPort
 from paternoster_gateway.process.tls import PlainHttpForProbesOnly
 from paternoster_gateway.proxy.body import read_fields, refuse_costly
-from paternoster_gateway.proxy.call import Answer, Call
+from paternoster_gateway.proxy.call import Call
 from paternoster_gateway.proxy.dispatcher import Dispatcher
-from paternoster_gateway.proxy.forwarded_answer import ForwardedAnswer
+from paternoster_gateway.proxy.forwarded_answer import ClientWatch, ForwardedAnswer
 from paternoster_gateway.proxy.headers import FORWARDED_HEADERS
 from paternoster_gateway.proxy.liveness import Liveness
 from paternoster_gateway.proxy.proxy import Proxy
@@ -163,10 +163,15 @@ def create_app(
             known_parties.add_party(admission)
             charge_request(request.scope, admission.party)
             metrics.begin_request(model)
+            watch = ClientWatch(request.receive)
             try:
-                answer = await _await_answer(request, proxy.send(call, admission))
-            except BaseException:
+                with watch:
+                    answer = await proxy.send(call, admission)
+            except BaseException as ending:
+                watch.close()
                 metrics.end_request(model, admission.fleet)
+                if isinstance(ending, ClientDisconnect):
+                    raise client_gone() from None
                 raise
         except (GatewayError, Refusal) as fault:
             error = unavailable_error(str(fault), RETRY_AFTER_SECONDS) if isinstance(fault, Refusal) else fault
@@ -180,7 +185,7 @@ def create_app(
         def record_end() -> None:
             metrics.end_request(model, admission.fleet)
 
-        response = ForwardedAnswer(answer, record_end)
+        response = ForwardedAnswer(answer, watch, record_end)
         if response.headers.get("Content-Type", "").startswith("text/event-stream"):
             response.headers.update(_NO_BUFFERING)
         return response
@@ -278,26 +283,3 @@ async def _read_call(request: Request, table: RoutingTable) -> Call:
         request.scope["path"], model, body, headers, key, fields.model is not None, brackets, DEBUG in request.headers,
         fields.priority or 0, None if fields.deadline_ms is None else fields.deadline_ms / 1000,
     )  # fmt: skip
-
-
-async def _await_answer(request: Request, sending: "asyncio.Future[Answer] | object") -> Answer:
-    """Wait for the answer; cancel the attempt and raise :class:`GatewayError` (499) if the client leaves first."""
-    task: asyncio.Task[Answer] = asyncio.ensure_future(sending)  # type: ignore[arg-type]
-    gone = asyncio.create_task(_wait_for_disconnect(request))
-    try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        raise client_gone()
-    finally:
-        gone.cancel()
-        if not task.done():
-            task.cancel()
-
-
-async def _wait_for_disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

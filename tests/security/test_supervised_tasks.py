@@ -16,8 +16,8 @@ from paternoster_operator.metrics import OperatorMetrics
 
 PACKAGES = ("paternoster_gateway", "paternoster_operator")
 STARTERS = {"create_task", "ensure_future", "run_coroutine_threadsafe"}
-AWAITED = {("app.py", "_await_answer"), ("program.py", "_run_once")}
-"""File and function that start a task and take its result before they return."""
+AWAITED = {("forwarded_answer.py", "__init__"), ("program.py", "_run_once")}
+"""File and function that start a task whose result is taken, there or at the end of what it is for."""
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ still, is hung: requests that wait for its bytes fail, and it gets no others unt
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from types import TracebackType
 
 from paternoster_contract.supervise import supervise_task
 
@@ -48,6 +48,28 @@ class Wait:
         return self.began + ANSWERED_SECONDS
 
 
+class ByteWait:
+    """The block of :meth:`Liveness.expect_bytes`: a class, since each frame of each stream enters one."""
+
+    __slots__ = ("_limit", "_liveness", "_url", "_wait")
+
+    def __init__(self, liveness: "Liveness", url: str) -> None:
+        self._liveness = liveness
+        self._url = url
+
+    async def __aenter__(self) -> Wait:
+        self._limit = asyncio.timeout(0 if self._url in self._liveness.hung else None)
+        await self._limit.__aenter__()
+        self._wait = self._liveness.begin_wait(self._url, self._limit)
+        return self._wait
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._liveness.end_wait(self._url, self._limit, self._wait, received=kind is None)
+        await self._limit.__aexit__(kind, error, traceback)
+
+
 class Liveness:
     """Finds out which replicas, by URL, are hung, while requests wait for their bytes."""
 
@@ -82,29 +104,30 @@ class Liveness:
         """URLs, in a collection that changes with the state."""
         return self._hung
 
-    @asynccontextmanager
-    async def expect_bytes(self, url: str) -> AsyncIterator[Wait]:
+    def expect_bytes(self, url: str) -> "ByteWait":
         """A block that waits for the next bytes of ``url``; raises ``TimeoutError`` in it once the replica is hung."""
-        async with asyncio.timeout(0 if url in self._hung else None) as limit:
-            waiting = self._waiting.setdefault(url, set())
-            waiting.add(limit)
-            # A client that leaves early does not restart the period.
-            self._quiet_since.setdefault(url, time.monotonic())
-            if url not in self._probing:
-                self._start_probing(url)
-            wait = Wait(time.monotonic(), url in self._silent or url in self._hung)
-            received = False
-            try:
-                yield wait
-                received = True
-            finally:
-                wait.silent = url in self._silent or url in self._hung
-                wait.answered = self._last_byte.get(url, 0.0) >= wait.read_by
-                waiting.discard(limit)
-                if not waiting:
-                    self._waiting.pop(url, None)
-                if received:
-                    self._record_byte(url)
+        return ByteWait(self, url)
+
+    def begin_wait(self, url: str, limit: asyncio.Timeout) -> Wait:
+        """A request waits for bytes of ``url``: ``limit`` ends as soon as the replica is hung."""
+        self._waiting.setdefault(url, set()).add(limit)
+        now = time.monotonic()
+        # A client that leaves early does not restart the period.
+        self._quiet_since.setdefault(url, now)
+        if url not in self._probing:
+            self._start_probing(url)
+        return Wait(now, url in self._silent or url in self._hung)
+
+    def end_wait(self, url: str, limit: asyncio.Timeout, wait: Wait, *, received: bool) -> None:
+        """``received``: whether bytes have come, else the request waits for none any more."""
+        wait.silent = url in self._silent or url in self._hung
+        wait.answered = self._last_byte.get(url, 0.0) >= wait.read_by
+        waiting = self._waiting[url]
+        waiting.discard(limit)
+        if not waiting:
+            del self._waiting[url]
+        if received:
+            self._record_byte(url)
 
     async def close(self) -> None:
         """End all probes."""

@@ -108,6 +108,8 @@ class AnswerRelay:
     def _record_break(self, answer: Answer, error: Exception) -> None:
         self._dispatcher.report_result(self._request, answer.replica, Result.BROKEN)
         log.warning("%s broke off an answer: %s", answer.replica, error_text(error))
+        # Its frames hold the answer, which holds the error: a cycle for the garbage collector.
+        error.with_traceback(None)
 
     def _record_stop(self, url: str, journal: JournaledStream) -> None:
         """A stream with frames of its replica is no suspect: the replica that goes on with it shows whether it is."""

@@ -1,0 +1,91 @@
+"""What a connection leaves once it is closed: nothing that only a garbage collection finds, which stops all streams."""
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable, Iterator
+
+import aiohttp
+import pytest
+from aiohttp import web
+from tests.gateway.fakes import Behave, Door, FakeEngine, until
+
+from paternoster_gateway.proxy.call import Answer
+from paternoster_http.open_requests import OpenRequest
+from paternoster_http.protocol import LimitedHttpProtocol
+
+KINDS = (LimitedHttpProtocol, OpenRequest, Answer, aiohttp.ClientResponse)
+BODY = {"model": "m", "messages": [], "stream": True}
+
+
+@pytest.fixture(autouse=True)
+def _no_collections() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    yield
+    if enabled:
+        gc.enable()
+
+
+def count_objects() -> int:
+    return sum(isinstance(each, KINDS) for each in gc.get_objects())
+
+
+async def stream_on(_: FakeEngine, request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    while True:
+        await response.write(b"data: 1\n\n")
+        await asyncio.sleep(0.01)
+
+
+async def stream_whole(_: FakeEngine, request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    await response.write(b"data: 1\n\ndata: [DONE]\n\n")
+    return response
+
+
+async def break_off(_: FakeEngine, request: web.Request) -> web.StreamResponse:
+    response = await stream_whole(_, request)
+    assert request.transport is not None
+    request.transport.abort()
+    return response
+
+
+async def read_a_frame(door: Door, *, whole: bool) -> None:
+    """On a connection of its own, which is closed afterwards."""
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as client,
+        client.post(door.url + "/v1/chat/completions", json=BODY) as response,
+    ):
+        assert response.status == 200, await response.text()
+        await response.content.readuntil(b"\n\n")
+        if whole:
+            await response.read()
+
+
+@pytest.mark.parametrize(("behave", "whole"), [(stream_on, False), (stream_whole, True), (break_off, True)])
+async def test_a_closed_connection_leaves_no_cycle(
+    door: Door, start: Callable[[str, Behave], Awaitable[FakeEngine]], behave: Behave, whole: bool
+) -> None:
+    door.publish(await start("a", behave))
+    async with aiohttp.ClientSession() as client:
+
+        async def list_models() -> str:
+            async with client.get(f"{door.url}/v1/models") as response:
+                return await response.text()
+
+        await until(list_models, lambda text: '"m"' in text)
+    await read_a_frame(door, whole=whole)  # what the first one loads is of no other
+
+    async def rest() -> int:
+        await asyncio.sleep(0)
+        return count_objects()
+
+    await asyncio.sleep(0.1)
+    gc.collect()
+    before = count_objects()
+    for _ in range(5):
+        await read_a_frame(door, whole=whole)
+    assert await until(rest, lambda count: count <= before) <= before
