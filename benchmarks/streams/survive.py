@@ -34,7 +34,7 @@ STOPPED_SECONDS = 14
 """Longer than a gateway needs to leave a stopped engine."""
 TABLE_SECONDS = 1.0
 """Until the routing table states that an engine was killed."""
-EXACT = ("--batch-invariant",)
+EXACT = ("--batch-invariant", "--reasoning-parser", "think")
 QUESTION = {"messages": [{"role": "user", "content": "Tell me a story about a lift that never stops, and a boy."}]}
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
 LONG = {"max_tokens": 120, "min_tokens": 60}
@@ -68,6 +68,11 @@ KINDS: Mapping[str, tuple[str, dict[str, Any]]] = {
         QUESTION | USAGE
         | {"seed": 9, "max_tokens": 120, "tool_choice": "required",
            "tools": [{"type": "function", "function": {"name": "weather", "parameters": PARAMETERS}}]},
+    ),
+    "reasoning": (
+        "/v1/chat/completions",
+        {"messages": [*QUESTION["messages"], {"role": "assistant", "content": "<think>"}]} | LONG | USAGE
+        | {"continue_final_message": True, "add_generation_prompt": False, "thinking_token_budget": 30, "seed": 6},
     ),
     "completions with echo": (
         "/v1/completions", LONG | USAGE | {"prompt": "Once upon a time", "echo": True, "logprobs": 0, "seed": 4},
