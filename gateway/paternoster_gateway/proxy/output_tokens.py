@@ -4,8 +4,6 @@ import re
 
 MAX_TAIL = 4096
 """Bytes at the end of an answer in which its usage is searched."""
-CHARGED_AT_ONCE = 16
-"""Tokens of a stream that are charged together: to charge each takes more processor time than to count it."""
 _EVENT_END = b"\n\n"
 _USAGE = re.compile(rb'"(?:completion|output)_tokens"[ \t\n\r]*:[ \t\n\r]*([0-9]{1,7})(?![0-9.eE])')
 
@@ -15,26 +13,17 @@ class OutputTokens:
 
     def __init__(self, *, is_stream: bool) -> None:
         self._is_stream = is_stream
-        self._events = 0
-        """Of a stream, not charged yet."""
         self._tail = b""
 
     def feed(self, data: bytes) -> int:
         """Tokens to charge now that ``data`` has come."""
         if self._is_stream:
-            self._events += data.count(_EVENT_END)
-            return self._remove_events() if self._events >= CHARGED_AT_ONCE else 0
+            return data.count(_EVENT_END)
         self._tail = (self._tail + data)[-MAX_TAIL:]
         return 0
 
     def count_final(self) -> int:
         """Tokens to charge at the end of the answer, once."""
-        if self._is_stream:
-            return self._remove_events()
         usage = _USAGE.search(self._tail)
         self._tail = b""
         return 0 if usage is None else int(usage[1])
-
-    def _remove_events(self) -> int:
-        events, self._events = self._events, 0
-        return events

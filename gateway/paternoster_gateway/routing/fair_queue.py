@@ -26,6 +26,9 @@ class FairQueue:
         """By sender, none of them 0."""
         self._attempts: Counter[str] = Counter()
         """Attempts that have not ended, by sender, none of them 0."""
+        self._num_attempts = 0
+        self._present: Counter[str] = Counter()
+        """Waiting requests and attempts by sender, none of them 0."""
         self._service = ServiceCounters()
 
     def __len__(self) -> int:
@@ -54,8 +57,8 @@ class FairQueue:
         earlier one of its own.
         """
         sender, priority = request.sender, request.turn.priority
-        senders = len({*self._waiting, *self._attempts, sender})
-        if self._attempts[sender] * senders >= self._attempts.total() or any(each < priority for each in self._classes):
+        senders = len(self._present) + (sender not in self._present)
+        if self._attempts[sender] * senders >= self._num_attempts or any(each < priority for each in self._classes):
             return False
         own = self._classes.get(priority, {}).get(sender)
         return own is None or own[0].arrival >= request.arrival
@@ -68,6 +71,7 @@ class FairQueue:
         queue = self._classes.setdefault(request.turn.priority, {}).setdefault(request.sender, [])
         insort_right(queue, request, key=_get_arrival)
         self._waiting[request.sender] += 1
+        self._present[request.sender] += 1
 
     def remove(self, request: RoutedRequest) -> None:
         """``request``, which waits, waits no longer."""
@@ -78,6 +82,7 @@ class FairQueue:
             if not senders:
                 del self._classes[request.turn.priority]
         _count_down(self._waiting, request.sender)
+        _count_down(self._present, request.sender)
         if request.sender not in self._waiting:
             self._service.end_waiting(request.sender)
 
@@ -90,10 +95,14 @@ class FairQueue:
             request.charged_prompt = 0.0
             self.correct_prompt(request, tokens)
         self._attempts[request.sender] += 1
+        self._present[request.sender] += 1
+        self._num_attempts += 1
 
     def end_attempt(self, request: RoutedRequest) -> None:
         """The attempt has ended, or the place is another's."""
         _count_down(self._attempts, request.sender)
+        _count_down(self._present, request.sender)
+        self._num_attempts -= 1
 
     def correct_prompt(self, request: RoutedRequest, tokens: float) -> None:
         """The prompt of ``request``, which was charged before, has ``tokens``."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_gateway.proxy.output_tokens import CHARGED_AT_ONCE, OutputTokens
+from paternoster_gateway.proxy.output_tokens import OutputTokens
 
 
 def count(pieces: list[bytes], *, is_stream: bool) -> int:
@@ -33,13 +33,6 @@ def test_usage_is_found_in_any_pieces(data: st.DataObject, body: bytes, tokens: 
 
 def test_each_event_of_a_stream_is_a_token() -> None:
     assert count([b"data: {}\n\n", b"data: {}\n\ndata: [DONE]\n\n"], is_stream=True) == 3
-
-
-def test_tokens_of_a_stream_are_charged_together() -> None:
-    counted = OutputTokens(is_stream=True)
-    charged = [counted.feed(b"data: {}\n\n") for _ in range(2 * CHARGED_AT_ONCE + 1)]
-    assert [tokens for tokens in charged if tokens] == [CHARGED_AT_ONCE] * 2
-    assert (counted.count_final(), counted.count_final()) == (1, 0)
 
 
 def test_a_long_answer_is_not_stored() -> None:

@@ -261,3 +261,30 @@ def test_a_place_beyond_the_bound_is_not_for_a_lower_class() -> None:
     assert senders(fleet.sent) == "flood" * 2
     fleet.open("quiet", Turn(size=400))
     assert fleet.sent[-1].sender == "quiet"
+
+
+@given(st.lists(st.tuples(st.sampled_from(["open", "end", "leave"]), st.sampled_from("abcde")), max_size=60))
+def test_a_place_beyond_the_bound_is_for_senders_below_an_equal_part(steps: list[tuple[str, str]]) -> None:
+    """Whatever was sent, has ended or left before."""
+    fleet, requests = Fleet(bound=2), list[RoutedRequest]()
+    for step, sender in steps:
+        own = [request for request in requests if request.sender == sender]
+        if step == "open":
+            requests.append(fleet.open(sender))
+        elif own and step == "end" and own[0].in_flight:
+            fleet.end(own[0])
+            requests.remove(own[0])
+        elif own and step == "leave":
+            fleet.route(fleet.balancer.on_disconnect(own[-1]))
+            requests.remove(own[-1])
+    asking = fleet.balancer.open_request("m", "", fleet.now, sender="f", turn=Turn(size=400))
+    attempts = Counter(request.sender for request in requests for _ in request.in_flight)
+    queue = fleet.balancer._held.queue_of(asking)
+    for request in (asking, *requests):
+        present = {each.sender for each in requests} | {request.sender}
+        below = attempts[request.sender] * len(present) < attempts.total()
+        first = min(
+            (each.arrival for each in requests if each.sender == request.sender and not each.in_flight),
+            default=request.arrival,
+        )
+        assert queue.may_exceed_bound(request) == (below and first >= request.arrival)
