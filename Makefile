@@ -29,7 +29,8 @@ test-quick: setup ## The tests that take seconds, three at a time
 	$(PYTEST) -m "not slow and not other_engine"
 
 vllm: setup ## The plugin in a real vLLM and fleets of it, set up first (9 GB, then about 20 minutes)
-	REQUIRE_COMPONENTS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -m other_engine tests/operator/vllm_plugin tests/fleet/test_vllm.py
+	REQUIRE_COMPONENTS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -m other_engine tests/operator/vllm_plugin tests/fleet/test_vllm.py \
+		tests/fleet/test_vllm_streams.py
 
 llama-cpp: setup ## A fleet of llama.cpp's server, which is compiled first (minutes of every core)
 	REQUIRE_COMPONENTS=1 OMP_NUM_THREADS=1 $(BIN)/pytest -m other_engine tests/fleet/test_llama_cpp.py

@@ -47,6 +47,12 @@ async def read_whole(session: aiohttp.ClientSession, endpoint: str, seed: int) -
     return str(answer["choices"][0]["message"]["content"])
 
 
+async def read_streams(endpoint: str, seeds: Sequence[int], on_piece: Callable[[], None]) -> Sequence[str]:
+    """Texts of a stream for each seed, read at once."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=600)) as session:
+        return await asyncio.gather(*(read_stream(session, endpoint, seed, on_piece) for seed in seeds))
+
+
 async def read_all(endpoint: str, on_piece: Callable[[], None]) -> Sequence[str]:
     """Texts of six streams and, from the same seeds, of two whole answers."""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=240)) as session:
