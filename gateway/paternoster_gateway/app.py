@@ -145,6 +145,13 @@ def create_app(
     app.add_middleware(RequestId)
     app.add_middleware(CanonicalRequestLine)
 
+    def respond_error(model: str, route: str, fault: GatewayError | Refusal) -> Response:
+        # By itself: a variable of forward's that has the error would be a cycle, which the body stays in.
+        error = unavailable_error(str(fault), RETRY_AFTER_SECONDS) if isinstance(fault, Refusal) else fault
+        metrics.failures[model] += 1
+        metrics.requests.labels(model, route, str(error.status)).inc()
+        return JSONResponse(error.to_body(), error.status, error.to_headers())
+
     async def forward(request: Request) -> Response:
         started, details = time.monotonic(), forwarded.get() or Forwarded()
         # The path as the router has it, so that its values are few.
@@ -174,10 +181,7 @@ def create_app(
                     raise client_gone() from None
                 raise
         except (GatewayError, Refusal) as fault:
-            error = unavailable_error(str(fault), RETRY_AFTER_SECONDS) if isinstance(fault, Refusal) else fault
-            metrics.failures[model] += 1
-            metrics.requests.labels(model, route, str(error.status)).inc()
-            return JSONResponse(error.to_body(), error.status, error.to_headers())
+            return respond_error(model, route, fault)
         details.upstream_host, details.upstream_request_attempt_count = answer.replica, answer.attempts
         metrics.first_byte.labels(model, route).observe(time.monotonic() - started)
         metrics.requests.labels(model, route, str(answer.status)).inc()

@@ -9,11 +9,12 @@ import pytest
 from aiohttp import web
 from tests.gateway.fakes import Behave, Door, FakeEngine, until
 
+from paternoster_gateway.errors import GatewayError
 from paternoster_gateway.proxy.call import Answer
 from paternoster_http.open_requests import OpenRequest
 from paternoster_http.protocol import LimitedHttpProtocol
 
-KINDS = (LimitedHttpProtocol, OpenRequest, Answer, aiohttp.ClientResponse)
+KINDS = (LimitedHttpProtocol, OpenRequest, Answer, aiohttp.ClientResponse, GatewayError)
 BODY = {"model": "m", "messages": [], "stream": True}
 
 
@@ -44,6 +45,12 @@ async def stream_whole(_: FakeEngine, request: web.Request) -> web.StreamRespons
     await response.prepare(request)
     await response.write(b"data: 1\n\ndata: [DONE]\n\n")
     return response
+
+
+async def refuse(_: FakeEngine, request: web.Request) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
 
 
 async def break_off(_: FakeEngine, request: web.Request) -> web.StreamResponse:
@@ -77,15 +84,36 @@ async def test_a_closed_connection_leaves_no_cycle(
                 return await response.text()
 
         await until(list_models, lambda text: '"m"' in text)
-    await read_a_frame(door, whole=whole)  # what the first one loads is of no other
+    await leave_nothing(lambda: read_a_frame(door, whole=whole))
 
+
+@pytest.mark.parametrize("refused", [{"model": "other"}, {"model": "m", "messages": "a" * 100_000}])
+async def test_a_refused_request_leaves_no_cycle(
+    door: Door, start: Callable[[str, Behave], Awaitable[FakeEngine]], refused: dict[str, object]
+) -> None:
+    """With it would stay the body, which no collection of Python's sees the size of."""
+    door.publish(await start("a", refuse), hold=False)
+
+    async def send_refused() -> None:
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as client,
+            client.post(door.url + "/v1/chat/completions", json=refused) as response,
+        ):
+            assert response.status >= 400
+            await response.read()
+
+    await leave_nothing(send_refused)
+
+
+async def leave_nothing(exchange: Callable[[], Awaitable[None]]) -> None:
     async def rest() -> int:
         await asyncio.sleep(0)
         return count_objects()
 
+    await exchange()  # what the first one loads is of no other
     await asyncio.sleep(0.1)
     gc.collect()
     before = count_objects()
     for _ in range(5):
-        await read_a_frame(door, whole=whole)
+        await exchange()
     assert await until(rest, lambda count: count <= before) <= before

@@ -35,7 +35,7 @@ class _Connection(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         assert isinstance(self.server, Recorder)
         while head := self._head():
-            if not head.startswith(b"GET /health "):
+            if not head.startswith((b"GET /health ", b"GET /text-chains ")):
                 self.server.heads.append(head)
             length = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
             self.rfile.read(int(length[1]) if length else 0)
