@@ -9,9 +9,12 @@ from paternoster_engine.server.errors import InvalidValue
 ENDS = frozenset({FinishReason.STOP.value, FinishReason.LENGTH.value})
 
 
-def restore_output(requests: Sequence[Request], entries: Sequence[JournalEntry], vocab_size: int) -> None:
+def restore_output(
+    requests: Sequence[Request], entries: Sequence[JournalEntry], vocab_size: int, *, has_prompts: bool = True
+) -> None:
     """Give ``requests``, which are not queued yet, the output that ``entries`` have of them.
 
+    ``has_prompts``: the client has the log probabilities of prompts that it asked for; else they are computed again.
     Raises :class:`InvalidValue` for a journal that is not of these requests.
     """
     for entry in entries:
@@ -34,8 +37,8 @@ def restore_output(requests: Sequence[Request], entries: Sequence[JournalEntry],
             ]
     for request in requests:
         request.status = RequestStatus.PREEMPTED  # it was admitted before, and leads those that were not
-        if request.output and request.params.prompt_logprobs is not None:
-            # The client has the frame with them: nothing reads these any more.
+        if has_prompts and request.output and request.params.prompt_logprobs is not None:
+            # Nothing reads these any more.
             request.prompt_logprobs = [TokenLogprobs(token, 0.0, 1, ()) for token in request.prompt[1:]]
 
 

@@ -124,6 +124,8 @@ class Generation:
         """Of each sequence that the scheduler ended."""
         self._replayed: list[tuple[int, TextDelta]] = []
         """Deltas that an engine before this one made."""
+        self._later: dict[int, list[JournalEntry]] = {}
+        """What such an engine computed of each sequence whose prompt needs log probabilities, until it has them."""
 
     @cached_property
     def _texts(self) -> list[OutputText]:
@@ -183,14 +185,19 @@ class Generation:
 
     async def _replay(self, journal: StreamJournal) -> None:
         """Make the deltas of the journal again, and the sequences as far as they were."""
-        restore_output(self._requests, journal.entries, journal.vocab_size)
+        has_prompts = not (self._needs_prompts and journal.is_unanswered)
+        restore_output(self._requests, journal.entries, journal.vocab_size, has_prompts=has_prompts)
         await self._set_echoes()
+        self._num_written = [len(request.output) for request in self._requests]
+        if not has_prompts:
+            for entry in journal.entries:
+                self._later.setdefault(entry.choice, []).append(entry)
+            return
 
         def replay(entries: Sequence[JournalEntry]) -> list[tuple[int, TextDelta]]:
             return [(entry.choice, self._replay_entry(entry)) for entry in entries]
 
         self._replayed = await made_in_pieces(journal.entries, replay)
-        self._num_written = [text.num_tokens for text in self._texts]
         replace_ended_donors(self._requests, self._open)
 
     def _replay_entry(self, entry: JournalEntry) -> TextDelta:
@@ -223,21 +230,34 @@ class Generation:
         if self._is_stream:
             return []
         lines = self._encode_lines(self._num_written)
-        self._num_written = [text.num_tokens for text in self._texts]
+        self._num_written = [
+            max(written, self._count_writable(text))
+            for written, text in zip(self._num_written, self._texts, strict=True)
+        ]
         return lines
+
+    @property
+    def _needs_prompts(self) -> bool:
+        """Whether the answer has log probabilities of its prompts."""
+        return any(request.params.prompt_logprobs is not None for request in self._requests)
 
     def _encode_lines(self, firsts: Sequence[int]) -> list[bytes]:
         """The journal of each sequence's tokens from one of ``firsts`` on."""
-        if any(request.params.prompt_logprobs is not None for request in self._requests):
+        if self._needs_prompts and self._is_stream:
             return []
         lines = []
         for index, (request, text, first) in enumerate(zip(self._requests, self._texts, firsts, strict=True)):
-            for start in range(first, text.num_tokens, TOKENS_PER_LINE):
-                end = min(start + TOKENS_PER_LINE, text.num_tokens)
+            last = self._count_writable(text)
+            for start in range(first, last, TOKENS_PER_LINE):
+                end = min(start + TOKENS_PER_LINE, last)
                 reason = self._ends.get(index) if end == text.num_tokens else None
                 entry = entry_of(index, request, start, request.output[start:end], reason)
                 lines.append(encode_entries([entry]).encode())
         return lines
+
+    def _count_writable(self, text: OutputText) -> int:
+        """Tokens that another engine may begin with: it computes prompts anew only for sequences that go on."""
+        return max(0, text.num_tokens - self._needs_prompts)
 
     def close(self) -> None:
         """End what is not finished before the next step. May be called more than once."""
@@ -318,6 +338,8 @@ class Generation:
                 failure = failure_of(output.request, output.finish_reason)
                 break
             index = self._index[request_id]
+            for entry in self._later.pop(index, ()):
+                deltas_of.setdefault(index, []).append(self._replay_entry(entry))
             delta = self._add_token(index, output.token, output.finish_reason)
             deltas_of.setdefault(index, []).append(delta)
             pushed.setdefault(index, []).append(output)

@@ -6,9 +6,16 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.engine.server.continuation.test_continued_streams import CALL, CASES, _script_answer, resume
+from tests.engine.server.continuation.test_continued_streams import (
+    CALL,
+    CASES,
+    MESSAGES,
+    THOUGHT,
+    _script_answer,
+    resume,
+)
 from tests.engine.server.continuation.test_continued_streams import server as server
-from tests.engine.server.continuation.test_handed_over_answers import WHOLE, content, hand_over, whole_body
+from tests.engine.server.continuation.test_handed_over_answers import content, hand_over, whole_body
 from tests.engine.server.scripted_server import Server
 
 from paternoster_contract.stream_journal import (
@@ -25,6 +32,15 @@ from paternoster_engine.server.continuation import progress
 
 ASKING = {STREAM_ID: CALL.encode(), PROGRESS: "1"}
 STEP_SECONDS = 0.03
+ANSWERS = CASES | {
+    "log probabilities of a prompt": (
+        "/v1/chat/completions", THOUGHT, MESSAGES | {"n": 2, "logprobs": True, "prompt_logprobs": 2},
+    ),
+    "echoes with log probabilities": (
+        "/v1/completions", THOUGHT,
+        {"prompt": ["It is", "Once upon"], "n": 2, "echo": True, "logprobs": 1, "max_tokens": 20, "stop": ["until"]},
+    ),
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -57,9 +73,9 @@ def as_response(head: AnswerHead, body: bytes) -> httpx.Response:
 
 
 @pytest.mark.usefixtures("slow_steps")
-@pytest.mark.parametrize("case", WHOLE)
+@pytest.mark.parametrize("case", ANSWERS)
 async def test_answer_goes_on_after_any_line_of_its_journal(server: Server, tokenizer: Tokenizer, case: str) -> None:
-    path, text, body = CASES[case]
+    path, text, body = ANSWERS[case]
     body = whole_body(body)
     _script_answer(server, tokenizer, text)
     undisturbed = await server.client.post(path, json=body, headers={STREAM_ID: CALL.encode()})
