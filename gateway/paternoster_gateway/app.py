@@ -146,7 +146,8 @@ def create_app(
     app.add_middleware(CanonicalRequestLine)
 
     def respond_error(model: str, route: str, fault: GatewayError | Refusal) -> Response:
-        # By itself: a variable of forward's that has the error would be a cycle, which the body stays in.
+        # Frames of its traceback have it in variables: a cycle, in which the body would stay until a collection.
+        fault.__traceback__ = fault.__context__ = None
         error = unavailable_error(str(fault), RETRY_AFTER_SECONDS) if isinstance(fault, Refusal) else fault
         metrics.failures[model] += 1
         metrics.requests.labels(model, route, str(error.status)).inc()

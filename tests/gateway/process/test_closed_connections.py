@@ -47,10 +47,8 @@ async def stream_whole(_: FakeEngine, request: web.Request) -> web.StreamRespons
     return response
 
 
-async def refuse(_: FakeEngine, request: web.Request) -> web.StreamResponse:
-    assert request.transport is not None
-    request.transport.abort()
-    return web.Response()
+async def answer_as_no_engine(_: FakeEngine, __: web.Request) -> web.StreamResponse:
+    return web.Response(status=302)
 
 
 async def break_off(_: FakeEngine, request: web.Request) -> web.StreamResponse:
@@ -77,22 +75,23 @@ async def test_a_closed_connection_leaves_no_cycle(
     door: Door, start: Callable[[str, Behave], Awaitable[FakeEngine]], behave: Behave, whole: bool
 ) -> None:
     door.publish(await start("a", behave))
-    async with aiohttp.ClientSession() as client:
-
-        async def list_models() -> str:
-            async with client.get(f"{door.url}/v1/models") as response:
-                return await response.text()
-
-        await until(list_models, lambda text: '"m"' in text)
+    await read_table(door)
     await leave_nothing(lambda: read_a_frame(door, whole=whole))
 
 
-@pytest.mark.parametrize("refused", [{"model": "other"}, {"model": "m", "messages": "a" * 100_000}])
+@pytest.mark.parametrize(
+    ("refused", "behave"),
+    [
+        ({"model": "other"}, stream_whole),
+        ({"model": "m", "messages": "a" * 100_000}, answer_as_no_engine),
+    ],
+)
 async def test_a_refused_request_leaves_no_cycle(
-    door: Door, start: Callable[[str, Behave], Awaitable[FakeEngine]], refused: dict[str, object]
+    door: Door, start: Callable[[str, Behave], Awaitable[FakeEngine]], refused: dict[str, object], behave: Behave
 ) -> None:
     """With it would stay the body, which no collection of Python's sees the size of."""
-    door.publish(await start("a", refuse), hold=False)
+    door.publish(await start("a", behave), hold=False)
+    await read_table(door)
 
     async def send_refused() -> None:
         async with (
@@ -103,6 +102,17 @@ async def test_a_refused_request_leaves_no_cycle(
             await response.read()
 
     await leave_nothing(send_refused)
+
+
+async def read_table(door: Door) -> None:
+    """Wait until the gateway has the model."""
+    async with aiohttp.ClientSession() as client:
+
+        async def list_models() -> str:
+            async with client.get(f"{door.url}/v1/models") as response:
+                return await response.text()
+
+        await until(list_models, lambda text: '"m"' in text)
 
 
 async def leave_nothing(exchange: Callable[[], Awaitable[None]]) -> None:
