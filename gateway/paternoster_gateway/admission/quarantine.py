@@ -1,7 +1,7 @@
 """Bodies that made a replica stop, which are sent to no other and refused for a time.
 
-Another replica would stop at the same body. :mod:`paternoster_gateway.proxy.suspicion` estimates how likely a body made
-a replica stop; ``now`` is in seconds of any clock that never goes back.
+Another replica would stop at the same body. :mod:`paternoster_gateway.proxy.suspicion.suspicion` estimates how likely
+a body made a replica stop; ``now`` is in seconds of any clock that never goes back.
 """
 
 from collections import OrderedDict, deque

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from paternoster_contract.stream_journal import RESUME, Resume
 from paternoster_gateway.errors import GatewayError
 from paternoster_gateway.proxy.headers import Headers
-from paternoster_gateway.proxy.suspicion import Suspicion
+from paternoster_gateway.proxy.suspicion.suspicion import Suspicion
 
 
 @dataclass(frozen=True, slots=True)

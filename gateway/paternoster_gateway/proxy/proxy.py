@@ -9,16 +9,13 @@ refusal is no failure: an engine whose queue is full answers at once, and one mo
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from functools import partial
-from http import HTTPStatus
 
 import aiohttp
 
-from paternoster_contract.access.identity import HEADER
 from paternoster_contract.error_text import error_text
-from paternoster_contract.http import paths
 from paternoster_contract.http.headers import NOT_SERVING, ROUTING
 from paternoster_contract.routing import Replica
 from paternoster_contract.stream_journal import JOURNAL, RESUME
@@ -26,22 +23,28 @@ from paternoster_gateway.admission.admission import Admission
 from paternoster_gateway.admission.quarantine import Quarantine, digest_of, quarantine_error
 from paternoster_gateway.errors import GatewayError, keys_refused, unavailable_error
 from paternoster_gateway.metrics import GatewayMetrics
-from paternoster_gateway.proxy import liveness as probes
 from paternoster_gateway.proxy.answer_progress import AnswerProgress, EngineResponse
 from paternoster_gateway.proxy.call import Answer, Attempt, Call, HandedOver
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.headers import EVENT_STREAM, answer_headers, is_status_of_engine, prompt_tokens_of
 from paternoster_gateway.proxy.journaled_stream import MAX_CONTINUATIONS, JournaledStream
 from paternoster_gateway.proxy.liveness import Liveness, Wait
-from paternoster_gateway.proxy.probation import Probation, Turn
 from paternoster_gateway.proxy.prompt import read_prompt
 from paternoster_gateway.proxy.relay import AnswerRelay
-from paternoster_gateway.proxy.suspicion import LONG_BODY, ReplicaStops, SuspectedCall, Suspicion, is_stop, suspicion_of
+from paternoster_gateway.proxy.replica_client import ReplicaClient
+from paternoster_gateway.proxy.suspicion.probation import Probation, Turn
+from paternoster_gateway.proxy.suspicion.suspicion import (
+    LONG_BODY,
+    ReplicaStops,
+    SuspectedCall,
+    Suspicion,
+    is_stop,
+    suspicion_of,
+)
 from paternoster_gateway.proxy.unanswered import UnansweredCalls, read_journal
 from paternoster_gateway.routing.decisions import Result, Retry, RoutedRequest, Send
 from paternoster_gateway.routing.prefix_routing import Prompt
 from paternoster_gateway.sent_keys import SentKeys
-from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
 
 log = logging.getLogger(__name__)
 
@@ -68,41 +71,20 @@ class Proxy:
         self._stops = ReplicaStops()
         self._probation = Probation()
         self._metrics = metrics
-        self._keys = keys
-        self._session: aiohttp.ClientSession | None = None
-        self.unanswered = UnansweredCalls(dispatcher, self._call_replica)
+        self._client = ReplicaClient(keys, lambda url: dispatcher.balancer.table.health_path(url))
+        self.unanswered = UnansweredCalls(dispatcher, self._client.call_briefly)
 
     async def open_session(self) -> None:
-        self._session = aiohttp.ClientSession(
-            connector=bounded_connector(limit=0),
-            read_bufsize=READ_BUFFER,
-            timeout=aiohttp.ClientTimeout(total=None, connect=5),
-            auto_decompress=False,
-            skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
-        )
-
-    async def close(self) -> None:
-        await self._liveness.close()
-        if self._session is not None:
-            await self.unanswered.close()
-            await self._session.close()
+        await self._client.open_session()
 
     async def answers_probe(self, url: str) -> bool:
         """Whether the replica at ``url`` answers a health probe in time, with any status below 500."""
-        path = self._dispatcher.balancer.table.health_path(url)
-        try:
-            async with asyncio.timeout(probes.PROBE_SECONDS):
-                status = await self._probe(url + path)
-                if status == HTTPStatus.NOT_FOUND and path != paths.HEALTH:
-                    status = await self._probe(url + paths.HEALTH)
-        except (aiohttp.ClientError, OSError, TimeoutError):
-            return False
-        return status < HTTPStatus.INTERNAL_SERVER_ERROR
+        return await self._client.answers_probe(url)
 
-    async def _probe(self, url: str) -> int:
-        assert self._session is not None
-        async with self._session.get(url, allow_redirects=False) as response:
-            return response.status
+    async def close(self) -> None:
+        await self._liveness.close()
+        await self.unanswered.close()
+        await self._client.close()
 
     async def send(self, call: Call, admission: Admission) -> Answer:
         """The answer of a replica; raises :class:`GatewayError` where there is none."""
@@ -242,7 +224,9 @@ class Proxy:
         """The wait for the headers, which come after the body was read and checked."""
         try:
             async with self._liveness.expect_bytes(replica.url) as header_wait:
-                response: EngineResponse = await stack.enter_async_context(await self._post(replica, call, admission))
+                response: EngineResponse = await stack.enter_async_context(
+                    await self._client.post(replica, call, admission)
+                )
             header_wait = None
             if progress.comes_in(response):
                 expect_bytes = partial(self._liveness.expect_bytes, replica.url)
@@ -313,36 +297,6 @@ class Proxy:
             f"replica={number}, by=prefix, candidates={pick.candidates}, promised={pick.promised_tokens}, "
             f"captured={pick.held.tokens}, seconds={pick.seconds:.4f}"
         )
-
-    async def _post(self, replica: Replica, call: Call, admission: Admission) -> aiohttp.ClientResponse:
-        assert self._session is not None
-        session, url = self._session, replica.url + call.path
-        identity = {} if admission.identity is None else {HEADER: admission.identity.encode()}
-
-        async def send(key: Mapping[str, str]) -> aiohttp.ClientResponse:
-            # Request and key do not follow a redirect of an engine.
-            return await session.post(
-                url, data=call.body, headers={**call.headers, **identity, **key}, allow_redirects=False
-            )
-
-        return await self._keys.send(send, replica.url, admission.fleet)
-
-    async def _call_replica(
-        self, method: str, url: str, fleet: str | None, headers: Mapping[str, str]
-    ) -> tuple[int, str | None] | None:
-        """Status and :data:`JOURNAL` of a short answer; None where there is none in time."""
-        assert self._session is not None
-        session = self._session
-
-        async def send(key: Mapping[str, str]) -> aiohttp.ClientResponse:
-            return await session.request(method, url, headers={**headers, **key}, allow_redirects=False)
-
-        try:
-            async with asyncio.timeout(probes.PROBE_SECONDS):
-                async with await (send({}) if fleet is None else self._keys.send(send, url, fleet)) as response:
-                    return response.status, response.headers.get(JOURNAL)
-        except (aiohttp.ClientError, OSError, TimeoutError):
-            return None
 
     async def _stream_body(
         self,

@@ -20,7 +20,7 @@ from paternoster_gateway.proxy.call import Answer, Attempt, Call
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.journaled_stream import FrameTooLong, JournaledStream
 from paternoster_gateway.proxy.output_tokens import OutputTokens
-from paternoster_gateway.proxy.suspicion import SuspectedCall
+from paternoster_gateway.proxy.suspicion.suspicion import SuspectedCall
 from paternoster_gateway.routing.decisions import Result, RoutedRequest, Send
 from paternoster_gateway.routing.limits import MAX_ATTEMPTS
 

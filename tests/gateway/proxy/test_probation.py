@@ -2,7 +2,7 @@
 
 import asyncio
 
-from paternoster_gateway.proxy.probation import Probation, Turn
+from paternoster_gateway.proxy.suspicion.probation import Probation, Turn
 
 
 async def test_a_call_that_comes_as_a_turn_ends_waits_for_the_one_before_it() -> None:

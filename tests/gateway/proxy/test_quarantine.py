@@ -10,7 +10,7 @@ from tests.gateway.fakes import Behave, Door, FakeEngine, answer, stats, until
 
 from paternoster_gateway.proxy import liveness
 from paternoster_gateway.proxy.liveness import Wait
-from paternoster_gateway.proxy.suspicion import LONG_BODY, Suspicion, suspicion_of
+from paternoster_gateway.proxy.suspicion.suspicion import LONG_BODY, Suspicion, suspicion_of
 from paternoster_gateway.routing.limits import MAX_ATTEMPTS
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
