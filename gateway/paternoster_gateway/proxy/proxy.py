@@ -9,7 +9,7 @@ refusal is no failure: an engine whose queue is full answers at once, and one mo
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -215,8 +215,19 @@ class Proxy:
             self._metrics.retries_denied.inc()
         return None
 
-    async def _run_attempt(self, request: RoutedRequest, replica: Replica, call: Call, admission: Admission) -> Attempt:
-        """Send ``call`` to ``replica``, wait for the first piece of the answer and report what came of it."""
+    async def _run_attempt(
+        self,
+        request: RoutedRequest,
+        replica: Replica,
+        call: Call,
+        admission: Admission,
+        *,
+        until_admitted: bool = False,
+    ) -> Attempt:
+        """Send ``call`` to ``replica``, wait for the first piece of the answer and report what came of it.
+
+        ``until_admitted``: wait for its headers alone, with which an engine admits a stream that goes on.
+        """
         stack, number = AsyncExitStack(), len(request.tried)
         stack.callback(self._dispatcher.end_attempt, request, replica.url)
         progress = AnswerProgress(call)
@@ -250,24 +261,21 @@ class Proxy:
                 handed_over = HandedOver(numerics, journal, failed=response.status == 500)
                 error = unavailable_error("The replica ends, or a step of it failed.", 1)
                 return Attempt(error, "not_serving", handed_over=handed_over)
-            # The first piece belongs to the attempt: an engine that dies before it can be replaced.
-            async with self._liveness.expect_bytes(replica.url):
-                first = await response.content.readany()
-            chunks = self._stream_body(replica, response, first, stack)
+            result = _result_of(response)
+            report = partial(self._report_answer, request, replica, call, admission, response)
+            first = None
+            if not (until_admitted and result is Result.ANSWERED):
+                # The first piece belongs to the attempt: an engine that dies before it can be replaced.
+                async with self._liveness.expect_bytes(replica.url):
+                    first = await response.content.readany()
+                report()
+            chunks = self._stream_body(replica, response, first, stack, report)
             headers, is_stream = answer_headers(response.raw_headers), response.content_type == EVENT_STREAM
             if call.debug:
                 headers.append((ROUTING.lower().encode(), self._routing_of(request, replica).encode()))
             answer = Answer(response.status, headers, chunks, replica.url, number, stack, is_stream=is_stream)
             if is_stream and response.status == 200 and JournaledStream.can_begin(numerics):
                 answer.numerics = numerics
-            result = _result_of(response)
-            served = response.status == 200
-            tokens = prompt_tokens_of(response.headers) if served and RESUME not in call.headers else None
-            self._dispatcher.report_result(request, replica.url, result, served=served, tokens=tokens)
-            if request.pick is not None and tokens is not None:
-                pick = request.pick
-                stages = {"promised": pick.promised_tokens, "captured": pick.held.tokens, "delivered": tokens.cached}
-                self._metrics.count_cached_tokens(admission.model, tokens.prompt, stages)
             return Attempt(answer, "not_serving" if result is Result.NOT_SERVING else f"status_{response.status}")
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             await stack.aclose()
@@ -286,6 +294,19 @@ class Proxy:
                 self._quarantine.add_left(replica.url, _digest_body(call, admission), header_wait.read_by)
             raise
 
+    def _report_answer(
+        self, request: RoutedRequest, replica: Replica, call: Call, admission: Admission, response: EngineResponse
+    ) -> None:
+        """The first piece of an answer has come."""
+        served = response.status == 200
+        tokens = prompt_tokens_of(response.headers) if served and RESUME not in call.headers else None
+        result = _result_of(response)
+        self._dispatcher.report_result(request, replica.url, result, served=served, tokens=tokens)
+        if request.pick is not None and tokens is not None:
+            pick = request.pick
+            stages = {"promised": pick.promised_tokens, "captured": pick.held.tokens, "delivered": tokens.cached}
+            self._metrics.count_cached_tokens(admission.model, tokens.prompt, stages)
+
     def _routing_of(self, request: RoutedRequest, replica: Replica) -> str:
         """The value of :data:`ROUTING`: clients get no name of a pod, but its number among those of its fleet."""
         row, pick = self._dispatcher.balancer.table.models.get(request.model), request.pick
@@ -302,11 +323,17 @@ class Proxy:
         self,
         replica: Replica,
         response: EngineResponse,
-        first: bytes,
+        first: bytes | None,
         stack: AsyncExitStack,
+        report: Callable[[], None],
     ) -> AsyncGenerator[bytes]:
+        """``first``: the first piece, where it was read; else it is awaited, and ``report`` called behind it."""
         async with stack:
             try:
+                if first is None:
+                    async with self._liveness.expect_bytes(replica.url):
+                        first = await response.content.readany()
+                    report()
                 chunk = first
                 while chunk:
                     yield chunk

@@ -1,13 +1,14 @@
 """An answer passed on to its client; a stream with a journal goes on at another replica if one breaks it off or drains.
 
-A draining replica goes on with its stream until another one has made the next frame: a hand-over that fails costs the
-stream nothing but time.
+A draining replica goes on with its stream until another one has admitted it: a hand-over that none admits costs the
+stream nothing but time. Where that one ends before its next frame, the stream goes on elsewhere as any other does.
 """
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
+from typing import Protocol
 
 import aiohttp
 
@@ -30,7 +31,19 @@ HAND_OVER_SECONDS = 1.0
 """Time between two tries to hand one stream over."""
 BROKEN = (aiohttp.ClientError, OSError, TimeoutError, FrameTooLong)
 
-SendAttempt = Callable[[RoutedRequest, Replica, Call, Admission], Awaitable[Attempt]]
+
+class SendAttempt(Protocol):
+    """Sends the call to one replica; ``until_admitted``: waits for the headers of the answer alone."""
+
+    async def __call__(
+        self,
+        request: RoutedRequest,
+        replica: Replica,
+        call: Call,
+        admission: Admission,
+        *,
+        until_admitted: bool = False,
+    ) -> Attempt: ...
 
 
 class AnswerRelay:
@@ -48,7 +61,7 @@ class AnswerRelay:
         suspected: SuspectedCall,
         quarantine: Callable[[str, Call, Admission], GatewayError],
     ) -> None:
-        """``attempt`` sends the call to one replica. ``quarantine``: no replica gets such a call any more."""
+        """``quarantine``: no replica gets such a call any more."""
         self._request = request
         self._call = call
         self._admission = admission
@@ -150,9 +163,8 @@ class AnswerRelay:
         if decision is None:
             return None
         url = decision.replica.url
-        attempt = await self._attempt(
-            self._request, decision.replica, journal.build_resumption(self._call), self._admission
-        )
+        call = journal.build_resumption(self._call)
+        attempt = await self._attempt(self._request, decision.replica, call, self._admission, until_admitted=True)
         if not isinstance(attempt.outcome, Answer) or attempt.outcome.numerics != journal.numerics:
             log.warning("%s does not go on with a stream of a draining replica", url)
             await attempt.discard()

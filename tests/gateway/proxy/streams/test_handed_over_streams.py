@@ -30,6 +30,11 @@ class Paced:
         self.running = 0
         self.drains = False
         """Whether it announces, with each frame, that it is about to end."""
+        self.computed = asyncio.Event()
+        """Until it is set, no stream has more than headers: its prompt is computed."""
+        self.computed.set()
+        self.dies = False
+        """Whether it ends after the headers."""
 
     async def __call__(self, _: FakeEngine, request: web.Request) -> web.StreamResponse:
         first = 0
@@ -43,6 +48,10 @@ class Paced:
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
         self.running += 1
+        await self.computed.wait()
+        if self.dies:
+            assert request.transport is not None
+            request.transport.close()
         try:
             for number in range(first, FRAMES):
                 line = COMMENT + encode_entries([JournalEntry(0, (number,))]).encode() + b"\n" if self.numerics else b""
@@ -163,6 +172,32 @@ async def test_stream_that_no_other_replica_continues_stays_until_it_ends(
     behave.whole.set()
     assert is_whole(await stream)
     assert not any((await series(client, door, "continued_streams")).values())
+
+
+async def test_replica_is_free_once_another_one_has_admitted_its_streams(
+    start: Start, door: Door, client: aiohttp.ClientSession
+) -> None:
+    """Before that one has computed their prompts; nothing of a stream is lost where it never does."""
+    behaviours = [Paced(), Paced(), Paced()]
+    leaving, dying, other = [await start(name, behave) for name, behave in zip("abc", behaviours, strict=True)]
+    publish(door, leaving)
+    await read_table(client, door, 1)
+    streams = [asyncio.create_task(read_stream(client, door)) for _ in range(4)]
+    await until(lambda: _now(behaviours[0].running), lambda running: running == 4)
+    behaviours[1].computed.clear()
+    publish(door, dying, draining=leaving)
+    await until(lambda: _now(leaving.gone), lambda gone: gone == 4)
+    assert (behaviours[1].resumed, behaviours[1].running) == (4, 4)
+    publish(door, dying, other, draining=leaving, aliases=["also"])
+    await read_table(client, door, 2)
+    behaviours[1].dies = True
+    behaviours[2].whole.set()
+    behaviours[1].computed.set()
+    assert all(map(is_whole, await asyncio.gather(*streams)))
+    assert behaviours[2].resumed == 4
+    continued = await series(client, door, "continued_streams")
+    assert continued == {'{model="m",reason="drained"}': 4, '{model="m",reason="broken"}': 4}
+    assert await series(client, door, "broken_streams") == {'{model="m"}': 0}
 
 
 async def test_stream_moves_once_another_replica_is_ready(
