@@ -1,7 +1,10 @@
-"""Memory and time of the index of prefixes: `python benchmarks gateway.index_size`.
+"""Memory and time of the index of prefixes, and how soon a restarted gateway has it.
+
+    python benchmarks gateway.index_size
 
 Fills an index with the pieces of many engines, none of them shared, then looks up chains that all engines hold to some
-depth. Real objects: memory is what the process grew by.
+depth. Real objects: memory is what the process grew by. Then kills a gateway process before engines that publish as
+many pieces each, and starts it again.
 """
 
 import argparse
@@ -9,6 +12,7 @@ import random
 import resource
 import time
 
+from gateway.restarted_gateway import time_restart
 from paternoster_gateway.prefixes.prefix_index import PrefixIndex
 
 
@@ -17,6 +21,7 @@ def main() -> int:
     parser.add_argument("--engines", type=int, default=100)
     parser.add_argument("--pieces", type=int, default=100_000, help="of each engine")
     parser.add_argument("--frame", type=int, default=1_000, help="pieces that are added at once")
+    parser.add_argument("--restarts", type=int, nargs="*", default=[1, 4], help="engines before a restarted gateway")
     args = parser.parse_args()
     rng = random.Random(0)
     index, before, seconds = PrefixIndex(), resident(), 0.0
@@ -49,7 +54,8 @@ def main() -> int:
     for _ in range(100):
         index.store("http://10.0.0.1:8000", [(rng.getrandbits(64), 64)])
     print(f"store beside what is forgotten: {1e4 * (time.process_time() - begin):.0f} us a change")
-
+    for engines in args.restarts:
+        print(f"restart before {engines} engines: {time_restart(engines, args.pieces)}")
     return 0
 
 

@@ -13,6 +13,7 @@ measures other engines, by what they were sent and by load. Their caches are not
 
 import argparse
 import asyncio
+import itertools
 import json
 import random
 import shlex
@@ -28,6 +29,7 @@ from typing import Any
 
 import aiohttp
 
+from gateway.restarted_gateway import read_metric, restart_gateway
 from hostile.fleet import PATERNOSTER, Server, free_port, started
 from paternoster_contract.access import keys
 from paternoster_contract.http import paths
@@ -146,6 +148,11 @@ WORKLOADS: dict[str, Callable[[Send, argparse.Namespace], Awaitable[None]]] = {
 }
 
 
+def count_gateways(args: argparse.Namespace) -> list[tuple[str, Sequence[int]]]:
+    """Before several engines as many as there may be, before the one engine one."""
+    return [(way, (1,) if way == "one engine" else args.gateways) for way in args.ways]
+
+
 class Bench:
     """All engines and gateways, which are ready."""
 
@@ -164,7 +171,7 @@ class Bench:
             "load": lambda: self._gateway([sys.executable, "-c", BY_LOAD], self._unpublished, self.engines),
             "one engine": lambda: self._gateway([PATERNOSTER], MODEL, self.large),
         }
-        self.gateways = {way: gateways[way]() for way in args.ways}
+        self.gateways = {way: [gateways[way]() for _ in range(max(counts))] for way, counts in count_gateways(args)}
 
     @property
     def _unpublished(self) -> str:
@@ -172,7 +179,7 @@ class Bench:
 
     @property
     def servers(self) -> list[Server]:
-        return [*self.engines, *self.large, *self.gateways.values()]
+        return [*self.engines, *self.large, *itertools.chain(*self.gateways.values())]
 
     def _engine(self, name: str, memory: int) -> Server:
         port, admin = free_port(), free_port()
@@ -196,13 +203,18 @@ class Bench:
         command += ["--engine-key", str(self._folder / "root")]
         return Server(f"gateway-{port}", command, port, self._folder / f"gateway-{port}.log")
 
-    async def run(self, session: aiohttp.ClientSession, workload: str, way: str) -> Answers:
+    def count_pieces(self) -> int:
+        """Those that the engines hold."""
+        return sum(int(read_metric(engine.port, "paternoster_engine_text_pieces") or 0) for engine in self.engines)
+
+    async def run(self, session: aiohttp.ClientSession, workload: str, way: str, count: int) -> Answers:
+        """By the first ``count`` of the gateways."""
         for engine in [*self.engines, *self.large] if not self._args.engine_command else ():
             url = f"http://127.0.0.1:{engine.admin_port}{paths.ADMIN_RESET_PREFIX_CACHE}"
             async with session.post(url) as response:
                 response.raise_for_status()
         await asyncio.sleep(2.5)
-        answers, gateway = Answers(), self.gateways[way]
+        answers, gateways, chance = Answers(), self.gateways[way][:count], random.Random("gateways")
         model = MODEL if way in ("prefix", "one engine") else self._unpublished
 
         async def send(messages: list[dict[str, str]]) -> str:
@@ -213,7 +225,8 @@ class Bench:
             body = {"model": model, "messages": messages, "max_tokens": length, "min_tokens": length,
                     "temperature": 0, "stream": True, "stream_options": {"include_usage": True}}  # fmt: skip
             began, content = time.monotonic(), ""
-            async with session.post(f"{gateway.url}/v1/chat/completions", json=body, headers={DEBUG: "1"}) as response:
+            url = f"{chance.choice(gateways).url}/v1/chat/completions"
+            async with session.post(url, json=body, headers={DEBUG: "1"}) as response:
                 response.raise_for_status()
                 answers.replicas[response.headers[ROUTING].split(",")[0]] += 1
                 async for line in response.content:
@@ -236,24 +249,30 @@ async def measure(bench: Bench, args: argparse.Namespace) -> dict[str, dict[str,
     results: dict[str, dict[str, Any]] = {}
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session:
         for workload in args.workloads:
-            for way in args.ways:
-                row = (await bench.run(session, workload, way)).row()
-                results.setdefault(workload, {})[way] = row
-                print(
-                    f"{workload:<8}{way:<12}" + "  ".join(f"{name} {value}" for name, value in row.items()), flush=True
-                )
-        for way, gateway in bench.gateways.items():
+            for way, count in ((way, count) for way, counts in count_gateways(args) for count in counts):
+                row = (await bench.run(session, workload, way, count)).row()
+                name = way if count == 1 else f"{way}, {count} gateways"
+                results.setdefault(workload, {})[name] = row
+                numbers = "  ".join(f"{name} {value}" for name, value in row.items())
+                print(f"{workload:<8}{name:<20}{numbers}", flush=True)
+        for way, gateway in ((way, gateway) for way, gateways in bench.gateways.items() for gateway in gateways):
             async with session.get(f"{gateway.url}/metrics") as response:
                 lines = (await response.text()).splitlines()
             for line in lines:
                 if "prompt_tokens_total{" in line or "text_chain_faults_total{" in line:
                     print(f"{way:<12}{line}")
+    if "prefix" in args.ways:
+        print("restarted   ", restart_gateway(bench.gateways["prefix"][0], bench.count_pieces))
     return results
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engines", type=int, default=2)
+    parser.add_argument(
+        "--gateways", type=int, nargs="+", default=[1],
+        help="before the engines, for each count of them; each request goes to one at random",
+    )  # fmt: skip
     parser.add_argument("--kv-tokens", type=int, default=12_000, help="of each engine's cache")
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--words", type=int, default=100, help="of a message")
