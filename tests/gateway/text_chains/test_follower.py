@@ -190,6 +190,39 @@ async def test_a_snapshot_evictions_and_restarts_are_followed(
     assert await metric(client, door, "paternoster_gateway_text_chain_faults_total") == 0
 
 
+async def test_a_replica_without_a_stream_is_believed_for_a_while_then_forgotten(
+    client: aiohttp.ClientSession,
+    door: Door,
+    fleet: tuple[FakeEngine, FakeEngine],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await whole(client, door, 2)
+    stream, trains = publisher(fleet[0]), pieces_of("trains")
+    stream.change(pieces_of("lifts"))
+    pieces, away = "paternoster_gateway_indexed_pieces ", 'paternoster_gateway_text_chain_faults_total{reason="away"'
+    await until(lambda: metric(client, door, pieces), lambda seen: seen == len(pieces_of("lifts")))
+    refused = 0
+
+    async def refuse(_: FakeEngine, __: web.Request) -> web.StreamResponse:
+        nonlocal refused
+        refused += 1
+        return web.Response(status=503)
+
+    fleet[0].chains = refuse
+    stream.frames.put_nowait(None)
+    await until(lambda: asyncio.sleep(0, refused), lambda seen: seen > 3)
+    assert await metric(client, door, pieces) == len(pieces_of("lifts"))
+    monkeypatch.setattr(follower, "STALE_SECONDS", 0.0)
+    await until(lambda: metric(client, door, pieces), lambda seen: seen == 0)
+    assert await metric(client, door, away) == 1
+    # It comes back with other texts, and the numbers of many changes later.
+    stream.held, stream.sequence = trains, 1000
+    fleet[0].chains = stream
+    await until(lambda: metric(client, door, pieces), lambda seen: seen == len(trains))
+    assert stream.queries[-1] == {}
+    assert await metric(client, door, away) == 1
+
+
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [

@@ -4,11 +4,11 @@ The engine's side is the real feed.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.gateway.text_chains.gateway_reader import URL, Gateway, new_feed, settle
 
 from paternoster_contract.text_chains.stream import (
     VERSION,
@@ -21,58 +21,13 @@ from paternoster_contract.text_chains.stream import (
     Snapshot,
     encode_frame,
 )
-from paternoster_engine.server.text_chains.feed import TextChainFeed
+from paternoster_engine.server.text_chains import feed as feeds
 from paternoster_gateway.prefixes.prefix_index import NO_PREFIX
 from paternoster_gateway.routing.prefix_routing import Pick, PrefixRouting, Prompt
 from paternoster_gateway.text_chains.reader import ChainReader, StreamFault
 
-URL = "http://a"
 DIGESTS = st.integers(1, 12)
 HELLO = Hello(version=VERSION, instance="ab" * 16, resumes=False, model="m", isolates_tenants=True, block_size=16)
-
-
-class Gateway:
-    """One replica's reader, and its connection."""
-
-    def __init__(self) -> None:
-        self.prefixes = PrefixRouting()
-        self.reader = ChainReader(URL, "m", self.prefixes)
-        self.stream: AsyncGenerator[bytes] | None = None
-        self.frames = FrameReader()
-
-    async def connect(self, feed: TextChainFeed) -> None:
-        await self.disconnect()
-        params = self.reader.start_connection()
-        self.stream = feed.subscribe(params.get("instance"), int(params["after"]) if params else None)
-        self.frames = FrameReader()
-
-    async def disconnect(self) -> None:
-        if self.stream is not None:
-            await self.stream.aclose()
-        self.stream = None
-
-    async def read(self, *, loses: int | None = None, stops: int | None = None) -> None:
-        """What is there, up to a heartbeat; ``loses``: number of a frame; ``stops``: steps until it breaks off."""
-        assert self.stream is not None
-        number = steps = 0
-        async for data in self.stream:
-            for frame in self.frames.feed(data):
-                number += 1
-                if number == loses and isinstance(frame, Changes):
-                    continue
-                for step in self.reader.apply(frame):
-                    if steps == stops:
-                        await self.disconnect()
-                        return
-                    step()
-                    steps += 1
-                if isinstance(frame, Heartbeat):
-                    return
-
-    @property
-    def held(self) -> dict[int, int]:
-        found = {digest: self.prefixes.reported.find([digest]).get(URL) for digest in range(1, 13)}
-        return {digest: prefix.tokens for digest, prefix in found.items() if prefix is not None}
 
 
 CHANGES = st.dictionaries(DIGESTS, st.sampled_from([0, 16, 32]), max_size=12)
@@ -84,14 +39,16 @@ EVENTS = st.one_of(
 
 
 @settings(deadline=None)
-@given(st.lists(EVENTS, max_size=14))
-def test_the_index_is_what_the_engine_has(events: list[tuple[str, object]]) -> None:
-    asyncio.run(check(events))
+@given(st.lists(EVENTS, max_size=14), st.sampled_from([0, 100, 2**20]))
+def test_the_index_is_what_the_engine_has(events: list[tuple[str, object]], replay_bytes: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(feeds, "MAX_REPLAY_BYTES", replay_bytes)
+        asyncio.run(check(events))
 
 
 async def check(events: list[tuple[str, object]]) -> None:
     gateway, starts = Gateway(), 0
-    feed = TextChainFeed(f"{starts:032x}", "m", isolates_tenants=True, block_size=16)
+    feed = new_feed(starts)
     for kind, detail in events:
         if kind in ("change", "clear"):
             assert isinstance(detail, dict)
@@ -100,7 +57,7 @@ async def check(events: list[tuple[str, object]]) -> None:
         elif kind == "restart":
             starts += 1
             await gateway.disconnect()
-            feed = TextChainFeed(f"{starts:032x}", "m", isolates_tenants=True, block_size=16)
+            feed = new_feed(starts)
         elif kind == "disconnect":
             await gateway.disconnect()
         else:
@@ -108,33 +65,8 @@ async def check(events: list[tuple[str, object]]) -> None:
             await settle(gateway, feed, **{"lose": {"loses": detail}, "break off": {"stops": detail}}.get(kind, {}))
     await settle(gateway, feed)
     assert gateway.reader.is_whole
-    assert gateway.held == feed.resident
+    assert gateway.find_held(range(1, 13)) == feed.resident
     await gateway.disconnect()
-
-
-async def settle(gateway: Gateway, feed: TextChainFeed, **faults: int) -> None:
-    for _ in range(3):
-        if gateway.stream is None:
-            await gateway.connect(feed)
-        subscriber = next(iter(feed._subscribers), None)
-        try:
-            if subscriber is not None and not subscriber._frames:
-                subscriber.add_frame(encode_frame(Heartbeat(feed.sequence)))
-            elif subscriber is None:
-                # The first frame makes it a reader; a heartbeat follows in the end.
-                asyncio.get_running_loop().call_later(0.001, push_heartbeats, feed)
-            await gateway.read(**faults)
-        except StreamFault:
-            gateway.reader.drop_replica()
-            await gateway.disconnect()
-        else:
-            return
-        faults = {}
-
-
-def push_heartbeats(feed: TextChainFeed) -> None:
-    for subscriber in feed._subscribers:
-        subscriber.add_frame(encode_frame(Heartbeat(feed.sequence)))
 
 
 FRAMES = st.one_of(
