@@ -67,9 +67,9 @@ async def settle(gateway: Gateway, feed: TextChainFeed, **faults: int) -> None:
             await gateway.connect(feed)
         subscriber = next(iter(feed._subscribers), None)
         try:
-            if subscriber is not None and not subscriber._frames:
+            if subscriber is not None:
                 subscriber.add_frame(encode_frame(Heartbeat(feed.sequence)))
-            elif subscriber is None:
+            else:
                 # The first frame makes it a reader; a heartbeat follows in the end.
                 asyncio.get_running_loop().call_later(0.001, push_heartbeats, feed)
             await gateway.read(**faults)

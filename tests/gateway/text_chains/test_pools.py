@@ -48,7 +48,7 @@ async def follow_engines(engines: list[FollowedEngine], chance: random.Random) -
                 case "read":
                     await settle(gateway, feed)
                 case "lose":
-                    await settle(gateway, feed, loses=chance.randrange(5))
+                    await settle(gateway, feed, loses=chance.randrange(1, 4))
                 case "break off":
                     await settle(gateway, feed, stops=chance.randrange(5))
                 case "away":
@@ -57,6 +57,8 @@ async def follow_engines(engines: list[FollowedEngine], chance: random.Random) -
                 case _:
                     await gateway.disconnect()
                     gateway = Gateway()
+            if gateway.stream is not None:
+                assert gateway.find_held(engine.pieces) == feed.resident
         await settle(gateway, feed)
         assert gateway.reader.is_whole
         assert gateway.find_held(engine.pieces) == engine.reported
