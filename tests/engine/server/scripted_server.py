@@ -29,6 +29,7 @@ from paternoster_engine.server.metrics.histograms import Histograms
 from paternoster_engine.server.metrics.metrics import EngineCollector
 from paternoster_engine.server.metrics.process_metrics import process_registry
 from paternoster_engine.server.state import ServedModel, ServerState
+from paternoster_engine.server.text_chains.feed import TextChainFeed
 
 CONFIG = SchedulerConfig(max_num_seqs=4, max_batched_tokens=64, max_model_len=128, block_size=8, num_blocks=64)
 WAIT = 30
@@ -110,6 +111,8 @@ class Server:
     runner: ScriptedRunner
     client: httpx.AsyncClient
     admin: httpx.AsyncClient
+    app: FastAPI
+    """Of the API, for a port of a test's own."""
 
     async def submitted_at_once(self, *calls: Coroutine[Any, Any, httpx.Response]) -> list[httpx.Response]:
         """Answers to calls after the first, all of which come while the first one's step is under way."""
@@ -147,6 +150,7 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
         tenants: TenantRules | None = None,
         keys: KeyFiles | None = None,
         name: str = "scripted",
+        publishes_texts: bool = False,
         served: Mapping[str, Any] = MappingProxyType({}),
         **config: int | float | str,
     ) -> AsyncIterator[Server]:
@@ -154,12 +158,14 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
         runner = ScriptedRunner(script, broken_steps, asyncio.get_running_loop() if paced else None)
         engine = Engine(Scheduler(CONFIG.replace(**config)), runner, clock)
         histograms = Histograms("scripted")
-        loop = EngineLoop(engine, histograms, clock)
+        state = ServerState()
+        chains = TextChainFeed(state.instance, name, isolates_tenants=False, block_size=engine.scheduler.kv.block_size)
+        loop = EngineLoop(engine, histograms, clock, publish_texts=chains.publish if publishes_texts else None)
+        chains.on_read = loop.record_texts
         registry = process_registry()
         registry.register(
             EngineCollector(loop, histograms, "scripted", dict.fromkeys(StartPart, 1.0), vllm_aliases=vllm_aliases)
         )
-        state = ServerState()
         loop.start()
         model = ServedModel(
             name,
@@ -170,13 +176,15 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
             registry,
             parse_special_tokens,
             fingerprint="fp_scripted",
+            text_chains=chains if publishes_texts else None,
             **served,
         )
         if loaded:
             state.serve(model)
-        async with _client(create_app(state, keys, tenants)) as client, _client(create_admin_app(state)) as admin:
+        app = create_app(state, keys, tenants)
+        async with _client(app) as client, _client(create_admin_app(state)) as admin:
             try:
-                yield Server(state, loop, runner, client, admin)
+                yield Server(state, loop, runner, client, admin, app)
             finally:
                 runner.gate.set()
                 await loop.stop()
