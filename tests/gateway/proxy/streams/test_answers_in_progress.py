@@ -1,5 +1,6 @@
 """Whole answers go on at another replica from the journal that came before them, when their replica dies."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 import aiohttp
@@ -62,6 +63,8 @@ def engine_that(
             if end is not None and token == after:
                 await response.write(end)
                 if closes:
+                    for _ in range(5):  # the gateway, of the same event loop, reads what was sent
+                        await asyncio.sleep(0.01)
                     assert request.transport is not None
                     request.transport.close()
                 return response
@@ -71,6 +74,21 @@ def engine_that(
         return response
 
     return behave
+
+
+def dying_in_turn(*after: int) -> Behave:
+    """Each attempt, at any replica, ends with one of ``after`` as its number of tokens; those after them do not."""
+    deaths = iter(after)
+
+    async def behave(engine: FakeEngine, request: web.Request) -> web.StreamResponse:
+        return await engine_that(b"", next(deaths, TOKENS))(engine, request)
+
+    return behave
+
+
+def count_tokens_received(engines: Sequence[FakeEngine]) -> list[int]:
+    """How many tokens of others came with each request."""
+    return sorted(len(decode_journal(body[len(BODY) :] or b"[]")) for engine in engines for body in engine.bodies)
 
 
 async def post(client: aiohttp.ClientSession, door: Door) -> tuple[int, bytes]:
@@ -104,21 +122,18 @@ async def test_answer_goes_on_when_its_replica_dies(
 async def test_answer_goes_on_at_one_replica_after_another(
     start: Start, door: Door, client: aiohttp.ClientSession
 ) -> None:
-    behaviours = [engine_that(b"", 2), engine_that(b"", 3), engine_that(b"", 4), engine_that(b"", 5)]
-    engines = await start_all(start, door, behaviours)
-    engines[3].behave = engine_that()
+    engines = await start_all(start, door, [dying_in_turn(2, 3, 4)] * 4)
     assert await post(client, door) == (200, b'{"answer": "whole"}')
-    num_tokens = [len(decode_journal(body[len(BODY) :] or b"[]")) for engine in engines for body in engine.bodies]
-    assert num_tokens == sorted(num_tokens)
+    assert count_tokens_received(engines) == [0, 2, 3, 4]
 
 
 async def test_answer_goes_on_as_long_as_its_replicas_add_tokens(
     start: Start, door: Door, client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy, "MAX_CONTINUATIONS", 1)
-    await start_all(start, door, [engine_that(b"", 2), engine_that(b"", 4), engine_that()])
-    for _ in range(3):
-        assert await post(client, door) == (200, b'{"answer": "whole"}')
+    monkeypatch.setattr(proxy, "MAX_CONTINUATIONS", 2)
+    engines = await start_all(start, door, [dying_in_turn(1, 3, 4)] * 4)
+    assert await post(client, door) == (200, b'{"answer": "whole"}')
+    assert count_tokens_received(engines) == [0, 1, 3, 4]
     assert not any((await series(client, door, "retries")).values())
 
 
