@@ -66,10 +66,12 @@ class Environment:
         if stamp.is_file() and stamp.read_text() == wanted:
             return
         uv = package_installer()
-        packages = {"UV_CACHE_DIR": str(peers_folder().parent / "packages"), "UV_HTTP_TIMEOUT": "300"}
+        cache = str(peers_folder().parent / "packages")
+        packages = {"UV_CACHE_DIR": cache, "UV_HTTP_TIMEOUT": "300", "UV_COMPILE_BYTECODE_TIMEOUT": "600"}
         run(f"{self.name}: a venv", uv, "venv", "--clear", "--python", sys.executable, self.folder, env=packages)
         # Without dependencies: the pins are complete, and vLLM's own ask for builds that the registry does not have.
-        flags: list[str | Path] = ["--no-deps", "--python", self.python, "-r", self._requirements]
+        # With bytecode: a start of one that may not write it would compile thousands of files each time.
+        flags: list[str | Path] = ["--no-deps", "--compile-bytecode", "--python", self.python, "-r", self._requirements]
         run(f"{self.name}: packages", uv, "pip", "install", *flags, env=packages)
         stamp.write_text(wanted)
 
