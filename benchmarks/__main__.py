@@ -32,6 +32,7 @@ RUNNERS = (
     "engine.speculation",
     "engine.structured_output",
     "engines.vllm",
+    "gateway.cost",
     "gateway.engine_flood",
     "gateway.index_size",
     "gateway.open_streams",

@@ -18,63 +18,18 @@ from typing import Any
 
 from tqdm import tqdm
 
+from gateway.stub_engine import CHAT, DONE, EVENT, StubEngine
 from hostile.fleet import PATERNOSTER, Server, free_port, started
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
-from streams.cost import CHUNK, cpu_seconds
+from streams.cost import cpu_seconds
 
 MODEL = "m"
-CHAT = "/v1/chat/completions"
-EVENT = b"data: {"
-DONE = b"data: [DONE]\n\n"
 SPARE_FILES = 200
 """Of a process, for all but its streams."""
 OPENING = 100
 """Streams that are opened at once."""
 STALL_SECONDS = 120.0
 """Without a frame, after which a round ends."""
-
-
-class EngineConnection(asyncio.Protocol):
-    """Reads requests, and answers a chat with a stream that others write."""
-
-    def __init__(self, streams: set["EngineConnection"]) -> None:
-        self._streams = streams
-        self._transport: asyncio.Transport | None = None
-        self._buffer = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._streams.discard(self)
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        head, ended, body = self._buffer.partition(b"\r\n\r\n")
-        if not ended or len(body) < _content_length(head):
-            return
-        self._buffer = b""
-        assert self._transport is not None
-        if head.startswith(b"POST " + CHAT.encode()):
-            self._transport.write(
-                b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-            )
-            self._streams.add(self)
-            self.write_frame(CHUNK)
-        else:
-            status = b"200 OK" if head.startswith(b"GET /health") else b"404 Not Found"
-            self._transport.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 2\r\n\r\n{}")
-
-    def write_frame(self, frame: bytes) -> None:
-        assert self._transport is not None
-        self._transport.write(b"%x\r\n%b\r\n" % (len(frame), frame))
-
-    def end_stream(self) -> None:
-        assert self._transport is not None
-        self.write_frame(DONE)
-        self._transport.write(b"0\r\n\r\n")
-        self._streams.discard(self)
 
 
 class ClientStream(asyncio.Protocol):
@@ -111,14 +66,6 @@ class ClientStream(asyncio.Protocol):
             self.began.set_exception(exc or ConnectionError("closed before the first frame"))
 
 
-def _content_length(head: bytes) -> int:
-    for line in head.split(b"\r\n"):
-        name, _, value = line.partition(b":")
-        if name.lower() == b"content-length":
-            return int(value)
-    return 0
-
-
 def memory_bytes(pid: int) -> int:
     """Of a process that is in memory."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
@@ -129,13 +76,9 @@ class Measurement:
     """The streams of one run."""
 
     def __init__(self) -> None:
-        self.engine_streams: set[EngineConnection] = set()
+        self.engine = StubEngine()
         self.clients: list[ClientStream] = []
         self._came = asyncio.Event()
-
-    async def serve(self, port: int) -> None:
-        loop = asyncio.get_running_loop()
-        await loop.create_server(lambda: EngineConnection(self.engine_streams), "127.0.0.1", port, backlog=1024)
 
     async def open_streams(self, count: int, port: int, prompt_bytes: int) -> None:
         """Returns once each has its first frame."""
@@ -169,7 +112,7 @@ class Measurement:
 async def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     measurement, ports = Measurement(), [free_port(), free_port()]
     for port in ports:
-        await measurement.serve(port)
+        await measurement.engine.serve(port)
     row = ModelRoute(replicas=[Replica(name=str(p), url=f"http://127.0.0.1:{p}", ready=True) for p in ports])
     routes = folder / "routes.json"
     routes.write_text(RoutingTable(models={MODEL: row}).model_dump_json())
@@ -187,13 +130,11 @@ async def measure_gateway(args: argparse.Namespace, measurement: Measurement, ga
     opening = cpu_seconds(gateway.pid) - one
     before = cpu_seconds(gateway.pid)
     for number in range(args.rounds):
-        for stream in list(measurement.engine_streams):
-            stream.write_frame(CHUNK)
+        measurement.engine.write_frames()
         expected = args.streams * (2 + number)
         await measurement.wait_for(lambda expected=expected: measurement.count_events() >= expected)  # type: ignore[misc]
     relaying, full = cpu_seconds(gateway.pid) - before, memory_bytes(gateway.pid)
-    for stream in list(measurement.engine_streams):
-        stream.end_stream()
+    measurement.engine.end_streams()
     await measurement.wait_for(lambda: all(client.is_whole for client in measurement.clients))
     return {
         "streams": args.streams,
