@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.errors import QueueFull, TenantQueueFull
 from paternoster_engine.core.request import FinishReason, Request
-from paternoster_engine.server.generation.generation import failure_of
+from paternoster_engine.server.generation.failures import failure_of
 from paternoster_engine.server.loop import EngineLoop
 
 

@@ -6,7 +6,8 @@ from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import Request
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.beam_search import BeamSearch, Hypothesis
-from paternoster_engine.server.generation.generation import FAILURES, Generation, Usage, cached_tokens, failure_of
+from paternoster_engine.server.generation.failures import FAILURES, failure_of
+from paternoster_engine.server.generation.generation import Generation, Usage, cached_tokens
 from paternoster_engine.server.generation.output_text import TextDelta, put_together
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.parsers.answer_parser import AnswerParser

@@ -1,7 +1,7 @@
 """The sequences of one API call: from prompts to deltas of text."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -16,15 +16,8 @@ from paternoster_engine.server.answer_headers import set_prompt_headers
 from paternoster_engine.server.continuation.journal import CONTINUABLE, StreamJournal, entry_of
 from paternoster_engine.server.continuation.restored import replace_ended_donors, restore_output
 from paternoster_engine.server.continuation.unanswered import UnansweredCalls
-from paternoster_engine.server.errors import (
-    CorruptedOutput,
-    DeadlineExceeded,
-    EngineEnding,
-    GrammarTooComplex,
-    HandedOver,
-    NothingAllowed,
-    StepFailed,
-)
+from paternoster_engine.server.errors import HandedOver, StepFailed
+from paternoster_engine.server.generation.failures import failure_of
 from paternoster_engine.server.generation.output_text import (
     OutputText,
     PromptText,
@@ -35,16 +28,10 @@ from paternoster_engine.server.generation.output_text import (
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
 from paternoster_engine.server.parsers.events import Content, Event
-from paternoster_engine.server.pieces import PIECE, made_in_pieces
+from paternoster_engine.server.pieces import PIECE
 from paternoster_engine.server.text_chains.prompt_text import PromptText as ChainedText
 from paternoster_engine.server.text_chains.prompt_text import current_prompt_text
 
-FAILURES: Mapping[FinishReason, type[Exception]] = {
-    FinishReason.ERROR: StepFailed,
-    FinishReason.TIMEOUT: DeadlineExceeded,
-    FinishReason.ABORT: EngineEnding,
-}
-"""The error that a client gets for a sequence that ended without a token."""
 TOKENS_PER_LINE = 64
 """Of a journal before its answer: with 20 log probabilities each, a line has about 40 KiB."""
 
@@ -194,11 +181,23 @@ class Generation:
                 self._later.setdefault(entry.choice, []).append(entry)
             return
 
-        def replay(entries: Sequence[JournalEntry]) -> list[tuple[int, TextDelta]]:
-            return [(entry.choice, self._replay_entry(entry)) for entry in entries]
-
-        self._replayed = await made_in_pieces(journal.entries, replay)
+        self._replayed = await self._replay_entries(journal.entries)
         replace_ended_donors(self._requests, self._open)
+
+    async def _replay_entries(self, entries: Sequence[JournalEntry]) -> list[tuple[int, TextDelta]]:
+        """The deltas of ``entries``; others have their turn in between."""
+        deltas, tokens = [], 0
+        for entry in entries:
+            if (tokens := tokens + len(entry.tokens)) > PIECE:
+                await asyncio.sleep(0)
+                tokens = len(entry.tokens)
+            deltas.append((entry.choice, self._replay_entry(entry)))
+        return deltas
+
+    async def _replay_later(self, outputs: Sequence[StepOutput]) -> list[tuple[int, TextDelta]]:
+        """The same of sequences whose prompts are computed now, with the first of ``outputs`` that has a token."""
+        computed = [self._index[output.request.request_id] for output in outputs if output.token is not None]
+        return await self._replay_entries([entry for index in computed for entry in self._later.pop(index, ())])
 
     def _replay_entry(self, entry: JournalEntry) -> TextDelta:
         last = len(entry.tokens) - 1
@@ -281,6 +280,9 @@ class Generation:
                 outputs.append(self._outputs.get_nowait())
             if len(outputs) == PIECE:
                 await asyncio.sleep(0)
+            for index, delta in await self._replay_later(outputs):
+                if delta.text or delta.finish_reason is not None:
+                    yield index, delta
             deltas, failure = self._collect_outputs(outputs)
             for index, delta in deltas.items():
                 if index == 0 and self._text is not None:
@@ -338,8 +340,6 @@ class Generation:
                 failure = failure_of(output.request, output.finish_reason)
                 break
             index = self._index[request_id]
-            for entry in self._later.pop(index, ()):
-                deltas_of.setdefault(index, []).append(self._replay_entry(entry))
             delta = self._add_token(index, output.token, output.finish_reason)
             deltas_of.setdefault(index, []).append(delta)
             pushed.setdefault(index, []).append(output)
@@ -373,12 +373,3 @@ class Generation:
 def cached_tokens(requests: Sequence[Request]) -> int:
     """See :class:`Usage`."""
     return sum(min(request.num_found, request.num_prompt) for request in requests)
-
-
-def failure_of(request: Request, reason: FinishReason) -> Exception:
-    """What the client of a request that ended for ``reason``, one of :data:`FAILURES`, is answered."""
-    if request.matcher is not None and request.matcher.fault is not None:
-        return GrammarTooComplex(request.matcher.fault)
-    if request.fault is not None:
-        return NothingAllowed(f"The answer cannot go on: {request.fault}")
-    return CorruptedOutput() if request.corrupted else FAILURES[reason]()

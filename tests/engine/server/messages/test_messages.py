@@ -22,7 +22,7 @@ from paternoster_contract.access.key_files import KeyFiles
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.app import create_app
-from paternoster_engine.server.generation.generation import (
+from paternoster_engine.server.generation.failures import (
     FAILURES,
     DeadlineExceeded,
     EngineEnding,
