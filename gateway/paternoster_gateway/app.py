@@ -111,7 +111,7 @@ def create_app(
 
     def on_table_change() -> None:
         dispatcher.change_table(source.table)
-        proxy.unanswered.on_table_change()
+        proxy.hand_streams_over()
         follower.follow_table(source.table)
         metrics.retain_only(source.table.models)
 

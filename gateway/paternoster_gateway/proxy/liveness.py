@@ -51,16 +51,17 @@ class Wait:
 class ByteWait:
     """The block of :meth:`Liveness.expect_bytes`: a class, since each frame of each stream enters one."""
 
-    __slots__ = ("_limit", "_liveness", "_url", "_wait")
+    __slots__ = ("_interruptible", "_limit", "_liveness", "_url", "_wait")
 
-    def __init__(self, liveness: "Liveness", url: str) -> None:
+    def __init__(self, liveness: "Liveness", url: str, interruptible: bool) -> None:
         self._liveness = liveness
         self._url = url
+        self._interruptible = interruptible
 
     async def __aenter__(self) -> Wait:
         self._limit = asyncio.timeout(0 if self._url in self._liveness.hung else None)
         await self._limit.__aenter__()
-        self._wait = self._liveness.begin_wait(self._url, self._limit)
+        self._wait = self._liveness.begin_wait(self._url, self._limit, self._interruptible)
         return self._wait
 
     async def __aexit__(
@@ -92,7 +93,8 @@ class Liveness:
         self._on_recovery = on_recovery
         self._on_quiet = on_quiet
         self._hung: set[str] = set()
-        self._waiting: dict[str, set[asyncio.Timeout]] = {}
+        self._waiting: dict[str, dict[asyncio.Timeout, bool]] = {}
+        """By URL; and whether the wait may be interrupted."""
         self._quiet_since: dict[str, float] = {}
         self._last_byte: dict[str, float] = {}
         self._silent: set[str] = set()
@@ -104,13 +106,22 @@ class Liveness:
         """URLs, in a collection that changes with the state."""
         return self._hung
 
-    def expect_bytes(self, url: str) -> "ByteWait":
-        """A block that waits for the next bytes of ``url``; raises ``TimeoutError`` in it once the replica is hung."""
-        return ByteWait(self, url)
+    def expect_bytes(self, url: str, *, interruptible: bool = False) -> "ByteWait":
+        """A block that waits for the next bytes of ``url``; raises ``TimeoutError`` in it once the replica is hung.
 
-    def begin_wait(self, url: str, limit: asyncio.Timeout) -> Wait:
+        ``interruptible``: also at :meth:`interrupt_waits`.
+        """
+        return ByteWait(self, url, interruptible)
+
+    def interrupt_waits(self, url: str) -> None:
+        """End the waits for bytes of ``url`` that allow it: there is something else to do with their streams."""
+        for limit, interruptible in self._waiting.get(url, {}).items():
+            if interruptible:
+                _end_wait(limit)
+
+    def begin_wait(self, url: str, limit: asyncio.Timeout, interruptible: bool) -> Wait:
         """A request waits for bytes of ``url``: ``limit`` ends as soon as the replica is hung."""
-        self._waiting.setdefault(url, set()).add(limit)
+        self._waiting.setdefault(url, {})[limit] = interruptible
         now = time.monotonic()
         # A client that leaves early does not restart the period.
         self._quiet_since.setdefault(url, now)
@@ -123,7 +134,7 @@ class Liveness:
         wait.silent = url in self._silent or url in self._hung
         wait.answered = self._last_byte.get(url, 0.0) >= wait.read_by
         waiting = self._waiting[url]
-        waiting.discard(limit)
+        waiting.pop(limit, None)
         if not waiting:
             del self._waiting[url]
         if received:
@@ -182,8 +193,7 @@ class Liveness:
         self._on_hang(url, self._last_byte.get(url, 0.0))
         self._hung.add(url)
         for limit in self._waiting.get(url, ()):
-            if not limit.expired():
-                limit.reschedule(asyncio.get_running_loop().time())
+            _end_wait(limit)
         while self._listed(url):
             await asyncio.sleep(AGAIN_SECONDS)
             if await self._healthy(url):
@@ -192,3 +202,8 @@ class Liveness:
         self._hung.discard(url)
         self._on_recovery(url)
         self._record_byte(url)
+
+
+def _end_wait(limit: asyncio.Timeout) -> None:
+    if not limit.expired():
+        limit.reschedule(asyncio.get_running_loop().time())

@@ -86,6 +86,12 @@ class Proxy:
         await self.unanswered.close()
         await self._client.close()
 
+    def hand_streams_over(self) -> None:
+        """Begin to move what draining replicas have, now that the routing table has changed."""
+        self.unanswered.on_table_change()
+        for url in self._dispatcher.balancer.handing_over:
+            self._liveness.interrupt_waits(url)
+
     async def send(self, call: Call, admission: Admission) -> Answer:
         """The answer of a replica; raises :class:`GatewayError` where there is none."""
         turn = admission.queue_turn(call.priority, len(call.body), call.deadline_seconds)
@@ -327,22 +333,34 @@ class Proxy:
         stack: AsyncExitStack,
         report: Callable[[], None],
     ) -> AsyncGenerator[bytes]:
-        """``first``: the first piece, where it was read; else it is awaited, and ``report`` called behind it."""
+        """``first``: the first piece, where it was read; else it is awaited, and ``report`` called behind it.
+
+        An empty piece comes where the stream may be handed over and has no byte.
+        """
         async with stack:
             try:
-                if first is None:
-                    async with self._liveness.expect_bytes(replica.url):
-                        first = await response.content.readany()
+                if (chunk := first) is None:
+                    while (chunk := await self._read_piece(replica, response)) is None:
+                        yield b""
                     report()
-                chunk = first
                 while chunk:
                     yield chunk
-                    async with self._liveness.expect_bytes(replica.url):
-                        chunk = await response.content.readany()
+                    while (chunk := await self._read_piece(replica, response)) is None:
+                        yield b""
             except (GeneratorExit, asyncio.CancelledError):
                 # The client has left: closing the connection ends the request at the engine.
                 response.close()
                 raise
+
+    async def _read_piece(self, replica: Replica, response: EngineResponse) -> bytes | None:
+        """The next piece, empty at the end; None where :meth:`hand_streams_over` came first."""
+        try:
+            async with self._liveness.expect_bytes(replica.url, interruptible=True):
+                return await response.content.readany()
+        except TimeoutError:
+            if replica.url in self._liveness.hung:
+                raise
+            return None
 
 
 def _result_of(response: EngineResponse) -> Result:

@@ -31,10 +31,10 @@ class Paced:
         self.drains = False
         """Whether it announces, with each frame, that it is about to end."""
         self.computed = asyncio.Event()
-        """Until it is set, no stream has more than headers: its prompt is computed."""
+        """While it is not set, no stream gets a frame: a step goes on."""
         self.computed.set()
         self.dies = False
-        """Whether it ends after the headers."""
+        """Whether it closes the connection in place of the next frame."""
 
     async def __call__(self, _: FakeEngine, request: web.Request) -> web.StreamResponse:
         first = 0
@@ -48,12 +48,11 @@ class Paced:
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
         self.running += 1
-        await self.computed.wait()
-        if self.dies:
-            assert request.transport is not None
-            request.transport.close()
         try:
             for number in range(first, FRAMES):
+                await self.computed.wait()
+                if self.dies and request.transport is not None:
+                    request.transport.close()
                 line = COMMENT + encode_entries([JournalEntry(0, (number,))]).encode() + b"\n" if self.numerics else b""
                 await response.write(line + b"data: %d\n\n" % number)
                 if self.drains:
@@ -198,6 +197,26 @@ async def test_replica_is_free_once_another_one_has_admitted_its_streams(
     continued = await series(client, door, "continued_streams")
     assert continued == {'{model="m",reason="drained"}': 4, '{model="m",reason="broken"}': 4}
     assert await series(client, door, "broken_streams") == {'{model="m"}': 0}
+
+
+async def test_stream_moves_while_its_replica_is_in_a_step(
+    start: Start, door: Door, client: aiohttp.ClientSession
+) -> None:
+    behaviours = [Paced(), Paced()]
+    leaving, other = [await start(name, behave) for name, behave in zip("ab", behaviours, strict=True)]
+    publish(door, leaving)
+    await read_table(client, door, 1)
+    behaviours[1].whole.set()
+    async with client.post(f"{door.url}/v1/chat/completions", data=BODY) as response:
+        first = await response.content.readuntil(b"\n\n")
+        behaviours[0].computed.clear()
+        publish(door, draining=leaving, aliases=["also"])  # it stays, for now
+        await read_table(client, door, 2)
+        publish(door, other, draining=leaving)
+        rest = await response.read()
+    assert is_whole(first + rest)
+    assert behaviours[1].resumed == 1
+    await until(lambda: _now(leaving.gone), bool)
 
 
 async def test_stream_moves_once_another_replica_is_ready(
