@@ -1,6 +1,7 @@
 """How long a gateway that was killed and started again takes until its index is what engines have cached."""
 
 import asyncio
+import logging
 import random
 import re
 import tempfile
@@ -22,6 +23,8 @@ from paternoster_engine.server.text_chains.feed import TextChainFeed
 from streams.cost import cpu_seconds
 
 MODEL = "m"
+NO_LOGGER = logging.Logger("streams", logging.CRITICAL)
+"""Streams of a gateway that is killed end with an error."""
 PAUSE = 0.01
 """Between two looks at the gateway."""
 LONGEST_SECONDS = 300.0
@@ -79,7 +82,7 @@ def published_pieces(engines: int, pieces: int) -> Iterator[list[str]]:
             feed.publish(False, {chance.getrandbits(64): 64 for _ in range(pieces)})
             feed.flush()
             feeds.append(feed)
-            runners.append(runner := web.AppRunner(_publisher(feed), shutdown_timeout=0.1))
+            runners.append(runner := web.AppRunner(_publisher(feed), shutdown_timeout=0.1, logger=NO_LOGGER))
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             urls.append(f"http://127.0.0.1:{runner.addresses[0][1]}")

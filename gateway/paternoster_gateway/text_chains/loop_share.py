@@ -8,7 +8,9 @@ from typing import TypeVar
 LEAST_SECONDS = 0.001
 """Of work between two pauses."""
 PAUSE = 2.0
-"""Times as long as the work before it: a third of the loop is for the work."""
+"""Times as long as the work before it: a third of a busy loop is for the work."""
+IDLE_SECONDS = 0.0001
+"""Longest turn of a loop that has nothing else to do."""
 T = TypeVar("T")
 
 
@@ -19,14 +21,27 @@ class LoopShare:
         self._turn = asyncio.Lock()
         self._worked = 0.0
 
-    async def run(self, step: Callable[[], T]) -> T:
-        """The result of ``step``; raises what it raises."""
+    async def run(self, step: Callable[[], T], *, ends_when_idle: bool = False) -> T:
+        """The result of ``step``; raises what it raises.
+
+        ``ends_when_idle``: the pause before it, once the loop has nothing else to do.
+        """
         async with self._turn:
             if self._worked >= LEAST_SECONDS:
                 pause, self._worked = PAUSE * self._worked, 0.0
-                await asyncio.sleep(pause)
+                await (_wait_idle(pause) if ends_when_idle else asyncio.sleep(pause))
             began = time.perf_counter()
             try:
                 return step()
             finally:
                 self._worked += time.perf_counter() - began
+
+
+async def _wait_idle(longest: float) -> None:
+    """Until a turn of the loop, in which it also looks for data of sockets, has nothing else to do."""
+    ends = time.perf_counter() + longest
+    while (began := time.perf_counter()) < ends:
+        for _ in range(2):
+            await asyncio.sleep(0)
+        if time.perf_counter() - began < IDLE_SECONDS:
+            return

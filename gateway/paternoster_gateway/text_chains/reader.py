@@ -37,6 +37,8 @@ class ChainReader:
         self._snapshot: int | None = None
         """Number of the snapshot that is being read."""
         self._has_hello = False
+        self.bytes_read = 0
+        """Of all connections."""
         self.has_read = False
         """Whether the last connection brought a whole index, or changes of it."""
 

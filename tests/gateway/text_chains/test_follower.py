@@ -278,6 +278,33 @@ async def test_other_engines_get_a_text_again_that_they_were_sent(
         assert ROUTING not in response.headers
 
 
+async def test_only_the_first_bytes_of_a_replica_are_read_in_all_spare_time(
+    client: aiohttp.ClientSession, door: Door, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spare: list[bool] = []
+
+    run = follower.LoopShare.run
+
+    async def run_recorded(share: follower.LoopShare, step: Callable[[], Any], *, ends_when_idle: bool) -> Any:
+        spare.append(ends_when_idle)
+        return await run(share, step, ends_when_idle=ends_when_idle)
+
+    # Also over connections: an engine that ends each gets no more of it.
+    monkeypatch.setattr(follower.LoopShare, "run", run_recorded)
+    monkeypatch.setattr(follower, "FIRST_BYTES", 100_000)
+    engine = await start("a", reports(0))
+    engine.chains = stream = Publisher(dict.fromkeys(range(2000), 16))
+    door.publish(engine)
+    await whole(client, door, 1)
+    assert all(spare)
+    stream.instance, stream.held = "cd" * 16, dict.fromkeys(range(9000), 16)
+    stream.frames.put_nowait(None)
+    pieces = "paternoster_gateway_indexed_pieces "
+    await until(lambda: metric(client, door, pieces), lambda seen: seen == 9000)
+    assert spare == sorted(spare, reverse=True)
+    assert not spare[-1]
+
+
 async def test_what_has_left_the_table_is_not_followed(
     client: aiohttp.ClientSession, door: Door, fleet: tuple[FakeEngine, FakeEngine]
 ) -> None:
@@ -306,7 +333,8 @@ async def test_a_flood_of_changes_leaves_the_gateway_two_thirds_of_its_loop(
     for _ in range(10):
         async with asking(client, door, "requests go on"):
             pass
-    await until(lambda: metric(client, door, "paternoster_gateway_indexed_pieces_refused "), lambda seen: seen > 0)
+    refused = "paternoster_gateway_indexed_pieces_refused "
+    await until(lambda: metric(client, door, refused), lambda seen: seen > 0, 200)
     assert await metric(client, door, "paternoster_gateway_indexed_pieces ") <= 2**18
 
 
