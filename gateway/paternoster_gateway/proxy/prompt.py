@@ -6,6 +6,7 @@ from pydantic_core import from_json
 
 from paternoster_contract.text_chains.canonical_text import CHATS, COMPLETIONS, cache_salt_of, canonical_text
 from paternoster_contract.text_chains.chain import chain_scope, text_chain
+from paternoster_gateway.proxy.body import count_byte
 from paternoster_gateway.proxy.call import Call
 from paternoster_gateway.routing.prefix_routing import Prompt
 
@@ -44,7 +45,7 @@ async def read_prompt(call: Call, model: str, tenant: str) -> Prompt | None:
 def _is_costly(call: Call) -> bool:
     size = len(call.body)
     return size > SMALL_BYTES and (
-        size > MAX_BYTES or call.brackets > MAX_BRACKETS or call.body.count(b",") > MAX_COMMAS
+        size > MAX_BYTES or call.brackets > MAX_BRACKETS or count_byte(call.body, b",") > MAX_COMMAS
     )
 
 

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway import app
 from paternoster_gateway.app import FORWARDED, create_app
-from paternoster_gateway.proxy.body import MAX_CONTAINERS, TOKENS_AT_ONCE, BodyFields, read_fields, refuse_costly
+from paternoster_gateway.proxy.body import (
+    MAX_CONTAINERS,
+    TOKENS_AT_ONCE,
+    BodyFields,
+    count_byte,
+    read_fields,
+    refuse_costly,
+)
 from paternoster_http.errors.anthropic_paths import is_anthropic
 
 PATH = "/v1/chat/completions"
@@ -120,6 +127,16 @@ async def test_arrays_and_objects_are_counted_before_they_are_parsed(
     assert answer.status_code == status
     assert bool(parsed) == (status != 400)
     assert status != 400 or f"more than {MAX_CONTAINERS} arrays and objects" in error(answer)
+
+
+@given(
+    pieces=st.lists(st.tuples(st.integers(0, 3000), st.sampled_from([b"{", b"{{{{", b"[{"])), max_size=12),
+    rest=st.integers(0, 3000),
+)
+def test_a_byte_is_counted_as_bytes_count_it(pieces: list[tuple[int, bytes]], rest: int) -> None:
+    body = b"".join(b"a" * length + brackets for length, brackets in pieces) + b"a" * rest
+    for byte in (b"{", b"[", b"a", b"b"):
+        assert count_byte(body, byte) == body.count(byte)
 
 
 async def test_counting_gives_others_their_turn() -> None:
