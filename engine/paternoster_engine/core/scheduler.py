@@ -61,7 +61,7 @@ class Scheduler:
         self._running: list[Request] = []
         self._queue = make_queue(config, self._running) if queue is None else queue
         self._shares = PromptShares(self._queue)
-        self._validation = RequestValidation(config, self._queue)
+        self.validation = RequestValidation(config, self._queue)
         self._deadlines = Deadlines()
         self.queue_wait = QueueWait(ticks_per_second)
         self._requests: dict[str, Request] = {}
@@ -87,7 +87,7 @@ class Scheduler:
             self._running,
             self._slots,
             self.kv,
-            self._validation.quota,
+            self.validation.quota,
             self._speculation,
             self.counters,
             self._finish_request,
@@ -156,7 +156,7 @@ class Scheduler:
             if request.request_id in self._requests:
                 raise ValueError(f"request_id {request.request_id!r} is already in use")
         try:
-            self._validation.check_call(requests, self.queue_wait.queue_pace(requests[0].spec.arrival))
+            self.validation.check_call(requests, self.queue_wait.queue_pace(requests[0].spec.arrival))
         except AdmissionError as error:
             self.counters.rejected[error.reason] += 1
             raise

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar, cast
 from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.kv.cache_events import CacheEvent
 from paternoster_engine.core.kv.text_index import TextIndex
-from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.request import FinishReason, Request, RequestStatus
 from paternoster_engine.core.text_piece import TextPiece
 from paternoster_engine.engine import Engine
 
@@ -115,6 +115,10 @@ class EngineLoop:
 
     async def call_in_loop(self, function: Callable[[], T]) -> T:
         """Run ``function`` in the engine's thread between two steps and give its result."""
+        return await self._send_command(function)
+
+    def _send_command(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """As :meth:`call_in_loop`, whose result comes later."""
         if self._stopping or self._asyncio_loop is None:
             raise LoopStopped
         future: asyncio.Future[T] = self._asyncio_loop.create_future()
@@ -126,17 +130,35 @@ class EngineLoop:
                 self._replies.append(partial(_settle_future, future, None, error))
 
         self._inbox.put(run_command)
-        return await future
+        return future
 
     async def submit(self, requests: Sequence[Request], deliver: Deliver) -> None:
-        """Queue all of ``requests`` or none; raises :class:`AdmissionError`. ``deliver`` gets each token and end."""
+        """Queue all of ``requests`` or none; raises :class:`AdmissionError`. ``deliver`` gets each token and end.
+
+        What another engine admitted can be refused for its size alone, and does not wait for the step under way.
+        """
         for request in requests:
             self._deliver[request.request_id] = deliver
         try:
-            await self.call_in_loop(partial(self.engine.scheduler.add, *requests))
+            scheduler = self.engine.scheduler
+            goes_on = all(request.status is RequestStatus.PREEMPTED for request in requests)
+            if goes_on:
+                for request in requests:
+                    scheduler.validation.check_size(request)
+            queued = self._send_command(partial(scheduler.add, *requests))
+            if goes_on:
+                queued.add_done_callback(partial(self._end_unqueued, requests))
+            else:
+                await queued
         except BaseException:
             self.abort(request.request_id for request in requests)
             raise
+
+    def _end_unqueued(self, requests: Sequence[Request], queued: "asyncio.Future[None]") -> None:
+        """End requests that could not be queued after all, as the engine's end does: another one may go on."""
+        if not queued.cancelled() and (error := queued.exception()) is not None:
+            log.error("requests that go on here could not be queued", exc_info=error)
+            self._deliver_all([StepOutput(request, None, FinishReason.ABORT) for request in requests])
 
     def abort(self, request_ids: Iterable[str], reason: FinishReason = FinishReason.ABORT) -> None:
         """End these before the next step; nothing of them is delivered any more."""

@@ -36,7 +36,7 @@ class RequestValidation:
         Raises :class:`AdmissionError`, and ``ValueError`` for a request that no caller should make.
         """
         for ahead, request in enumerate(requests):
-            self._check_one(request)
+            self.check_size(request)
             if request.status is not RequestStatus.PREEMPTED:
                 self._check_room(request, ahead)
         # Requests that begin as preempted ones were admitted, and their prompts charged, by the engine before this one.
@@ -47,7 +47,8 @@ class RequestValidation:
         for request in requests:
             self.quota.charge_tokens(request, request.num_prompt, request.spec.arrival)
 
-    def _check_one(self, request: Request) -> None:
+    def check_size(self, request: Request) -> None:
+        """Refuse what can never be served, whatever else there is: from any thread."""
         config = self._config
         if request.num_prompt == 0 or request.params.max_tokens < 0:
             raise ValueError("a request needs at least one prompt token, and no negative number of output tokens")

@@ -109,7 +109,7 @@ def test_tenants_come_and_go_without_being_remembered_for_ever(monkeypatch: pyte
     for i in range(100):
         engine.add([1], 1, tenant=f"t{i}")
         engine.run()
-    quota = engine.scheduler._validation.quota
+    quota = engine.scheduler.validation.quota
     assert quota is not None
     assert len(quota._buckets) <= 16
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from paternoster_engine.core.batch import Batch, StepOutput
-from paternoster_engine.core.errors import QueueFull
-from paternoster_engine.core.request import FinishReason, Request
+from paternoster_engine.core.errors import PromptTooLong, QueueFull
+from paternoster_engine.core.request import FinishReason, Request, RequestStatus
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.server.loop import EngineLoop, LoopStopped
@@ -90,6 +90,43 @@ async def test_an_aborted_request_ends_before_the_next_step(serve: Any) -> None:
         assert request.finish_reason is FinishReason.ABORT
         assert len(request.output) <= 1
         assert delivered == []
+
+
+async def test_what_another_engine_admitted_does_not_wait_for_the_step_under_way(serve: Any) -> None:
+    async with serve() as server:
+        server.runner.gate.clear()
+        first = asyncio.create_task(_outputs(server.loop, [_request("a")]))
+        await asyncio.to_thread(server.runner.entered.wait)
+        moved, long = _request("b"), _request("c", max_tokens=10**6)
+        for request in (moved, long):
+            request.status = RequestStatus.PREEMPTED
+        moved.output += [7, 8]
+        arrived: asyncio.Queue[StepOutput] = asyncio.Queue()
+        await server.loop.submit([moved], arrived.put_nowait)
+        with pytest.raises(PromptTooLong):
+            await server.loop.submit([long], arrived.put_nowait)
+        assert not moved.finished
+        assert not first.done()
+        server.runner.gate.set()
+        assert len(await first) == 5
+        outputs = [await arrived.get() for _ in range(3)]
+        assert [output.request for output in outputs] == [moved] * 3
+        assert outputs[-1].finish_reason is FinishReason.LENGTH
+
+
+async def test_what_cannot_be_queued_after_all_ends_as_the_engine_does(
+    serve: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serve() as server:
+
+        def refuse(*_: Request) -> None:
+            raise ValueError("a bug")
+
+        monkeypatch.setattr(server.loop.engine.scheduler, "add", refuse)
+        moved = _request("b")
+        moved.status = RequestStatus.PREEMPTED
+        (output,) = await _outputs(server.loop, [moved])
+        assert (output.token, output.finish_reason) == (None, FinishReason.ABORT)
 
 
 async def test_a_failed_step_ends_its_requests_and_the_loop_goes_on(serve: Any) -> None:
