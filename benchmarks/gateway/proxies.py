@@ -70,7 +70,7 @@ def prepare_smg(engines: Sequence[str], folder: Path) -> Proxy:
 
 
 def prepare_litellm(engines: Sequence[str], folder: Path) -> Proxy:
-    """With a key, and the least busy engine."""
+    """With a key, and the least busy engine; without a database, and so without ``litellm-proxy-extras``."""
     environment, port = Environment("litellm"), free_port()
     environment.set_up()
     parameters = [{"model": f"openai/{MODEL}", "api_base": f"{url}/v1", "api_key": "none"} for url in engines]
