@@ -172,6 +172,7 @@ class Bench:
             "one engine": lambda: self._gateway([PATERNOSTER], MODEL, self.large),
         }
         self.gateways = {way: [gateways[way]() for _ in range(max(counts))] for way, counts in count_gateways(args)}
+        self.restarted = self._gateway([PATERNOSTER], MODEL, self.engines) if "prefix" in args.ways else None
 
     @property
     def _unpublished(self) -> str:
@@ -179,7 +180,8 @@ class Bench:
 
     @property
     def servers(self) -> list[Server]:
-        return [*self.engines, *self.large, *itertools.chain(*self.gateways.values())]
+        restarted = [] if self.restarted is None else [self.restarted]
+        return [*self.engines, *self.large, *itertools.chain(*self.gateways.values()), *restarted]
 
     def _engine(self, name: str, memory: int) -> Server:
         port, admin = free_port(), free_port()
@@ -205,7 +207,8 @@ class Bench:
 
     def count_pieces(self) -> int:
         """Those that the engines hold."""
-        return sum(int(read_metric(engine.port, "paternoster_engine_text_pieces") or 0) for engine in self.engines)
+        ports = [engine.admin_port or engine.port for engine in self.engines]
+        return sum(int(read_metric(port, "paternoster_engine_text_pieces") or 0) for port in ports)
 
     async def run(self, session: aiohttp.ClientSession, workload: str, way: str, count: int) -> Answers:
         """By the first ``count`` of the gateways."""
@@ -255,14 +258,15 @@ async def measure(bench: Bench, args: argparse.Namespace) -> dict[str, dict[str,
                 results.setdefault(workload, {})[name] = row
                 numbers = "  ".join(f"{name} {value}" for name, value in row.items())
                 print(f"{workload:<8}{name:<20}{numbers}", flush=True)
+                if bench.restarted is not None and (way, count) == ("prefix", args.gateways[-1]):
+                    restart = await asyncio.to_thread(restart_gateway, bench.restarted, bench.count_pieces)
+                    print(f"{'':<8}{'restarted gateway':<20}{restart}", flush=True)
         for way, gateway in ((way, gateway) for way, gateways in bench.gateways.items() for gateway in gateways):
             async with session.get(f"{gateway.url}/metrics") as response:
                 lines = (await response.text()).splitlines()
             for line in lines:
                 if "prompt_tokens_total{" in line or "text_chain_faults_total{" in line:
                     print(f"{way:<12}{line}")
-    if "prefix" in args.ways:
-        print("restarted   ", restart_gateway(bench.gateways["prefix"][0], bench.count_pieces))
     return results
 
 
