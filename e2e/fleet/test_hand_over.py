@@ -1,9 +1,15 @@
-"""Streams leave replicas that end, by a smaller fleet, an eviction or a rollout, and none is dropped."""
+"""Streams leave replicas that end, by a smaller fleet, an eviction or a rollout, and none is dropped.
 
+``PATERNOSTER_ROUNDS`` is how often, once by default; a round takes a minute or more.
+"""
+
+import os
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
+from tqdm import tqdm
 
 from paternoster_contract.labels import SCALE_DOWN
 from paternoster_e2e.fleet import Fleet
@@ -11,7 +17,9 @@ from paternoster_e2e.kubectl import Document, until
 from paternoster_e2e.load import StreamLoad, streams
 from paternoster_e2e.release import drained_streams
 
-pytestmark = pytest.mark.timeout(1500)
+ROUNDS = int(os.environ.get("PATERNOSTER_ROUNDS", "1"))
+
+pytestmark = pytest.mark.timeout(1200 + 300 * ROUNDS)
 
 ENGINE = {"maxNumSeqs": 8, "maxModelLen": 1024, "kvCacheMemory": "128Mi", "batchInvariant": True}
 CLIENTS = 4
@@ -70,14 +78,17 @@ def test_replicas_end_under_streams(fleet: Fleet, gateway: str) -> None:
     fleet.until_ready(2)
     with streams(gateway, fleet.name, CLIENTS, **LONG) as load:
         until(lambda: all(fleet.running(name) for name in fleet.all_pods()), "each replica has streams", 300)
-        wait_for_long_streams(load)
-        end_replicas(fleet, "scale-down", 1, lambda: fleet.apply(replicas=1, engine=ENGINE))
-        fleet.apply(replicas=2, engine=ENGINE)
-        fleet.until_ready(2)
-        wait_for_long_streams(load)
-        end_replicas(fleet, "eviction", 1, lambda: evict(fleet))
-        fleet.until_ready(2)
-        wait_for_long_streams(load)
-        end_replicas(fleet, "rollout", 2, lambda: fleet.apply(replicas=2, engine=ENGINE | {"maxQueuedRequests": 100}))
-        fleet.until_ready(2)
+        engine: Document = ENGINE
+        for number in tqdm(range(ROUNDS), desc="rounds", disable=ROUNDS == 1):
+            wait_for_long_streams(load)
+            end_replicas(fleet, "scale-down", 1, partial(fleet.apply, replicas=1, engine=engine))
+            fleet.apply(replicas=2, engine=engine)
+            fleet.until_ready(2)
+            wait_for_long_streams(load)
+            end_replicas(fleet, "eviction", 1, partial(evict, fleet))
+            fleet.until_ready(2)
+            wait_for_long_streams(load)
+            engine = {**ENGINE, "maxQueuedRequests": 100 + number}
+            end_replicas(fleet, "rollout", 2, partial(fleet.apply, replicas=2, engine=engine))
+            fleet.until_ready(2)
     assert load.dropped == []
