@@ -280,9 +280,10 @@ class Generation:
                 outputs.append(self._outputs.get_nowait())
             if len(outputs) == PIECE:
                 await asyncio.sleep(0)
-            for index, delta in await self._replay_later(outputs):
-                if delta.text or delta.finish_reason is not None:
-                    yield index, delta
+            if self._later:
+                for index, delta in await self._replay_later(outputs):
+                    if delta.text or delta.finish_reason is not None:
+                        yield index, delta
             deltas, failure = self._collect_outputs(outputs)
             for index, delta in deltas.items():
                 if index == 0 and self._text is not None:
