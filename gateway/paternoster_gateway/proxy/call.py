@@ -85,8 +85,15 @@ class Attempt:
     """Whether the call may have made the replica stop."""
     is_stop: bool = False
     """Whether the replica stopped, or closed the connection at least."""
+    broke_off: bool = False
+    """Whether the connection ended behind the headers of an answer, before its first piece."""
     handed_over: HandedOver | None = None
     """Beside the error: what another replica can go on with."""
+
+    @property
+    def closed_connection(self) -> bool:
+        """Whether the replica closed the connection while it had the call, which may be all that it did."""
+        return self.broke_off or (self.is_stop and self.reason != "hung")
 
     async def discard(self) -> None:
         """Close the answer: another attempt follows, or no client waits."""

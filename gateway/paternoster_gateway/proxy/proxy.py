@@ -100,7 +100,7 @@ class Proxy:
         alone = Turn(self._probation, admission.fleet)
         relay = AnswerRelay(
             request, call, admission, dispatcher=self._dispatcher, metrics=self._metrics, attempt=self._run_attempt,
-            suspected=suspected, quarantine=self._put_in_quarantine,
+            suspected=suspected, is_cause=self._is_cause, quarantine=self._put_in_quarantine,
         )  # fmt: skip
         try:
             return relay.relay_answer(await self._send(request, call, admission, suspected, alone))
@@ -191,10 +191,14 @@ class Proxy:
         if failed or attempt.is_stop:
             suspected.record_stop(
                 url, time.monotonic(), suspected=failed or attempt.suspicion is not Suspicion.NONE,
-                closed=attempt.is_stop and attempt.reason != "hung",
+                closed=attempt.closed_connection,
             )  # fmt: skip
-        if attempt.suspicion is Suspicion.CERTAIN or not suspected.is_suspect:
-            return attempt.suspicion is Suspicion.CERTAIN
+        return attempt.suspicion is Suspicion.CERTAIN or await self._is_cause(request, suspected)
+
+    async def _is_cause(self, request: RoutedRequest, suspected: SuspectedCall) -> bool:
+        """Whether the call is why replicas stopped, of which those that answer a probe did not stop."""
+        if not suspected.is_suspect:
+            return False
         await asyncio.sleep(0)  # the other calls that the replica had record the stop, too
         answers = await asyncio.gather(*map(self.answers_probe, suspected.closed))
         suspected.acquit_replicas([url for url, answered in zip(suspected.closed, answers, strict=True) if answered])
@@ -290,9 +294,10 @@ class Proxy:
             reason = "hung" if replica.url in self._liveness.hung else "unreachable"
             message = f"{number} replicas of `{call.model}` did not answer."
             suspected = Suspicion.NONE if header_wait is None else suspicion_of(len(call.body), error, header_wait)
+            broke_off = header_wait is None and not isinstance(error, TimeoutError)
             return Attempt(
-                unavailable_error(message, 1), reason, suspected, is_stop(error), progress.build_hand_over()
-            )  # fmt: skip
+                unavailable_error(message, 1), reason, suspected, is_stop(error), broke_off, progress.build_hand_over()
+            )
         except BaseException:
             await stack.aclose()
             left_early = header_wait is not None and not (header_wait.silent_before or header_wait.answered)

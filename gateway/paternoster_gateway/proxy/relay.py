@@ -6,7 +6,7 @@ stream nothing but time. Where that one ends before its next frame, the stream g
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -21,7 +21,7 @@ from paternoster_gateway.proxy.call import Answer, Attempt, Call
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.journaled_stream import FrameTooLong, JournaledStream
 from paternoster_gateway.proxy.output_tokens import OutputTokens
-from paternoster_gateway.proxy.suspicion.suspicion import SuspectedCall
+from paternoster_gateway.proxy.suspicion.suspicion import SuspectedCall, Suspicion
 from paternoster_gateway.routing.decisions import Result, RoutedRequest, Send
 from paternoster_gateway.routing.limits import MAX_ATTEMPTS
 
@@ -59,9 +59,10 @@ class AnswerRelay:
         metrics: GatewayMetrics,
         attempt: SendAttempt,
         suspected: SuspectedCall,
+        is_cause: Callable[[RoutedRequest, SuspectedCall], Awaitable[bool]],
         quarantine: Callable[[str, Call, Admission], GatewayError],
     ) -> None:
-        """``quarantine``: no replica gets such a call any more."""
+        """``is_cause``: whether the call made replicas stop. ``quarantine``: no replica gets such a call any more."""
         self._request = request
         self._call = call
         self._admission = admission
@@ -69,7 +70,10 @@ class AnswerRelay:
         self._metrics = metrics
         self._attempt = attempt
         self._suspected = suspected
+        self._is_cause = is_cause
         self._quarantine = quarantine
+        self._sent_at = 0.0
+        """When the replica that goes on with the stream was sent it; seconds of the monotonic clock."""
         self._next_hand_over = 0.0
         """Seconds of the monotonic clock."""
 
@@ -128,7 +132,13 @@ class AnswerRelay:
         """A stream with frames of its replica is no suspect: the replica that goes on with it shows whether it is."""
         if not journal.is_suspected:
             self._suspected.clear_stops()
-        self._suspected.record_stop(url, time.monotonic(), suspected=journal.is_suspected)
+        now = time.monotonic()
+        self._suspected.record_stop(url, now, suspected=journal.is_suspected, seconds=now - self._sent_at)
+
+    def _record_closed(self, url: str, attempt: Attempt) -> None:
+        """The replica closed the connection before it went on with the stream."""
+        suspected, now = attempt.broke_off or attempt.suspicion is not Suspicion.NONE, time.monotonic()
+        self._suspected.record_stop(url, now, suspected=suspected, closed=True, seconds=now - self._sent_at)
 
     async def _continue_stream(self, answer: Answer, journal: JournaledStream | None) -> Answer | GatewayError:
         """The rest of the stream from another replica, or the error that ends it."""
@@ -138,7 +148,7 @@ class AnswerRelay:
         reason = "handed_over" if journal.handed_over else "broken"
         if journal.step_failed or not journal.handed_over:
             self._record_stop(answer.replica, journal)
-            if self._suspected.is_blamed(self._dispatcher.count_replicas(self._request.model), time.monotonic()):
+            if await self._is_cause(self._request, self._suspected):
                 return self._quarantine(answer.replica, self._call, self._admission)
         may_continue = journal.can_continue
         journal.switch_replica()
@@ -147,7 +157,8 @@ class AnswerRelay:
         following = await self._find_continuation(answer.replica, journal)
         if following is None:
             return broken
-        self._metrics.continued.labels(self._request.model, reason).inc()
+        if isinstance(following, Answer):
+            self._metrics.continued.labels(self._request.model, reason).inc()
         return following
 
     async def _hand_over(self, journal: JournaledStream) -> Answer | None:
@@ -169,12 +180,14 @@ class AnswerRelay:
             log.warning("%s does not go on with a stream of a draining replica", url)
             await attempt.discard()
             return None
+        self._sent_at = now
         journal.switch_replica()
         self._dispatcher.balancer.on_hand_over(self._request, url)
         self._metrics.continued.labels(self._request.model, "drained").inc()
         return attempt.outcome
 
-    async def _find_continuation(self, url: str, journal: JournaledStream) -> Answer | None:
+    async def _find_continuation(self, url: str, journal: JournaledStream) -> Answer | GatewayError | None:
+        """The answer of the next replica that goes on; the error of a call in quarantine; None where none goes on."""
         call = journal.build_resumption(self._call)
         self._dispatcher.balancer.begin_continuation(self._request, url)
         for _ in range(MAX_ATTEMPTS):
@@ -184,9 +197,14 @@ class AnswerRelay:
                 log.warning("no replica goes on with a stream: %s", error)
                 return None
             assert isinstance(decision, Send), "a continuation is routed as a new request is"
-            outcome = (await self._attempt(self._request, decision.replica, call, self._admission)).outcome
-            if isinstance(outcome, GatewayError):
+            self._sent_at = time.monotonic()
+            attempt = await self._attempt(self._request, decision.replica, call, self._admission)
+            if isinstance(outcome := attempt.outcome, GatewayError):
                 log.warning("%s does not go on with a stream: %s", decision.replica.url, outcome)
+                if attempt.closed_connection:
+                    self._record_closed(decision.replica.url, attempt)
+                    if await self._is_cause(self._request, self._suspected):
+                        return self._quarantine(decision.replica.url, self._call, self._admission)
             elif outcome.numerics == journal.numerics:
                 return outcome
             else:

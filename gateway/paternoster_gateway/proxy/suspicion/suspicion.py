@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from math import prod
 
 import aiohttp
 
@@ -34,7 +35,7 @@ WINDOW_SECONDS = 300.0
 MIN_SPAN_SECONDS = 60.0
 """Of the stops that are a measure; they are as many in a minute, at most, however close to each other they are."""
 SUSPECT_SECONDS = 3.0
-"""For which a request is suspected, at most, at a replica that goes on to answer others."""
+"""For which a request is suspected, at most, at a replica that goes on to answer others; a stream, until a frame."""
 SAME_STOP_SECONDS = 2.0
 """Within which connections to one replica end by the same stop."""
 MAX_REMEMBERED_STOPS = 256
@@ -95,9 +96,18 @@ class ReplicaStops:
         return stop
 
     def is_cause(
-        self, suspect: bytes, stops: Sequence[Stop], num_replicas: int, now: float, beside: Collection[Stop] = ()
+        self,
+        suspect: bytes,
+        stops: Sequence[Stop],
+        seconds: Sequence[float],
+        num_replicas: int,
+        now: float,
+        beside: Collection[Stop] = (),
     ) -> bool:
-        """Whether ``suspect`` caused ``stops`` in a fleet of ``num_replicas``; ``beside``: others that it was at."""
+        """Whether ``suspect`` caused ``stops`` in a fleet of ``num_replicas``.
+
+        ``seconds``: for which the replica of each stop had it. ``beside``: other stops that it was at.
+        """
         if len(stops) < MIN_STOPS or len(stops) >= MAX_STOPS:
             return len(stops) >= MAX_STOPS
         own = {*stops, *beside}
@@ -107,11 +117,12 @@ class ReplicaStops:
             if each.fleet == stops[0].fleet and now - each.at < WINDOW_SECONDS and each not in own
         ]
         span = max(MIN_SPAN_SECONDS, *others) if others else WINDOW_SECONDS
-        chance = min(1.0, SUSPECT_SECONDS * len(others) / (span * max(1, num_replicas)))
+        rate = len(others) / (span * max(1, num_replicas))
+        chance = prod(min(1.0, rate * max(SUSPECT_SECONDS, each)) for each in seconds)
         alone = all(each.suspects == {suspect} for each in stops)
         common = set.intersection(*(each.suspects for each in stops))
         needed = MIN_STOPS if alone else MIN_STOPS_IN_COMPANY
-        return common == {suspect} and len(stops) >= needed and chance ** len(stops) <= MAX_CHANCE
+        return common == {suspect} and len(stops) >= needed and chance <= MAX_CHANCE
 
 
 class SuspectedCall:
@@ -121,6 +132,8 @@ class SuspectedCall:
         """``digest``: of the call's body; computed at its first stop."""
         self.stops: list[Stop] = []
         """Those that it may have caused."""
+        self._seconds: dict[Stop, float] = {}
+        """For which the replica of each had the call."""
         self._closed: list[Stop] = []
         self._beside: list[Stop] = []
         """Those that it was at and did not cause."""
@@ -142,11 +155,14 @@ class SuspectedCall:
         """URLs of replicas that closed a connection, which may be all that they did."""
         return [stop.url for stop in self._closed]
 
-    def record_stop(self, url: str, now: float, *, suspected: bool, closed: bool = False) -> None:
-        """The replica at ``url`` stopped while it had the call, and may have done so because of it if ``suspected``."""
+    def record_stop(
+        self, url: str, now: float, *, suspected: bool, closed: bool = False, seconds: float = SUSPECT_SECONDS
+    ) -> None:
+        """The replica at ``url`` stopped ``seconds`` after it got the call, because of it perhaps if ``suspected``."""
         stop = self._all.record_stop(self._fleet, url, now, self._digest if suspected else None)
         if suspected:
             self.stops.append(stop)
+            self._seconds[stop] = seconds
             self._closed += [stop] * closed
         else:
             self._beside.append(stop)
@@ -160,7 +176,11 @@ class SuspectedCall:
     def clear_stops(self) -> None:
         """A replica has computed something of it."""
         self.stops, self._closed = [], []
+        self._seconds.clear()
 
     def is_blamed(self, num_replicas: int, now: float) -> bool:
         """Whether it caused its stops, in a fleet of ``num_replicas``."""
-        return bool(self.stops) and self._all.is_cause(self._digest, self.stops, num_replicas, now, self._beside)
+        if not self.stops:
+            return False
+        seconds = [self._seconds[stop] for stop in self.stops]
+        return self._all.is_cause(self._digest, self.stops, seconds, num_replicas, now, self._beside)
