@@ -199,8 +199,13 @@ def _engine_image(spec: LLMDeploymentSpec, installation: Installation) -> str:
 
 
 def _shared_memory(spec: LLMDeploymentSpec, part: dict[str, Any]) -> list[dict[str, Any]]:
-    """``part`` where several GPUs need it and the template brings none."""
-    return [part] if count_gpus(spec) > 1 and not brings_shared_memory(spec.pod_template) else []
+    """``part`` where processes of an engine need it and the template brings none.
+
+    Those are the ranks of several GPUs, and whatever processes another engine has: vLLM's API server and worker do not
+    start with the 64 MiB of container runtimes.
+    """
+    needed = count_gpus(spec) > 1 or is_foreign(spec)
+    return [part] if needed and not brings_shared_memory(spec.pod_template) else []
 
 
 def _build_probe(path: str, *, period: int, failures: int) -> dict[str, Any]:

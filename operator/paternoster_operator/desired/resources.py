@@ -18,8 +18,9 @@ STORAGE_REQUEST, STORAGE_LIMIT = "128Mi", "4Gi"
 """For /tmp, where a serving engine has 4 KiB, and the logs, of which kubelets keep 50 MiB. The limit is far above, for
 compiled kernels: who exceeds it is evicted."""
 SHARED_MEMORY = "1Gi"
-"""For what several GPUs tell each other through /dev/shm: what NVIDIA's guide to NCCL gives a container, in place of
-the 64 MiB of container runtimes. It counts as memory of the container as far as it is used."""
+"""For what several GPUs, or processes of an engine that is not ours, tell each other through /dev/shm: what NVIDIA's
+guide to NCCL gives a container, in place of the 64 MiB of container runtimes; vLLM on CPUs needs 160 MiB. It counts as
+memory of the container as far as it is used."""
 
 SLOW_READ = "64Mi"
 """Bytes a second: of a volume over the network that several pods read. A model that is read slower needs

@@ -38,6 +38,18 @@ def test_the_plugin_is_laid_into_the_pod_by_the_operators_image(resource: Resour
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
+@pytest.mark.parametrize(
+    "runtime", [VLLM, {"type": "SGLang", "image": "sglang:1"}, {"type": "OpenAI", "image": "llama:1"}]
+)
+def test_its_processes_share_more_memory_than_a_container_has_by_default(
+    resource: Resource, runtime: dict[str, Any]
+) -> None:
+    """vLLM on CPUs does not start with the 64 MiB of container runtimes: API server and worker share 160 MiB."""
+    spec = pod_spec(resource(model=MODEL, engine={"runtime": runtime}), RootKeys(["a"], ["g"]))
+    assert {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}} in spec["volumes"]
+    assert {"name": "shared-memory", "mountPath": "/dev/shm"} in spec["containers"][0]["volumeMounts"]
+
+
 @pytest.mark.parametrize("runtime", [VLLM, {"type": "OpenAI", "image": "llama:1"}, None])
 def test_a_pod_names_its_engine(resource: Resource, runtime: dict[str, Any] | None) -> None:
     """After the manifest has another, too; pods of our engine have no annotation."""
