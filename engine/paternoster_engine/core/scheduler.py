@@ -59,7 +59,7 @@ class Scheduler:
         self.kv = KVCache(self.pool, KVGroups(config), prefix_cache=config.prefix_cache)
         self.swap = Swap(config, self.counters)
         self._running: list[Request] = []
-        self._queue = make_queue(config, self._running) if queue is None else queue
+        self._queue = make_queue(config) if queue is None else queue
         self._shares = PromptShares(self._queue)
         self.validation = RequestValidation(config, self._queue)
         self._deadlines = Deadlines()
@@ -162,7 +162,7 @@ class Scheduler:
             raise
         if self.config.whole_prompts:
             self._shares.set_due_times(requests)
-        if not self.waiting:
+        if not self._queue.count_waiting():
             self.queue_wait.start_queue(requests[0].spec.arrival)
         for request in requests:
             if request.branch_selector is not None:
@@ -387,6 +387,7 @@ class Scheduler:
                 self._running.remove(sequence)
                 self.kv.release(sequence)
             self._slots.promised.discard(request)
+            self._queue.end_running(request)
         else:
             self._queue.remove(request)
             self.swap.discard(request)

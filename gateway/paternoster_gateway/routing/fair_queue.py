@@ -24,6 +24,7 @@ class FairQueue:
         """By priority and sender, none of them empty."""
         self._waiting: Counter[str] = Counter()
         """By sender, none of them 0."""
+        self._num_waiting = 0
         self._attempts: Counter[str] = Counter()
         """Attempts that have not ended, by sender, none of them 0."""
         self._num_attempts = 0
@@ -32,7 +33,7 @@ class FairQueue:
         self._service = ServiceCounters()
 
     def __len__(self) -> int:
-        return self._waiting.total()
+        return self._num_waiting
 
     def __contains__(self, request: RoutedRequest) -> bool:
         return request in self._classes.get(request.turn.priority, {}).get(request.sender, ())
@@ -71,6 +72,7 @@ class FairQueue:
         queue = self._classes.setdefault(request.turn.priority, {}).setdefault(request.sender, [])
         insort_right(queue, request, key=_get_arrival)
         self._waiting[request.sender] += 1
+        self._num_waiting += 1
         self._present[request.sender] += 1
 
     def remove(self, request: RoutedRequest) -> None:
@@ -82,6 +84,7 @@ class FairQueue:
             if not senders:
                 del self._classes[request.turn.priority]
         _count_down(self._waiting, request.sender)
+        self._num_waiting -= 1
         _count_down(self._present, request.sender)
         if request.sender not in self._waiting:
             self._service.end_waiting(request.sender)
@@ -94,6 +97,8 @@ class FairQueue:
                 self._service.end_waiting(request.sender)
             request.charged_prompt = 0.0
             self.correct_prompt(request, tokens)
+        if request.sender not in self._attempts:
+            self._service.begin_running(request.sender)
         self._attempts[request.sender] += 1
         self._present[request.sender] += 1
         self._num_attempts += 1
@@ -103,6 +108,8 @@ class FairQueue:
         _count_down(self._attempts, request.sender)
         _count_down(self._present, request.sender)
         self._num_attempts -= 1
+        if request.sender not in self._attempts:
+            self._service.end_running(request.sender)
 
     def correct_prompt(self, request: RoutedRequest, tokens: float) -> None:
         """The prompt of ``request``, which was charged before, has ``tokens``."""
@@ -119,7 +126,7 @@ class FairQueue:
 
     def _begin_waiting(self, sender: str) -> None:
         if sender not in self._waiting:
-            self._service.begin_waiting(sender, self._waiting, self._attempts)
+            self._service.begin_waiting(sender)
 
     def _of_class(self, senders: dict[str, list[RoutedRequest]]) -> Iterator[RoutedRequest]:
         service = self._service

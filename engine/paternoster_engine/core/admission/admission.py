@@ -185,6 +185,7 @@ class Admission:
             cached = fork.num_tokens
             self._kv.admit_fork(request, fork.donor, cached)
         self._running.append(request)
+        self._queue.begin_running(request)
         if request.slots > 1:
             self._slots.promised.add(request)
         request.status = RequestStatus.RUNNING

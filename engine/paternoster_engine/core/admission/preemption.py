@@ -92,6 +92,7 @@ class Preemption:
         self._counters.requests_preempted += request.num_preemptions == 0 and not for_share
         request.num_preemptions += 1
         self._deadlines.watch(request)
+        self._queue.end_running(request)
         self._queue.insert(request)
 
     def _eligible_victims(self, request: Request) -> Sequence[Request]:

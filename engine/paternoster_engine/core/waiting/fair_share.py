@@ -1,7 +1,7 @@
 """Fair shares of the engine for tenants."""
 
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from paternoster_contract.queueing.service_counters import OUTPUT_TOKEN_COST, PROMPT_TOKEN_COST, ServiceCounters
@@ -17,17 +17,18 @@ class FairShareQueue:
 
     preempts = True
 
-    def __init__(self, weights: Mapping[str, float], running: Sequence[Request] = (), *, by_due: bool = False) -> None:
+    def __init__(self, weights: Mapping[str, float], *, by_due: bool = False) -> None:
         """``weights``: share of tenants whose requests bring none, relative to others; 1 for those not named.
 
-        ``running``: the scheduler's own list. ``by_due``: a tenant's requests are served in order of
-        :attr:`Request.due`, not arrival.
+        ``by_due``: a tenant's requests are served in order of :attr:`Request.due`, not arrival.
         """
         self._by_due = by_due
         self._weights = weights
-        self._running = running
         self._queues: dict[str, deque[Request]] = {}
         """Tenants that wait; none of the queues is empty."""
+        self._num_waiting = 0
+        self._running: Counter[str] = Counter()
+        """Requests that run by tenant, none of them 0."""
         self.counters = ServiceCounters()
 
     @property
@@ -38,7 +39,7 @@ class FairShareQueue:
 
     def count_waiting(self, tenant: str | None = None) -> int:
         if tenant is None:
-            return sum(map(len, self._queues.values()))
+            return self._num_waiting
         return len(self._queues.get(tenant, ()))
 
     def count_tenants(self) -> int:
@@ -47,20 +48,35 @@ class FairShareQueue:
     def insert(self, request: Request) -> None:
         tenant = request.spec.tenant
         if tenant not in self._queues:
-            self.counters.begin_waiting(tenant, self._queues, self._tenants_running())
+            self.counters.begin_waiting(tenant)
             self._queues[tenant] = deque()
         queue = self._queues[tenant]
         index = bisect_right(queue, request.due, key=_get_due) if self._by_due else len(queue)
         if request.status is RequestStatus.PREEMPTED:
             index = sum(r.status is RequestStatus.PREEMPTED and r.spec.arrival <= request.spec.arrival for r in queue)
         queue.insert(index, request)
+        self._num_waiting += 1
 
     def remove(self, request: Request) -> None:
         queue = self._queues[request.spec.tenant]
         queue.remove(request)
+        self._num_waiting -= 1
         if not queue:
             del self._queues[request.spec.tenant]
             self.counters.end_waiting(request.spec.tenant)
+
+    def begin_running(self, request: Request) -> None:
+        tenant = request.spec.tenant
+        if tenant not in self._running:
+            self.counters.begin_running(tenant)
+        self._running[tenant] += 1
+
+    def end_running(self, request: Request) -> None:
+        tenant = request.spec.tenant
+        self._running[tenant] -= 1
+        if not self._running[tenant]:
+            del self._running[tenant]
+            self.counters.end_running(tenant)
 
     def iterate_candidates(self) -> Iterator[Request]:
         passed: dict[str, int] = {}
@@ -104,9 +120,6 @@ class FairShareQueue:
         tenant, limits = request.spec.tenant, request.spec.limits
         weight = self._weights.get(tenant, 1.0) if limits is None else limits.weight
         self.counters.add(tenant, cost, weight)
-
-    def _tenants_running(self) -> set[str]:
-        return {request.spec.tenant for request in self._running}
 
 
 def _get_due(request: Request) -> float:

@@ -40,6 +40,14 @@ class WaitingQueue(Protocol):
 
     def remove(self, request: Request) -> None: ...
 
+    def begin_running(self, request: Request) -> None:
+        """``request``, which was removed, is admitted."""
+        ...
+
+    def end_running(self, request: Request) -> None:
+        """``request`` has ended, or is preempted and not inserted yet."""
+        ...
+
     def iterate_candidates(self) -> Iterator[Request]:
         """Yield requests in order of admission; those removed meanwhile were admitted, the others are passed over."""
         ...
@@ -108,6 +116,12 @@ class RankedQueue(ABC):
             self._waiting_of[request.spec.tenant] = left
         else:
             del self._waiting_of[request.spec.tenant]
+
+    def begin_running(self, request: Request) -> None:  # noqa: B027
+        pass
+
+    def end_running(self, request: Request) -> None:  # noqa: B027
+        pass
 
     def iterate_candidates(self) -> Iterator[Request]:
         queue, index = self.waiting, 0
@@ -216,8 +230,8 @@ class PriorityQueue(RankedQueue):
         return request.spec.priority < running.spec.priority and self.rank_request(request) < self.rank_request(running)
 
 
-def make_queue(config: SchedulerConfig, running: Sequence[Request]) -> WaitingQueue:
-    """``running``: the scheduler's own list."""
+def make_queue(config: SchedulerConfig) -> WaitingQueue:
+    """The queue in the order of ``config``."""
     match config.order:
         case "fcfs" if config.whole_prompts:
             return DueTimeQueue()
@@ -226,7 +240,7 @@ def make_queue(config: SchedulerConfig, running: Sequence[Request]) -> WaitingQu
         case "priority":
             return PriorityQueue(config.priority_aging, by_due=config.whole_prompts)
         case "fair-share":
-            return FairShareQueue(config.tenant_weights, running, by_due=config.whole_prompts)
+            return FairShareQueue(config.tenant_weights, by_due=config.whole_prompts)
 
 
 MIN_LIMIT = 1024

@@ -1,5 +1,7 @@
 """Tenants that always have something waiting are served alike, or by their weights."""
 
+from collections import Counter
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.core.fake_model import CheckedEngine
@@ -7,15 +9,14 @@ from tests.engine.core.fake_model import CheckedEngine
 from paternoster_contract.queueing.service_counters import OUTPUT_TOKEN_COST, PROMPT_TOKEN_COST
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.waiting.fair_share import FairShareQueue
+from paternoster_engine.sampling.beam_search import BeamParams
 
 MAX_PROMPT, MAX_OUTPUT = 20, 16
 
 
 def config(seqs: int, **changes: object) -> SchedulerConfig:
-    values = {"order": "fair-share", "prefix_cache": False, **changes}
-    return SchedulerConfig(
-        max_num_seqs=seqs, max_batched_tokens=64, max_model_len=64, block_size=4, num_blocks=400, **values
-    )  # type: ignore[arg-type]
+    values = {"order": "fair-share", "prefix_cache": False, "block_size": 4, "num_blocks": 400, **changes}
+    return SchedulerConfig(max_num_seqs=seqs, max_batched_tokens=64, max_model_len=64, **values)  # type: ignore[arg-type]
 
 
 def counters(engine: CheckedEngine) -> dict[str, float]:
@@ -47,6 +48,38 @@ def test_i19_service_of_backlogged_tenants_stays_close(
         backlogged = {request.spec.tenant for request in engine.scheduler.waiting}
         service = [counters(engine)[tenant] for tenant in backlogged]
         assert not service or max(service) - min(service) <= bound
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("aaabc"), st.integers(1, MAX_PROMPT), st.integers(0, MAX_OUTPUT), st.integers(0, 3)),
+        min_size=5,
+        max_size=30,
+    )
+)
+def test_the_queue_has_the_tenants_that_run(traffic: list[tuple[str, int, int, int]]) -> None:
+    """Also after preemptions for memory and for shares, requests that leave, and several sequences of one."""
+    engine = CheckedEngine(config(4, num_blocks=20, force_preempt_every=5))
+    queue = engine.scheduler._queue
+    assert isinstance(queue, FairShareQueue)
+
+    def step() -> None:
+        engine.step()
+        running = {request.leader for request in engine.scheduler.running}
+        assert queue._running == Counter(request.spec.tenant for request in running)
+        assert queue.count_waiting() == len(queue.waiting)
+
+    for number, (tenant, prompt, output, steps) in enumerate(traffic):
+        beam = BeamParams(3) if output % 3 == 2 else None
+        request = engine.add([number] * prompt, max(1, output), tenant=tenant, beam=beam)
+        for _ in range(steps):
+            step()
+        if not output:
+            engine.scheduler.abort(request.request_id)
+    while engine.scheduler.has_work:
+        step()
+    assert not queue._running
 
 
 def test_a_flood_does_not_keep_others_waiting() -> None:
