@@ -65,8 +65,8 @@ def test_every_switch_does_something(helm: Any, path: tuple[str, ...]) -> None:
     needed = NEEDED if "certManager" not in path else merged(NEEDED, {"gateway": {"tls": {"enabled": True}}})
     on, off = (helm.text(merged(needed, setting(path, value))) for value in (True, False))
     assert on != off
-    assert list(yaml.safe_load_all(on))
-    assert list(yaml.safe_load_all(off))
+    assert list(yaml.load_all(on, yaml.CSafeLoader))
+    assert list(yaml.load_all(off, yaml.CSafeLoader))
 
 
 @pytest.mark.parametrize(
