@@ -5,14 +5,15 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import aiohttp
 import pytest
-from tests.fleet.fleet import Up
+from tests.fleet.fleet import Up, children, command_line, wait_for
 
 pytestmark = pytest.mark.slow
 
+ENGINE = {"maxNumSeqs": 8, "maxModelLen": 512, "kvCacheMemory": "96Mi", "batchInvariant": True}
 SEEDS = range(6)
 QUESTION = [{"role": "user", "content": "Tell me a long story about a lift that never stops."}]
 
@@ -67,57 +68,76 @@ async def count_continued(endpoint: str, reason: str) -> float:
     return sum(map(float, found))
 
 
-def test_streams_of_a_killed_replica_are_their_undisturbed_twins(up: Callable[..., Up]) -> None:
-    engine = {"maxNumSeqs": 8, "maxModelLen": 512, "kvCacheMemory": "96Mi", "batchInvariant": True}
-    fleet = up(replicas=2, engine=engine)
-    endpoint = fleet.ready(2)
-    undisturbed = asyncio.run(read_all(endpoint, lambda: None))
-    assert len(set(undisturbed)) == len(SEEDS)  # whole answers are equal to streams
+def after_some(pieces_of_each: int, end: Callable[[], None]) -> Callable[[], None]:
+    """What calls ``end`` once, when streams have had that many pieces on average."""
     pieces = 0
 
-    def kill_after_some() -> None:
+    def count_piece() -> None:
         nonlocal pieces
         pieces += 1
-        if pieces == 30 * len(SEEDS):
-            os.kill(fleet.engine_pids()[0], signal.SIGKILL)
+        if pieces == pieces_of_each * len(SEEDS):
+            end()
 
-    assert asyncio.run(read_all(endpoint, kill_after_some)) == undisturbed
+    return count_piece
+
+
+def has_both_replicas(fleet: Up) -> bool:
+    """Whether two engines run, and the gateway routes to these two."""
+    engines = (line for pid in children(fleet.process.pid) if "serve" in (line := command_line(pid)))
+    ports = sorted(line[line.index("--port") + 1] for line in engines)
+    return len(ports) == 2 and ports == sorted(url.rpartition(":")[2] for url in fleet.replicas().values())
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """Of two replicas; what a test ends comes again before the next one."""
+    fleet = Up(tmp_path_factory.mktemp("fleet"), replicas=2, engine=ENGINE)
+    fleet.ready(2)
+    try:
+        yield fleet
+        assert fleet.interrupt() == 0
+    finally:
+        fleet.close()
+
+
+@pytest.fixture
+def endpoint(fleet: Up) -> str:
+    fleet.write(replicas=2, engine=ENGINE)
+    endpoint = fleet.ready(2)
+    wait_for(lambda: has_both_replicas(fleet), "two replicas that the gateway routes to")
+    return endpoint
+
+
+@pytest.fixture(scope="module")
+def undisturbed(fleet: Up) -> Sequence[str]:
+    """Texts of all answers from replicas that go on."""
+    texts = asyncio.run(read_all(fleet.ready(2), lambda: None))
+    assert len(set(texts)) == len(SEEDS)  # whole answers are equal to streams
+    return texts
+
+
+def test_streams_of_a_killed_replica_are_their_undisturbed_twins(
+    fleet: Up, undisturbed: Sequence[str], endpoint: str
+) -> None:
+    kill = after_some(30, lambda: os.kill(fleet.engine_pids()[0], signal.SIGKILL))
+    assert asyncio.run(read_all(endpoint, kill)) == undisturbed
     assert asyncio.run(count_continued(endpoint, "broken")) >= 1
-    assert fleet.interrupt() == 0
 
 
-def test_replica_that_a_smaller_fleet_loses_hands_its_answers_over(up: Callable[..., Up]) -> None:
-    engine = {"maxNumSeqs": 8, "maxModelLen": 512, "kvCacheMemory": "96Mi", "batchInvariant": True}
-    fleet = up(replicas=2, engine=engine)
-    endpoint = fleet.ready(2)
-    undisturbed = asyncio.run(read_all(endpoint, lambda: None))
-    pieces = 0
+def test_engine_that_its_admin_api_drains_hands_its_streams_over(
+    fleet: Up, undisturbed: Sequence[str], endpoint: str
+) -> None:
+    before = asyncio.run(count_continued(endpoint, "drained"))
+    drain = after_some(10, lambda: fleet.drain_engine(fleet.engine_pids()[0]))
+    assert asyncio.run(read_all(endpoint, drain)) == undisturbed
+    assert asyncio.run(count_continued(endpoint, "drained")) >= before + 1
 
-    def shrink_after_some() -> None:
-        nonlocal pieces
-        pieces += 1
-        if pieces == 10 * len(SEEDS):
-            fleet.write(replicas=1, engine=engine)
 
-    assert asyncio.run(read_all(endpoint, shrink_after_some)) == undisturbed
-    assert asyncio.run(count_continued(endpoint, "drained")) >= 1
+def test_replica_that_a_smaller_fleet_loses_hands_its_answers_over(
+    fleet: Up, undisturbed: Sequence[str], endpoint: str
+) -> None:
+    before = asyncio.run(count_continued(endpoint, "drained"))
+    shrink = after_some(10, lambda: fleet.write(replicas=1, engine=ENGINE))
+    assert asyncio.run(read_all(endpoint, shrink)) == undisturbed
+    assert asyncio.run(count_continued(endpoint, "drained")) >= before + 1
     fleet.ready(1)
-    assert fleet.interrupt() == 0
-
-
-def test_engine_that_its_admin_api_drains_hands_its_streams_over(up: Callable[..., Up]) -> None:
-    engine = {"maxNumSeqs": 8, "maxModelLen": 512, "kvCacheMemory": "96Mi", "batchInvariant": True}
-    fleet = up(replicas=2, engine=engine)
-    endpoint = fleet.ready(2)
-    undisturbed = asyncio.run(read_all(endpoint, lambda: None))
-    pieces = 0
-
-    def drain_after_some() -> None:
-        nonlocal pieces
-        pieces += 1
-        if pieces == 10 * len(SEEDS):
-            fleet.drain_engine(fleet.engine_pids()[0])
-
-    assert asyncio.run(read_all(endpoint, drain_after_some)) == undisturbed
-    assert asyncio.run(count_continued(endpoint, "drained")) >= 1
-    assert fleet.interrupt() == 0
