@@ -1,7 +1,7 @@
 """The journal that an engine sends before a whole answer: what another one needs to go on when this one dies."""
 
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import aiohttp
@@ -72,7 +72,7 @@ class AnswerProgress:
         return response.content_type == PROGRESS_MEDIA_TYPE and JournaledStream.can_begin(response.headers.get(JOURNAL))
 
     async def read_answer(
-        self, response: EngineResponse, expect_bytes: Callable[[], AbstractAsyncContextManager[Any]]
+        self, response: EngineResponse, expect_bytes: Callable[[], AbstractContextManager[Any]]
     ) -> AnswerBehindJournal:
         """Read the journal, until the head of the answer comes.
 
@@ -80,7 +80,7 @@ class AnswerProgress:
         """
         self._numerics = response.headers[JOURNAL]
         while True:
-            async with expect_bytes():
+            with expect_bytes():
                 try:
                     line = await response.content.readline()
                 except (ValueError, LineTooLong) as error:

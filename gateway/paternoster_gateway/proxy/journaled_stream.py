@@ -22,6 +22,11 @@ class FrameTooLong(Exception):
 class JournaledStream:
     """Takes the journal out of a stream's bytes, and keeps what another replica needs to go on with it."""
 
+    __slots__ = (
+        "_buffer", "_frames_at_start", "_journal", "_journal_is_whole", "_num_continuations", "handed_over",
+        "num_frames", "numerics", "replica_drains", "step_failed",
+    )  # fmt: skip
+
     def __init__(self, numerics: str, journal: bytes = b"") -> None:
         """``numerics``: what the replicas of one stream have in common. ``journal``: of the part before any frame."""
         self.numerics = numerics
@@ -34,8 +39,9 @@ class JournaledStream:
         self.replica_drains = False
         """Whether the replica admits nothing more, and goes on with the stream until another one has it."""
         self._buffer = bytearray()
-        self._journal = [journal] if journal else []
-        self._journal_bytes = len(journal)
+        self._journal = bytearray(journal + b"\n" if journal else b"")
+        """Lines, each with its end."""
+        self._journal_is_whole = True
         self._num_continuations = 0
         self._frames_at_start = -1
 
@@ -46,12 +52,13 @@ class JournaledStream:
 
     def feed(self, data: bytes) -> bytes:
         """The whole frames that end in ``data``, for the client. Raises :class:`FrameTooLong`."""
-        if data.startswith(COMMENT) and not self._buffer and not self.handed_over:
-            line_end, end = data.find(b"\n"), data.find(_END)
-            if line_end < end == len(data) - len(_END):  # one whole frame, as nearly every piece is
-                self.num_frames += 1
-                self._store_line(data[len(COMMENT) : line_end])
-                return data[line_end + 1 :]
+        line, _, frame = data.partition(b"\n")
+        is_frame = data.find(_END) == len(data) - len(_END) > len(line)
+        if is_frame and line.startswith(COMMENT) and not self._buffer and not self.handed_over:
+            # As nearly every piece is.
+            self.num_frames += 1
+            self._store_line(line)
+            return frame
         searched = max(0, len(self._buffer) - 1)
         self._buffer += data
         end = self._buffer.rfind(_END, searched)
@@ -66,7 +73,7 @@ class JournaledStream:
     @property
     def can_continue(self) -> bool:
         """Whether one more replica may go on with the stream."""
-        return self._num_continuations < MAX_CONTINUATIONS and self._journal_bytes <= MAX_JOURNAL_BYTES
+        return self._num_continuations < MAX_CONTINUATIONS and self._journal_is_whole
 
     def switch_replica(self) -> None:
         """Read on from another replica, which makes the frame that follows those that the client has."""
@@ -82,7 +89,7 @@ class JournaledStream:
 
     def build_resumption(self, call: Call) -> Call:
         """``call`` as the next replica gets it."""
-        journal = b"\n".join(self._journal)
+        journal = bytes(self._journal).removesuffix(b"\n")
         resume = Resume(self.num_frames, len(journal), self.numerics)
         return replace(call, body=call.body + journal, headers={**call.headers, RESUME: resume.encode()})
 
@@ -99,12 +106,14 @@ class JournaledStream:
         self.num_frames += 1
         if frame.startswith(COMMENT):
             line, _, frame = frame.partition(b"\n")
-            self._store_line(line[len(COMMENT) :])
+            self._store_line(line)
         return frame + _END
 
     def _store_line(self, line: bytes) -> None:
-        self._journal_bytes += len(line)
-        if self._journal_bytes <= MAX_JOURNAL_BYTES:
-            self._journal.append(line)
-        else:
-            self._journal.clear()
+        """``line`` begins with :data:`COMMENT`."""
+        journal = self._journal
+        journal += line[len(COMMENT) :]
+        journal += b"\n"
+        if len(journal) > MAX_JOURNAL_BYTES:
+            self._journal_is_whole = False
+            journal.clear()

@@ -244,7 +244,7 @@ class Proxy:
         header_wait: Wait | None = None
         """The wait for the headers, which come after the body was read and checked."""
         try:
-            async with self._liveness.expect_bytes(replica.url) as header_wait:
+            with self._liveness.expect_bytes(replica.url) as header_wait:
                 response: EngineResponse = await stack.enter_async_context(
                     await self._client.post(replica, call, admission)
                 )
@@ -265,7 +265,7 @@ class Proxy:
                 return Attempt(GatewayError(502, "BadGatewayError", message), "bad_status")
             numerics = response.headers.get(JOURNAL)
             if response.status in HANDED_OVER and numerics is not None and JournaledStream.can_begin(numerics):
-                async with self._liveness.expect_bytes(replica.url):
+                with self._liveness.expect_bytes(replica.url):
                     journal = await read_journal(response)
                 await stack.aclose()
                 handed_over = HandedOver(numerics, journal, failed=response.status == 500)
@@ -276,7 +276,7 @@ class Proxy:
             first = None
             if not (until_admitted and result is Result.ANSWERED):
                 # The first piece belongs to the attempt: an engine that dies before it can be replaced.
-                async with self._liveness.expect_bytes(replica.url):
+                with self._liveness.expect_bytes(replica.url):
                     first = await response.content.readany()
                 report()
             chunks = self._stream_body(replica, response, first, stack, report)
@@ -360,7 +360,7 @@ class Proxy:
     async def _read_piece(self, replica: Replica, response: EngineResponse) -> bytes | None:
         """The next piece, empty at the end; None where :meth:`hand_streams_over` came first."""
         try:
-            async with self._liveness.expect_bytes(replica.url, interruptible=True):
+            with self._liveness.expect_bytes(replica.url, interruptible=True):
                 return await response.content.readany()
         except TimeoutError:
             if replica.url in self._liveness.hung:

@@ -89,15 +89,20 @@ class AnswerRelay:
                 moved = None
                 try:
                     async for piece in answer.chunks:
-                        if whole := piece if journal is None else journal.feed(piece):
-                            if tokens := output.feed(whole):
+                        if journal is None:
+                            if tokens := output.feed(piece):
                                 self._dispatcher.count_output(self._request, tokens)
-                            yield whole
-                        if journal is None or not (journal.replica_drains or answer.replica in balancer.handing_over):
+                            if piece:
+                                yield piece
                             continue
-                        moved = await self._hand_over(journal)
-                        if moved is not None:
-                            break
+                        before = journal.num_frames
+                        if frames := journal.feed(piece):
+                            self._dispatcher.count_output(self._request, journal.num_frames - before)
+                            yield frames
+                        if journal.replica_drains or answer.replica in balancer.handing_over:
+                            moved = await self._hand_over(journal)
+                            if moved is not None:
+                                break
                     if moved is not None:
                         await answer.discard()
                         answer = moved

@@ -158,8 +158,14 @@ async def test_engines_that_refuse_connections_quarantine_no_body(
         assert await post(client, door, LONG) == (200, '{"from": "good"}')
 
 
+async def answer_no_probe(_: str) -> bool:
+    return False
+
+
 def wait(*, silent: bool, answered: bool, silent_before: bool = False) -> Wait:
-    return Wait(0.0, silent_before, silent, answered)
+    seen = Wait(liveness.Liveness(answer_no_probe), "http://e", False)
+    seen.silent, seen.answered, seen.silent_before = silent, answered, silent_before
+    return seen
 
 
 @pytest.mark.parametrize(
