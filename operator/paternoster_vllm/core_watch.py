@@ -32,11 +32,15 @@ class CoreWatch:
                 return ""
             self._called_at = self._clock()
             self._pending = asyncio.create_task(self._call())
-        await asyncio.wait([self._pending], timeout=WAIT_SECONDS)
-        if not self._pending.done():
+        # Of several probes that wait for one call, each has its answer.
+        pending = self._pending
+        await asyncio.wait([pending], timeout=WAIT_SECONDS)
+        if not pending.done():
             silent = self._clock() - self._called_at
             return f"the engine core has not answered for {silent:.0f} s" if silent >= SILENT_SECONDS else ""
-        error, self._pending = self._pending.exception(), None
+        if self._pending is pending:
+            self._pending = None
+        error = pending.exception()
         if error is None or isinstance(error, LookupError):
             self._answered_at = self._clock()
             return ""

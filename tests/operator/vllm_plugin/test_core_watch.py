@@ -71,3 +71,14 @@ async def test_failed_core_is_a_fault_and_is_called_again(core: Core, watch: Cor
 async def test_vllm_without_the_call_is_healthy(core: Core, watch: CoreWatch) -> None:
     core.fault = LookupError("no call_utility_async")
     assert await watch.find_fault() == ""
+
+
+@pytest.mark.parametrize("fault", [None, RuntimeError("dead")])
+async def test_probes_at_once_have_the_answer_of_one_call(
+    core: Core, watch: CoreWatch, fault: Exception | None
+) -> None:
+    """As the kubelet's readiness and liveness probes and those of gateways are."""
+    core.fault = fault
+    wanted = "" if fault is None else "the engine core failed: dead"
+    assert await asyncio.gather(*(watch.find_fault() for _ in range(3))) == [wanted] * 3
+    assert core.calls == 1
