@@ -137,7 +137,7 @@ def peers(rules: list[dict[str, Any]], side: str) -> set[tuple[Any, ...]]:
             {
                 ("any", "53", "5353"),
                 ("any", "16443", "443", "6443", "8443"),
-                ("engine", "8001"),
+                ("engine", "8000", "8001"),
                 ("gateway", "8081"),
             },
         ),

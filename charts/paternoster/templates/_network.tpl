@@ -11,7 +11,7 @@
     {{- end }}
 {{- end }}
 
-{{/* Takes the engines' ports: 8000 is for requests, 8001 for the operator. */}}
+{{/* Takes the engines' ports: 8000 is for requests, and for the operator on engines of other types; 8001 for the operator. */}}
 {{- define "paternoster.egressEngines" -}}
 - to:
     - namespaceSelector: {}

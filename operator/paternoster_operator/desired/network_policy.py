@@ -20,30 +20,31 @@ class Peers:
     namespace: str
     """Where operator and gateways run."""
     operator: Mapping[str, str]
-    """Labels of the operator's pods: they may reach the admin port."""
+    """Labels of the operator's pods: they may reach both ports."""
     gateway: Mapping[str, str] | None = None
     """Labels of the gateways' pods: they may reach the API port. None without gateways, when every pod may."""
     scrapers: Mapping[str, str] | None = None
-    """Labels of the namespaces whose pods may scrape the admin port's /metrics; None where none may."""
+    """Labels of the namespaces whose pods may scrape /metrics; None where none may."""
 
 
 def build_network_policy(resource: LLMDeployment, peers: Peers) -> dict[str, Any]:
-    """Gateways reach the API port, operator and scrapers the admin port; other policies can allow more.
+    """Gateways reach the API port, the operator both, scrapers the one with metrics; other policies can allow more.
 
     Without gateways every pod reaches the API port, as clients then call the engines themselves. An engine that is not
-    ours has that port alone: its plugin and its metrics answer there, behind the keys.
+    ours has that port alone: its plugin and its metrics answer there, behind the keys. During a rollout from one engine
+    to another the fleet has pods of both, and the operator reads and steers both.
     """
-    admin_port = labels.ENGINE_PORT_NAME if is_foreign(resource.spec) else labels.ADMIN_PORT_NAME
-    api: dict[str, Any] = {"ports": [{"port": labels.ENGINE_PORT_NAME, "protocol": "TCP"}]}
+    metrics_port = labels.ENGINE_PORT_NAME if is_foreign(resource.spec) else labels.ADMIN_PORT_NAME
+    api = _allow_ports(labels.ENGINE_PORT_NAME)
     if peers.gateway is not None:
         api["from"] = [_select_pods(peers.namespace, peers.gateway)]
-    admin: dict[str, Any] = {
-        "ports": [{"port": admin_port, "protocol": "TCP"}],
-        "from": [_select_pods(peers.namespace, peers.operator)],
-    }
+    operator = _allow_ports(labels.ENGINE_PORT_NAME, labels.ADMIN_PORT_NAME)
+    operator["from"] = [_select_pods(peers.namespace, peers.operator)]
+    ingress = [api, operator]
     if peers.scrapers is not None:
         # Its other routes need the operator's key.
-        admin["from"].append({"namespaceSelector": {"matchLabels": dict(peers.scrapers)}})
+        scrapers = [{"namespaceSelector": {"matchLabels": dict(peers.scrapers)}}]
+        ingress.append({**_allow_ports(metrics_port), "from": scrapers})
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -51,9 +52,13 @@ def build_network_policy(resource: LLMDeployment, peers: Peers) -> dict[str, Any
         "spec": {
             "podSelector": {"matchLabels": pod_selector(resource)},
             "policyTypes": ["Ingress"],
-            "ingress": [api, admin],
+            "ingress": ingress,
         },
     }
+
+
+def _allow_ports(*names: str) -> dict[str, Any]:
+    return {"ports": [{"port": name, "protocol": "TCP"} for name in names]}
 
 
 def _select_pods(namespace: str, pod_labels: Mapping[str, str]) -> dict[str, Any]:

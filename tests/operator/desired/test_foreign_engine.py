@@ -117,13 +117,19 @@ def test_tenants_do_not_share_slots_fairly_on_vllm(resource: Resource, keys: dic
     assert "--scheduling-policy" not in container["args"]
 
 
-def test_operator_and_scrapers_reach_the_one_port_that_vllm_has(resource: Resource) -> None:
+def test_the_operator_reaches_the_ports_of_both_engines_of_a_rollout_and_scrapers_the_one_with_metrics(
+    resource: Resource,
+) -> None:
     peers = Peers("system", {"app": "operator"}, {"app": "gateway"}, {"monitoring": "yes"})
-    policy = build_network_policy(resource(model=MODEL, engine={"runtime": VLLM}), peers)
-    sources = [(rule["ports"][0]["port"], len(rule["from"])) for rule in policy["spec"]["ingress"]]
-    assert sources == [("http", 1), ("http", 2)]
-    own = build_network_policy(resource(), peers)
-    assert [rule["ports"][0]["port"] for rule in own["spec"]["ingress"]] == ["http", "admin"]
+    for engine, scraped in (({"runtime": VLLM}, "http"), ({}, "admin")):
+        policy = build_network_policy(resource(model=MODEL, engine=engine), peers)
+        found = {
+            tuple(selector["matchLabels"].values())[-1]: [port["port"] for port in rule["ports"]]
+            for rule in policy["spec"]["ingress"]
+            for peer in rule["from"]
+            for selector in [peer.get("podSelector", peer["namespaceSelector"])]
+        }
+        assert found == {"gateway": ["http"], "operator": ["http", "admin"], "yes": [scraped]}
 
 
 OPENAI = {"type": "OpenAI", "image": "llama:1", "args": ["--port=$(PATERNOSTER_PORT)", "-m", "$(PATERNOSTER_MODEL)"]}
