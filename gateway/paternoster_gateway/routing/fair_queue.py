@@ -13,6 +13,9 @@ from paternoster_gateway.routing.decisions import RoutedRequest
 class FairQueue:
     """Lower ``priority`` first, in it the sender that was served least, and of a sender the first to come.
 
+    Of senders that were served alike the one with the fewest attempts is first: one that comes has the counter of the
+    least served, and would else lose the next place to the flood that it came beside.
+
     A sender is charged its prompts as they are sent, and the tokens of answers as they come, as the engine charges its
     tenants.
     """
@@ -129,18 +132,18 @@ class FairQueue:
             self._service.begin_waiting(sender)
 
     def _of_class(self, senders: dict[str, list[RoutedRequest]]) -> Iterator[RoutedRequest]:
-        service = self._service
-        heads = [(service[sender], queue[0].arrival, sender, 0) for sender, queue in senders.items()]
+        service, attempts = self._service, self._attempts
+        heads = [(service[sender], attempts[sender], queue[0].arrival, sender, 0) for sender, queue in senders.items()]
         heapify(heads)
         while heads:
-            served, arrival, sender, index = heads[0]
+            served, running, arrival, sender, index = heads[0]
             if service[sender] > served:
-                heapreplace(heads, (service[sender], arrival, sender, index))
+                heapreplace(heads, (service[sender], running, arrival, sender, index))
                 continue
             queue = senders[sender]
             yield queue[index]
             if index + 1 < len(queue):
-                heapreplace(heads, (service[sender], queue[index + 1].arrival, sender, index + 1))
+                heapreplace(heads, (service[sender], attempts[sender], queue[index + 1].arrival, sender, index + 1))
             else:
                 heappop(heads)
 

@@ -137,7 +137,11 @@ class Driver(RuleBasedStateMachine):
         released = self.balancer.on_table(RoutingTable(models={model: row(model) for model in FLEETS}))
         for model in FLEETS:
             held = [each for each in self.held() if each.request.model == model]
-            in_order = [each.request for each in sorted(held, key=lambda each: each.request.arrival)]
+            # No sender was charged anything: the one with the fewest attempts is first, then they are as they came.
+            attempts = Counter(
+                each.request.sender for each in self.clients if each.request.model == model for _ in each.attempts
+            )
+            in_order = sorted((each.request for each in held), key=lambda each: (attempts[each.sender], each.arrival))
             assert [each for each in released if each.model == model] == (in_order if ready[model] else [])
         for request in released:
             client = self.client_of(request)

@@ -71,6 +71,16 @@ def test_a_flood_does_not_keep_others_waiting() -> None:
     assert senders(fleet.sent)[:4] in ("ffqf", "fffq")
 
 
+def test_of_senders_that_were_served_alike_the_one_with_fewer_attempts_is_first() -> None:
+    fleet = Fleet()
+    for _ in range(10):
+        fleet.open("f")
+    fleet.open("q")  # its counter is now the flood's, which no token has moved when the first place is free
+    for expected in ("ffq", "ffqf"):
+        fleet.end(fleet.sent[0] if len(fleet.sent) == 2 else fleet.sent[2])
+        assert senders(fleet.sent) == expected
+
+
 def test_classes_come_before_shares() -> None:
     fleet = Fleet()
     for sender, priority in [("a", 0), ("b", 0), ("c", 5), ("a", 0), ("a", -5), ("a", -5)]:
