@@ -4,8 +4,10 @@
 
 Gateways before engines that only wait: for the prompt, and for each token of the answer. So what differs from the quiet
 tenant alone is the time in the gateways' queue. With one key for both tenants they are served first come first served,
-as all requests were before the queue had an order by tenant. Their balancers and dispatchers run in virtual time, so
-that the machine's other work is in no figure; with --real they are processes, in real time.
+as all requests were before the queue had an order by tenant. The least wait is until an answer of the same gateway's
+ended, or one of any gateway's: without preemption, and without a place beyond the cap, none waits less. Balancers and
+dispatchers run in virtual time, so that the machine's other work is in no figure; with --real they are processes, in
+real time.
 """
 
 import argparse
@@ -15,8 +17,9 @@ import selectors
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -51,22 +54,30 @@ class WaitingEngine:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
-        self._running = 0
+        self._ends: list[tuple[float, int]] = []
+        """Of each request that runs: when it ends, and the gateway that sent it."""
         self._random = Random("lengths")
         self.most = 0
         """Requests at once."""
 
-    async def generate(self) -> AsyncIterator[None]:
+    async def generate(self, gateway: int = 0) -> AsyncIterator[None]:
         """Yields once a token is there."""
-        self._running += 1
-        self.most = max(self.most, self._running)
+        tokens = self._random.randint(1, 2 * self._args.answer - 1)
+        seconds = self._args.prompt_seconds + tokens * self._args.token_seconds
+        running = asyncio.get_running_loop().time() + seconds, gateway
+        self._ends.append(running)
+        self.most = max(self.most, len(self._ends))
         try:
             await asyncio.sleep(self._args.prompt_seconds)
-            for _ in range(self._random.randint(1, 2 * self._args.answer - 1)):
+            for _ in range(tokens):
                 yield
                 await asyncio.sleep(self._args.token_seconds)
         finally:
-            self._running -= 1
+            self._ends.remove(running)
+
+    def find_ends(self, gateway: int) -> list[float]:
+        """When the requests of one gateway's that run will have ended."""
+        return [end for end, sender in self._ends if sender == gateway]
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         headers = {"Content-Type": "text/event-stream", PROMPT_TOKENS: str(PROMPT), CACHED_TOKENS: "0"}
@@ -110,12 +121,23 @@ def routing_table(args: argparse.Namespace, ports: list[int]) -> RoutingTable:
     )
 
 
-Post = Callable[[str], Awaitable[float]]
-"""Sends a request with a key through one of the gateways; returns the seconds to its first token."""
+@dataclass(frozen=True)
+class FirstToken:
+    """How long one request waited, in seconds."""
+
+    seconds: float
+    least_wait: float = 0.0
+    """Until an answer ended whose place its gateway may give away: without preemption none could wait less."""
+    least_wait_anywhere: float = 0.0
+    """The same, had any gateway's places been for it."""
+
+
+Post = Callable[[str], Awaitable[FirstToken]]
+"""Sends a request with a key through one of the gateways."""
 
 
 def post_by_http(session: aiohttp.ClientSession, gateway: Server) -> Post:
-    async def post(key: str) -> float:
+    async def post(key: str) -> FirstToken:
         body = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": "a" * 80}]}
         began, first = time.monotonic(), 0.0
         headers = {"Authorization": f"Bearer {key}"}
@@ -124,16 +146,26 @@ def post_by_http(session: aiohttp.ClientSession, gateway: Server) -> Post:
             async for line in response.content:
                 if not first and line.startswith(b"data: {"):
                     first = time.monotonic() - began
-        return first
+        return FirstToken(first)
 
     return post
 
 
-def post_by_dispatcher(dispatcher: Dispatcher, engines: dict[str, WaitingEngine]) -> Post:
-    """As the proxy does, without HTTP."""
+def find_next_end(args: argparse.Namespace, engines: Collection[WaitingEngine], gateway: int) -> float:
+    """When the first answer of one gateway's ends; 0 where the gateway has a free place."""
+    ends = [engine.find_ends(gateway) for engine in engines]
+    return min(map(min, ends)) if all(len(each) >= args.cap // args.gateways for each in ends) else 0.0
 
-    async def post(key: str) -> float:
+
+def post_by_dispatcher(
+    args: argparse.Namespace, dispatcher: Dispatcher, number: int, engines: dict[str, WaitingEngine]
+) -> Post:
+    """As the proxy does, without HTTP; ``number``: of the gateway."""
+
+    async def post(key: str) -> FirstToken:
         clock = asyncio.get_running_loop().time
+        ends = [find_next_end(args, engines.values(), gateway) for gateway in range(args.gateways)]
+        waits = [max(0.0, end - clock()) for end in ends]
         admission = admit_request(dispatcher.balancer.table, MODEL, key, time.time())
         request = dispatcher.open_request(admission, None, admission.queue_turn(0, 80, None))
         began, first = clock(), 0.0
@@ -141,7 +173,7 @@ def post_by_dispatcher(dispatcher: Dispatcher, engines: dict[str, WaitingEngine]
             decision = await dispatcher.route(request, admission)
             assert isinstance(decision, Send)
             url = decision.replica.url
-            async for _ in engines[url].generate():
+            async for _ in engines[url].generate(number):
                 if not first:
                     first = clock() - began
                     dispatcher.report_result(request, url, Result.ANSWERED, tokens=PromptTokens(PROMPT, 0))
@@ -149,7 +181,7 @@ def post_by_dispatcher(dispatcher: Dispatcher, engines: dict[str, WaitingEngine]
             dispatcher.end_attempt(request, url)
         finally:
             dispatcher.end_request(request)
-        return first
+        return FirstToken(first, waits[number], min(waits))
 
     return post
 
@@ -172,12 +204,16 @@ class VirtualTime(asyncio.SelectorEventLoop):
         return self._now
 
 
+def find_p99(values: list[float]) -> float:
+    return round(sorted(values)[min(len(values) - 1, int(0.99 * len(values)))], 3)
+
+
 async def measure_way(args: argparse.Namespace, gateways: list[Post], flood_key: str | None) -> dict[str, Any]:
     flooded: list[float] = []
 
     async def flood(post: Post, key: str) -> None:
         while True:
-            flooded.append(await post(key))
+            flooded.append((await post(key)).seconds)
 
     flooding = []
     if flood_key is not None:
@@ -187,14 +223,17 @@ async def measure_way(args: argparse.Namespace, gateways: list[Post], flood_key:
     for number in range(args.requests):
         quiet.append(asyncio.ensure_future(gateways[number % len(gateways)]("quiet-key")))
         await asyncio.sleep(args.interval)
-    times = sorted(await asyncio.gather(*quiet))
+    answers = await asyncio.gather(*quiet)
+    times = [answer.seconds for answer in answers]
     for task in flooding:
         task.cancel()
     await asyncio.gather(*flooding, return_exceptions=True)
     return {
         "requests": len(times),
         "TTFT p50": round(statistics.median(times), 3),
-        "TTFT p99": round(times[min(len(times) - 1, int(0.99 * len(times)))], 3),
+        "TTFT p99": find_p99(times),
+        "least wait p99": find_p99([answer.least_wait for answer in answers]),
+        "least wait p99 anywhere": find_p99([answer.least_wait_anywhere for answer in answers]),
         "the flood's": round(statistics.median(flooded), 3) if flooded else None,
     }
 
@@ -215,7 +254,7 @@ async def measure_virtually(args: argparse.Namespace) -> dict[str, Any]:
     for number in range(args.gateways):
         dispatcher = Dispatcher(Balancer(f"gateway-{number}"), asyncio.get_running_loop().time)
         dispatcher.change_table(table)
-        posts.append(post_by_dispatcher(dispatcher, engines))
+        posts.append(post_by_dispatcher(args, dispatcher, number, engines))
     results = await measure_ways(args, posts)
     results["most at an engine"] = [engine.most for engine in engines.values()]
     return results
