@@ -18,7 +18,7 @@ CHAT = "/v1/chat/completions"
 WAIT = 30.0
 BLOCK = 16
 SYSTEM = "The paternoster lift has no doors and never stops; riders step on and off at every floor. " * 4
-FLAGS = ("--block-size", str(BLOCK), "--kv-cache-memory", "80000000")
+FLAGS = ("--block-size", str(BLOCK), "--kv-cache-memory", "40000000")
 
 
 class Reader:
@@ -154,7 +154,7 @@ def value(url: str, name: str) -> float:
 
 def check_evictions(url: str, reader: Reader) -> None:
     """The pool holds a few of these; what the index lost, the engine lost, and the other way around."""
-    bodies = [question(number, f"{number} {SYSTEM}", max_tokens=1, min_tokens=1) for number in range(10, 22)]
+    bodies = [question(number, f"{number} {SYSTEM}", max_tokens=1, min_tokens=1) for number in range(10, 16)]
     for body in bodies:
         post_body(url, CHAT, body)
     settle(reader)
