@@ -1,4 +1,4 @@
-"""Two replicas, sixty-four requests, one SIGKILL: no request waits for ever or is left without an answer."""
+"""Two replicas, thirty-two requests, one SIGKILL: no request waits for ever or is left without an answer."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ from paternoster_engine.bench.requests.trace import TraceRow, read_trace
 
 pytestmark = pytest.mark.slow
 
-REQUESTS = 64
+REQUESTS = 32
 TRACES = Path(os.environ.get("PATERNOSTER_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
 PROMPT, OUTPUT = 96, 16
 """Longest prompt and output, tokens: the trace's shape at the speed of two cores."""
@@ -30,9 +30,9 @@ def rows() -> list[TraceRow]:
 
 
 async def send_all(endpoint: str, kill: Callable[[], None]) -> list[tuple[int, dict[str, object]]]:
-    """All requests, at most 32 in flight; ``kill`` is called once a quarter have been answered."""
+    """All requests, at most 16 in flight; ``kill`` is called once a quarter have been answered."""
     answers: list[tuple[int, dict[str, object]]] = []
-    slots = asyncio.Semaphore(32)
+    slots = asyncio.Semaphore(16)
     timeout = aiohttp.ClientTimeout(total=240)
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
         async with session.post(
@@ -58,7 +58,7 @@ async def send_all(endpoint: str, kill: Callable[[], None]) -> list[tuple[int, d
 
 
 def test_a_killed_replica_costs_nobody_an_answer(up: Callable[..., Up]) -> None:
-    fleet = up(replicas=2, engine={"maxNumSeqs": 16, "maxModelLen": 512, "kvCacheMemory": "96Mi"})
+    fleet = up(replicas=2, engine={"maxNumSeqs": 8, "maxModelLen": 512, "kvCacheMemory": "96Mi"})
     endpoint = fleet.ready(2)
     victims: list[int] = []
 
