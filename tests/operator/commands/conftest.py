@@ -1,5 +1,6 @@
-"""``paternoster`` as a process of its own."""
+"""``paternoster`` as a process of its own, and called in this one."""
 
+import io
 import os
 import re
 import signal
@@ -7,11 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import yaml
+
+from paternoster_contract.cli.command import main
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 
@@ -94,6 +99,20 @@ def paternoster(environment: dict[str, str]) -> Callable[..., subprocess.Complet
         )
 
     return run
+
+
+@pytest.fixture
+def call_paternoster(environment: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Call one command in this process, as a process of its own imports for longer than the command takes."""
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        assert "KUBECONFIG" not in environment, "the Kubernetes client reads it once, when it is imported"
+        out, err = io.StringIO(), io.StringIO()
+        with patch.dict(os.environ, environment, clear=True), redirect_stdout(out), redirect_stderr(err):
+            status = main(words)
+        return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
+
+    return call
 
 
 @pytest.fixture

