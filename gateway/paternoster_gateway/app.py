@@ -92,7 +92,7 @@ def create_app(
         dispatcher.report_hung(url, False)
 
     liveness = Liveness(
-        lambda url: proxy.answers_probe(url),
+        lambda url, seconds: proxy.answers_probe(url, seconds),
         lambda url: source.table.has_replica(url),
         on_hang=on_replica_hung,
         on_recovery=lambda url: dispatcher.report_hung(url, False),

@@ -19,9 +19,10 @@ log = logging.getLogger(__name__)
 QUIET_SECONDS = 1.0
 """Time without a byte from a replica that owes some, after which the gateway probes it."""
 PROBE_SECONDS = 2.2
-"""Limit for the answer to a probe. A healthy engine takes milliseconds, on a machine with too few cores a second."""
+"""Without an answer to a probe, until the next is sent. A healthy engine takes milliseconds, a starved one seconds."""
 PROBES = 3
-"""Probes without an answer, one after another, until a replica is hung: two may be lost on a busy machine."""
+"""Probes without an answer until a replica is hung: two may be lost, and a late answer to the first one counts, too."""
+LONGEST_PROBE_SECONDS = PROBES * PROBE_SECONDS
 AGAIN_SECONDS = 1.0
 """Time between probes of a hung replica."""
 ANSWERED_SECONDS = 2.0
@@ -86,14 +87,15 @@ class Liveness:
 
     def __init__(
         self,
-        healthy: Callable[[str], Awaitable[bool]],
+        healthy: Callable[[str, float], Awaitable[bool]],
         listed: Callable[[str], bool] = lambda _: True,
         on_hang: Callable[[str, float], object] = lambda _url, _last_heard: None,
         on_recovery: Callable[[str], object] = lambda _: None,
         on_quiet: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """``healthy`` probes a URL once; a hung replica that is no longer ``listed`` is removed.
+        """``healthy`` probes a URL once, within a limit in seconds.
 
+        A hung replica that is no longer ``listed`` is removed.
         ``on_hang`` is called with the URL of a replica that hangs and the time of its last byte, ``on_recovery`` with
         the URL of a replica that is hung no longer, ``on_quiet`` with that of a replica that owes no bytes any more.
         """
@@ -194,11 +196,19 @@ class Liveness:
                 await self._wait_until_recovered(url)
 
     async def _answers_probe(self, url: str) -> bool:
-        for _ in range(PROBES):
-            if await self._healthy(url):
-                return True
-            self._silent.add(url)
-        return False
+        """Whether it answers one of :data:`PROBES`, each of which is waited for until the last one's time is over."""
+        waiting: set[asyncio.Future[bool]] = set()
+        try:
+            for _ in range(PROBES):
+                waiting.add(asyncio.ensure_future(self._healthy(url, LONGEST_PROBE_SECONDS)))
+                done, waiting = await asyncio.wait(waiting, timeout=PROBE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                if any(probe.result() for probe in done):
+                    return True
+                self._silent.add(url)
+            return False
+        finally:
+            for probe in waiting:
+                probe.cancel()
 
     async def _wait_until_recovered(self, url: str) -> None:
         """Fail the requests that wait for the replica, then probe until it answers or leaves the table."""
@@ -209,7 +219,7 @@ class Liveness:
             wait.interrupt_task()
         while self._listed(url):
             await asyncio.sleep(AGAIN_SECONDS)
-            if await self._healthy(url):
+            if await self._healthy(url, PROBE_SECONDS):
                 log.info("%s answers probes again", url)
                 break
         self._hung.discard(url)

@@ -28,7 +28,7 @@ from paternoster_gateway.proxy.call import Answer, Attempt, Call, HandedOver
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.headers import EVENT_STREAM, answer_headers, is_status_of_engine, prompt_tokens_of
 from paternoster_gateway.proxy.journaled_stream import MAX_CONTINUATIONS, JournaledStream
-from paternoster_gateway.proxy.liveness import Liveness, Wait
+from paternoster_gateway.proxy.liveness import PROBE_SECONDS, Liveness, Wait
 from paternoster_gateway.proxy.prompt import read_prompt
 from paternoster_gateway.proxy.relay import AnswerRelay
 from paternoster_gateway.proxy.replica_client import ReplicaClient
@@ -77,9 +77,9 @@ class Proxy:
     async def open_session(self) -> None:
         await self._client.open_session()
 
-    async def answers_probe(self, url: str) -> bool:
-        """Whether the replica at ``url`` answers a health probe in time, with any status below 500."""
-        return await self._client.answers_probe(url)
+    async def answers_probe(self, url: str, seconds: float) -> bool:
+        """Whether the replica at ``url`` answers a health probe within ``seconds``, with any status below 500."""
+        return await self._client.answers_probe(url, seconds)
 
     async def close(self) -> None:
         await self._liveness.close()
@@ -200,7 +200,7 @@ class Proxy:
         if not suspected.is_suspect:
             return False
         await asyncio.sleep(0)  # the other calls that the replica had record the stop, too
-        answers = await asyncio.gather(*map(self.answers_probe, suspected.closed))
+        answers = await asyncio.gather(*(self.answers_probe(url, PROBE_SECONDS) for url in suspected.closed))
         suspected.acquit_replicas([url for url, answered in zip(suspected.closed, answers, strict=True) if answered])
         return suspected.is_blamed(self._dispatcher.count_replicas(request.model), time.monotonic())
 

@@ -74,11 +74,11 @@ class ReplicaClient:
         except (aiohttp.ClientError, OSError, TimeoutError):
             return None
 
-    async def answers_probe(self, url: str) -> bool:
-        """Whether the replica at ``url`` answers a health probe in time, with any status below 500."""
+    async def answers_probe(self, url: str, seconds: float) -> bool:
+        """Whether the replica at ``url`` answers a health probe within ``seconds``, with any status below 500."""
         path = self._find_health_path(url)
         try:
-            async with asyncio.timeout(PROBE_SECONDS):
+            async with asyncio.timeout(seconds):
                 status = await self._probe(url + path)
                 if status == HTTPStatus.NOT_FOUND and path != paths.HEALTH:
                     status = await self._probe(url + paths.HEALTH)

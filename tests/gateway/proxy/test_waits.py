@@ -5,12 +5,13 @@ from collections.abc import Awaitable
 
 import pytest
 
-from paternoster_gateway.proxy.liveness import Liveness
+from paternoster_gateway.proxy import liveness as module
+from paternoster_gateway.proxy.liveness import PROBES, Liveness
 
 URL = "http://e"
 
 
-async def answer_probe(_: str) -> bool:
+async def answer_probe(_: str, __: float) -> bool:
     return True
 
 
@@ -79,4 +80,38 @@ async def test_bytes_that_have_come_from_a_hung_replica_are_read(monkeypatch: py
         pass
     with pytest.raises(TimeoutError):
         await read(liveness, asyncio.get_running_loop().create_future())
+    await liveness.close()
+
+
+@pytest.mark.parametrize("late", [True, False])
+async def test_probe_that_is_answered_beside_the_last_one_counts(late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A starved engine answers, but not within the time of one probe."""
+    monkeypatch.setattr(module, "QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(module, "PROBE_SECONDS", 0.3)
+    limits, last_asked, hung = list[float](), asyncio.Event(), asyncio.Event()
+
+    async def answer_first_late(_: str, seconds: float) -> bool:
+        limits.append(seconds)
+        if len(limits) == PROBES:
+            last_asked.set()
+        if late and len(limits) == 1:
+            await last_asked.wait()
+            return True
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    liveness = Liveness(answer_first_late, on_hang=lambda *_: hung.set())
+    reading, bytes_come = await start_reading(liveness)
+    async with asyncio.timeout(20):
+        await last_asked.wait()
+        if late:
+            while len(limits) == PROBES:
+                await asyncio.sleep(0.01)
+            assert not hung.is_set()
+            bytes_come.set_result(b"piece")
+            assert await reading == b"piece"
+        else:
+            with pytest.raises(TimeoutError):
+                await reading
+            assert hung.is_set()
     await liveness.close()

@@ -8,14 +8,14 @@ from aiohttp import web
 from tests.gateway.fakes import Behave, Door, FakeEngine
 from tests.gateway.proxy.streams.test_continued_streams import DONE, WHOLE, End, count, engine_that, stream
 
-from paternoster_gateway.proxy import replica_client
+from paternoster_gateway.proxy import proxy
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 
 
 @pytest.fixture
 def short_probes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_client, "PROBE_SECONDS", 0.3)
+    monkeypatch.setattr(proxy, "PROBE_SECONDS", 0.3)
 
 
 async def closes(_: FakeEngine, request: web.Request) -> web.StreamResponse:

@@ -158,7 +158,7 @@ async def test_engines_that_refuse_connections_quarantine_no_body(
         assert await post(client, door, LONG) == (200, '{"from": "good"}')
 
 
-async def answer_no_probe(_: str) -> bool:
+async def answer_no_probe(_: str, __: float) -> bool:
     return False
 
 
