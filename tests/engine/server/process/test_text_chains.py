@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx
+import pytest
 
 from paternoster_contract.http import paths
 from paternoster_contract.http.headers import CACHED_TOKENS, PROMPT_TOKENS
@@ -102,9 +103,42 @@ def question(number: int, system: str = SYSTEM, **fields: Any) -> dict[str, Any]
     return {"messages": messages, "temperature": 0, "max_tokens": 48, "min_tokens": 48, **fields}
 
 
-def test_the_promise_is_what_the_engine_delivers(run_engine: Any) -> None:
+def reset_prefix_cache(engine: Any) -> None:
+    assert httpx.post(f"{engine.admin_url}{paths.ADMIN_RESET_PREFIX_CACHE}").status_code == 200
+
+
+@pytest.fixture(scope="module")
+def shared_engine(run_engine: Any) -> Iterator[Any]:
+    with run_engine(*FLAGS) as engine:
+        yield engine
+
+
+@pytest.fixture
+def engine(shared_engine: Any) -> Any:
+    """One that holds no text."""
+    reset_prefix_cache(shared_engine)
+    return shared_engine
+
+
+def test_nothing_is_recorded_for_no_reader(engine: Any) -> None:
+    """First in this file, as the engine has had no reader yet."""
     index: dict[int, int] = {}
-    with run_engine(*FLAGS) as engine, reading(engine.url, index) as reader:
+    body = question(1)
+    post_body(engine.url, CHAT, body)
+    with reading(engine.url, index) as reader:
+        settle(reader)
+        assert index == {}
+        assert value(engine.url, "text_chain_readers") == 1
+        # What is cached is reported with the next request that finds it.
+        delivered, *_ = post_body(engine.url, CHAT, body)
+        settle(reader)
+        assert 0 < promised(reader, CHAT, body) <= delivered + BLOCK
+        assert value(engine.url, "text_pieces") == len(index)
+
+
+def test_the_promise_is_what_the_engine_delivers(engine: Any) -> None:
+    index: dict[int, int] = {}
+    with reading(engine.url, index) as reader:
         assert index == {}
         first = question(1)
         delivered, size, answer = post_body(engine.url, CHAT, first)
@@ -125,26 +159,9 @@ def test_the_promise_is_what_the_engine_delivers(run_engine: Any) -> None:
         assert 0 < common <= delivered < common + 2 * BLOCK
         check_evictions(engine.url, reader)
         check_connections(engine.url, reader)
-        reset = httpx.post(f"{engine.admin_url}{paths.ADMIN_RESET_PREFIX_CACHE}")
-        assert reset.status_code == 200
+        reset_prefix_cache(engine)
         settle(reader)
         assert index == {}
-
-
-def test_nothing_is_recorded_for_no_reader(run_engine: Any) -> None:
-    index: dict[int, int] = {}
-    with run_engine(*FLAGS) as engine:
-        body = question(1)
-        post_body(engine.url, CHAT, body)
-        with reading(engine.url, index) as reader:
-            settle(reader)
-            assert index == {}
-            assert value(engine.url, "text_chain_readers") == 1
-            # What is cached is reported with the next request that finds it.
-            delivered, *_ = post_body(engine.url, CHAT, body)
-            settle(reader)
-            assert 0 < promised(reader, CHAT, body) <= delivered + BLOCK
-            assert value(engine.url, "text_pieces") == len(index)
 
 
 def value(url: str, name: str) -> float:
@@ -188,8 +205,8 @@ def check_connections(url: str, reader: Reader) -> None:
             assert other == reader.index
 
 
-def test_completions_and_streams_report_their_prompts(run_engine: Any) -> None:
-    with run_engine(*FLAGS) as engine, reading(engine.url, {}) as reader:
+def test_completions_and_streams_report_their_prompts(engine: Any) -> None:
+    with reading(engine.url, {}) as reader:
         body = {"prompt": SYSTEM * 2, "max_tokens": 40, "temperature": 0, "stream": True}
         for number in range(2):
             with httpx.stream("POST", f"{engine.url}/v1/completions", json=body, timeout=WAIT) as answer:
