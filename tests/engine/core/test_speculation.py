@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.core.fake_model import VOCABULARY, CheckedEngine, next_token
 from tests.engine.core.test_invariants import check_trace
-from tests.engine.core.traces import Arrival, arrivals, caps, configs, rush
+from tests.engine.core.traces import NUM_TRACES, Arrival, arrivals, caps, configs, rush
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest, StepResult
 from paternoster_engine.core.config import SchedulerConfig
@@ -71,7 +71,7 @@ def test_any_trace_with_proposals(
 
 
 def test_any_rush_with_proposals() -> None:
-    for seed in range(150):
+    for seed in range(NUM_TRACES // 4):
         check_trace(*rush(seed), guessing((0.0, 0.5, 0.9, 1.0)[seed % 4]))
 
 
