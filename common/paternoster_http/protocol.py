@@ -2,7 +2,6 @@
 
 import re
 from asyncio import AbstractEventLoop, Transport
-from collections import deque
 from collections.abc import Sized
 from contextlib import suppress
 from typing import Any
@@ -52,6 +51,28 @@ class _Flow(FlowControl):
 class LimitedHttpProtocol(HttpToolsProtocol):
     """One connection. :meth:`check_progress` must be called about once a second: the times are bounded there."""
 
+    # With more than 30 attributes in its dictionary an instance has one of its own, of three times the size.
+    __slots__ = (
+        "_blocked",
+        "_body_bytes",
+        "_body_parts",
+        "_body_pieces",
+        "_buffered",
+        "_header_bytes",
+        "_in_body",
+        "_limits",
+        "_open",
+        "_parsed",
+        "_piece_bytes",
+        "_place",
+        "_reading",
+        "_refused_at",
+        "_requests",
+        "_unsent",
+        "_untaken",
+        "_waiting_since",
+    )
+
     def __init__(
         self,
         config: Config,
@@ -67,7 +88,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._limits = limits
         self._requests = requests
         self._place = place
-        self._open: deque[OpenRequest] = deque()
+        self._open: list[OpenRequest] = []
         """Those of this connection whose answer is not whole, the one that is answered first."""
         self._reading: OpenRequest | None = None
         """The one whose headers came last."""
@@ -173,7 +194,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def _give_up(self, request: OpenRequest, refusal: Refusal) -> None:
         """A request of this connection gives way to another one: it is refused if its answer has not begun."""
-        if list(self._open) == [request] and not request.has_begun() and self._refused_at is None:
+        if self._open == [request] and not request.has_begun() and self._refused_at is None:
             self._write_refusal(refusal)
         else:
             self.transport.abort()
@@ -276,7 +297,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self._place.begin_working()
 
     def on_response_complete(self) -> None:
-        request = self._open.popleft()
+        request = self._open.pop(0)
         if self._blocked:
             self._untaken.append(request)
         else:

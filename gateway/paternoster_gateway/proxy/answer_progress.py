@@ -17,11 +17,15 @@ from paternoster_contract.stream_journal import (
     Resume,
 )
 from paternoster_gateway.proxy.call import Call, HandedOver
+from paternoster_gateway.proxy.headers import media_type_of
 from paternoster_gateway.proxy.journaled_stream import JournaledStream
 
 
 class EngineResponse(Protocol):
-    """An engine's answer, as far as the gateway reads it."""
+    """An engine's answer, as far as the gateway reads it.
+
+    Not aiohttp's ``content_type``: what that parses stays in the response for as long as a stream is open.
+    """
 
     @property
     def status(self) -> int: ...
@@ -31,9 +35,6 @@ class EngineResponse(Protocol):
 
     @property
     def raw_headers(self) -> Any: ...
-
-    @property
-    def content_type(self) -> str: ...
 
     content: aiohttp.StreamReader
 
@@ -50,11 +51,6 @@ class AnswerBehindJournal:
         self.content = response.content
         self.close = response.close
 
-    @property
-    def content_type(self) -> str:
-        content_type: str = self.headers.get("content-type", "")
-        return content_type.partition(";")[0].strip().lower()
-
 
 class AnswerProgress:
     """What is computed of one call's answer, by the replica that has the call now and by those before it."""
@@ -69,7 +65,9 @@ class AnswerProgress:
 
     def comes_in(self, response: EngineResponse) -> bool:
         """Whether the answer stands behind its journal."""
-        return response.content_type == PROGRESS_MEDIA_TYPE and JournaledStream.can_begin(response.headers.get(JOURNAL))
+        return media_type_of(response.headers) == PROGRESS_MEDIA_TYPE and JournaledStream.can_begin(
+            response.headers.get(JOURNAL)
+        )
 
     async def read_answer(
         self, response: EngineResponse, expect_bytes: Callable[[], AbstractContextManager[Any]]

@@ -44,6 +44,11 @@ def prompt_tokens_of(headers: Mapping[str, str]) -> PromptTokens | None:
     return PromptTokens(prompt, cached) if cached <= prompt else None
 
 
+def media_type_of(headers: Mapping[str, str]) -> str:
+    """Of an engine's answer, in lower case and without parameters; empty where it states none."""
+    return headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+
 def is_status_of_engine(status: int) -> bool:
     """Whether an engine may answer with ``status``: no redirect, no answer without a body, no number beyond HTTP's."""
     return status in (200, 201, 202) or 400 <= status <= 599

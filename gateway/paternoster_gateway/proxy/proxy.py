@@ -26,7 +26,13 @@ from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.proxy.answer_progress import AnswerProgress, EngineResponse
 from paternoster_gateway.proxy.call import Answer, Attempt, Call, HandedOver
 from paternoster_gateway.proxy.dispatcher import Dispatcher
-from paternoster_gateway.proxy.headers import EVENT_STREAM, answer_headers, is_status_of_engine, prompt_tokens_of
+from paternoster_gateway.proxy.headers import (
+    EVENT_STREAM,
+    answer_headers,
+    is_status_of_engine,
+    media_type_of,
+    prompt_tokens_of,
+)
 from paternoster_gateway.proxy.journaled_stream import MAX_CONTINUATIONS, JournaledStream
 from paternoster_gateway.proxy.liveness import PROBE_SECONDS, Liveness, Wait
 from paternoster_gateway.proxy.prompt import read_prompt
@@ -280,7 +286,7 @@ class Proxy:
                     first = await response.content.readany()
                 report()
             chunks = self._stream_body(replica, response, first, stack, report)
-            headers, is_stream = answer_headers(response.raw_headers), response.content_type == EVENT_STREAM
+            headers, is_stream = answer_headers(response.raw_headers), media_type_of(response.headers) == EVENT_STREAM
             if call.debug:
                 headers.append((ROUTING.lower().encode(), self._routing_of(request, replica).encode()))
             answer = Answer(response.status, headers, chunks, replica.url, number, stack, is_stream=is_stream)
