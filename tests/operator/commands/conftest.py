@@ -108,8 +108,12 @@ def call_paternoster(environment: dict[str, str]) -> Callable[..., subprocess.Co
     def call(*words: str) -> subprocess.CompletedProcess[str]:
         assert "KUBECONFIG" not in environment, "the Kubernetes client reads it once, when it is imported"
         out, err = io.StringIO(), io.StringIO()
-        with patch.dict(os.environ, environment, clear=True), redirect_stdout(out), redirect_stderr(err):
-            status = main(words)
+        mask = os.umask(0o077)
+        try:
+            with patch.dict(os.environ, environment, clear=True), redirect_stdout(out), redirect_stderr(err):
+                status = main(words)
+        finally:
+            os.umask(mask)
         return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
 
     return call

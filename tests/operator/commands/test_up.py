@@ -49,51 +49,53 @@ def test_every_fault_of_a_manifest_is_named_and_nothing_starts(paternoster: Any,
 @pytest.mark.parametrize(
     "spec", [{"autoscaling": {"minReplicas": 3, "maxReplicas": 2}, "replicas": None}, {"autoscaling": {}}]
 )
-def test_settings_that_contradict_each_other_are_named(paternoster: Any, tmp_path: Path, small: Any, spec: Any) -> None:
+def test_settings_that_contradict_each_other_are_named(
+    call_paternoster: Any, tmp_path: Path, small: Any, spec: Any
+) -> None:
     one = small(**spec)
     one["spec"] = {name: value for name, value in one["spec"].items() if value is not None}
     manifest = tmp_path / "fleet.yaml"
     manifest.write_text(json.dumps(one))
-    done = paternoster("up", "-f", str(manifest))
+    done = call_paternoster("up", "-f", str(manifest))
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert "eplicas" in line
 
 
-def test_a_port_in_use_is_named(paternoster: Any, tmp_path: Path, small: Any) -> None:
+def test_a_port_in_use_is_named(call_paternoster: Any, tmp_path: Path, small: Any) -> None:
     manifest = tmp_path / "fleet.yaml"
     manifest.write_text(json.dumps(small()))
     with socket.create_server(("127.0.0.1", 0)) as other_server:
         port = other_server.getsockname()[1]
-        done = paternoster("up", "-f", str(manifest), "--port", str(port))
+        done = call_paternoster("up", "-f", str(manifest), "--port", str(port))
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert f"--port {port}" in line
     assert "in use" in line
 
 
-def test_a_port_out_of_range_is_named(paternoster: Any, tmp_path: Path, small: Any) -> None:
+def test_a_port_out_of_range_is_named(call_paternoster: Any, tmp_path: Path, small: Any) -> None:
     manifest = tmp_path / "fleet.yaml"
     manifest.write_text(json.dumps(small()))
-    done = paternoster("up", "-f", str(manifest), "--port", "70000")
+    done = call_paternoster("up", "-f", str(manifest), "--port", "70000")
     assert done.returncode == 2
     assert "--port 70000" in done.stderr
 
 
-def test_what_needs_a_cluster_is_named(paternoster: Any, tmp_path: Path, small: Any) -> None:
+def test_what_needs_a_cluster_is_named(call_paternoster: Any, tmp_path: Path, small: Any) -> None:
     manifest = tmp_path / "fleet.yaml"
     manifest.write_text(json.dumps(small(podTemplate={"spec": {"hostIPC": True}})))
-    done = paternoster("up", "-f", str(manifest), "--port", "70000")
+    done = call_paternoster("up", "-f", str(manifest), "--port", "70000")
     assert done.returncode == 2
     unused, port = done.stderr.splitlines()
     assert unused.startswith("chat: spec.podTemplate is not used on this machine: engines are processes here")
     assert "--port 70000" in port
 
 
-def test_an_origin_that_is_none_is_named(paternoster: Any, tmp_path: Path, small: Any) -> None:
+def test_an_origin_that_is_none_is_named(call_paternoster: Any, tmp_path: Path, small: Any) -> None:
     manifest = tmp_path / "fleet.yaml"
     manifest.write_text(json.dumps(small()))
-    done = paternoster("up", "-f", str(manifest), "--allowed-origins", "chat.example.org")
+    done = call_paternoster("up", "-f", str(manifest), "--allowed-origins", "chat.example.org")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.startswith("paternoster up: --allowed-origins has the origin 'chat.example.org': must be *")
