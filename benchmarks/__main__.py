@@ -31,6 +31,7 @@ RUNNERS = (
     "engine.quantization",
     "engine.speculation",
     "engine.structured_output",
+    "engines.overhead",
     "engines.vllm",
     "gateway.cost",
     "gateway.engine_flood",

@@ -7,7 +7,7 @@ from typing import Any
 import psutil
 
 from paternoster_contract.stats import EngineStats
-from paternoster_operator.engines.vllm import VllmAdapter
+from paternoster_operator.engines.vllm import LIMITS_PATH, VllmAdapter
 from paternoster_operator.engines.vllm_arguments import ADMIN_KEYS_ENV, HEALTH
 from paternoster_operator.scrape import Scraper
 from peers.systems.vllm_cpu import ENVIRONMENT
@@ -77,10 +77,26 @@ class VllmFleet(LocalFleet):
             raise FleetError(f"vLLM reports no numbers: {faults.get(MODEL, 'no answer in time')}: {self._log}")
         return found[MODEL]
 
+    async def call_core(self) -> None:
+        """One answer of the plugin, for which its API server calls the engine core."""
+        (url,) = self._engines
+        headers = {"Authorization": f"Bearer {self._keys[0]}"}
+        async with self._session.get(url + LIMITS_PATH, headers=headers) as response:
+            response.raise_for_status()
+            await response.read()
+
+    def server_and_core(self) -> tuple[psutil.Process, psutil.Process]:
+        """The processes that a call of the plugin takes time of."""
+        return psutil.Process(self._server), self._find_child("EngineCore")
+
     def worker(self) -> psutil.Process:
-        """The process that computes; vLLM gives it a title. The engine core looks all the time whether it is done."""
+        """The process that computes. The engine core looks all the time whether it is done."""
+        return self._find_child("Worker")
+
+    def _find_child(self, title: str) -> psutil.Process:
+        """By the title that vLLM gives it."""
         children = psutil.Process(self._server).children(recursive=True)
-        return next(each for each in children if "Worker" in " ".join([each.name(), *each.cmdline()]))
+        return next(each for each in children if title in " ".join([each.name(), *each.cmdline()]))
 
     async def sample(self) -> None:
         stats = await self.stats()
