@@ -55,6 +55,7 @@ RUNNERS = (
     "simulator.reality",
     "simulator.speed",
     "streams.cost",
+    "streams.overload",
     "streams.survive",
 )
 

@@ -1,6 +1,7 @@
 """Streams leave replicas that end, by a smaller fleet, an eviction or a rollout, and none is dropped.
 
-``PATERNOSTER_ROUNDS`` is how often, once by default; a round takes a minute or more.
+``PATERNOSTER_ROUNDS`` is how often, once by default, with ``PATERNOSTER_SCALE_DOWNS`` scale-downs in each, one by
+default. A round takes two minutes or more, and half a minute for each further scale-down.
 """
 
 import os
@@ -18,8 +19,10 @@ from paternoster_e2e.load import StreamLoad, streams
 from paternoster_e2e.release import drained_streams
 
 ROUNDS = int(os.environ.get("PATERNOSTER_ROUNDS", "1"))
+SCALE_DOWNS = int(os.environ.get("PATERNOSTER_SCALE_DOWNS", "1"))
+"""In each round."""
 
-pytestmark = pytest.mark.timeout(1200 + 300 * ROUNDS)
+pytestmark = pytest.mark.timeout(1200 + ROUNDS * (200 + 100 * SCALE_DOWNS))
 
 ENGINE = {"maxNumSeqs": 8, "maxModelLen": 1024, "kvCacheMemory": "128Mi", "batchInvariant": True}
 CLIENTS = 4
@@ -80,10 +83,11 @@ def test_replicas_end_under_streams(fleet: Fleet, gateway: str) -> None:
         until(lambda: all(fleet.running(name) for name in fleet.all_pods()), "each replica has streams", 300)
         engine: Document = ENGINE
         for number in tqdm(range(ROUNDS), desc="rounds", disable=ROUNDS == 1):
-            wait_for_long_streams(load)
-            end_replicas(fleet, "scale-down", 1, partial(fleet.apply, replicas=1, engine=engine))
-            fleet.apply(replicas=2, engine=engine)
-            fleet.until_ready(2)
+            for _ in range(SCALE_DOWNS):
+                wait_for_long_streams(load)
+                end_replicas(fleet, "scale-down", 1, partial(fleet.apply, replicas=1, engine=engine))
+                fleet.apply(replicas=2, engine=engine)
+                fleet.until_ready(2)
             wait_for_long_streams(load)
             end_replicas(fleet, "eviction", 1, partial(evict, fleet))
             fleet.until_ready(2)
