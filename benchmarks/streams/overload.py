@@ -139,7 +139,7 @@ def find_ejections(gateway: Server) -> list[str]:
 async def run(
     folder: Path, minutes: float, num_engines: int, num_gateways: int, clients: int, json_file: Path | None
 ) -> Result:
-    """Load for so many minutes; the result is written every ten seconds."""
+    """Load for ``minutes``; the result is written every ten seconds."""
     result, timeout = Result(), aiohttp.ClientTimeout(total=None)
     with fleet_of_engines(folder, {}, (), num_engines, num_gateways) as fleet:
         async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:

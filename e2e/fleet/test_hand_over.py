@@ -1,7 +1,8 @@
 """Streams leave replicas that end, by a smaller fleet, an eviction or a rollout, and none is dropped.
 
 ``PATERNOSTER_ROUNDS`` is how often, once by default, with ``PATERNOSTER_SCALE_DOWNS`` scale-downs in each, one by
-default. A round takes two minutes or more, and half a minute for each further scale-down.
+default, from ``PATERNOSTER_REPLICAS``, two by default, to one. A round takes two minutes or more, and a further
+scale-down one.
 """
 
 import os
@@ -21,14 +22,15 @@ from paternoster_e2e.release import drained_streams
 ROUNDS = int(os.environ.get("PATERNOSTER_ROUNDS", "1"))
 SCALE_DOWNS = int(os.environ.get("PATERNOSTER_SCALE_DOWNS", "1"))
 """In each round."""
+REPLICAS = int(os.environ.get("PATERNOSTER_REPLICAS", "2"))
 
-pytestmark = pytest.mark.timeout(1200 + ROUNDS * (200 + 100 * SCALE_DOWNS))
+pytestmark = pytest.mark.timeout(1200 + 200 * ROUNDS * (1 + SCALE_DOWNS))
 
 ENGINE = {"maxNumSeqs": 8, "maxModelLen": 1024, "kvCacheMemory": "128Mi", "batchInvariant": True}
-CLIENTS = 4
+CLIENTS = 2 * REPLICAS
 LONG = {"prompt_words": 20, "max_tokens": 600}
 """Streams of a minute and more on a core that is shared."""
-LEAST_LEFT = 150
+LEAST_LEFT = 100
 """Tokens that each stream has to go when a replica is made to end: none ends in the seconds before it does."""
 
 
@@ -37,9 +39,14 @@ def is_ending(pod: Document) -> bool:
     return "deletionTimestamp" in metadata or SCALE_DOWN in metadata.get("annotations", {})
 
 
-def wait_for_long_streams(load: StreamLoad) -> None:
-    """Each stream has some time to go, so that whichever replica has it when that ends has one to move."""
-    until(lambda: load.least_left >= LEAST_LEFT, "streams that go on for a while", 300)
+def wait_for_long_streams(fleet: Fleet, load: StreamLoad) -> None:
+    """Each replica has a stream, and each stream some time to go: whichever replica ends has one to move."""
+    fleet.until_ready(REPLICAS)
+    until(
+        lambda: load.least_left >= LEAST_LEFT and all(map(fleet.running, fleet.all_pods())),
+        "streams at each replica that go on for a while",
+        300,
+    )
 
 
 def evict(fleet: Fleet) -> None:
@@ -77,22 +84,19 @@ def end_replicas(fleet: Fleet, what: str, number: int, begin: Callable[[], None]
 
 
 def test_replicas_end_under_streams(fleet: Fleet, gateway: str) -> None:
-    fleet.apply(replicas=2, engine=ENGINE)
-    fleet.until_ready(2)
+    fleet.apply(replicas=REPLICAS, engine=ENGINE)
+    fleet.until_ready(REPLICAS)
     with streams(gateway, fleet.name, CLIENTS, **LONG) as load:
-        until(lambda: all(fleet.running(name) for name in fleet.all_pods()), "each replica has streams", 300)
         engine: Document = ENGINE
         for number in tqdm(range(ROUNDS), desc="rounds", disable=ROUNDS == 1):
             for _ in range(SCALE_DOWNS):
-                wait_for_long_streams(load)
-                end_replicas(fleet, "scale-down", 1, partial(fleet.apply, replicas=1, engine=engine))
-                fleet.apply(replicas=2, engine=engine)
-                fleet.until_ready(2)
-            wait_for_long_streams(load)
+                wait_for_long_streams(fleet, load)
+                end_replicas(fleet, "scale-down", REPLICAS - 1, partial(fleet.apply, replicas=1, engine=engine))
+                fleet.apply(replicas=REPLICAS, engine=engine)
+            wait_for_long_streams(fleet, load)
             end_replicas(fleet, "eviction", 1, partial(evict, fleet))
-            fleet.until_ready(2)
-            wait_for_long_streams(load)
+            wait_for_long_streams(fleet, load)
             engine = {**ENGINE, "maxQueuedRequests": 100 + number}
-            end_replicas(fleet, "rollout", 2, partial(fleet.apply, replicas=2, engine=engine))
-            fleet.until_ready(2)
+            end_replicas(fleet, "rollout", REPLICAS, partial(fleet.apply, replicas=REPLICAS, engine=engine))
+            fleet.until_ready(REPLICAS)
     assert load.dropped == []
