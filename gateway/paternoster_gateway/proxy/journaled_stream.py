@@ -87,9 +87,14 @@ class JournaledStream:
         """Whether it may be why its replica stopped: that one went on with it, and sent no frame."""
         return self.num_frames == self._frames_at_start
 
+    @property
+    def journal(self) -> bytes:
+        """The lines so far."""
+        return bytes(self._journal).removesuffix(b"\n")
+
     def build_resumption(self, call: Call) -> Call:
         """``call`` as the next replica gets it."""
-        journal = bytes(self._journal).removesuffix(b"\n")
+        journal = self.journal
         resume = Resume(self.num_frames, len(journal), self.numerics)
         return replace(call, body=call.body + journal, headers={**call.headers, RESUME: resume.encode()})
 

@@ -234,7 +234,7 @@ async def test_stream_moves_once_another_replica_is_ready(
     await until(lambda: _now(behaviours[1].resumed), bool)
     behaviours[1].whole.set()
     assert is_whole(await stream)
-    assert leaving.gone == 1
+    await until(lambda: _now(leaving.gone), lambda gone: gone == 1)
 
 
 async def test_stream_moves_once_another_replica_has_a_free_place(
@@ -253,7 +253,7 @@ async def test_stream_moves_once_another_replica_has_a_free_place(
     behaviours[1].whole.set()
     await until(lambda: _now(behaviours[1].resumed), bool)
     assert all(map(is_whole, await asyncio.gather(*streams)))
-    assert leaving.gone == 1
+    await until(lambda: _now(leaving.gone), lambda gone: gone == 1)
 
 
 @pytest.mark.parametrize("moves", [True, False])

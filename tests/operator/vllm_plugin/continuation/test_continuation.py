@@ -66,7 +66,7 @@ async def test_a_stream_has_a_journal_and_the_frames_of_vllm(server: Server, pat
     stream = JournaledStream(NUMERICS)
     frames = stream.feed(answer.content)
     assert frames == await whole(server, body, path)
-    assert (len(stream._journal), stream.num_frames) == (frames.count(b"\n\n"),) * 2
+    assert (len(stream.journal.splitlines()), stream.num_frames) == (frames.count(b"\n\n"),) * 2
     assert server.vllm.bodies == [{**body, "return_token_ids": True}]
 
 
@@ -76,7 +76,7 @@ async def test_a_journal_is_continued(server: Server) -> None:
         first = (await server.call(BODY, CALL)).content.split(b"\n\n")[:cut]
         stream = JournaledStream(NUMERICS)
         got = stream.feed(b"\n\n".join([*first, b""]))
-        journal = b"\n".join(stream._journal)
+        journal = stream.journal
         answer = await server.call(json.dumps(BODY).encode() + journal, resume(journal, cut))
         assert (answer.status_code, answer.headers[JOURNAL]) == (200, NUMERICS)
         assert answer.headers["Content-Type"].startswith("text/event-stream")
@@ -156,7 +156,7 @@ async def test_vllm_aborts_what_a_stop_string_ends() -> None:
     first = b"\n\n".join([*(await server.call(body, CALL)).content.split(b"\n\n")[:4], b""])
     stream = JournaledStream(NUMERICS)
     stream.feed(first)
-    journal = b"\n".join(stream._journal)
+    journal = stream.journal
     vllm.pause, sent = 0.01, vllm.sent
     answer = await server.call(json.dumps(body).encode() + journal, resume(journal, 4))
     assert b'"finish_reason":"stop","stop_reason":"cd"' in answer.content

@@ -98,7 +98,7 @@ def test_a_stream_that_is_cut_is_the_stream_that_nothing_cut(
     for cut in cuts:
         got += b"".join(map(stream.feed, frames[:cut]))
         stream.switch_replica()
-        frames = continued(call, vllm, b"\n".join(stream._journal), stream.num_frames)
+        frames = continued(call, vllm, stream.journal, stream.num_frames)
         frames = [frame + END for frame in b"".join(frames).removesuffix(END).split(END) if frame]
     got += b"".join(map(stream.feed, frames))
     assert got == b"".join(expected)
@@ -109,7 +109,7 @@ def test_a_stop_string_that_begins_before_the_break_ends_the_stream() -> None:
     first = journaled(call, vllm)
     stream = JournaledStream("vllm-a")
     client = b"".join(map(stream.feed, first[:5]))  # the role, then a, b, c, d, of which two are held back
-    client += stream.feed(b"".join(continued(call, vllm, b"\n".join(stream._journal), 5)))
+    client += stream.feed(b"".join(continued(call, vllm, stream.journal, 5)))
     documents = [decode_frame(frame) for frame in client.split(END)]
     choices = [choice for document in documents if document is not None for choice in document["choices"]]
     assert "".join(choice["delta"]["content"] for choice in choices) == "ab"
