@@ -97,6 +97,12 @@ class Fleet:
     def _ask_engine(self, pod: str, path: str) -> str:
         return self.kubectl("get", "--raw", f"/api/v1/namespaces/{self.namespace}/pods/{pod}:{ADMIN_PORT}/proxy{path}")
 
+    def read_key_header(self, name: str) -> dict[str, str]:
+        """The header with a key of the fleet's own Secret, ``admin`` or ``gateway``."""
+        template = f"--output=go-template={{{{.data.{name} | base64decode}}}}"
+        keys = self("get", "secret", f"{self.name}-keys", template).splitlines()
+        return {"Authorization": f"Bearer {keys[0]}"}
+
     def seen(self) -> bool:
         """Whether the status speaks of the manifest as it is now."""
         return _is_seen(self.get())

@@ -5,7 +5,6 @@ import pytest
 
 from paternoster_contract.http.paths import ADMIN_CONFIG, ADMIN_DRAIN, HEALTH, MODELS
 from paternoster_contract.labels import ADMIN_PORT, DRAIN, ENGINE_PORT, engine_labels
-from paternoster_e2e.fleet import Fleet
 from paternoster_e2e.kubectl import Document, condition, until
 from paternoster_e2e.reach import ReachPod
 from paternoster_e2e.teams import Teams
@@ -68,28 +67,15 @@ def test_an_engine_asks_everybody_for_a_key_and_comes_back_from_a_drain_that_nob
     assert httpx.get(api + MODELS).status_code == 401
     assert httpx.get(api + ADMIN_CONFIG).status_code == 404
     assert httpx.get(admin + ADMIN_CONFIG).status_code == 401
-    own = Key(fleet, "admin")
-    assert httpx.get(admin + ADMIN_CONFIG, headers=own.header).json()["draining"] is False
-    assert httpx.get(api + MODELS, headers=Key(fleet, "gateway").header).status_code == 200
-    assert httpx.get(admin + ADMIN_CONFIG, headers=Key(fleet, "gateway").header).status_code == 401
+    own = fleet.read_key_header("admin")
+    assert httpx.get(admin + ADMIN_CONFIG, headers=own).json()["draining"] is False
+    assert httpx.get(api + MODELS, headers=fleet.read_key_header("gateway")).status_code == 200
+    assert httpx.get(admin + ADMIN_CONFIG, headers=fleet.read_key_header("gateway")).status_code == 401
 
-    assert httpx.post(admin + ADMIN_DRAIN, headers=own.header).status_code == 200
-    until(lambda: not httpx.get(admin + ADMIN_CONFIG, headers=own.header).json()["draining"], "it admits again", 30)
+    assert httpx.post(admin + ADMIN_DRAIN, headers=own).status_code == 200
+    until(lambda: not httpx.get(admin + ADMIN_CONFIG, headers=own).json()["draining"], "it admits again", 30)
     fleet("annotate", "pod", pod["metadata"]["name"], f"{DRAIN}=true")
-    until(lambda: httpx.get(admin + ADMIN_CONFIG, headers=own.header).json()["draining"], "drained as wanted", 30)
+    until(lambda: httpx.get(admin + ADMIN_CONFIG, headers=own).json()["draining"], "drained as wanted", 30)
     fleet("annotate", "pod", pod["metadata"]["name"], f"{DRAIN}-")
     fleet.until_ready()
     assert fleet.chat().status_code == 200
-
-
-class Key:
-    """A key from the Secret of a fleet."""
-
-    def __init__(self, fleet: Fleet, name: str) -> None:
-        self._text = fleet(
-            "get", "secret", f"{fleet.name}-keys", f"--output=go-template={{{{.data.{name} | base64decode}}}}"
-        )
-
-    @property
-    def header(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._text.splitlines()[0]}"}

@@ -60,9 +60,9 @@ class Cluster:
         self.plane.stop()
 
     @contextmanager
-    def second_node(self, images: Iterable[Path]) -> Iterator[Node]:
-        """One more node while the block runs, with those images alone."""
-        node = self._build_node(SECOND)
+    def second_node(self, images: Iterable[Path], lent: Mapping[str, Path] | None = None) -> Iterator[Node]:
+        """One more node while the block runs, with those images alone; ``lent``: what containers see besides."""
+        node = self._build_node(SECOND, lent)
         try:
             node.start(images)
             yield node
@@ -71,8 +71,8 @@ class Cluster:
             words = ["kubectl", "delete", "node", SECOND.name, "--ignore-not-found"]
             subprocess.run(words, env=self.environment, check=False, capture_output=True)
 
-    def _build_node(self, place: Place) -> Node:
-        return Node(self.bin, self.folder, self.plane.pki, borrowed_packages(), place)
+    def _build_node(self, place: Place, lent: Mapping[str, Path] | None = None) -> Node:
+        return Node(self.bin, self.folder, self.plane.pki, {**borrowed_packages(), **(lent or {})}, place)
 
     @property
     def environment(self) -> Mapping[str, str]:
