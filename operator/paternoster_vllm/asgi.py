@@ -45,3 +45,21 @@ async def send_json(send: Send, status: int, document: Mapping[str, Any], *heade
 
 async def send_error(send: Send, status: int, text: str, field: str = "") -> None:
     await send_json(send, status, error_body(text, field))
+
+
+NOT_SERVING, STOPPED, DIED = b"x-paternoster-not-serving", b"stopped", b"died"
+"""Header of a 503 that gateways send to another replica, and its values: for a request that came to a dead engine, and
+for one that the engine had when it died, which may be why."""
+
+
+def report_death(scope: Scope, send: Send) -> Send:
+    """``send``, with a 503 in place of the 500 that vLLM answers when its engine core is dead."""
+    client = getattr(getattr(scope.get("app"), "state", None), "engine_client", None)
+    reason = STOPPED if getattr(client, "errored", False) else DIED
+
+    async def send_status(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start" and message["status"] == 500 and getattr(client, "errored", False):
+            message = {**message, "status": 503, "headers": [*message["headers"], (NOT_SERVING, reason)]}
+        await send(message)
+
+    return send_status

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paternoster_vllm.asgi import App, Receive, Scope, Send, error_body, read_body, send_error, send_json
+from paternoster_vllm.asgi import App, Receive, Scope, Send, error_body, read_body, report_death, send_error, send_json
 from paternoster_vllm.continuation import StreamContinuation
 from paternoster_vllm.core_watch import CoreWatch
 from paternoster_vllm.engine_core import UTILITY
@@ -52,7 +52,7 @@ class LimitsMiddleware:
         elif not _may_pass(scope):
             await _refuse_request(scope, send)
             return
-        await self._app(scope, receive, send)
+        await self._app(scope, receive, report_death(scope, send))
 
     async def _answer_health(self, scope: Scope, send: Send) -> None:
         if self._watch is None:

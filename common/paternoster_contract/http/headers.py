@@ -5,7 +5,11 @@ REQUEST_ID = "X-Request-Id"
 
 NOT_SERVING = "X-Paternoster-Not-Serving"
 """Header of an engine's 503 while it accepts no requests at all; the value is the reason (``loading``, ``draining``,
-``ending``, ``stopped``). A 503 without it refuses one request only, because a queue is full for example."""
+``ending``, ``stopped``, or :data:`DIED`). A 503 without it refuses one request only, because a queue is full for
+example."""
+
+DIED = "died"
+"""Value of :data:`NOT_SERVING` for a request that the engine had when it stopped, and which may be why."""
 
 PROMPT_TOKENS = "X-Paternoster-Prompt-Tokens"
 """Header of an engine's answer to a request that generates: tokens of its prompts. Streams have it, too, as their

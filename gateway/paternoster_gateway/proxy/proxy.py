@@ -16,7 +16,7 @@ from functools import partial
 import aiohttp
 
 from paternoster_contract.error_text import error_text
-from paternoster_contract.http.headers import NOT_SERVING, ROUTING
+from paternoster_contract.http.headers import DIED, NOT_SERVING, ROUTING
 from paternoster_contract.routing import Replica
 from paternoster_contract.stream_journal import JOURNAL, RESUME
 from paternoster_gateway.admission.admission import Admission
@@ -292,7 +292,10 @@ class Proxy:
             answer = Answer(response.status, headers, chunks, replica.url, number, stack, is_stream=is_stream)
             if is_stream and response.status == 200 and JournaledStream.can_begin(numerics):
                 answer.numerics = numerics
-            return Attempt(answer, "not_serving" if result is Result.NOT_SERVING else f"status_{response.status}")
+            if result is not Result.NOT_SERVING:
+                return Attempt(answer, f"status_{response.status}")
+            died = response.headers[NOT_SERVING] == DIED
+            return Attempt(answer, "not_serving", Suspicion.POSSIBLE if died else Suspicion.NONE, is_stop=died)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             await stack.aclose()
             log.warning("%s did not answer: %s", replica.url, error_text(error))

@@ -207,3 +207,23 @@ async def test_health_needs_no_key_and_fails_where_the_core_does(
     server.client.fault = None
     assert (await server.call("GET", HEALTH)).status_code == 200
     assert server.passed == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "status", "reason"),
+    [(False, False, 500, None), (False, True, 503, "died"), (True, True, 503, "stopped")],
+)
+async def test_a_500_of_a_dead_engine_says_so(before: bool, after: bool, status: int, reason: str | None) -> None:
+    server = Server()
+    client = server.app.state.engine_client
+    client.errored = before
+
+    async def answer_500(scope: Any, receive: Any, send: Any) -> None:
+        client.errored = after
+        await send({"type": "http.response.start", "status": 500, "headers": [(b"content-type", b"text/plain")]})
+        await send({"type": "http.response.body", "body": b"EngineCore encountered an issue."})
+
+    server.asgi = LimitsMiddleware(answer_500)
+    answer = await server.call("POST", "/v1/completions", json={})
+    assert (answer.status_code, answer.headers.get("x-paternoster-not-serving")) == (status, reason)
+    assert answer.text == "EngineCore encountered an issue."

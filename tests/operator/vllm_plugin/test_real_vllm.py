@@ -180,3 +180,17 @@ async def test_health_fails_while_the_core_is_stopped_and_not_while_it_is_busy(v
             core.resume()
         await asyncio.sleep(2)
         assert await probe(client) == 200
+
+
+async def test_requests_that_a_killed_core_had_say_so(vllm: RunningServer) -> None:
+    """The last test of this vLLM, which ends with its core."""
+    body = {"model": "other", "prompt": [100] * 20, "max_tokens": 900, "ignore_eos": True}
+    async with httpx.AsyncClient(timeout=60) as client:
+        posts = [asyncio.create_task(client.post(f"{vllm.url}/v1/completions", json=body)) for _ in range(3)]
+        await asyncio.sleep(3)
+        next(child for child in psutil.Process(vllm.session).children(recursive=True) if is_core(child)).kill()
+        ended = await asyncio.gather(*posts, return_exceptions=True)
+    answers = [each for each in ended if isinstance(each, httpx.Response)]
+    assert all(isinstance(each, httpx.TransportError) for each in ended if each not in answers)
+    assert answers
+    assert {(each.status_code, each.headers.get("x-paternoster-not-serving")) for each in answers} == {(503, "died")}

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 from tests.gateway.fakes import Behave, Door, FakeEngine, answer, stats, until
 
+from paternoster_contract.http.headers import DIED, NOT_SERVING
 from paternoster_gateway.proxy import liveness
 from paternoster_gateway.proxy.liveness import Wait
 from paternoster_gateway.proxy.suspicion.suspicion import LONG_BODY, Suspicion, suspicion_of
@@ -134,6 +135,30 @@ async def test_a_body_that_crashes_engines_is_sent_to_two(
     await publish(client, door, *engines)
     for _ in range(2):
         assert (await post(client, door, LONG))[0] == 422
+    assert sum(len(engine.bodies) for engine in engines) == 2
+
+
+async def dies(engine: FakeEngine, _: web.Request) -> web.StreamResponse:
+    """Its core, while the server before it answers: as vLLM does."""
+    engine.hung = True
+    return web.Response(status=503, headers={NOT_SERVING: DIED})
+
+
+async def test_a_request_whose_replica_reports_its_death_goes_to_another(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    await publish(client, door, await start("bad", dies), await start("good", answer))
+    for _ in range(2):
+        assert await post(client, door, SHORT) == (200, '{"from": "good"}')
+
+
+async def test_a_body_of_which_replicas_report_that_they_died_is_sent_to_two(
+    client: aiohttp.ClientSession, door: Door, start: Start
+) -> None:
+    engines = [await start(name, dies) for name in "abcd"]
+    await publish(client, door, *engines)
+    for _ in range(2):
+        assert (await post(client, door, SHORT))[0] == 422
     assert sum(len(engine.bodies) for engine in engines) == 2
 
 
