@@ -37,9 +37,8 @@ LONGEST_ANSWER = 160
 """Tokens."""
 REFUSED = frozenset({429, 503})
 """Statuses of a full fleet: the client sends its request again later."""
-LOCAL = Probe(paths.HEALTH, period_seconds=5, timeout_seconds=5, failure_threshold=3)
-POD = Probe(paths.HEALTH, period_seconds=10, timeout_seconds=5, failure_threshold=6)
-"""Liveness as `paternoster up` and a pod have it."""
+LIVENESS = Probe(paths.HEALTH, period_seconds=10, timeout_seconds=5, failure_threshold=6)
+"""That of a pod's manifest, by which `paternoster up` restarts engines, too."""
 TOKENS = re.compile(r'"completion_tokens":(\d+)')
 HEALTH_SECONDS = 1.0
 """Between two reads of an engine's `/health`."""
@@ -123,11 +122,11 @@ async def watch_health(engine: Server, session: aiohttp.ClientSession, result: R
         await asyncio.sleep(HEALTH_SECONDS)
 
 
-async def watch_liveness(engine: Server, liveness: Probe, session: aiohttp.ClientSession, result: Result) -> None:
+async def watch_liveness(engine: Server, session: aiohttp.ClientSession, result: Result) -> None:
     """Record each time that the probes would have the engine restarted."""
     ready = Probe(paths.READY)
     while True:
-        why = await run_probes(Probes(ready, ready, liveness), http_check(session, engine.url), lambda _: None)
+        why = await run_probes(Probes(ready, ready, LIVENESS), http_check(session, engine.url), lambda _: None)
         result.alarms.append(f"{engine.name}: restarted: {why}")
 
 
@@ -148,11 +147,7 @@ async def run(
             watching = [
                 asyncio.create_task(watch)
                 for engine in fleet.engines
-                for watch in (
-                    watch_health(engine, session, result),
-                    watch_liveness(engine, LOCAL, session, result),
-                    watch_liveness(engine, POD, session, result),
-                )
+                for watch in (watch_health(engine, session, result), watch_liveness(engine, session, result))
             ]
             loads = [asyncio.create_task(sending.send_requests(number)) for number in range(clients)]
 

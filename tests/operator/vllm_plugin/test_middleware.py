@@ -10,6 +10,7 @@ import httpx
 import pytest
 from tests.operator.vllm_plugin.stub_scheduler import StubScheduler
 
+from paternoster_contract.http.headers import DIED, NOT_SERVING
 from paternoster_vllm import middleware
 from paternoster_vllm.engine_core import UTILITY, call_control
 from paternoster_vllm.middleware import ADMIN_KEYS_ENV, API_KEYS_ENV, HEALTH, PATH, LimitsMiddleware
@@ -211,7 +212,7 @@ async def test_health_needs_no_key_and_fails_where_the_core_does(
 
 @pytest.mark.parametrize(
     ("before", "after", "status", "reason"),
-    [(False, False, 500, None), (False, True, 503, "died"), (True, True, 503, "stopped")],
+    [(False, False, 500, None), (False, True, 503, DIED), (True, True, 503, "stopped")],
 )
 async def test_a_500_of_a_dead_engine_says_so(before: bool, after: bool, status: int, reason: str | None) -> None:
     server = Server()
@@ -225,5 +226,5 @@ async def test_a_500_of_a_dead_engine_says_so(before: bool, after: bool, status:
 
     server.asgi = LimitsMiddleware(answer_500)
     answer = await server.call("POST", "/v1/completions", json={})
-    assert (answer.status_code, answer.headers.get("x-paternoster-not-serving")) == (status, reason)
+    assert (answer.status_code, answer.headers.get(NOT_SERVING)) == (status, reason)
     assert answer.text == "EngineCore encountered an issue."
