@@ -206,14 +206,14 @@ class AnswerRelay:
             attempt = await self._attempt(self._request, decision.replica, call, self._admission)
             if isinstance(outcome := attempt.outcome, GatewayError):
                 log.warning("%s does not go on with a stream: %s", decision.replica.url, outcome)
-                if attempt.closed_connection:
-                    self._record_closed(decision.replica.url, attempt)
-                    if await self._is_cause(self._request, self._suspected):
-                        return self._quarantine(decision.replica.url, self._call, self._admission)
             elif outcome.numerics == journal.numerics:
                 return outcome
             else:
                 log.warning("%s does not go on with a stream: status %d", decision.replica.url, outcome.status)
                 await outcome.discard()
+            if attempt.closed_connection:
+                self._record_closed(decision.replica.url, attempt)
+                if await self._is_cause(self._request, self._suspected):
+                    return self._quarantine(decision.replica.url, self._call, self._admission)
             self._dispatcher.balancer.route_anew(self._request)
         return None

@@ -8,6 +8,7 @@ from aiohttp import web
 from tests.gateway.fakes import Behave, Door, FakeEngine
 from tests.gateway.proxy.streams.test_continued_streams import DONE, WHOLE, End, count, engine_that, stream
 
+from paternoster_contract.http.headers import DIED, NOT_SERVING
 from paternoster_gateway.proxy import proxy
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
@@ -23,6 +24,11 @@ async def closes(_: FakeEngine, request: web.Request) -> web.StreamResponse:
     assert request.transport is not None
     request.transport.close()
     return web.Response()
+
+
+async def reports_death(_: FakeEngine, __: web.Request) -> web.StreamResponse:
+    """As a vLLM whose engine core died."""
+    return web.Response(status=503, headers={NOT_SERVING: DIED})
 
 
 def crashes(behave: Behave) -> Behave:
@@ -55,8 +61,9 @@ async def start_engines(start: Start, behaviours: Sequence[Behave]) -> list[Fake
         [dies_after(3), *[dies_after(0)] * 7],
         [dies_after(3), *[crashes(closes)] * 7],
         [dies_after(3), crashes(engine_that(End.DIES_IN_A_FRAME, 0)), *[dies_after(0)] * 6],
+        [dies_after(3), *[crashes(reports_death)] * 7],
     ],
-    ids=["behind the headers", "before the headers", "in a frame, behind the headers"],
+    ids=["behind the headers", "before the headers", "in a frame, behind the headers", "by a 503"],
 )
 @pytest.mark.usefixtures("short_probes")
 async def test_stream_that_kills_every_engine_reaches_two_behind_the_first(
