@@ -61,14 +61,24 @@ def fleet(number: int, pods: int) -> Document:
 
 def settled(document: Document, pods: int) -> bool:
     """Every replica serves, and the operator has nothing left to do."""
+    return why_unsettled(document, pods) is None
+
+
+def why_unsettled(document: Document, pods: int) -> str | None:
+    """What the fleet's status lacks; None where it is settled."""
     status = document.get("status", {})
-    conditions = {condition["type"]: condition["status"] for condition in status.get("conditions", [])}
-    return (
-        status.get("observedGeneration") == document["metadata"]["generation"]
-        and status.get("readyReplicas") == status.get("updatedReplicas") == pods
-        and conditions.get("Ready") == "True"
-        and "Reconciling" not in conditions
-    )
+    conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
+    if status.get("observedGeneration") != document["metadata"]["generation"]:
+        return "the operator has not reported this generation"
+    for kind in ("readyReplicas", "updatedReplicas"):
+        if status.get(kind) != pods:
+            return f"{kind} is {status.get(kind)}, not {pods}"
+    ready = conditions.get("Ready", {"status": "not there", "reason": None})
+    if ready["status"] != "True":
+        return f"condition Ready is {ready['status']} for {ready['reason']}"
+    if "Reconciling" in conditions:
+        return f"condition Reconciling is there for {conditions['Reconciling']['reason']}"
+    return None
 
 
 class Watched:
@@ -81,13 +91,12 @@ class Watched:
     @classmethod
     @asynccontextmanager
     async def of(cls, api: Api, path: str) -> AsyncIterator[Self]:
+        """Where the watch fails, the block is cancelled and its error raised."""
         watched = cls()
-        task = asyncio.create_task(watched._follow(api, path))
-        try:
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(watched._follow(api, path))
             yield watched
-        finally:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
     async def until(self, true: Callable[[], bool]) -> float:
         """Wait for ``true()``, asked after each event; returns the time on the monotonic clock."""
@@ -121,13 +130,24 @@ async def create(api: Api, count: int, pods: int) -> None:
     await asyncio.gather(*(one(number) for number in range(count)))
 
 
-async def progress(text: str, total: int, done: Callable[[], int], seconds: float) -> None:
-    """Show how far ``done()`` is until it is ``total``; raises :class:`TimeoutError` after ``seconds``."""
+async def progress(
+    text: str,
+    total: int,
+    done: Callable[[], int],
+    seconds: float,
+    check: Callable[[], None],
+    explain: Callable[[], str],
+) -> None:
+    """Show how far ``done()`` is until it is ``total``; ``check()`` is called meanwhile, and may raise.
+
+    Raises :class:`TimeoutError` with ``explain()`` in its text after ``seconds``.
+    """
     deadline = time.monotonic() + seconds
     with tqdm(total=total, desc=text, mininterval=1) as bar:
         while bar.n < total:
+            check()
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{text}: {bar.n} of {total} within {seconds:.0f} s")
+                raise TimeoutError(f"{text}: {bar.n} of {total} within {seconds:.0f} s\n{explain()}")
             await asyncio.sleep(0.1)
             bar.update(done() - bar.n)
 

@@ -9,7 +9,8 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,8 @@ METRICS = {
 NUM_CHANGES = 50
 QUIET_SECONDS = 40
 """Before the steady state: rates in a status rise for the 30 s of their window, and each rise is a write."""
-PATIENCE_SECONDS = 1200
-"""Time for all fleets to settle, and beyond which something is broken and not slow."""
+PATIENCE_SECONDS = 500
+"""Time for all fleets to settle, and beyond which something is broken and not slow: about twice the budget."""
 
 
 @dataclass
@@ -80,14 +81,23 @@ async def settle(
     """Make all fleets, and wait until each reports that it is ready and every engine has its cap."""
     begun = time.monotonic()
     making = asyncio.create_task(fleets.create(api, count, pods))
-    await fleets.progress("applied", count, lambda: len(deployments.objects), PATIENCE_SECONDS)
+
+    def explain() -> str:
+        unsettled = Counter(fleets.why_unsettled(document, pods) for document in resources.objects.values())
+        reasons = [f"{number} fleets: {why}" for why, number in unsettled.most_common() if why is not None]
+        return "\n".join([f"{len(resources.objects)} fleets were seen", *reasons, stage.describe_services()])
+
+    async def progress(text: str, done: Callable[[], int]) -> None:
+        await fleets.progress(text, count, done, PATIENCE_SECONDS, stage.check_services, explain)
+
+    await progress("applied", lambda: len(deployments.objects))
     applied = time.monotonic() - begun
     await making
 
     def done() -> int:
         return sum(fleets.settled(document, pods) for document in resources.objects.values())
 
-    await fleets.progress("settled", count, done, PATIENCE_SECONDS)
+    await progress("settled", done)
     while (summary := json.loads(read(stage.engines_url + SUMMARY)))["engines"] < count * pods:
         if time.monotonic() > begun + PATIENCE_SECONDS:
             raise TimeoutError(f"not every engine has its cap: {summary}")

@@ -3,6 +3,7 @@
 import json
 import math
 import shlex
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -16,7 +17,7 @@ from typing import Any
 from paternoster_contract.labels import ADMIN_PORT, DEFAULT_ENGINE_IMAGE
 from paternoster_e2e.artifacts.components import ensure_programs
 from paternoster_e2e.cluster.cluster import ROOT, Cluster, running_cluster
-from paternoster_e2e.cluster.processes import Service
+from paternoster_e2e.cluster.processes import Service, tail
 from paternoster_e2e.kubectl import Kubectl, until
 from performance.fake_nodes import PODS_PER_NODE
 from performance.fleets import namespaces
@@ -58,6 +59,19 @@ class Stage:
     url: str
     """Of the operator's HTTP."""
     engines_url: str
+    services: list[Service]
+    """All that must run until the end."""
+
+    def check_services(self) -> None:
+        """Raise :class:`StartError` where one has ended."""
+        for service in self.services:
+            service.check_alive()
+
+    def describe_services(self) -> str:
+        """The end of each log, and the room on the disk that has them."""
+        free = shutil.disk_usage(self.cluster.folder).free / 2**30
+        ends = [f"--- {service.name}\n{tail(service.log_file)}" for service in self.services]
+        return "\n".join([*ends, f"--- {free:.1f} GiB free below {self.cluster.folder}"])
 
     @property
     def audit_log(self) -> Path:
@@ -74,7 +88,7 @@ def set_up(fleets: int, pods: int, operator: str, port: int = 18080) -> Iterator
         kubectl("wait", "--for=condition=Established", "crd/llmdeployments.paternoster.dev")
         kubectl("create", "--filename=-", document=_namespaces([*namespaces(fleets), OPERATOR[0]]))
         kubeconfig = _service_account(cluster, kubectl)
-        logs = cluster.folder / "logs"
+        logs, services = cluster.folder / "logs", cluster.services()
         nodes = math.ceil(SPARE * fleets * pods / PODS_PER_NODE)
         fakes = [
             ("fake_nodes", [f"--kubeconfig={cluster.kubeconfig}", f"--nodes={nodes}", f"--subnet={SUBNET}"]),
@@ -84,6 +98,7 @@ def set_up(fleets: int, pods: int, operator: str, port: int = 18080) -> Iterator
             command = [sys.executable, "-P", "-m", f"performance.{name}", *flags]
             fake = Service(name, command, logs / f"{name}.log")
             _run(stack, fake)
+            services.append(fake)
             fake.until(partial(_has_spoken, fake))
         until(lambda: _ready_nodes(kubectl) == nodes, f"{nodes} nodes that take pods")
         words = ["operator", "-A", f"--port={port}", "--leader-elect", f"--lease-namespace={OPERATOR[0]}"]
@@ -94,9 +109,10 @@ def set_up(fleets: int, pods: int, operator: str, port: int = 18080) -> Iterator
             {"KUBECONFIG": str(kubeconfig)},
         )
         _run(stack, service)
+        services.append(service)
         url = f"http://127.0.0.1:{port}"
         service.until(lambda: _leads(url))
-        yield Stage(cluster, service, url, f"http://127.0.0.1:{ADMIN_PORT}")
+        yield Stage(cluster, service, url, f"http://127.0.0.1:{ADMIN_PORT}", services)
 
 
 def _namespaces(names: list[str]) -> dict[str, Any]:

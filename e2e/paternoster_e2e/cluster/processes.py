@@ -13,7 +13,7 @@ _libc = ctypes.CDLL(None)
 
 
 class StartError(Exception):
-    """A program did not come up; the text has the end of its log."""
+    """A program did not come up, or has ended; the text has the end of its log."""
 
 
 class Service:
@@ -75,10 +75,18 @@ class Service:
         """Wait for ``ready()``; raises :class:`StartError` when the program ends first, or time is up."""
         deadline = time.monotonic() + seconds
         while not ready():
-            if not self.alive or time.monotonic() > deadline:
-                state = "is not ready" if self.alive else "has ended"
-                raise StartError(f"{self.name} {state} ({self.log_file}):\n{tail(self.log_file)}")
+            self.check_alive()
+            if time.monotonic() > deadline:
+                raise self._describe_error("is not ready")
             time.sleep(0.1)
+
+    def check_alive(self) -> None:
+        """Raise :class:`StartError` where the program has ended."""
+        if not self.alive:
+            raise self._describe_error("has ended")
+
+    def _describe_error(self, state: str) -> StartError:
+        return StartError(f"{self.name} {state} ({self.log_file}):\n{tail(self.log_file)}")
 
 
 def tail(file: Path, lines: int = 20) -> str:
