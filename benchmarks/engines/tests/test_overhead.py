@@ -1,10 +1,14 @@
 """What a call costs a process, and the report of it."""
 
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from engines import overhead
 from engines.overhead import PROBE, SCRAPE, measure_call, measure_middleware, report
 from paternoster_vllm.middleware import API_KEYS_ENV
 
@@ -25,10 +29,45 @@ async def test_a_call_costs_what_the_process_computes_for_it() -> None:
 
 
 def test_the_report_counts_a_scrape_in_five_seconds_and_three_probes() -> None:
-    text = report({SCRAPE: [0.009, 0.010, 0.012], PROBE: [0.002]}, 12e-6)
+    text = report({SCRAPE: [0.009, 0.010, 0.012], PROBE: [0.002]}, 12e-6, [])
     assert "a scrape: 10.0 ms (9.0 to 12.0) in 3 turns" in text
     assert "scrapes and probes: 0.32% of a processor" in text
     assert "the middleware: 12 us for a request with a key" in text
+    assert "ratio" not in text
+
+
+def test_the_report_compares_the_turns_of_each_pair() -> None:
+    text = report({SCRAPE: [0.01], PROBE: [0.002]}, 12e-6, [(99.0, 100.0), (202.0, 200.0), (100.0, 100.0)])
+    assert "tokens a second with the operator and without, medians: 100.0 and 100.0" in text
+    assert "their ratio: 1.0000 (0.9900 to 1.0100) in 3 pairs of turns" in text
+
+
+class Fleet:
+    """A vLLM whose process is ours to stop, and which makes ten tokens between two reads."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        self.pid = self.process.pid
+        self.states: list[str] = []
+        self._tokens = 0
+
+    async def stats(self) -> SimpleNamespace:
+        self.states.append(psutil.Process(self.pid).status())
+        self._tokens += 10
+        return SimpleNamespace(generation_tokens_total=self._tokens)
+
+
+async def test_the_operator_is_stopped_in_the_turns_without_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overhead, "SETTLE_SECONDS", 0.05)
+    fleet = Fleet()
+    try:
+        assert await overhead.count_tokens(fleet, 0.1, watched=False) > 0  # type: ignore[arg-type]
+        assert await overhead.count_tokens(fleet, 0.1, watched=True) > 0  # type: ignore[arg-type]
+        assert fleet.states[:2] == [psutil.STATUS_STOPPED] * 2
+        assert psutil.STATUS_STOPPED not in fleet.states[2:]
+    finally:
+        fleet.process.kill()
+        fleet.process.communicate()
 
 
 async def test_a_request_passes_the_middleware_by_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
