@@ -79,12 +79,10 @@ class Fleet:
 
     def running(self, pod: str) -> int:
         """Requests in the engine of that pod; 0 once it is gone, or has ended and only its pod is there."""
-        if pod not in self.all_pods():
-            return 0
         try:
             stats = json.loads(self._ask_engine(pod, STATS))
         except CommandError as error:
-            if UNREACHED in str(error):
+            if UNREACHED in str(error) or pod not in self.all_pods():
                 return 0
             raise
         return int(stats["running"]) + int(stats["waiting"])
