@@ -8,8 +8,10 @@ plugin's answer and ``/metrics``), and of the plugin's answer alone, for which i
 health does. The core answers between two steps, so a call costs the same where requests run. The share of a processor
 that all take is the most that they can take of vLLM's tokens a second.
 
-Then clients keep every slot of it busy, and the operator reads and probes it, or is stopped by a signal, in turns whose
-order changes from pair to pair. The ratio of the tokens a second of a pair is what the operator costs, and noise.
+Then clients keep every slot of it busy while ``paternoster up`` is stopped by a signal, since its own processor time
+would be missing on a small machine. This runner makes the same calls as often as the operator and a pod's probes do, or
+makes none, in turns whose order changes from pair to pair. The ratio of the tokens a second of a pair is what the calls
+cost, and noise.
 """
 
 import argparse
@@ -22,7 +24,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, stdev
 from typing import Any
 
 import psutil
@@ -39,8 +41,8 @@ from peers.systems.vllm_cpu import ENVIRONMENT, VllmCpu
 
 SLOTS = 8
 SHAPE = Shape(20, 60)
-SETTLE_SECONDS = 2.0
-"""Before a turn, for calls that were under way."""
+SETTLE_SECONDS = 5.0
+"""Before the first turn, until every slot is busy."""
 MIDDLEWARE_CALLS = 2000
 SCRAPES_PER_SECOND = 1 / Settings().look_seconds
 PROBES_PER_SECOND = 1 / 2 + 1 / 10
@@ -74,31 +76,45 @@ async def measure(fleet: VllmFleet, turns: int, calls: int) -> dict[str, list[fl
     return found
 
 
-async def count_tokens(fleet: VllmFleet, seconds: float, *, watched: bool) -> float:
-    """Tokens a second of answers; where not ``watched`` the operator is stopped meanwhile."""
-    if not watched:
-        os.kill(fleet.pid, signal.SIGSTOP)
+async def call_every(call: Call, seconds: float) -> None:
+    """Until cancelled."""
+    while True:
+        await call()
+        await asyncio.sleep(seconds)
+
+
+async def count_tokens(fleet: VllmFleet, seconds: float, *, called: bool) -> float:
+    """Tokens a second of answers, with the operator's calls meanwhile or none."""
+    calls = ((fleet.stats, SCRAPES_PER_SECOND), (fleet.call_core, PROBES_PER_SECOND))
+    tasks = [asyncio.create_task(call_every(call, 1 / rate)) for call, rate in calls if called]
     try:
-        await asyncio.sleep(SETTLE_SECONDS)
         before, began = (await fleet.stats()).generation_tokens_total, time.perf_counter()
         await asyncio.sleep(seconds)
+        for task in tasks:
+            if task.done():
+                task.result()  # it fails only, and its error is the turn's
         return ((await fleet.stats()).generation_tokens_total - before) / (time.perf_counter() - began)
     finally:
-        os.kill(fleet.pid, signal.SIGCONT)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def measure_tokens(fleet: VllmFleet, pairs: int, seconds: float) -> list[tuple[float, float]]:
-    """Tokens a second of each pair of turns: with the operator, and while it is stopped."""
+    """Tokens a second of each pair of turns: with calls, and without."""
     found = []
     async with BenchClient(fleet.endpoint, MODEL, sampling={"temperature": 0, "ignore_eos": True}) as client:
         prompts = PromptSource(await client.tokenize(default_text()))
         clients = asyncio.create_task(ClosedLoop(client, prompts, SHAPE).run(SLOTS))
+        os.kill(fleet.pid, signal.SIGSTOP)
         try:
+            await asyncio.sleep(SETTLE_SECONDS)
             for number in tqdm(range(pairs), unit="pair", disable=None):
                 order = (True, False) if number % 2 == 0 else (False, True)
-                rates = {watched: await count_tokens(fleet, seconds, watched=watched) for watched in order}
+                rates = {called: await count_tokens(fleet, seconds, called=called) for called in order}
                 found.append((rates[True], rates[False]))
         finally:
+            os.kill(fleet.pid, signal.SIGCONT)
             clients.cancel()
             with suppress(asyncio.CancelledError):
                 await clients
@@ -133,12 +149,13 @@ def report(found: Mapping[str, Sequence[float]], middleware: float, tokens: Sequ
         f"the middleware: {middleware * 1e6:.0f} us for a request with a key",
     ]
     if tokens:
-        ratios = [watched / alone for watched, alone in tokens]
+        ratios = [called / alone for called, alone in tokens]
         rates = f"{median(each for each, _ in tokens):.1f} and {median(each for _, each in tokens):.1f}"
-        spread = f"{median(ratios):.4f} ({min(ratios):.4f} to {max(ratios):.4f})"
+        spread = f"median {median(ratios):.4f}, {min(ratios):.4f} to {max(ratios):.4f}"
+        error = stdev(ratios) / len(ratios) ** 0.5
         lines += [
-            f"tokens a second with the operator and without, medians: {rates}",
-            f"their ratio: {spread} in {len(ratios)} pairs of turns",
+            f"tokens a second with calls and without, medians: {rates}",
+            f"their ratio: {mean(ratios):.4f}, standard error {error:.4f}; {spread}; {len(ratios)} pairs of turns",
         ]
     return "\n".join(lines)
 
@@ -159,8 +176,8 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20, help="of such a turn (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="write seconds and tokens a second of each turn here")
     args = parser.parse_args()
-    if args.turns < 1 or args.calls < 1:
-        parser.error(f"turns and calls are {args.turns} and {args.calls}: must be at least 1")
+    if args.turns < 1 or args.calls < 1 or args.pairs < 2:
+        parser.error(f"turns, calls, pairs are {args.turns}, {args.calls}, {args.pairs}: must be at least 1, 1, 2")
     VllmCpu().set_up()
     found, tokens = asyncio.run(run(args))
     if args.json:
