@@ -156,6 +156,16 @@ def test_who_may_talk_to_whom(helm: Any, name: str, ingress: set[Any], egress: s
     assert peers(policy["egress"], "to") == egress
 
 
+def test_the_operator_may_reach_pods_that_a_target_names(helm: Any) -> None:
+    rule = {"to": [{"podSelector": {"matchLabels": {"app": "chat"}}}], "ports": [{"port": 9000}]}
+    values = {"operator": {"networkPolicy": {"extraEgress": [rule]}}}
+    policy = only(helm.render(values), "NetworkPolicy", "fleet-paternoster-operator")["spec"]
+    assert rule in policy["egress"]
+    assert len(policy["egress"]) == 1 + len(
+        only(helm.render(), "NetworkPolicy", "fleet-paternoster-operator")["spec"]["egress"]
+    )
+
+
 def test_the_namespaces_that_scrape_are_a_setting(helm: Any) -> None:
     values = {"monitoring": {"namespaceLabels": {"team": "watchers"}}}
     policy = only(helm.render(values), "NetworkPolicy", "fleet-paternoster-operator")["spec"]

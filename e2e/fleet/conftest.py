@@ -8,7 +8,7 @@ from paternoster_e2e.cluster.cluster import Cluster
 from paternoster_e2e.cluster.node import Node
 from paternoster_e2e.fleet import Fleet, default_model
 from paternoster_e2e.kubectl import Kubectl
-from paternoster_e2e.objects import model_volume
+from paternoster_e2e.objects import TARGET_EGRESS, model_volume
 from paternoster_e2e.release import SYSTEM, gateway_url, install, restricted_namespace, uninstall
 
 
@@ -23,6 +23,7 @@ def gateway(kubectl: Kubectl) -> Iterator[str]:
                 "gateway.replicas=1",
                 "gateway.shutdownDelaySeconds=2",
                 "operator.extraArgs={--resync-seconds=15}",
+                TARGET_EGRESS,
             )
             install(kubectl, *values)
             yield gateway_url(kubectl)

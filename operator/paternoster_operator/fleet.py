@@ -12,7 +12,7 @@ from paternoster_operator.autoscaling.decision import REPLICAS, Decision, LoopDe
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.cluster.pod_events import EventReader
 from paternoster_operator.engines.adapter import EngineAdapter
-from paternoster_operator.engines.catalogue import ADAPTERS
+from paternoster_operator.engines.catalogue import ADAPTERS, TARGET_ADAPTERS
 from paternoster_operator.observe import Observed
 from paternoster_operator.report.cap_faults import CapFaults
 from paternoster_operator.report.history import History
@@ -58,7 +58,8 @@ class Fleet:
     @property
     def adapters(self) -> dict[str, EngineAdapter]:
         """Of the engine in each pod, by its name: during a rollout from one engine to another there are both."""
-        return {pod.name: ADAPTERS[pod.engine_type] for pod in self.observed.pods}
+        adapters = TARGET_ADAPTERS if self.observed.is_target else ADAPTERS
+        return {pod.name: adapters[pod.engine_type] for pod in self.observed.pods}
 
     @classmethod
     def from_status(cls, resource: LLMDeployment) -> "Fleet":
@@ -81,6 +82,8 @@ class Fleet:
     def target_replicas(self) -> int:
         """Replicas decided last; before that those of the Deployment, which later may be older than the decision."""
         deployment = self.observed.deployment
+        if self.observed.is_target and deployment is not None:
+            return deployment.spec_replicas
         if self.autoscaler.states:
             return self.autoscaler.states[REPLICAS].target
         if deployment is None:

@@ -8,8 +8,8 @@ from paternoster_contract import labels
 from paternoster_contract.fetch_status import FetchStatus
 from paternoster_operator.pods.events import PodEvent
 from paternoster_operator.pods.placement import Placement, read_placement
-from paternoster_operator.pods.reading import read_pod
-from paternoster_operator.pods.view import PodView
+from paternoster_operator.pods.reading import read_pod, read_target_pod
+from paternoster_operator.pods.view import EngineAddress, PodView
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +58,24 @@ class Observed:
 
     deployment: DeploymentView | None
     pods: tuple[PodView, ...]
+    is_target: bool = False
+    """Whether the operator did not make them: ``spec.targetRef`` names the Deployment."""
 
     @classmethod
     def from_cluster(cls, deployment: Mapping[str, Any] | None, pods: Sequence[Mapping[str, Any]]) -> "Observed":
         views = sorted((read_pod(pod) for pod in pods), key=lambda pod: pod.name)
         return cls(None if deployment is None else _read_deployment(deployment), tuple(views))
 
+    @classmethod
+    def from_target(
+        cls, deployment: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], engine: EngineAddress
+    ) -> "Observed":
+        views = sorted((read_target_pod(pod, engine) for pod in pods), key=lambda pod: pod.name)
+        return cls(_read_deployment(deployment), tuple(views), is_target=True)
+
     def with_deployment(self, deployment: Mapping[str, Any]) -> "Observed":
         """The same pods below the Deployment as it is now."""
-        return Observed(_read_deployment(deployment), self.pods)
+        return replace(self, deployment=_read_deployment(deployment))
 
     @property
     def serving(self) -> tuple[PodView, ...]:
@@ -123,18 +132,17 @@ class Observed:
 
     def with_events(self, events: Mapping[str, Sequence[PodEvent]]) -> "Observed":
         """The same with the events about those pods, by name."""
-        pods = tuple(replace(pod, events=tuple(events.get(pod.name, ()))) for pod in self.pods)
-        return Observed(self.deployment, pods)
+        return replace(self, pods=tuple(replace(pod, events=tuple(events.get(pod.name, ()))) for pod in self.pods))
 
     def with_downloads(self, downloads: Mapping[str, FetchStatus]) -> "Observed":
         """The same with what those pods tell, by name."""
-        return Observed(self.deployment, tuple(replace(pod, download=downloads.get(pod.name)) for pod in self.pods))
+        return replace(self, pods=tuple(replace(pod, download=downloads.get(pod.name)) for pod in self.pods))
 
     def with_drained(self, names: Collection[str], since: str) -> "Observed":
         """The same with those pods drained, as of ``since`` where they were not, and no others."""
         pods = [replace(pod, drained_since=(pod.drained_since or since) if pod.name in names else None)
                 for pod in self.pods]  # fmt: skip
-        return Observed(self.deployment, tuple(pods))
+        return replace(self, pods=tuple(pods))
 
     @property
     def draining(self) -> tuple[PodView, ...]:

@@ -23,6 +23,7 @@ from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.scale_down import longest_answer_seconds
 from paternoster_operator.cluster.port import Cluster, ClusterError, Event, Key
+from paternoster_operator.cluster.read_objects import read_objects
 from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.desired.rollout import choose_strategy
 from paternoster_operator.desired.service import service_url
@@ -31,7 +32,6 @@ from paternoster_operator.fleet import Fleet
 from paternoster_operator.keys.fleet_keys import FleetKeys
 from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.names.directory import Directory
-from paternoster_operator.observe import Observed
 from paternoster_operator.plausible import Refusal, find_implausible
 from paternoster_operator.report.causes.cause import StallReason
 from paternoster_operator.report.conditions import Access, Condition, find_condition
@@ -115,12 +115,12 @@ class Reconciler:
         fleet.resource = resource
         names, refusal = self._directory.served_names(resource)
         fleet.autoscaler.policy = ScalingPolicy.from_spec(resource.spec, self._wall())
-        await self._observe(key, fleet)
+        refusal = await self._observe(key, fleet) or refusal
         now = self._clock()
         decision = fleet.autoscaler.decide(now)
         last_decision, recorded = fleet.record_decision(decision, self._format_now())
         fault = None
-        if refusal is None and not resource.spec.paused:
+        if refusal is None and not resource.spec.paused and resource.spec.target_ref is None:
             fault = await self._apply_targets(key, fleet, decision.targets)
         refusal = refusal or self._route_refusal(key) or (None if fault is None else (fault.reason, str(fault)))
         access = self._find_access(fleet, names, refusal)
@@ -143,14 +143,16 @@ class Reconciler:
     def _find_access(self, fleet: Fleet, names: tuple[str, ...], fault: tuple[str, str] | None) -> Access:
         assert fleet.resource is not None
         routing_gateways = count_routing(fleet.gateways, names, fleet.resource.metadata.uid)
-        expected = None if self._settings.gateway_url is None else len(fleet.gateways)
-        return Access(names, None if fault is None else StallReason(*fault), routing_gateways, expected)
+        unrouted = self._settings.gateway_url is None or fleet.observed.is_target
+        stall, gateways = None if fault is None else StallReason(*fault), None if unrouted else len(fleet.gateways)
+        return Access(names, stall, routing_gateways, gateways)
 
-    async def _observe(self, key: Key, fleet: Fleet) -> None:
+    async def _observe(self, key: Key, fleet: Fleet) -> tuple[str, str] | None:
+        """Observe objects, engines and gateways; returns why some cannot be (reason, message)."""
         resource = fleet.resource
         assert resource is not None
         before = {pod.name: pod.download for pod in fleet.observed.pods}
-        fleet.observed = Observed.from_cluster(self._cluster.get_child(key, "Deployment"), self._cluster.list_pods(key))
+        fleet.observed, unobserved = await read_objects(self._cluster, key, resource)
         observed = fleet.observed
         urls = {pod.name: pod.admin_url for pod in observed.answering if pod.admin_url is not None}
         fetching = observed.fetching if resource.spec.model.remote else ()
@@ -166,8 +168,7 @@ class Reconciler:
         fleet.observed = await fleet.events.add_events(
             fleet.observed, self._cluster, key, self._clock(), self._format_now()
         )
-        now = self._clock()
-        windows, believed = fleet.autoscaler.windows, {}
+        now, windows, believed = self._clock(), fleet.autoscaler.windows, {}
         fleet.cap_faults = fleet.cap_faults.observe(
             faults, fleet.engines, stats, [pod.name for pod in observed.answering]
         )
@@ -202,6 +203,7 @@ class Reconciler:
             refused_reports=tuple(f"{pod}: {refusal}" for pod, refusal in sorted(refused.items())),
         )
         fleet.autoscaler.observe(observation)
+        return unobserved
 
     async def _refuse_reports(self, key: Key, fleet: Fleet, refused: Mapping[str, Refusal]) -> None:
         """Count each, and tell of a pod's first."""
@@ -252,9 +254,8 @@ class Reconciler:
             self._longest_drain_seconds(resource, fleet),
             self._wall(),
         )
-        now, applied = self._clock(), fleet.applied
-        every = now - applied.all_sent_at >= self._settings.resync_seconds
-        settings = self._settings
+        now, applied, settings = self._clock(), fleet.applied, self._settings
+        every = now - applied.all_sent_at >= settings.resync_seconds
         strategy = choose_strategy(resource.spec, replicas, fleet.observed)
         children = build_children(
             resource,

@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import httpx
@@ -16,9 +17,17 @@ from paternoster_contract.labels import ENGINE_PORT
 from paternoster_e2e.artifacts.llama_cpp_image import IMAGE, ensure_llama_cpp_image
 from paternoster_e2e.cluster.node import Node
 from paternoster_e2e.fleet import Fleet
-from paternoster_e2e.kubectl import Document, until
+from paternoster_e2e.kubectl import Document, condition, until
 from paternoster_e2e.load import streams
-from paternoster_e2e.objects import model_claim
+from paternoster_e2e.objects import (
+    TARGET_PORT,
+    list_addresses,
+    list_writers,
+    make_deployment,
+    model_claim,
+    observe,
+    read_deployment,
+)
 from paternoster_operator.engines.exposition import sum_samples
 from paternoster_operator.engines.openai_server import LLAMA_CPP
 
@@ -199,3 +208,43 @@ def test_another_engine_for_a_fleet(fleet: Fleet, gateway: str, manifest: Docume
         if event["reason"] == "EngineChanged" and event["involvedObject"]["name"] == fleet.name
     ]
     assert len(changes) == 2
+
+
+def test_a_deployment_of_somebody_else_is_observed(fleet: Fleet, server_node: str, model_on_volume: str) -> None:
+    file = model_on_volume.rpartition("/")[2]
+    command = [
+        "llama-server", "--host=0.0.0.0", f"--port={TARGET_PORT}", f"--model=/models/{file}", "--alias=chat",
+        f"--parallel={SLOTS}", "--ctx-size=1024", "--metrics",
+    ]  # fmt: skip
+    make_deployment(fleet, IMAGE, command, replicas=2, node=server_node, health="/health")
+    observe(fleet, "OpenAI", SLOTS)
+    fleet.until_ready(2)
+    until(lambda: condition(fleet.get(), "MetricsFresh").get("status") == "True", "both servers report")
+    status = fleet.get()["status"]
+    assert status["engine"] == {"type": "OpenAI", "version": "", "actuator": "None", "capabilities": []}
+    assert (status["replicas"], status["desiredReplicas"], status["endpoint"]) == (2, 2, "")
+    assert fleet.chat().status_code == 404, "no gateway has a route to it"
+    with ThreadPoolExecutor(6 * SLOTS) as pool:
+        body = {"prompt": "Once upon a time", "max_tokens": 200, "ignore_eos": True}
+        calls = [
+            pool.submit(httpx.post, f"{url}/v1/completions", json=body, timeout=600)
+            for url in list_addresses(fleet)
+            for _ in range(3 * SLOTS)
+        ]
+        advice = until(lambda: find_advice(fleet), "more replicas are advised", 120)
+        assert all(call.result().status_code == 200 for call in calls)
+    assert not advice["applied"]
+    before = read_deployment(fleet)
+    assert (before["metadata"]["generation"], before["spec"]["replicas"]) == (1, 2)
+    fleet("scale", "deployment", before["metadata"]["name"], "--replicas=1")
+    until(lambda: fleet.get()["status"]["desiredReplicas"] == 1, "the status follows the Deployment")
+    for kind in ("deployments", "services", "secrets", "poddisruptionbudgets", "networkpolicies"):
+        assert "paternoster" not in list_writers(fleet, kind)
+    fleet("delete", "llmd", fleet.name)
+    assert read_deployment(fleet)["metadata"]["uid"] == before["metadata"]["uid"]
+
+
+def find_advice(fleet: Fleet) -> Document:
+    """The newest decision that would have added replicas; empty while there is none."""
+    decisions = fleet.get()["status"]["decisions"]
+    return next((each for each in decisions if each["loop"] == "Replicas" and "replicas 2->" in each["message"]), {})

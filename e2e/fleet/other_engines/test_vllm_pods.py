@@ -6,6 +6,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import cycle, islice
 
@@ -17,9 +18,17 @@ from paternoster_contract.labels import ENGINE_PORT
 from paternoster_e2e.artifacts.vllm_image import IMAGE, ensure_vllm_image
 from paternoster_e2e.cluster.cluster import Cluster
 from paternoster_e2e.fleet import Fleet
-from paternoster_e2e.kubectl import Document, until
+from paternoster_e2e.kubectl import Document, condition, until
 from paternoster_e2e.load import streams
-from paternoster_e2e.objects import model_claim, model_volume
+from paternoster_e2e.objects import (
+    TARGET_PORT,
+    list_addresses,
+    list_writers,
+    make_deployment,
+    model_claim,
+    model_volume,
+    observe,
+)
 from paternoster_e2e.reach import ReachPod
 from paternoster_operator.engines.exposition import sum_samples
 from peers.systems.vllm_cpu import ENVIRONMENT
@@ -31,6 +40,9 @@ REPLICAS = 2
 KILLS = int(os.environ.get("PATERNOSTER_KILLS", "3"))
 STARTS_WITHIN = 900
 RUNNING = "vllm:num_requests_running"
+PREEMPTIONS = "vllm:num_preemptions_total"
+OBSERVED_SLOTS, OBSERVED_KV = 12, 32 * 2**20
+"""Of a vLLM that the operator did not start: sequences, and bytes for about half as many long answers."""
 VLLM: Document = {
     "type": "VLLM",
     "image": IMAGE,
@@ -209,3 +221,42 @@ def test_kills_and_a_scale_down_under_streams(fleet: Fleet, gateway: str, manife
         apply(fleet, manifest, VLLM, replicas=1)
         until(lambda: len(fleet.all_pods()) == 1, "the other pod is gone", 180)
     assert load.dropped == []
+
+
+def test_a_vllm_of_somebody_else_is_observed(fleet: Fleet, vllm_node: str, manifest: Document) -> None:
+    folder = manifest["spec"]["model"]["source"].rpartition("/")[2]
+    command = [
+        "vllm", "serve", f"/models/{folder}", "--host=0.0.0.0", f"--port={TARGET_PORT}", "--served-model-name=chat",
+        "--dtype=bfloat16", f"--max-num-seqs={OBSERVED_SLOTS}", "--max-model-len=512", "--enforce-eager",
+        f"--kv-cache-memory-bytes={OBSERVED_KV}",
+    ]  # fmt: skip
+    make_deployment(fleet, IMAGE, command, replicas=1, node=vllm_node, health="/health")
+    observe(fleet, "VLLM", OBSERVED_SLOTS)
+    fleet.until_ready(1, STARTS_WITHIN)
+    until(lambda: condition(fleet.get(), "MetricsFresh").get("status") == "True", "vLLM is read")
+    status = fleet.get()["status"]
+    print(f"the status of an observed vLLM: {status['engine']}")
+    assert status["engine"]["version"].startswith("0.32")
+    (url,) = list_addresses(fleet)
+    assert httpx.get(f"{url}/paternoster/limits", timeout=10).status_code == 404, "it has no plugin"
+    with ThreadPoolExecutor(OBSERVED_SLOTS) as pool:
+        body = {"model": "chat", "prompt": "Once upon a time", "max_tokens": 300, "ignore_eos": True}
+        calls = [
+            pool.submit(httpx.post, f"{url}/v1/completions", json=body, timeout=900) for _ in range(3 * OBSERVED_SLOTS)
+        ]
+        cut = until(lambda: find_lower_cap(fleet), "a lower cap is advised for preemptions", 600)
+        assert all(call.result().status_code == 200 for call in calls)
+    print(f"advised of an observed vLLM: {cut['message']}")
+    assert not cut["applied"]
+    assert "requests preempted in" in cut["message"]
+    answer = httpx.get(f"{url}/metrics", timeout=10)
+    assert sum_samples(answer.content, {PREEMPTIONS})[PREEMPTIONS] > 0
+    assert "paternoster" not in list_writers(fleet, "deployments") | list_writers(fleet, "services")
+
+
+def find_lower_cap(fleet: Fleet) -> Document:
+    """The newest decision that would have lowered the live cap; empty while there is none."""
+    decisions = fleet.get()["status"]["decisions"]
+    return next(
+        (each for each in decisions if each["loop"] == "LiveCap" and each["message"].startswith("live cap")), {}
+    )

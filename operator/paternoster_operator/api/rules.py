@@ -4,6 +4,7 @@ from paternoster_operator.api.names import NAME_PATTERN
 from paternoster_operator.api.pod.owned import POD_TEMPLATE_RULES
 from paternoster_operator.api.rule import Rule
 from paternoster_operator.api.runtime_rules import RUNTIME_RULES
+from paternoster_operator.api.target_rules import TARGET_RULES
 from paternoster_operator.api.types.model import FETCHED, IMAGE, REMOTE
 
 _EACH_SCHEDULE = "!has(self.autoscaling) || !has(self.autoscaling.schedules) || self.autoscaling.schedules.all"
@@ -193,6 +194,7 @@ SPEC_RULES: tuple[Rule, ...] = (
     ),
     *POD_TEMPLATE_RULES,
     *RUNTIME_RULES,
+    *TARGET_RULES,
 )
 """Rules on ``spec``."""
 

@@ -40,7 +40,7 @@ RUNTIME_RULES: tuple[Rule, ...] = (
         "engine.runtime.type",
     ),
     Rule(
-        f"{_OURS} || has(self.engine.runtime.image) || size(self.engine.runtime.command) > 0",
+        f"{_OURS} || has(self.engine.runtime.image) || size(self.engine.runtime.command) > 0 || has(self.targetRef)",
         "engine.runtime.image must name an image with the engine, or engine.runtime.command its program",
         "engine.runtime.image",
     ),

@@ -18,6 +18,7 @@ from paternoster_operator.api.types.fields import INT32, Count, Document, Positi
 from paternoster_operator.api.types.model import Model
 from paternoster_operator.api.types.objective import Cost, Slo
 from paternoster_operator.api.types.scheduling import SecretName, Toleration, TopologySpread
+from paternoster_operator.api.types.target import TargetRef
 
 
 class Gpu(Document):
@@ -243,6 +244,9 @@ class LLMDeploymentSpec(Document):
     admission: Admission = Field(default_factory=Admission)
     budget: Budget = Field(default_factory=Budget)
     cost: Cost | None = None
+    target_ref: TargetRef | None = None
+    """Observe the pods of a Deployment that somebody else made, and only advise: as long as this is set, the operator
+    makes no pods and changes nothing, and gateways have no route to the fleet."""
     paused: bool = False
     """Freeze: the operator looks and reports, and writes nothing but status."""
 

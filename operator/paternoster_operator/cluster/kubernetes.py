@@ -3,6 +3,7 @@
 Reference: the Kubernetes API's ``application/apply-patch+yaml``; one field manager owns what the operator sets.
 """
 
+import asyncio
 import base64
 import json
 import os
@@ -19,7 +20,8 @@ from kubernetes.aio.dynamic import DynamicClient
 from paternoster_contract import labels
 from paternoster_contract.error_text import error_text
 from paternoster_operator.cluster.ownership import controlled_by, own_pods, refuse_foreign
-from paternoster_operator.cluster.port import ClusterError, Event, Key, Object
+from paternoster_operator.cluster.port import ClusterError, Event, Key, Object, TargetObjects
+from paternoster_operator.cluster.selector import write_selector
 
 REQUEST_TIMEOUT_SECONDS = 30
 _APPLY = "application/apply-patch+yaml"
@@ -133,6 +135,20 @@ class KubernetesCluster:
         if deployment is None:
             return []
         return own_pods(self._cache.pods.get(key, ()), self._cache.replica_sets.get(key, ()), deployment)
+
+    async def read_target(self, key: Key) -> TargetObjects | None:
+        deployment = await self._send("get", _object_path("apps/v1", "Deployment", *key), ignore=404)
+        if deployment is None:
+            return None
+        # Version 0: as the API server's own cache has them, so that etcd is not asked every few seconds.
+        query = f"?labelSelector={quote(write_selector(deployment['spec']['selector']))}&resourceVersion=0"
+        pods, replica_sets = await asyncio.gather(
+            self._send("get", f"/api/v1/namespaces/{key.namespace}/pods{query}"),
+            self._send("get", f"/apis/apps/v1/namespaces/{key.namespace}/replicasets{query}"),
+        )
+        assert pods is not None
+        assert replica_sets is not None
+        return TargetObjects(deployment, own_pods(pods["items"], replica_sets["items"], deployment))
 
     async def read_secret(self, key: Key) -> Mapping[str, str] | None:
         found = await self._send("get", _object_path("v1", "Secret", *key), ignore=404)

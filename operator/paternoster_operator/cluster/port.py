@@ -64,6 +64,14 @@ class ForeignObject(ClusterError):
         )
 
 
+@dataclass(frozen=True, slots=True)
+class TargetObjects:
+    """A Deployment that the operator did not make, and its pods."""
+
+    deployment: Mapping[str, Any]
+    pods: Sequence[Mapping[str, Any]]
+
+
 class Cluster(Protocol):
     """Reads come from the adapter's cache and never block; writes raise :class:`ClusterError`."""
 
@@ -81,6 +89,13 @@ class Cluster(Protocol):
 
     def list_pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
         """The pods that the LLMDeployment's Deployment made, those being deleted included."""
+        ...
+
+    async def read_target(self, key: Key) -> TargetObjects | None:
+        """The Deployment of that name, of any owner or none, with the pods that it made; None when there is none.
+
+        No watch has it: each call asks the cluster.
+        """
         ...
 
     async def read_secret(self, key: Key) -> Mapping[str, str] | None:

@@ -20,7 +20,7 @@ LLAMA_CPP: Mapping[str, str] = {
 """Names of every version that is read; counters of a request grow when it ends."""
 _CACHED = "llamacpp:prompt_tokens_cached_total"
 """Of newer versions; prompt tokens are those that were computed."""
-_UNREPORTED = (Unreported.LIMITS, Unreported.PREEMPTIONS, Unreported.KV_BLOCKS, Unreported.REQUESTS)
+_UNREPORTED = tuple(Unreported)
 _ZEROS = tuple(name for name in EngineStats.model_fields if name.endswith("_total"))
 
 

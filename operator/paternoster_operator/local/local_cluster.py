@@ -13,7 +13,7 @@ from paternoster_contract.supervise import supervise_task
 from paternoster_operator.api.names import child_name
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.ownership import refuse_foreign
-from paternoster_operator.cluster.port import Event, Key, Object
+from paternoster_operator.cluster.port import Event, Key, Object, TargetObjects
 from paternoster_operator.local.deployment import LocalDeployment
 from paternoster_operator.local.ports import PortPool
 from paternoster_operator.local.secrets import MountedSecrets
@@ -117,6 +117,10 @@ class LocalCluster:
         name = _child_key(key)
         running = [self._running[name]] if self.get_child(key, "Deployment") is not None else []
         return [pod for deployment in (*running, *self._leaving.get(name, {})) for pod in deployment.list_pods()]
+
+    async def read_target(self, key: Key) -> TargetObjects | None:
+        """None: this machine has no Deployments but those of its fleets, and a manifest that names one is refused."""
+        return None
 
     async def read_secret(self, key: Key) -> Mapping[str, str] | None:
         return self._find_secret(key)

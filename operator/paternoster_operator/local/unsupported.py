@@ -49,8 +49,15 @@ def list_refused(resources: Iterable[LLMDeployment]) -> list[str]:
         for resource in resources
         if resource.spec.engine.runtime.type is RuntimeType.OPENAI and not _names_port(resource.spec)
     ]
+    observing = [
+        f"{resource.metadata.name}: spec.targetRef: names Deployment {resource.spec.target_ref.name}: must be unset on "
+        "this machine, which has no Deployments but its own"
+        for resource in resources
+        if resource.spec.target_ref is not None
+    ]
     return (
-        without_program
+        observing
+        + without_program
         + without_port
         + [
             f"{resource.metadata.name}: spec.model.source: is {resource.spec.model.source!r}: must be another than "

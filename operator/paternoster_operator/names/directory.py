@@ -75,11 +75,21 @@ class Directory:
         document = self._cluster.get(key)
         if document is None or self._other_owner(document) is not None:
             return None
-        return self.get_resource(key)
+        resource = self.get_resource(key)
+        return None if resource is None or self._has_no_pods(key, resource) else resource
+
+    def _has_no_pods(self, key: Key, resource: LLMDeployment) -> bool:
+        """Whether it only observes pods that the operator did not make."""
+        return resource.spec.target_ref is not None and self._cluster.get_child(key, "Deployment") is None
 
     def served_names(self, resource: LLMDeployment) -> tuple[tuple[str, ...], tuple[str, str] | None]:
-        """The names that the fleet has, and why they are not those it wants (reason, message)."""
+        """The names that the fleet has, and why they are not those it wants (reason, message).
+
+        One that is only observed wants none.
+        """
         claim = Claim.from_resource(resource)
+        if self._has_no_pods(claim.key, resource):
+            return (), None
         indexed = self._claims.get(claim.key)
         if self._clock() - self._found_at > FRESH_SECONDS or indexed is None or indexed.wanted != claim.wanted:
             self.list_served()

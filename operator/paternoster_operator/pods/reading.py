@@ -2,13 +2,50 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from paternoster_contract import labels
 from paternoster_operator.engines.adapter import RuntimeType
 from paternoster_operator.pods.placement import volume_claims
-from paternoster_operator.pods.view import MAX_QUEUED_REQUESTS, PREPARING, Disruption, Ended, PodView
+from paternoster_operator.pods.view import (
+    MAX_QUEUED_REQUESTS,
+    PREPARING,
+    Disruption,
+    Ended,
+    EngineAddress,
+    PodView,
+)
+
+UNBOUNDED_QUEUE = 2**20
+"""Requests that may wait in an engine of somebody else's flags."""
+
+
+def read_target_pod(pod: Mapping[str, Any], engine: EngineAddress) -> PodView:
+    """The same of a pod that the operator did not make: any container may have the engine, and nothing is a drain."""
+    spec, status = pod.get("spec", {}), pod.get("status", {})
+    container = _find_by_port(spec, engine.port)
+    url = _join_url(status.get("podIP"), engine.port)
+    return replace(
+        read_pod(pod),
+        url=url,
+        admin_url=url,
+        drain_wanted=False,
+        drained_since=None,
+        capacity=_read_number(container, "--max-num-seqs"),
+        queue=UNBOUNDED_QUEUE,
+        engine_type=engine.type,
+        served_names=(),
+    )
+
+
+def _find_by_port(spec: Mapping[str, Any], port: int) -> Mapping[str, Any]:
+    """The container that declares the port; the first one where none does."""
+    none: Mapping[str, Any] = {}
+    containers = spec.get("containers", [])
+    declaring = (each for each in containers if port in (one.get("containerPort") for one in each.get("ports", ())))
+    return next(declaring, containers[0] if containers else none)
 
 
 def read_pod(pod: Mapping[str, Any]) -> PodView:
@@ -45,13 +82,13 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
         missing_claim=_missing_claim(spec, status),
         drain_wanted=metadata.get("annotations", {}).get(labels.DRAIN) == "true",
         drained_since=_read_timestamp(metadata.get("annotations", {}).get(labels.SCALE_DOWN, "")),
-        capacity=_read_flag(spec, "--max-num-seqs"),
+        capacity=_read_number(_find_engine(spec), "--max-num-seqs"),
         # The second is vLLM's.
-        queue=_read_flag(spec, "--max-queued-requests")
-        or _read_flag(spec, "--max-num-queued-reqs")
+        queue=_read_number(_find_engine(spec), "--max-queued-requests")
+        or _read_number(_find_engine(spec), "--max-num-queued-reqs")
         or MAX_QUEUED_REQUESTS,
         engine_type=_engine_type(metadata.get("annotations", {}).get(labels.ENGINE_TYPE)),
-        served_names=tuple(_flag_values(spec, "--served-model-name")),
+        served_names=tuple(_flag_values(_find_engine(spec), "--served-model-name")),
         startup_seconds=None if restarts else _startup_seconds(metadata, ready),
         download_seconds=_download_seconds(status),
         ended_reason=status.get("reason", "") if failed else "",
@@ -79,15 +116,14 @@ def _engine_type(name: str | None) -> RuntimeType:
     return RuntimeType(name) if name in list(RuntimeType) else RuntimeType.PATERNOSTER
 
 
-def _read_flag(spec: Mapping[str, Any], name: str) -> int | None:
+def _read_number(engine: Mapping[str, Any], flag: str) -> int | None:
     """The number that a flag of the engine's command has; None where it has none that an engine would accept."""
-    text = next(_flag_values(spec, name), "")
+    text = next(_flag_values(engine, flag), "")
     return int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
 
 
-def _flag_values(spec: Mapping[str, Any], name: str) -> Iterator[str]:
+def _flag_values(engine: Mapping[str, Any], name: str) -> Iterator[str]:
     """The values of a flag that the engine's command has once or several times, as ``Settings.to_flags`` writes it."""
-    engine = _find_engine(spec)
     words = [*engine.get("command", []), *engine.get("args", [])]
     for word, following in zip(words, [*words[1:], ""], strict=False):
         if word == name:
@@ -173,9 +209,13 @@ def _find_end(container: Mapping[str, Any]) -> Ended | None:
 
 
 def _engine_url(spec: Mapping[str, Any], status: Mapping[str, Any], port_name: str) -> str | None:
-    address = status.get("podIP")
     ports = _find_engine(spec).get("ports", [])
-    port = next((port["containerPort"] for port in ports if port.get("name") == port_name), None)
+    return _join_url(
+        status.get("podIP"), next((port["containerPort"] for port in ports if port.get("name") == port_name), None)
+    )
+
+
+def _join_url(address: str | None, port: int | None) -> str | None:
     if not address or port is None:
         return None
     host = f"[{address}]" if ":" in address else address

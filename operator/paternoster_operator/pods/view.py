@@ -35,6 +35,14 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineAddress:
+    """Which engine runs in a pod that the operator did not make, and where it answers."""
+
+    type: RuntimeType
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
 class PodView:
     """An engine pod. Fields about a container are of the first that fails, or else of the first that is not ready."""
 

@@ -58,11 +58,16 @@ def build_status(
     ``bounds`` are the replica loop's where it is on. ``history`` has all loops' records, newest first.
     """
     previous, engines = resource.status, EngineFacts.from_reports(signals.reports)
+    if observed.is_target:
+        gateway_cap = None  # it is not the gateways' to hold: they have no route to the engines
     conditions = find_conditions(resource, observed, signals, last_decision, now, access, gateway_cap)
     kind = KINDS[resource.spec.engine.runtime.type]
     actuator = kind.actuator
     if gateway_cap is not None:
         actuator = Actuator.NONE if access.gateways is None else Actuator.GATEWAY
+    selector = {} if observed.is_target else pod_selector(resource)
+    if observed.is_target:
+        actuator = Actuator.NONE
     status: dict[str, Any] = {
         "observedGeneration": resource.metadata.generation,
         "conditions": stamp_conditions(conditions, previous.get("conditions", []), resource.metadata.generation, now),
@@ -72,8 +77,8 @@ def build_status(
         "pendingReplicas": len(observed.pending),
         "drainingReplicas": len(observed.draining),
         "desiredReplicas": decision.targets[REPLICAS],
-        "selector": ",".join(f"{key}={value}" for key, value in sorted(pod_selector(resource).items())),
-        "endpoint": endpoint,
+        "selector": ",".join(f"{key}={value}" for key, value in sorted(selector.items())),
+        "endpoint": "" if observed.is_target else endpoint,
         "servedModel": access.names[0] if access.names else "",
         "servedAliases": list(access.names[1:]),
         "engine": describe_engine(kind, engines.version, actuator),

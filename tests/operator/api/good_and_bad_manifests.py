@@ -52,10 +52,44 @@ GOOD: list[dict[str, Any]] = [
     {"model": {"source": "oci://ghcr.io/org/8b:v1/models", "imagePullPolicy": "Always"}},
     {"model": {"source": f"oci://localhost:5000/8b@sha256:{'0' * 64}", "credentialsSecretRef": {"name": "ghcr"}}},
     {"model": {"source": "oci-archive:///models/8b.tar#tag=v1&path=models", "cache": {"emptyDir": {}}}},
+    {
+        "targetRef": {"name": "chat"},
+        "engine": {"runtime": {"type": "VLLM"}},
+        "model": {"source": "hf://org/name"},
+        "autoscaling": {"maxReplicas": 4, "mode": "Advisory"},
+        "concurrency": {"mode": "Advisory", "tokenBudget": {"mode": "Advisory"}},
+    },
     *pod_templates.GOOD,
 ]
+_TARGET: dict[str, Any] = {
+    "targetRef": {"name": "chat"},
+    "engine": {"runtime": {"type": "VLLM"}},
+    "model": {"source": "hf://org/name"},
+    "autoscaling": {"maxReplicas": 4, "mode": "Advisory"},
+}
 
 BROKEN_RULES: list[tuple[dict[str, Any], str]] = [
+    (
+        {**_TARGET, "engine": {}},
+        "spec.targetRef: is {'kind': 'Deployment', 'name': 'chat', 'port': 8000}: targetRef must be unset with "
+        "engine.runtime.type Paternoster",
+    ),
+    (
+        {**_TARGET, "autoscaling": {"maxReplicas": 4}},
+        "spec.autoscaling.mode: is 'Auto': autoscaling.mode must be Advisory with targetRef",
+    ),
+    (
+        {name: value for name, value in _TARGET.items() if name != "autoscaling"},
+        "spec.autoscaling.mode: is unset: autoscaling.mode must be Advisory with targetRef",
+    ),
+    (
+        {**_TARGET, "concurrency": {"mode": "Auto"}},
+        "spec.concurrency.mode: is 'Auto': concurrency.mode must be Advisory or unset with targetRef",
+    ),
+    (
+        {**_TARGET, "concurrency": {"tokenBudget": {"mode": "Fixed"}}},
+        "spec.concurrency.tokenBudget.mode: is 'Fixed': concurrency.tokenBudget.mode must be Advisory or unset with",
+    ),
     (
         {"engine": {"maxNumSeqs": 8, "scheduling": {"reservedSlots": 8}}},
         "spec.engine.scheduling.reservedSlots: is 8: engine.scheduling.reservedSlots must be below engine.maxNumSeqs",

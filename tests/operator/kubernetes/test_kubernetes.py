@@ -236,3 +236,24 @@ async def test_what_is_gone_already_is_no_error(cluster: KubernetesCluster, serv
     await cluster.annotate_pod(KEY, "ride-1", {"a": "1"})
     await cluster.write_status(KEY, {})
     assert [request[0] for request in server.requests] == ["PATCH", "PATCH"]
+
+
+async def test_a_target_is_read_with_the_pods_that_it_made(cluster: KubernetesCluster, server: Server) -> None:
+    assert await cluster.read_target(Key("lifts", "chat")) is None
+    deployment = {**owned("Deployment", "nobody"), "spec": {"selector": {"matchLabels": {"app": "chat"}}}}
+    deployments = "/apis/apps/v1/namespaces/lifts/deployments/chat"
+    server.objects = {
+        deployments: deployment,
+        "/apis/apps/v1/namespaces/lifts/replicasets": {"items": [owned("ReplicaSet", "uid-Deployment", "one")]},
+        "/api/v1/namespaces/lifts/pods": {
+            "items": [owned("Pod", "uid-ReplicaSet", "one"), owned("Pod", "uid-other", "one")]
+        },
+    }
+    server.requests.clear()
+    found = await cluster.read_target(Key("lifts", "chat"))
+    assert found is not None
+    assert found.deployment == deployment
+    assert [pod["metadata"]["uid"] for pod in found.pods] == ["uid-Pod"], "a label alone makes no pod one of its own"
+    queries = {path: query for _, path, query, *_ in server.requests if path != deployments}
+    assert len(queries) == 2
+    assert all(query == {"labelSelector": "app=chat", "resourceVersion": "0"} for query in queries.values())

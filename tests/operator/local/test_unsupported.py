@@ -44,3 +44,14 @@ def test_what_needs_a_cluster_is_refused(resource: Resource, source: str, messag
 def test_nothing_is_said_of_a_resource_that_needs_no_cluster(resource: Resource) -> None:
     assert list_unused([resource(), resource(podTemplate={"spec": {}})]) == []
     assert without_unused(resource(replicas=2)) == resource(replicas=2)
+
+
+def test_a_deployment_to_observe_is_refused(resource: Resource) -> None:
+    fleet = resource(
+        targetRef={"name": "chat"},
+        model={"source": "hf://org/name"},
+        engine={"runtime": {"type": "VLLM", "command": ["vllm", "serve"]}},
+        autoscaling={"maxReplicas": 2, "mode": "Advisory"},
+    )
+    (line,) = list_refused([fleet])
+    assert line.startswith("ride: spec.targetRef: names Deployment chat: must be unset on this machine")

@@ -6,7 +6,7 @@ from typing import Any
 from aiohttp import web
 
 from paternoster_contract.stats import EngineState, EngineStats
-from paternoster_operator.cluster.port import Event, Key, Object
+from paternoster_operator.cluster.port import Event, Key, Object, TargetObjects
 from paternoster_operator.keys.fleet_keys import FleetKeys
 from paternoster_operator.keys.key_secrets import KeySecrets
 from paternoster_operator.metrics import OperatorMetrics
@@ -25,6 +25,8 @@ class FakeCluster:
         self.resource: Object | None = None
         self.children: dict[str, Object] = {}
         self.shown_pods: list[Object] = []
+        self.targets: dict[Key, TargetObjects] = {}
+        """Deployments that no fleet made."""
         self.applies: list[str] = []
         self.statuses: list[Object] = []
         self.events: list[Event] = []
@@ -51,6 +53,9 @@ class FakeCluster:
 
     def list_pods(self, key: Key) -> Sequence[Mapping[str, Any]]:
         return self.shown_pods
+
+    async def read_target(self, key: Key) -> TargetObjects | None:
+        return self.targets.get(key)
 
     async def read_secret(self, key: Key) -> Mapping[str, str] | None:
         self.secrets_read.append(key)

@@ -12,9 +12,11 @@ import pytest
 
 from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.settings.engine_args import EngineArgs
+from paternoster_contract.stats import EngineStats
 from paternoster_operator.engines.vllm import VllmAdapter
 from paternoster_operator.engines.vllm_arguments import VllmKind
 from paternoster_operator.engines.vllm_plugin import write_plugin
+from paternoster_operator.engines.vllm_without_plugin import VllmWithoutPlugin
 from paternoster_operator.scrape import Scraper
 from peers.systems.server import RunningServer, free_port, server
 from peers.systems.vllm_cpu import ENVIRONMENT, VllmCpu
@@ -125,9 +127,12 @@ async def test_a_lower_budget_makes_smaller_steps(vllm: RunningServer, operator:
     assert (await stats()).token_budget == BUDGET
 
 
-async def test_preemptions_and_tokens_computed_again_are_counted_exactly(vllm: RunningServer, stats: Stats) -> None:
+async def test_preemptions_and_tokens_computed_again_are_counted_exactly(
+    vllm: RunningServer, operator: Scraper, stats: Stats
+) -> None:
     """Each token but the last of an answer goes through the model once, and once more for each that was lost."""
     before = await stats()
+    observed_before = await observe(operator, vllm.url)
     answers = await asyncio.gather(*(complete(vllm.url, 200 + n, 100, 200) for n in range(CAPACITY)))
     after = await stats()
     assert answers == [200] * CAPACITY
@@ -137,6 +142,16 @@ async def test_preemptions_and_tokens_computed_again_are_counted_exactly(vllm: R
     assert grew["requests_finished_total"] == CAPACITY
     computed_once = CAPACITY * (100 + 200 - 1) - grew["cached_prompt_tokens_total"]
     assert grew["computed_tokens_total"] == computed_once + grew["recomputed_tokens_total"]
+    observed = await observe(operator, vllm.url)
+    for name in ("requests_preempted_total", "requests_finished_total", "generation_tokens_total"):
+        assert getattr(observed, name) - getattr(observed_before, name) == grew[name], f"{name} without the plugin"
+
+
+async def observe(operator: Scraper, url: str) -> EngineStats:
+    """What a vLLM of somebody else would report."""
+    found, faults = await operator.read_engines({"a": url}, {"a": VllmWithoutPlugin()})
+    assert faults == {}
+    return found["a"]
 
 
 async def test_without_the_fleets_key_nothing_is_reported_or_set(vllm: RunningServer, stats: Stats) -> None:

@@ -135,12 +135,13 @@ class LiveCapLoop(EngineLimitLoop):
         return f"{mean * 1000:.0f} ms between tokens > {limit * 1000:.0f} ms"
 
     def describe_inputs(self, signals: Signals, models: Models) -> dict[str, str]:
+        unreported = Unreported.RECOMPUTED_TOKENS in signals.unreported
         return {
             "serving": str(signals.ready),
             "preempted": str(signals.preempted),
             "finished": str(signals.finished),
             "preemptionTarget": f"{self.policy.concurrency.preemption_target_per_thousand / 1000:.1%}",
-            "recomputedTokens": f"{signals.recomputed_share:.1%}",
+            "recomputedTokens": "not reported" if unreported else f"{signals.recomputed_share:.1%}",
             "waiting": str(signals.waiting),
             "held": str(signals.held),
             "peakRunning": f"{signals.peak_running} sequences",

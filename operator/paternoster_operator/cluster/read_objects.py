@@ -1,0 +1,23 @@
+"""Read Deployment and pods of a fleet: its own, or those that ``spec.targetRef`` names."""
+
+from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.cluster.port import Cluster, Key
+from paternoster_operator.observe import Observed
+from paternoster_operator.pods.view import EngineAddress
+
+
+async def read_objects(cluster: Cluster, key: Key, resource: LLMDeployment) -> tuple[Observed, tuple[str, str] | None]:
+    """What is there, and why the Deployment that is to be observed is not (reason, message).
+
+    Raises :class:`~paternoster_operator.cluster.port.ClusterError` where the cluster cannot be asked.
+    """
+    own, target = cluster.get_child(key, "Deployment"), resource.spec.target_ref
+    if target is None or own is not None:
+        fault = "spec.targetRef must be unset while the operator's own Deployment of the fleet is there"
+        return Observed.from_cluster(own, cluster.list_pods(key)), None if target is None else ("OwnPodsRun", fault)
+    found = await cluster.read_target(Key(key.namespace, target.name))
+    if found is None:
+        fault = f"spec.targetRef names Deployment {target.name}, which is not there"
+        return Observed(None, (), is_target=True), ("TargetNotFound", fault)
+    engine = EngineAddress(resource.spec.engine.runtime.type, target.port)
+    return Observed.from_target(found.deployment, found.pods, engine), None

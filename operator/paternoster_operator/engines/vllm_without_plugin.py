@@ -1,0 +1,134 @@
+"""A vLLM that runs without the operator's plugin, read by its own ``/version`` and ``/metrics``; nothing steers it."""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from prometheus_client.samples import Sample
+from pydantic import ValidationError
+
+from paternoster_contract.admin import LiveConfigPatch
+from paternoster_contract.stats import EngineState, EngineStats, Unreported
+from paternoster_operator.engines.adapter import LimitsCall, StatsRequest, StatsUnavailable
+from paternoster_operator.engines.exposition import LONGEST_METRICS, read_samples
+from paternoster_operator.engines.vllm_arguments import VllmKind
+from paternoster_operator.engines.vllm_metrics import read_metrics
+
+LONGEST_VERSION = 4096
+"""Bytes of the answer to ``/version``."""
+RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
+KV_USAGE, KV_CACHE = "vllm:kv_cache_usage_perc", "vllm:cache_config_info"
+FINISHED, PREEMPTIONS = "vllm:request_success_total", "vllm:num_preemptions_total"
+SUM, BUCKET = "vllm:request_num_preemptions_sum", "vllm:request_num_preemptions_bucket"
+"""Of the histogram of the preemptions of each request that ended."""
+NAMES = (RUNNING, WAITING, KV_USAGE, KV_CACHE, FINISHED, PREEMPTIONS, SUM, BUCKET)
+"""Of version 0.32, beside the counters that are read of a vLLM with the plugin, too."""
+_UNREPORTED = (Unreported.LIMITS, Unreported.RECOMPUTED_TOKENS)
+
+
+class VllmWithoutPlugin:
+    """Counts of requests, tokens, preemptions and KV blocks; no limits, no steps, no tokens computed again."""
+
+    kind = VllmKind()
+    stats_requests = (StatsRequest("/version", LONGEST_VERSION), StatsRequest("/metrics", LONGEST_METRICS))
+
+    def parse_stats(self, answers: Sequence[bytes], now: float) -> EngineStats:
+        version = _read_version(answers[0])
+        metrics = read_metrics(answers[1], version)
+        samples: dict[str, list[Sample]] = {name: [] for name in NAMES}
+        for sample in read_samples(answers[1], set(NAMES)):
+            samples[sample.name].append(sample)
+        missing = [name for name, found in samples.items() if not found]
+        if missing:
+            raise StatsUnavailable(f"/metrics has no {', '.join(missing)}")
+        totals = {name: sum(sample.value for sample in found) for name, found in samples.items()}
+        block_size, blocks = _read_pool(samples[KV_CACHE])
+        usage = min(totals[KV_USAGE] / len(samples[KV_USAGE]), 1.0)
+        computed = metrics.counters["prompt_tokens_total"] - metrics.counters["cached_prompt_tokens_total"]
+        document = {
+            **metrics.counters,
+            "instance": "",
+            "model": metrics.model,
+            "engine_version": version,
+            "state": EngineState.READY,
+            "started_at": 0,
+            "time": now,
+            "last_tick_age_seconds": 0,
+            "capacity": 1,
+            "live_cap": 1,
+            "running": int(totals[RUNNING]),
+            "waiting": int(totals[WAITING]),
+            "kv_block_size": block_size,
+            "kv_blocks": blocks,
+            "kv_blocks_used": round(usage * blocks),
+            "kv_blocks_cached": 0,
+            "kv_projected_peak": 0,
+            # It counts no arrivals; gauges may be older than counters, so that a sum of both could fall.
+            "requests_total": metrics.counters["first_token_count_total"],
+            "requests_finished_total": int(totals[FINISHED]),
+            "requests_preempted_total": count_preempted(_sum_buckets(samples[BUCKET]), totals[SUM]),
+            "preemptions_total": int(totals[PREEMPTIONS]),
+            "computed_tokens_total": max(computed, 0) + metrics.counters["generation_tokens_total"],
+            "recomputed_tokens_total": 0,
+            "unreported": _UNREPORTED,
+        }
+        try:
+            return EngineStats.model_validate(document)
+        except ValidationError as error:
+            raise StatsUnavailable.from_validation(error) from None
+
+    def limits_call(self, limits: LiveConfigPatch) -> LimitsCall | None:
+        """None: no call moves them."""
+        return None
+
+
+def count_preempted(buckets: Mapping[float, float], preemptions: float) -> int:
+    """Requests that were preempted at least once, of a histogram of preemptions a request.
+
+    ``buckets``: requests with at most that many preemptions, by upper edge; ``preemptions``: of all requests together.
+    vLLM's first bucket is of requests with none and with one. Those with one are what is left of ``preemptions`` after
+    the requests of all other buckets, each with the fewest of its bucket: exact where no request was preempted more
+    than five times (vLLM's buckets up to there have one number each), and else more than there were. It never falls.
+    """
+    edges = sorted(buckets)
+    several, counted = 0.0, 0.0
+    for lower, upper in pairwise(edges):
+        requests = buckets[upper] - buckets[lower]
+        several += requests
+        counted += requests * (math.floor(lower) + 1)
+    if edges[0] < 1:
+        return int(several)
+    return int(several + min(max(preemptions - counted, 0), buckets[edges[0]]))
+
+
+def _sum_buckets(samples: Sequence[Sample]) -> Mapping[float, float]:
+    """Over all engines of one vLLM."""
+    buckets: defaultdict[float, float] = defaultdict(float)
+    for sample in samples:
+        try:
+            buckets[float(sample.labels.get("le", ""))] += sample.value
+        except ValueError:
+            raise StatsUnavailable(f"{BUCKET}: le is {sample.labels.get('le', '')[:20]!r}: must be a number") from None
+    return buckets
+
+
+def _read_pool(samples: Sequence[Sample]) -> tuple[int, int]:
+    """Tokens of a block, and blocks of all engines of one vLLM."""
+    try:
+        sizes = [int(sample.labels["block_size"]) for sample in samples]
+        return max(sizes), sum(int(sample.labels["num_gpu_blocks"]) for sample in samples)
+    except (KeyError, ValueError):
+        raise StatsUnavailable(f"{KV_CACHE} has no numbers block_size and num_gpu_blocks") from None
+
+
+def _read_version(answer: bytes) -> str:
+    try:
+        document = json.loads(answer)
+    except (ValueError, RecursionError):
+        raise StatsUnavailable("/version is not JSON") from None
+    version = document.get("version") if isinstance(document, dict) else None
+    if not isinstance(version, str):
+        raise StatsUnavailable("/version has no text version")
+    return version[:60]

@@ -1,0 +1,114 @@
+"""A vLLM without the plugin: its recorded ``/metrics`` as ``/stats``, and requests that were preempted."""
+
+import json
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.operator.engines.test_vllm_stats import METRICS, REPORT
+
+from paternoster_contract.admin import LiveConfigPatch
+from paternoster_contract.stats import EngineStats, Unreported
+from paternoster_operator.engines.adapter import RuntimeType, StatsUnavailable
+from paternoster_operator.engines.catalogue import TARGET_ADAPTERS
+from paternoster_operator.engines.vllm import VllmAdapter
+from paternoster_operator.engines.vllm_without_plugin import NAMES, VllmWithoutPlugin, count_preempted
+
+VERSION = b'{"version": "0.32.0+cpu"}'
+EDGES = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0, float("inf"))
+"""vLLM's."""
+counts = st.lists(st.integers(0, 30), max_size=50)
+
+
+def parse(metrics: bytes = METRICS, version: bytes = VERSION) -> EngineStats:
+    return VllmWithoutPlugin().parse_stats([version, metrics], 1.5)
+
+
+def test_recorded_text_has_what_the_plugin_counts() -> None:
+    stats, exact = parse(), VllmAdapter().parse_stats([json.dumps(REPORT).encode(), METRICS], 1.5)
+    same = (
+        "model", "engine_version", "running", "waiting", "kv_block_size", "requests_finished_total",
+        "requests_preempted_total", "preemptions_total", "prompt_tokens_total", "generation_tokens_total",
+        "first_token_seconds_total", "inter_token_count_total",
+    )  # fmt: skip
+    assert {name: getattr(stats, name) for name in same} == {name: getattr(exact, name) for name in same}
+    assert stats.requests_preempted_total == 11
+    assert stats.kv_blocks == exact.kv_blocks + 1, "vLLM's own count has the block that no request gets"
+
+
+def test_what_it_does_not_report_is_named() -> None:
+    stats = parse()
+    assert stats.unreported == (Unreported.LIMITS, Unreported.RECOMPUTED_TOKENS)
+    assert stats.step_sums == ()
+    assert stats.max_batched_tokens == 0
+
+
+def test_nothing_steers_it_and_it_gets_no_key() -> None:
+    assert VllmWithoutPlugin().limits_call(LiveConfigPatch(live_cap=3)) is None
+    others = [adapter for type_, adapter in TARGET_ADAPTERS.items() if type_ is not RuntimeType.PATERNOSTER]
+    assert not any(request.needs_key for adapter in others for request in adapter.stats_requests)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_missing_name_is_a_fault_with_that_name(name: str) -> None:
+    without = b"\n".join(line for line in METRICS.splitlines() if not line.startswith(name.encode()))
+    with pytest.raises(StatsUnavailable, match=f"/metrics has no {name}"):
+        parse(without)
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        (b"<html>", "/version is not JSON"),
+        (b"[" * 3000, "/version is not JSON"),
+        (b"[]", "/version has no text version"),
+        (b'{"version": 1}', "/version has no text version"),
+        (b'{"version": "0.7.3"}', "vLLM '0.7' has no table of metrics: must be 0.32"),
+    ],
+)
+def test_a_version_that_is_not_known_is_a_fault(version: bytes, message: str) -> None:
+    with pytest.raises(StatsUnavailable, match=message):
+        parse(version=version)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b'num_gpu_blocks="22"', b'num_gpu_blocks="None"', "has no numbers block_size and num_gpu_blocks"),
+        (b'_preemptions_bucket{engine="0",le="1.0"', b'_preemptions_bucket{engine="0",le="x"', "le is 'x'"),
+        (b'running{engine="0",model_name="model"} 0.0', b'running{engine="0",model_name="model"} NaN', "is nan"),
+        (b'running{engine="0",model_name="model"} 0.0', b'running{engine="0",model_name="model"} 1e9', "running"),
+    ],
+)
+def test_numbers_that_cannot_be_are_faults(old: bytes, new: bytes, message: str) -> None:
+    assert METRICS.count(old) == 1
+    with pytest.raises(StatsUnavailable, match=message):
+        parse(METRICS.replace(old, new))
+
+
+def histogram(requests: Sequence[int], edges: Sequence[float]) -> dict[float, float]:
+    return {edge: float(sum(count <= edge for count in requests)) for edge in edges}
+
+
+def count(requests: Sequence[int], edges: Sequence[float] = EDGES) -> int:
+    return count_preempted(histogram(requests, edges), sum(requests))
+
+
+@given(counts.map(lambda requests: [min(each, 5) for each in requests]))
+def test_the_count_is_exact_up_to_five_preemptions_a_request(requests: list[int]) -> None:
+    assert count(requests) == sum(each > 0 for each in requests)
+
+
+@given(counts)
+def test_the_count_is_exact_with_a_bucket_for_none(requests: list[int]) -> None:
+    assert count(requests, (0.5, *EDGES)) == sum(each > 0 for each in requests)
+
+
+@given(counts, st.sampled_from([EDGES, (2.0, 7.0, float("inf")), (float("inf"),)]))
+def test_the_count_is_no_less_than_there_were_and_never_falls(requests: list[int], edges: Any) -> None:
+    found = [count(requests[:ended], edges) for ended in range(len(requests) + 1)]
+    assert found == list(accumulate(found, max))
+    assert sum(each > 0 for each in requests) <= found[-1] <= len(requests)
