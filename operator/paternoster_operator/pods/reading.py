@@ -23,7 +23,7 @@ UNBOUNDED_QUEUE = 2**20
 
 
 def read_target_pod(pod: Mapping[str, Any], engine: EngineAddress) -> PodView:
-    """The same of a pod that the operator did not make: any container may have the engine, and nothing is a drain."""
+    """A pod that the operator did not make; any of its containers may have the engine, and no annotation drains it."""
     spec, status = pod.get("spec", {}), pod.get("status", {})
     container = _find_by_port(spec, engine.port)
     url = _join_url(status.get("podIP"), engine.port)

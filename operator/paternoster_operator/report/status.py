@@ -59,7 +59,7 @@ def build_status(
     """
     previous, engines = resource.status, EngineFacts.from_reports(signals.reports)
     if observed.is_target:
-        gateway_cap = None  # it is not the gateways' to hold: they have no route to the engines
+        gateway_cap = None  # gateways have no route to its engines
     conditions = find_conditions(resource, observed, signals, last_decision, now, access, gateway_cap)
     kind = KINDS[resource.spec.engine.runtime.type]
     actuator = kind.actuator
