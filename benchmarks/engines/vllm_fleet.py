@@ -1,14 +1,17 @@
 """``paternoster up`` with one vLLM, and what its plugin reports."""
 
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import psutil
 
 from paternoster_contract.stats import EngineStats
+from paternoster_engine.bench.client import COMPLETIONS
 from paternoster_operator.engines.vllm import LIMITS_PATH, VllmAdapter
-from paternoster_operator.engines.vllm_arguments import ADMIN_KEYS_ENV, HEALTH
+from paternoster_operator.engines.vllm_arguments import ADMIN_KEYS_ENV, API_KEYS_ENV, HEALTH
 from paternoster_operator.scrape import Scraper
 from peers.systems.vllm_cpu import ENVIRONMENT
 from peers.systems.weights import checkpoint
@@ -64,6 +67,7 @@ class VllmFleet(LocalFleet):
         self._server = 0
         self._scraper = Scraper(timeout_seconds=30, gateway_url=None)
         self._keys: list[str] = []
+        self._api_key = ""
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self._scraper.close()
@@ -77,11 +81,22 @@ class VllmFleet(LocalFleet):
             raise FleetError(f"vLLM reports no numbers: {faults.get(MODEL, 'no answer in time')}: {self._log}")
         return found[MODEL]
 
-    async def call_core(self) -> None:
-        """One answer of the plugin, for which its API server calls the engine core."""
+    async def call_core(self, limits: Mapping[str, int] | None = None) -> dict[str, Any]:
+        """One answer of the plugin, for which its API server calls the engine core; sets ``limits`` if any."""
         (url,) = self._engines
         headers = {"Authorization": f"Bearer {self._keys[0]}"}
-        async with self._session.get(url + LIMITS_PATH, headers=headers) as response:
+        method = "PATCH" if limits else "GET"
+        async with self._session.request(method, url + LIMITS_PATH, json=limits, headers=headers) as response:
+            response.raise_for_status()
+            return dict(await response.json())
+
+    async def complete(self, prompt: Sequence[int], max_tokens: int) -> None:
+        """Compute one answer, past the gateway and in one piece: streams would take processor time of vLLM's."""
+        (url,) = self._engines
+        body = {"model": MODEL, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
+        headers = {"Authorization": f"Bearer {self._api_key}"}
+        timeout = aiohttp.ClientTimeout(total=START_WITHIN)
+        async with self._session.post(url + COMPLETIONS, json=body, headers=headers, timeout=timeout) as response:
             response.raise_for_status()
             await response.read()
 
@@ -111,6 +126,8 @@ class VllmFleet(LocalFleet):
                 if await self._answers(url + HEALTH):
                     self._server = process.pid
                     self._keys = read_keys(Path(folder))
+                    api_keys = process.environ().get(API_KEYS_ENV)
+                    self._api_key = read_keys(Path(api_keys))[0] if api_keys else ""
                     return [url]
         return []
 

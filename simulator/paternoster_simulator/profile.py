@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from paternoster_simulator.cost import StepCost
+
+EngineName = Literal["Paternoster", "VLLM"]
+"""Types of ``engine.runtime`` whose reports a simulated replica can have."""
 
 
 class ProfileError(ValueError):
@@ -62,6 +65,8 @@ class Profile(_Part):
     name: str
     source: str
     """Where the figures come from."""
+    engine: EngineName = "Paternoster"
+    """What replicas report is what an engine of this type reports."""
     gpus_per_replica: int = Field(ge=0)
     usd_per_gpu_hour: float = Field(ge=0)
     """Of a replica where there is no GPU."""

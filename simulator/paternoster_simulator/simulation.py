@@ -20,6 +20,7 @@ from paternoster_simulator.outcome.outcome import Outcome, Series
 from paternoster_simulator.policies.policy import Action, Policy
 from paternoster_simulator.profile import Profile
 from paternoster_simulator.replica.replica import Replica
+from paternoster_simulator.replica.reports import report_stats
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.virtual_gateway import VirtualGateway
 
@@ -95,7 +96,7 @@ class Simulation:
             self._events,
             prefix_cache=settings.prefix_cache,
             prefix_routing=settings.prefix_cache and settings.prefix_routing,
-            published_caches=settings.published_caches,
+            published_caches=settings.published_caches and profile.engine == "Paternoster",
             max_held=settings.max_held_requests,
             hold_timeout=settings.hold_timeout_seconds,
             wake=self._schedule_step,
@@ -181,7 +182,9 @@ class Simulation:
         self._events.add(now + to_ticks(self._policy.period_seconds), Rank.OBSERVE, self._observe)
         fleet, gateway = self._fleet, self._gateway
         stats = {
-            pod.name: pod.serving.build_stats(now, draining=pod.phase is Phase.DRAINING)
+            pod.name: report_stats(
+                self._profile.engine, pod.serving.build_stats(now, draining=pod.phase is Phase.DRAINING)
+            )
             for pod in fleet.iterate_pods(Phase.READY, Phase.DRAINED, Phase.DRAINING)
         }
         for startup_seconds in fleet.startups:
@@ -227,7 +230,9 @@ class Simulation:
                     pod.serving.set_token_budget(action.token_budget)
         if action.max_queue_milliseconds is not None:
             for pod in self._fleet.iterate_pods(Phase.READY, Phase.DRAINED):
-                if pod.name in observation.engines:
+                stats = observation.engines.get(pod.name)
+                # As the operator does: an engine that reports no such limit has none to set.
+                if stats is not None and stats.max_queue_milliseconds is not None:
                     pod.serving.scheduler.queue_wait.max_milliseconds = action.max_queue_milliseconds
         if action.replicas != self._wanted:
             self._scale_events += 1

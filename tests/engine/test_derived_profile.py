@@ -48,11 +48,11 @@ def test_the_profiles_of_the_package_follow(name: str, config: ModelConfig, gpu:
 
 def test_a_profile_is_read_as_it_was_written() -> None:
     fit = next(fit for fit in find_fits(LLAMA_8B, BF16, 0.9) if (fit.gpu, fit.count) == ("L40S", 1))
-    written = derived_profile(LLAMA_8B, fit, BF16, usd_per_gpu_hour=1.5)
+    written = derived_profile(LLAMA_8B, fit, BF16, usd_per_gpu_hour=1.5, engine="VLLM")
     read = parse_profile(written.to_yaml(["a comment"]), where="test")
     assert read.kv_blocks == fit.memory // kv_block_bytes(LLAMA_8B, read.kv_block_size, BF16)
     assert read.step.model_dump() == pytest.approx(asdict(written.step), rel=1e-4)
-    assert (read.gpus_per_replica, read.usd_per_gpu_hour) == (1, 1.5)
+    assert (read.gpus_per_replica, read.usd_per_gpu_hour, read.engine) == (1, 1.5, "VLLM")
     assert read.startup.load_seconds == pytest.approx(10 + 16.06, rel=0.01)
 
 

@@ -33,7 +33,7 @@ def test_a_measured_profile_is_read_as_it_was_written(fit: StepCostFit, source: 
     assert profile.source == source
     assert profile.step.model_dump() == pytest.approx(asdict(fit), rel=1e-4, abs=1e-300)
     assert (profile.kv_blocks, profile.kv_block_size, profile.max_num_seqs) == (40, 16, 8)
-    assert profile.startup.load_seconds == 3.25
+    assert (profile.startup.load_seconds, profile.engine) == (3.25, "Paternoster")
     assert profile.objective.itl_ms == 500
 
 

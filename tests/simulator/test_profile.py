@@ -39,6 +39,7 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
     wrong = document()
     wrong["kv_blocks"] = 0
     wrong["colour"] = "red"
+    wrong["engine"] = "SGLang"
     del wrong["source"]
     path.write_text(yaml.safe_dump(wrong))
     with pytest.raises(ProfileError) as caught:
@@ -48,6 +49,7 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
             f"{path}: source: is missing: it is required",
             f"{path}: kv_blocks: is 0: must be greater than or equal to 1",
             f"{path}: colour: is unknown",
+            f"{path}: engine: is 'SGLang': must be 'Paternoster' or 'VLLM'",
         ]
     )
 
@@ -76,6 +78,11 @@ def test_every_running_sequence_fits_into_a_step_as_on_an_engine() -> None:
     profile = load_profile("smollm2-135m-cpu2")
     config = FleetSettings.from_spec(spec(maxNumSeqs=1024), profile).scheduler_config(profile)
     assert config.max_batched_tokens == 1024 > profile.max_batched_tokens
+
+
+def test_an_engine_is_our_own_unless_the_profile_names_another() -> None:
+    unnamed = {name: value for name, value in document().items() if name != "engine"}
+    assert Profile.model_validate(unnamed).engine == "Paternoster"
 
 
 def test_the_price_is_of_all_gpus() -> None:

@@ -42,6 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--profile", metavar="FILE", help="write a hardware profile of the first that fits; needs --gpu"
     )
     parser.add_argument(
+        "--engine",
+        choices=("Paternoster", "VLLM"),
+        default="Paternoster",
+        help="whose numbers replicas of the profile report (default: Paternoster)",
+    )
+    parser.add_argument(
         "--usd-per-gpu-hour", type=_parse_price, default=0.0, metavar="USD", help="price, for the profile (default: 0)"
     )
 
@@ -127,7 +133,9 @@ def _print_answer(config: "ModelConfig", args: argparse.Namespace) -> int:
     print("An estimate: 2.5 GB on each GPU are taken for CUDA and the largest step. An engine measures what is free.")
     if args.profile:
         price = args.usd_per_gpu_hour
-        profile = derived_profile(config, found[0], dtype, usd_per_gpu_hour=price, kv_dtype=kv_dtype)
+        profile = derived_profile(
+            config, found[0], dtype, usd_per_gpu_hour=price, kv_dtype=kv_dtype, engine=args.engine
+        )
         Path(args.profile).write_text(profile.to_yaml(PROFILE_COMMENTS), encoding="utf-8")
         print(f"profile: {args.profile} ({profile.name}; {profile.source})")
     return 0

@@ -27,6 +27,7 @@ def derived_profile(
     *,
     usd_per_gpu_hour: float,
     kv_dtype: torch.dtype = torch.bfloat16,
+    engine: str = "Paternoster",
 ) -> HardwareProfile:
     """``fit`` as a profile; sizes that a manifest does not say are those of an engine on a GPU."""
     blocks = fit.memory // kv_block_bytes(config, BLOCK_SIZE, kv_dtype)
@@ -53,4 +54,5 @@ def derived_profile(
         jitter=JITTER,
         ttft_ms=TTFT_MS,
         itl_ms=ITL_MS,
+        engine=engine,
     )

@@ -12,7 +12,7 @@ Scalar = str | int | float
 
 @dataclass(frozen=True, slots=True)
 class HardwareProfile:
-    """One replica of this engine: on this machine, or as it is expected to be on another."""
+    """One replica: on this machine, or as it is expected to be on another."""
 
     name: str
     source: str
@@ -33,12 +33,15 @@ class HardwareProfile:
     """On one machine nothing is scheduled or pulled."""
     pull_seconds: float = 0
     jitter: float = 0
+    engine: str = "Paternoster"
+    """Type of ``engine.runtime`` whose reports a simulated replica has."""
 
     def to_document(self) -> dict[str, Scalar | Sequence[int | None] | dict[str, Scalar]]:
         config = self.config
         return {
             "name": self.name,
             "source": self.source,
+            "engine": self.engine,
             "gpus_per_replica": self.gpus,
             "usd_per_gpu_hour": self.usd_per_gpu_hour,
             "kv_blocks": config.num_blocks,

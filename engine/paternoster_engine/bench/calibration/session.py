@@ -109,18 +109,18 @@ class CalibrationSession:
             return calibration.run(seconds=seconds, on_visit=on_visit)
 
 
-def report_lines(samples: list[StepSample], fit: StepCostFit) -> list[str]:
-    """Fit and residuals as text; milliseconds of a step for each cell."""
+def report_lines(samples: list[StepSample], fit: StepCostFit, unit: str = "steps") -> list[str]:
+    """Fit and residuals as text; milliseconds of a step for each cell. ``unit``: what a sample is the mean of."""
     rows = sorted(compute_residuals(samples, fit), key=lambda row: row.measured)
     errors = [abs(row.error) for row in rows]
     lines = [f"{name:<30} {value * 1e6:12.4f} us" for name, value in asdict(fit).items()]
     lines += [
-        f"{len(samples)} steps in {len(rows)} cells; R2 over steps {explained_share(samples, fit):.3f}; "
+        f"{len(samples)} {unit} in {len(rows)} cells; R2 over {unit} {explained_share(samples, fit):.3f}; "
         f"error of a cell's mean: {sum(errors) / len(errors):.1%} on average, {max(errors):.1%} at most",
-        f"{'cell':<36} {'steps':>5} {'measured ms':>12} {'deviation':>10} {'fitted ms':>10} {'error':>7}",
+        f"{'cell':<36} {unit:>5} {'measured ms':>12} {'deviation':>10} {'fitted ms':>10} {'error':>7}",
     ]
     lines += [
-        f"{row.cell:<36} {row.steps:>5} {row.measured * 1e3:>12.2f} {row.deviation * 1e3:>10.2f} "
+        f"{row.cell:<36} {row.steps:>{max(len(unit), 5)}} {row.measured * 1e3:>12.2f} {row.deviation * 1e3:>10.2f} "
         f"{row.fitted * 1e3:>10.2f} {row.error:>+7.1%}"
         for row in rows
     ]
