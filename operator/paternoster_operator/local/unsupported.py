@@ -37,6 +37,13 @@ def _find_unused(spec: LLMDeploymentSpec) -> Iterator[tuple[str, str]]:
 def list_refused(resources: Iterable[LLMDeployment]) -> list[str]:
     """A line for each part without which an engine cannot be: field, value and what is allowed."""
     resources = list(resources)
+    observing = [
+        f"{resource.metadata.name}: spec.targetRef: names Deployment {resource.spec.target_ref.name}: must be unset on "
+        "this machine, which has no Deployments but its own"
+        for resource in resources
+        if resource.spec.target_ref is not None
+    ]
+    resources = [resource for resource in resources if resource.spec.target_ref is None]
     without_program = [
         f"{resource.metadata.name}: spec.engine.runtime.command: is unset: must name the program on this machine, "
         "which runs no images"
@@ -48,12 +55,6 @@ def list_refused(resources: Iterable[LLMDeployment]) -> list[str]:
         "ports of its choice"
         for resource in resources
         if resource.spec.engine.runtime.type is RuntimeType.OPENAI and not _names_port(resource.spec)
-    ]
-    observing = [
-        f"{resource.metadata.name}: spec.targetRef: names Deployment {resource.spec.target_ref.name}: must be unset on "
-        "this machine, which has no Deployments but its own"
-        for resource in resources
-        if resource.spec.target_ref is not None
     ]
     return (
         observing

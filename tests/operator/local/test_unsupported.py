@@ -50,7 +50,7 @@ def test_a_deployment_to_observe_is_refused(resource: Resource) -> None:
     fleet = resource(
         targetRef={"name": "chat"},
         model={"source": "hf://org/name"},
-        engine={"runtime": {"type": "VLLM", "command": ["vllm", "serve"]}},
+        engine={"runtime": {"type": "VLLM"}},
         autoscaling={"maxReplicas": 2, "mode": "Advisory"},
     )
     (line,) = list_refused([fleet])
