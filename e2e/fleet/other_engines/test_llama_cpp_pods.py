@@ -210,7 +210,9 @@ def test_another_engine_for_a_fleet(fleet: Fleet, gateway: str, manifest: Docume
     assert len(changes) == 2
 
 
-def test_a_deployment_of_somebody_else_is_observed(fleet: Fleet, server_node: str, model_on_volume: str) -> None:
+def test_a_deployment_of_somebody_else_is_observed_and_replaced(
+    fleet: Fleet, server_node: str, model_on_volume: str, manifest: Document
+) -> None:
     file = model_on_volume.rpartition("/")[2]
     command = [
         "llama-server", "--host=0.0.0.0", f"--port={TARGET_PORT}", f"--model=/models/{file}", "--alias=chat",
@@ -240,6 +242,9 @@ def test_a_deployment_of_somebody_else_is_observed(fleet: Fleet, server_node: st
     until(lambda: fleet.get()["status"]["desiredReplicas"] == 1, "the status follows the Deployment")
     for kind in ("deployments", "services", "secrets", "poddisruptionbudgets", "networkpolicies"):
         assert "paternoster" not in list_writers(fleet, kind)
+    apply(fleet, manifest, 1, SERVER)
+    assert fleet.chat(KEY).status_code == 200, "without targetRef the operator has made a replica of its own"
+    assert fleet.get()["status"]["engine"]["actuator"] == "Gateway"
     fleet("delete", "llmd", fleet.name)
     assert read_deployment(fleet)["metadata"]["uid"] == before["metadata"]["uid"]
 
