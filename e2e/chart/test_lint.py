@@ -42,12 +42,13 @@ def linters() -> Linters:
 
 
 def children() -> Iterable[dict[str, Any]]:
-    """Of each example, under its file's name."""
+    """Of each example that has any, under its file's name."""
     for file in sorted(EXAMPLES.glob("*.yaml")):
         document = yaml.safe_load(file.read_text("utf-8"))
         document["metadata"] |= {"name": file.stem, "namespace": "llm", "uid": f"uid-of-{file.stem}"}
         resource = parse_resource(document)
-        yield from build_children(resource, max(1, resource.spec.autoscaling.min_replicas), ROOTS, peers=PEERS)
+        if resource.spec.target_ref is None:
+            yield from build_children(resource, max(1, resource.spec.autoscaling.min_replicas), ROOTS, peers=PEERS)
 
 
 def accepted() -> set[Finding]:
