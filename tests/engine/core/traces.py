@@ -24,8 +24,8 @@ configs = st.builds(
             max_num_seqs=seqs,
             reserved_slots=min(reserved, seqs - 1),
             prefix_cache=cache,
-            # Without the cache a prompt longer than that many steps' budget would never get through.
-            force_preempt_every=force if cache else 0,
+            # A sequence whose blocks no cache has, such as one of windows, must get through between two.
+            force_preempt_every=force if cache and force * rest["max_batched_tokens"] > MAX_LEN else 0,
             preemption=preemption,
             host_blocks=host if preemption != "recompute" else 0,
             pause_lower_classes=pause and rest["order"] == "priority" and not rest["prefill_first"],

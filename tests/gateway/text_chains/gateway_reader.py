@@ -36,8 +36,11 @@ class Gateway:
             await self.stream.aclose()
         self.stream = None
 
-    async def read(self, *, loses: int | None = None, stops: int | None = None) -> None:
-        """What is there, up to a heartbeat; ``loses``: number of a frame; ``stops``: steps until it breaks off."""
+    async def read(self, sequence: int, *, loses: int | None = None, stops: int | None = None) -> None:
+        """What is there, up to a heartbeat with ``sequence``: older ones may be on their way.
+
+        ``loses``: number of a frame; ``stops``: steps until it breaks off.
+        """
         assert self.stream is not None
         number = steps = 0
         async for data in self.stream:
@@ -51,7 +54,7 @@ class Gateway:
                         return
                     step()
                     steps += 1
-                if isinstance(frame, Heartbeat):
+                if isinstance(frame, Heartbeat) and frame.sequence == sequence:
                     return
 
     def find_held(self, digests: Iterable[int]) -> dict[int, int]:
@@ -72,7 +75,7 @@ async def settle(gateway: Gateway, feed: TextChainFeed, **faults: int) -> None:
             else:
                 # The first frame makes it a reader; a heartbeat follows in the end.
                 asyncio.get_running_loop().call_later(0.001, push_heartbeats, feed)
-            await gateway.read(**faults)
+            await gateway.read(feed.sequence, **faults)
         except StreamFault:
             gateway.reader.drop_replica()
             await gateway.disconnect()

@@ -6,7 +6,7 @@ The engine's side is the real feed.
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.gateway.text_chains.gateway_reader import URL, Gateway, new_feed, settle
 
@@ -40,6 +40,13 @@ EVENTS = st.one_of(
 
 @settings(deadline=None)
 @given(st.lists(EVENTS, max_size=14), st.sampled_from([0, 100, 2**20]))
+@example(
+    [
+        ("read", 4), ("disconnect", 4), ("clear", {}), ("break off", 1), ("change", dict.fromkeys(range(1, 9), 16)),
+        ("lose", 3), ("clear", {5: 0, 11: 0}),
+    ],
+    100,
+)  # fmt: skip
 def test_the_index_is_what_the_engine_has(events: list[tuple[str, object]], replay_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(feeds, "MAX_REPLAY_BYTES", replay_bytes)
