@@ -15,16 +15,20 @@ pytestmark = pytest.mark.slow
 
 ENGINE = {"maxNumSeqs": 8, "maxModelLen": 512, "kvCacheMemory": "96Mi", "batchInvariant": True}
 SEEDS = range(6)
+TOKENS, LONG = 96, 384
+"""Of an answer; of one that takes longer, on a fast machine, too, than a changed manifest until its replica ends."""
 QUESTION = [{"role": "user", "content": "Tell me a long story about a lift that never stops."}]
 
 
-async def read_stream(session: aiohttp.ClientSession, endpoint: str, seed: int, on_piece: Callable[[], None]) -> str:
-    """The text of one answer, of 96 tokens."""
+async def read_stream(
+    session: aiohttp.ClientSession, endpoint: str, seed: int, on_piece: Callable[[], None], tokens: int = TOKENS
+) -> str:
+    """The text of one answer."""
     body = {
-        "model": "smollm2", "messages": QUESTION, "seed": seed, "max_tokens": 96, "ignore_eos": True, "stream": True,
-        "stream_options": {"include_usage": True},
+        "model": "smollm2", "messages": QUESTION, "seed": seed, "max_tokens": tokens, "ignore_eos": True,
+        "stream": True, "stream_options": {"include_usage": True},
     }  # fmt: skip
-    text, tokens = "", 0
+    text, counted = "", 0
     async with session.post(f"{endpoint}/v1/chat/completions", json=body) as response:
         assert response.status == 200, await response.text()
         async for line in response.content:
@@ -32,19 +36,19 @@ async def read_stream(session: aiohttp.ClientSession, endpoint: str, seed: int, 
             if line.startswith(b"data: {"):
                 chunk = json.loads(line[6:])
                 assert "error" not in chunk, chunk
-                tokens = chunk["usage"]["completion_tokens"] if chunk.get("usage") else tokens
+                counted = chunk["usage"]["completion_tokens"] if chunk.get("usage") else counted
                 text += "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
-    assert tokens == 96
+    assert counted == tokens
     return text
 
 
-async def read_whole(session: aiohttp.ClientSession, endpoint: str, seed: int) -> str:
+async def read_whole(session: aiohttp.ClientSession, endpoint: str, seed: int, tokens: int) -> str:
     """The text of the same answer, not streamed."""
-    body = {"model": "smollm2", "messages": QUESTION, "seed": seed, "max_tokens": 96, "ignore_eos": True}
+    body = {"model": "smollm2", "messages": QUESTION, "seed": seed, "max_tokens": tokens, "ignore_eos": True}
     async with session.post(f"{endpoint}/v1/chat/completions", json=body) as response:
         answer = json.loads(await response.read())
         assert response.status == 200, answer
-    assert answer["usage"]["completion_tokens"] == 96
+    assert answer["usage"]["completion_tokens"] == tokens
     return str(answer["choices"][0]["message"]["content"])
 
 
@@ -54,11 +58,11 @@ async def read_streams(endpoint: str, seeds: Sequence[int], on_piece: Callable[[
         return await asyncio.gather(*(read_stream(session, endpoint, seed, on_piece) for seed in seeds))
 
 
-async def read_all(endpoint: str, on_piece: Callable[[], None]) -> Sequence[str]:
+async def read_all(endpoint: str, on_piece: Callable[[], None], tokens: int = TOKENS) -> Sequence[str]:
     """Texts of six streams and, from the same seeds, of two whole answers."""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=240)) as session:
-        streams = [read_stream(session, endpoint, seed, on_piece) for seed in SEEDS]
-        return await asyncio.gather(*streams, *(read_whole(session, endpoint, seed) for seed in SEEDS[:2]))
+        streams = [read_stream(session, endpoint, seed, on_piece, tokens) for seed in SEEDS]
+        return await asyncio.gather(*streams, *(read_whole(session, endpoint, seed, tokens) for seed in SEEDS[:2]))
 
 
 async def count_continued(endpoint: str, reason: str) -> float:
@@ -133,11 +137,10 @@ def test_engine_that_its_admin_api_drains_hands_its_streams_over(
     assert asyncio.run(count_continued(endpoint, "drained")) >= before + 1
 
 
-def test_replica_that_a_smaller_fleet_loses_hands_its_answers_over(
-    fleet: Up, undisturbed: Sequence[str], endpoint: str
-) -> None:
+def test_replica_that_a_smaller_fleet_loses_hands_its_answers_over(fleet: Up, endpoint: str) -> None:
+    undisturbed = asyncio.run(read_all(endpoint, lambda: None, LONG))
     before = asyncio.run(count_continued(endpoint, "drained"))
     shrink = after_some(10, lambda: fleet.write(replicas=1, engine=ENGINE))
-    assert asyncio.run(read_all(endpoint, shrink)) == undisturbed
+    assert asyncio.run(read_all(endpoint, shrink, LONG)) == undisturbed
     assert asyncio.run(count_continued(endpoint, "drained")) >= before + 1
     fleet.ready(1)
