@@ -1,11 +1,14 @@
 """The queue is bounded by time exactly where no replica can be added, and a user named a limit for first tokens."""
 
+import json
 from typing import Any
 
 import pytest
 from tests.operator.autoscaling.law_inputs import decide, law_state, policy, seen
+from tests.operator.engines.test_vllm_stats import METRICS, REPORT
 
 from paternoster_operator.autoscaling.decision import Reason
+from paternoster_operator.engines.vllm import VllmAdapter
 from paternoster_operator.report.events import decision_event
 
 SLO = {"ttftP95Milliseconds": 3000}
@@ -48,6 +51,18 @@ def test_elsewhere_requests_wait(spec: dict[str, Any], load: dict[str, Any], rep
     made = decide(policy(**spec), seen(waiting=50, **load), law_state(replicas), 100.0)
     assert made.queue_wait is None
     assert made.decision.targets["QueueWait"] == 0
+
+
+def test_engines_without_such_a_limit_get_none() -> None:
+    with_none = VllmAdapter().parse_stats([json.dumps(REPORT).encode(), METRICS], 1.5)
+    made = decide(
+        policy(slo=SLO, autoscaling=AT_MOST_TWO), seen(waiting=50, reports=(with_none,) * 2), law_state(2), 100.0
+    )
+    assert made.queue_wait is None
+    assert made.decision.targets["QueueWait"] == 0
+    with_some = (with_none, with_none.model_copy(update={"max_queue_milliseconds": 0}))
+    made = decide(policy(slo=SLO, autoscaling=AT_MOST_TWO), seen(waiting=50, reports=with_some), law_state(2), 100.0)
+    assert made.decision.targets["QueueWait"] == 990
 
 
 def test_the_bound_goes_when_replicas_can_be_added_again() -> None:

@@ -64,6 +64,8 @@ class QueueWaitLoop:
         loop, ttft = self.policy.replicas, self.policy.ttft_seconds
         if loop is None or ttft is None:
             return Outcome(0, Reason.WITHIN_TOLERANCE, "no limit for first tokens, or replicas that are not scaled")
+        if signals.reports and all(report.max_queue_milliseconds is None for report in signals.reports):
+            return Outcome(0, Reason.NOT_REPORTED, "the engines have no such limit")
         if signals.ready > 0 and (silence := hold_without_numbers(signals, current)) is not None:
             return silence
         if replicas < loop.highest:
