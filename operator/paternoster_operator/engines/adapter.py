@@ -1,6 +1,6 @@
 """What the operator needs of an engine, whichever it is: what it is started with, and how it is read and steered."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from paternoster_contract.admin import LiveConfig, LiveConfigPatch
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_contract.stats import EngineStats
+from paternoster_contract.stats import EngineState, EngineStats
 
 
 class RuntimeType(StrEnum):
@@ -41,6 +41,19 @@ class Continuation(StrEnum):
     """An answer to the request, though not the one that the first engine would have made."""
     NONE = "none"
     """There is none: the stream ends with an error event."""
+
+
+VALUES_WITHOUT_LIMITS: Mapping[str, Any] = {
+    "instance": "",
+    "state": EngineState.READY,
+    "started_at": 0,
+    "last_tick_age_seconds": 0,
+    "capacity": 1,
+    "live_cap": 1,
+    "kv_blocks_cached": 0,
+    "kv_projected_peak": 0,
+}
+"""Fields of the stats of an engine that reports no limits, and nothing of its process but metrics."""
 
 
 class StatsUnavailable(ValueError):

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pydantic import ValidationError
 
 from paternoster_contract.admin import LiveConfigPatch
-from paternoster_contract.stats import EngineState, EngineStats, Unreported
-from paternoster_operator.engines.adapter import LimitsCall, StatsRequest, StatsUnavailable
+from paternoster_contract.stats import EngineStats, Unreported
+from paternoster_operator.engines.adapter import VALUES_WITHOUT_LIMITS, LimitsCall, StatsRequest, StatsUnavailable
 from paternoster_operator.engines.exposition import LONGEST_METRICS, sum_samples
 from paternoster_operator.engines.openai_arguments import OpenAiKind
 
@@ -40,22 +40,16 @@ class OpenAiAdapter:
         numbers = {name: found[sample] for name, sample in LLAMA_CPP.items()}
         prompt, generated = int(numbers["prompt"]), int(numbers["generated"])
         cached = int(found.get(_CACHED, 0))
-        document = dict.fromkeys(_ZEROS, 0) | {
-            "instance": "",
+        document = {
+            **dict.fromkeys(_ZEROS, 0),
+            **VALUES_WITHOUT_LIMITS,
             "model": "",
-            "state": EngineState.READY,
-            "started_at": 0,
             "time": now,
-            "last_tick_age_seconds": 0,
-            "capacity": 1,
-            "live_cap": 1,
             "running": int(numbers["running"]),
             "waiting": int(numbers["waiting"]),
             "kv_block_size": 1,
             "kv_blocks": 1,
             "kv_blocks_used": 0,
-            "kv_blocks_cached": 0,
-            "kv_projected_peak": 0,
             "prompt_tokens_total": prompt + cached,
             "cached_prompt_tokens_total": cached,
             "generation_tokens_total": generated,

@@ -10,8 +10,8 @@ from prometheus_client.samples import Sample
 from pydantic import ValidationError
 
 from paternoster_contract.admin import LiveConfigPatch
-from paternoster_contract.stats import EngineState, EngineStats, Unreported
-from paternoster_operator.engines.adapter import LimitsCall, StatsRequest, StatsUnavailable
+from paternoster_contract.stats import EngineStats, Unreported
+from paternoster_operator.engines.adapter import VALUES_WITHOUT_LIMITS, LimitsCall, StatsRequest, StatsUnavailable
 from paternoster_operator.engines.exposition import LONGEST_METRICS, read_samples
 from paternoster_operator.engines.vllm_arguments import VllmKind
 from paternoster_operator.engines.vllm_metrics import read_metrics
@@ -49,22 +49,15 @@ class VllmWithoutPlugin:
         computed = metrics.counters["prompt_tokens_total"] - metrics.counters["cached_prompt_tokens_total"]
         document = {
             **metrics.counters,
-            "instance": "",
+            **VALUES_WITHOUT_LIMITS,
             "model": metrics.model,
             "engine_version": version,
-            "state": EngineState.READY,
-            "started_at": 0,
             "time": now,
-            "last_tick_age_seconds": 0,
-            "capacity": 1,
-            "live_cap": 1,
             "running": int(totals[RUNNING]),
             "waiting": int(totals[WAITING]),
             "kv_block_size": block_size,
             "kv_blocks": blocks,
             "kv_blocks_used": round(usage * blocks),
-            "kv_blocks_cached": 0,
-            "kv_projected_peak": 0,
             # It counts no arrivals; gauges may be older than counters, so that a sum of both could fall.
             "requests_total": metrics.counters["first_token_count_total"],
             "requests_finished_total": int(totals[FINISHED]),
