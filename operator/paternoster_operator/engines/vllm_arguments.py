@@ -220,7 +220,7 @@ def find_owned_flags(args: Sequence[str]) -> list[str]:
 
 
 class VllmKind:
-    """vLLM with the plugin, of a version with ``--max-num-active-seqs`` and ``--max-num-queued-reqs``."""
+    """vLLM with the plugin, of a version with ``--max-num-queued-reqs``: 0.29 or newer."""
 
     type = RuntimeType.VLLM
     actuator = Actuator.PLUGIN

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from paternoster_operator.engines.adapter import StatsUnavailable
 from paternoster_operator.engines.exposition import read_samples
 
-_V032: Mapping[str, str] = {
+_SINCE_0_30: Mapping[str, str] = {
     "prompt_tokens_total": "vllm:prompt_tokens_total",
     "cached_prompt_tokens_total": "vllm:prompt_tokens_cached_total",
     "generation_tokens_total": "vllm:generation_tokens_total",
@@ -17,10 +17,10 @@ _V032: Mapping[str, str] = {
     "inter_token_seconds_total": "vllm:inter_token_latency_seconds_sum",
     "inter_token_count_total": "vllm:inter_token_latency_seconds_count",
 }
-NAMES: Mapping[str, Mapping[str, str]] = {"0.32": _V032}
+NAMES: Mapping[str, Mapping[str, str]] = dict.fromkeys(("0.30", "0.31", "0.32", "0.33"), _SINCE_0_30)
 """By minor version: for each counter of ``/stats`` the sample that has it."""
 OPTIONAL: Mapping[str, str] = {"requests_rejected_full_total": "vllm:admission_rejections_total"}
-"""Samples that are there only once a request was refused."""
+"""Samples that vLLM has since 0.32, and only once a request was refused."""
 _MODEL = "model_name"
 
 

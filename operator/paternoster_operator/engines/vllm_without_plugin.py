@@ -24,7 +24,7 @@ FINISHED, PREEMPTIONS = "vllm:request_success_total", "vllm:num_preemptions_tota
 SUM, BUCKET = "vllm:request_num_preemptions_sum", "vllm:request_num_preemptions_bucket"
 """Of the histogram of the preemptions of each request that ended."""
 NAMES = (RUNNING, WAITING, KV_USAGE, KV_CACHE, FINISHED, PREEMPTIONS, SUM, BUCKET)
-"""Of version 0.32, beside the counters that are read of a vLLM with the plugin, too."""
+"""Of versions 0.30 to 0.33, beside the counters that are read of a vLLM with the plugin, too."""
 _UNREPORTED = (Unreported.LIMITS, Unreported.RECOMPUTED_TOKENS)
 
 

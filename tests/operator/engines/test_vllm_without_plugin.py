@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.operator.engines.test_vllm_stats import METRICS, REPORT
+from tests.operator.engines.test_vllm_stats import METRICS, RECORDED, REPORT
 
 from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.stats import EngineStats, Unreported
@@ -39,6 +39,14 @@ def test_recorded_text_has_what_the_plugin_counts() -> None:
     assert stats.kv_blocks == exact.kv_blocks + 1, "vLLM's own count has the block that no request gets"
 
 
+@pytest.mark.parametrize("version", ["0.30", "0.31", "0.33"])
+def test_other_versions_report_the_same(version: str) -> None:
+    text = (RECORDED / f"vllm-{version}-metrics.txt").read_bytes()
+    stats = parse(text, json.dumps({"version": f"{version}.0"}).encode())
+    assert (stats.requests_finished_total, stats.requests_preempted_total, stats.preemptions_total) == (16, 9, 9)
+    assert (stats.prompt_tokens_total, stats.generation_tokens_total, stats.kv_blocks) == (1600, 3200, 22)
+
+
 def test_what_it_does_not_report_is_named() -> None:
     stats = parse()
     assert stats.unreported == (Unreported.LIMITS, Unreported.RECOMPUTED_TOKENS)
@@ -66,7 +74,7 @@ def test_a_missing_name_is_a_fault_with_that_name(name: str) -> None:
         (b"[" * 3000, "/version is not JSON"),
         (b"[]", "/version has no text version"),
         (b'{"version": 1}', "/version has no text version"),
-        (b'{"version": "0.7.3"}', "vLLM '0.7' has no table of metrics: must be 0.32"),
+        (b'{"version": "0.7.3"}', "vLLM '0.7' has no table of metrics: must be 0.30, 0.31, 0.32, 0.33"),
     ],
 )
 def test_a_version_that_is_not_known_is_a_fault(version: bytes, message: str) -> None:

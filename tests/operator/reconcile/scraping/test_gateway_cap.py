@@ -80,8 +80,8 @@ def row(world: World) -> Any:
     [
         (501, LACKING, "a: /paternoster/limits: HTTP 501: " + LACKING.decode()),
         (404, b"no such route", "a: /paternoster/limits: HTTP 404: no such route"),
-        (200, NEWER, "a: vLLM '0.99' has no table of metrics: must be 0.32"),
-        (200, b"{}", "a: vLLM '' has no table of metrics: must be 0.32"),
+        (200, NEWER, "a: vLLM '0.99' has no table of metrics: must be 0.30, 0.31, 0.32, 0.33"),
+        (200, b"{}", "a: vLLM '' has no table of metrics: must be 0.30, 0.31, 0.32, 0.33"),
     ],
     ids=["it lacks what the plugin sets", "it has no plugin", "an unknown version", "an answer without limits"],
 )
