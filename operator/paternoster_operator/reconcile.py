@@ -172,7 +172,7 @@ class Reconciler:
         fleet.cap_faults = fleet.cap_faults.observe(
             faults, fleet.engines, stats, [pod.name for pod in observed.answering]
         )
-        refused = {pod: Refusal("form", fault) for pod, fault in faults.items()}
+        refused = {pod: Refusal("form", fault) for pod, fault in faults.items() if pod not in stats}
         for pod in observed.answering:
             if pod.name not in stats:
                 continue
@@ -291,7 +291,7 @@ class Reconciler:
 
     async def _set_limits(self, fleet: Fleet, targets: Mapping[str, int]) -> None:
         """Tell every engine what it does not have: a restarted one begins at its capacity, and admits."""
-        calls, caps, adapters = [], {}, fleet.adapters
+        calls, caps, adapters, faulty = [], {}, fleet.adapters, fleet.cap_faults.answers
         for pod in fleet.observed.answering:
             stats = fleet.autoscaler.windows.latest_sample(pod.name)
             if stats is None or pod.admin_url is None or pod.deleting:
@@ -301,9 +301,9 @@ class Reconciler:
             budget = min(targets[TOKEN_BUDGET], stats.max_batched_tokens) or None
             wait = None if stats.max_queue_milliseconds is None else targets[QUEUE_WAIT]
             limits = LiveConfigPatch(live_cap=cap, token_budget=budget, max_queue_milliseconds=wait)
-            if cap != stats.live_cap and pod.name in fleet.engines:
+            if cap != stats.live_cap and pod.name in fleet.engines and pod.name not in faulty:
                 caps[pod.name] = cap
-            if limits != stats.limits:
+            if limits != stats.limits and pod.name not in faulty:
                 calls.append(self._scraper.set_limits(pod.admin_url, limits, fleet.admin_keys, adapters[pod.name]))
             drains = adapters[pod.name].kind.capabilities.drain
             if drains and pod.drain_wanted != (stats.state is EngineState.DRAINING):

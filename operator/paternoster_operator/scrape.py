@@ -21,7 +21,7 @@ from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.http import paths
 from paternoster_contract.stats import EngineStats, GatewayStats
 from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
-from paternoster_operator.engines.adapter import EngineAdapter, StatsRequest, StatsUnavailable
+from paternoster_operator.engines.adapter import EngineAdapter, LimitsUnavailable, StatsRequest, StatsUnavailable
 from paternoster_operator.engines.catalogue import PATERNOSTER
 
 log = logging.getLogger(__name__)
@@ -59,15 +59,15 @@ class Scraper:
     ) -> tuple[dict[str, EngineStats], dict[str, str]]:
         """Stats of the engines at ``urls`` (pod name -> base URL), and what is wrong with invalid answers.
 
-        Both by pod name; an engine that did not answer in time is in neither. The first of the fleet's admin ``keys``
-        that an engine accepts is used, where its adapter wants one: that of ``adapters``, by pod name, or our engine's.
+        Both by pod name. An engine that did not answer in time is in neither; one whose limits no call moves, and whose
+        adapter reads it without them, is in both. The first of the fleet's admin ``keys`` that an engine accepts is
+        used, where its adapter wants one: that of ``adapters``, by pod name, or our engine's.
         """
         answers = await asyncio.gather(
             *(self._engine_stats(url, adapters.get(pod, PATERNOSTER), keys) for pod, url in urls.items())
         )
-        answers_by_pod = dict(zip(urls, answers, strict=True))
-        stats = {pod: answer for pod, answer in answers_by_pod.items() if isinstance(answer, EngineStats)}
-        return stats, {pod: answer for pod, answer in answers_by_pod.items() if isinstance(answer, str)}
+        stats = {pod: found for pod, (found, _) in zip(urls, answers, strict=True) if found is not None}
+        return stats, {pod: fault for pod, (_, fault) in zip(urls, answers, strict=True) if fault}
 
     async def read_downloads(self, urls: Mapping[str, str]) -> dict[str, FetchStatus]:
         """How far pods are that fetch their model, by name, for those of ``urls`` that say so."""
@@ -133,23 +133,30 @@ class Scraper:
                 log.warning("%s did not %s: %s", url, what, error_text(error))
                 return
 
-    async def _engine_stats(self, url: str, adapter: EngineAdapter, keys: Sequence[str]) -> EngineStats | str | None:
-        """None when the engine does not answer in time; a message where its answers are invalid."""
+    async def _engine_stats(
+        self, url: str, adapter: EngineAdapter, keys: Sequence[str]
+    ) -> tuple[EngineStats | None, str]:
+        """None when the engine does not answer in time or its answers are invalid; what is wrong with them."""
         try:
             answers = await asyncio.gather(
                 *(self._read_answer(url, request, keys) for request in adapter.stats_requests)
             )
             stats = adapter.parse_stats(answers, time.time())
+        except LimitsUnavailable as error:
+            if adapter.without_limits is None:
+                return None, str(error)
+            found, fault = await self._engine_stats(url, adapter.without_limits, ())
+            return found, "; ".join(filter(None, (str(error), fault)))
         except (StatsUnavailable, _TooLong) as error:
             log.debug("%s: %s", url, error)
-            return str(error)
+            return None, str(error)
         except _FAULTS as error:
             log.debug("%s: %s", url, error_text(error))
-            return None
+            return None, ""
         if stats.default_parameters is not None:
             stats.default_parameters = _share_parameters(stats.default_parameters)
         object.__setattr__(stats, "__pydantic_fields_set__", _NO_FIELDS)
-        return stats
+        return stats, ""
 
     async def _gateway_stats(self, url: str) -> GatewayStats | None:
         try:
@@ -161,7 +168,7 @@ class Scraper:
         return stats
 
     async def _read_answer(self, url: str, request: StatsRequest, keys: Sequence[str]) -> bytes:
-        """Raises :class:`StatsUnavailable` where the engine answers that it lacks what is read."""
+        """Raises :class:`LimitsUnavailable` where the engine answers that it lacks what is read."""
         for key in keys if request.needs_key and keys else ("",):
             headers = {"Authorization": f"Bearer {key}"} if key else {}
             async with self._open_session().get(url + request.path, headers=headers, allow_redirects=False) as response:
@@ -170,7 +177,7 @@ class Scraper:
                 if response.status == 501 or (response.status == 404 and request.needs_key):
                     # A route with a key is the operator's own: without it nothing is there that it could steer.
                     text = (await _read_body(response, LONGEST_ANSWER)).decode(errors="replace")
-                    raise StatsUnavailable(f"{request.path}: HTTP {response.status}: {text[:300]}")
+                    raise LimitsUnavailable(f"{request.path}: HTTP {response.status}: {text[:300]}")
         raise OSError(f"HTTP {response.status}")
 
     async def _get(self, url: str, longest: int) -> bytes:

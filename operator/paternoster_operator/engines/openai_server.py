@@ -28,6 +28,7 @@ class OpenAiAdapter:
     """What ``/metrics`` has; gateways hold the live cap."""
 
     kind = OpenAiKind()
+    without_limits = None
     stats_requests = (StatsRequest("/metrics", LONGEST_METRICS),)
 
     def parse_stats(self, answers: Sequence[bytes], now: float) -> EngineStats:

@@ -49,6 +49,7 @@ class PaternosterAdapter:
     """It answers with the contract's own documents."""
 
     kind = PaternosterKind()
+    without_limits = None
     stats_requests = (StatsRequest(paths.STATS, LONGEST_STATS),)
 
     def parse_stats(self, answers: Sequence[bytes], now: float) -> EngineStats:

@@ -46,6 +46,7 @@ class SglangAdapter:
     """A retraction is SGLang's preemption: it counts these, and not the requests, so that one may count twice."""
 
     kind = SglangKind()
+    without_limits = None
     stats_requests = (StatsRequest("/metrics", LONGEST_METRICS), StatsRequest("/server_info", LONGEST_INFO))
 
     def parse_stats(self, answers: Sequence[bytes], now: float) -> EngineStats:

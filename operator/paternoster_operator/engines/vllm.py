@@ -20,6 +20,7 @@ from paternoster_operator.engines.adapter import (
 from paternoster_operator.engines.exposition import LONGEST_METRICS
 from paternoster_operator.engines.vllm_arguments import VllmKind
 from paternoster_operator.engines.vllm_metrics import read_metrics
+from paternoster_operator.engines.vllm_without_plugin import VllmWithoutPlugin
 
 LIMITS_PATH = "/paternoster/limits"
 LONGEST_REPORT = 16 * 2**10
@@ -35,6 +36,7 @@ class VllmAdapter:
     """Any image or program with a vLLM of a version that :mod:`~paternoster_operator.engines.vllm_metrics` lists."""
 
     kind = VllmKind()
+    without_limits = VllmWithoutPlugin()
     stats_requests = (
         StatsRequest(LIMITS_PATH, LONGEST_REPORT, needs_key=True),
         StatsRequest("/metrics", LONGEST_METRICS),

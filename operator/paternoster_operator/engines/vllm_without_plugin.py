@@ -32,6 +32,7 @@ class VllmWithoutPlugin:
     """Counts of requests, tokens, preemptions and KV blocks; no limits, no steps, no tokens computed again."""
 
     kind = VllmKind()
+    without_limits = None
     stats_requests = (StatsRequest("/version", LONGEST_VERSION), StatsRequest("/metrics", LONGEST_METRICS))
 
     def parse_stats(self, answers: Sequence[bytes], now: float) -> EngineStats:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from paternoster_contract.stats import EngineStats
+from paternoster_contract.stats import EngineStats, Unreported
 
 T = TypeVar("T")
 MOST_CALLS = 3
@@ -18,7 +18,7 @@ class CapFaults:
     """What was seen of the engines of one fleet; of each pod until it is gone."""
 
     answers: Mapping[str, str] = field(default_factory=dict)
-    """What was wrong with the last answer, until the engine reports."""
+    """What was wrong with the last answer, until the engine reports limits."""
     calls: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """The live cap that calls set and the engine does not report, and how many calls there were."""
     steady: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -44,11 +44,14 @@ class CapFaults:
     ) -> "CapFaults":
         """After the answers of ``pods``: ``faults`` of some, ``reports`` of others, none of the rest.
 
-        ``before``: their reports until then.
+        One that reports without limits has a fault, too. ``before``: their reports until then.
         """
-        answers = {pod: text for pod, text in {**self.answers, **faults}.items() if pod in pods and pod not in reports}
+        silent = {pod: text for pod, text in self.answers.items() if pod in pods and pod not in reports}
+        answers = {**silent, **faults}
         steady, exceeded = _of_pods(self.steady, pods), _of_pods(self.exceeded, pods)
         for pod, report in reports.items():
+            if Unreported.LIMITS in report.unreported:
+                continue
             cap, count = steady.get(pod, (report.live_cap, 0))
             steady[pod] = report.live_cap, count + 1 if report.live_cap == cap else 1
             # What ran when the cap was cut may go on.

@@ -32,6 +32,7 @@ class Site:
     def __init__(self) -> None:
         self.status, self.report, self.text = 200, WHOLE, METRICS
         self.patches: list[Any] = []
+        self.version = b""
         self.in_flight, self.held = 4, 2
 
     async def limits(self, request: web.Request) -> web.Response:
@@ -41,6 +42,9 @@ class Site:
 
     async def metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=self.text)
+
+    async def answer_version(self, _: web.Request) -> web.Response:
+        return web.Response(status=200 if self.version else 503, body=self.version)
 
     async def stats(self, _: web.Request) -> web.Response:
         model = GatewayModelStats(
@@ -54,6 +58,7 @@ async def site(world: World, document: Document) -> AsyncIterator[Site]:
     site, app = Site(), web.Application()
     app.router.add_route("*", "/paternoster/limits", site.limits)
     app.router.add_get("/metrics", site.metrics)
+    app.router.add_get("/version", site.answer_version)
     app.router.add_get("/stats", site.stats)
     runner = web.AppRunner(app)
     await runner.setup()
@@ -102,6 +107,37 @@ async def test_gateways_hold_the_cap_of_an_engine_that_cannot_be_steered(
     decided = world.reconciler.fleets[KEY].last_decision
     assert decided is not None
     assert decided["LiveCap"].reason.value == "MetricsStale"
+
+
+@pytest.mark.parametrize("status", [404, 501])
+async def test_an_engine_without_limits_still_reports(world: World, site: Site, status: int) -> None:
+    """The loops decide by its own metrics, and gateways hold the cap that they decide."""
+    site.status, site.report, site.version = status, LACKING, b'{"version": "0.30.0"}'
+    site.text = (RECORDED / "vllm-0.30-metrics.txt").read_bytes()
+    for _ in range(3):
+        await world.reconcile()
+    written = world.cluster.statuses[-1]
+    why = f"a: /paternoster/limits: HTTP {status}: {LACKING.decode()}"
+    assert written["gatewayCap"] == {"maxInFlight": 8, "parts": {"g": 8}, "reason": why}
+    engine = {"type": "VLLM", "version": "0.30.0", "actuator": "Gateway", "capabilities": ["liveCap"]}
+    assert written["engine"] == engine
+    assert world.cluster.condition("MetricsFresh")["status"] == "True"
+    assert world.cluster.condition("GatewayCap")["reason"] == "LimitsNotMovable"
+    sample = world.reconciler.fleets[KEY].engines["a"]
+    assert (sample.capacity, sample.live_cap, sample.requests_preempted_total) == (CAPACITY, 8, 9)
+    decided = world.reconciler.fleets[KEY].last_decision
+    assert decided is not None
+    assert decided["LiveCap"].reason.value != "MetricsStale"
+    assert site.patches == []
+
+
+async def test_an_engine_without_limits_whose_metrics_are_not_known_says_both(world: World, site: Site) -> None:
+    site.status, site.report, site.version = 501, LACKING, b'{"version": "0.7.3"}'
+    await world.reconcile()
+    reason = world.cluster.statuses[-1]["gatewayCap"]["reason"]
+    assert "has no max_num_active_reqs" in reason
+    assert "vLLM '0.7' has no table of metrics" in reason
+    assert world.cluster.condition("MetricsFresh")["reason"] == "ReportsRefused"
 
 
 @pytest.mark.parametrize(
