@@ -52,14 +52,24 @@ NOT_SERVING, STOPPED, DIED = b"x-paternoster-not-serving", b"stopped", b"died"
 for one that the engine had when it died, which may be why."""
 
 
-def report_death(scope: Scope, send: Send) -> Send:
-    """``send``, with a 503 in place of the 500 that vLLM answers when its engine core is dead."""
+RETRY_AFTER = b"retry-after"
+
+
+def adapt_status(scope: Scope, send: Send) -> Send:
+    """``send``, with a 503 in place of the 500 that vLLM answers when its engine core is dead.
+
+    A 503 of vLLM's own, which has no place for the request, says when to try again: in a second, as our engine's does.
+    """
     client = getattr(getattr(scope.get("app"), "state", None), "engine_client", None)
     reason = STOPPED if getattr(client, "errored", False) else DIED
 
     async def send_status(message: MutableMapping[str, Any]) -> None:
-        if message["type"] == "http.response.start" and message["status"] == 500 and getattr(client, "errored", False):
-            message = {**message, "status": 503, "headers": [*message["headers"], (NOT_SERVING, reason)]}
+        if message["type"] == "http.response.start":
+            headers = [*message.get("headers", ())]
+            if message["status"] == 500 and getattr(client, "errored", False):
+                message = {**message, "status": 503, "headers": [*headers, (NOT_SERVING, reason)]}
+            elif message["status"] == 503 and all(name.lower() != RETRY_AFTER for name, _ in headers):
+                message = {**message, "headers": [*headers, (RETRY_AFTER, b"1")]}
         await send(message)
 
     return send_status

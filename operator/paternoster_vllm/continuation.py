@@ -33,6 +33,17 @@ LONGEST_BODY = 64 * 2**20 + MAX_JOURNAL_BYTES
 ReadFacts = Callable[[Any], ServerFacts]
 
 
+def is_rest_of_stream(scope: Scope) -> bool:
+    """Whether a gateway asks for the rest of a stream that another engine began."""
+    headers = dict(scope["headers"])
+    if STREAM_ID not in headers or RESUME not in headers or not os.environ.get(GATEWAY_ENV):
+        return False
+    try:
+        return decode_resume(headers[RESUME])[0] > 0
+    except InvalidJournal:
+        return False
+
+
 class StreamContinuation:
     """Writes the journal of streams that gateways ask for, and continues those of other vLLMs."""
 

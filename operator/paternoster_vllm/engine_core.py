@@ -8,12 +8,17 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from paternoster_vllm.limits import LONGEST_QUEUE_MILLISECONDS, QUEUE
+from paternoster_vllm.queue_limit import AdmissionPace
+
 UTILITY = "paternoster_control"
 """Name of the method by which the API server reaches this process."""
 CAP, BUDGET, CAPACITY = "max_num_active_reqs", "max_num_scheduled_tokens", "max_num_running_reqs"
 """Attributes of vLLM's scheduler: most requests that may run, most tokens of a step, slots of the model runner."""
 REQUIRED = (CAP, BUDGET, CAPACITY, "running", "waiting", "schedule", "_preempt_request", "_free_request")
 """All that is read, set or wrapped; a scheduler that lacks one is not steered."""
+MOST_REQUESTS, SECONDS_BETWEEN = "most_requests", "seconds_between_admissions"
+"""Of the report, for the API server: requests that it may have at a time, None is no limit; and the queue's pace."""
 _CONTROL = "_paternoster_control"
 
 
@@ -35,6 +40,8 @@ class SchedulerControl:
         self._capacity = int(getattr(scheduler, CAPACITY))
         self._max_batched_tokens = int(getattr(scheduler, BUDGET))
         self._token_budget = self._max_batched_tokens
+        self._max_queue_milliseconds = 0
+        self._pace = AdmissionPace()
         self._counts = dict.fromkeys(
             (
                 "steps_total", "scheduled_tokens_total", "preemptions_total", "requests_preempted_total",
@@ -49,16 +56,21 @@ class SchedulerControl:
         self._wrap_method("_free_request", self._free)
 
     def set_limits(self, limits: Mapping[str, int]) -> None:
-        """Set ``live_cap`` and ``token_budget`` as far as ``limits`` has them.
+        """Set ``live_cap``, ``token_budget`` and ``max_queue_milliseconds`` as far as ``limits`` has them.
 
         A lower cap preempts no request: the scheduler admits none until fewer run. Raises ``ValueError`` out of range.
         """
-        for field, most in (("live_cap", self._capacity), ("token_budget", self._max_batched_tokens)):
-            if field in limits and not 1 <= limits[field] <= most:
-                raise ValueError(f"{field} is {limits[field]}: must be 1 to {most}")
+        for field, least, most in (
+            ("live_cap", 1, self._capacity),
+            ("token_budget", 1, self._max_batched_tokens),
+            (QUEUE, 0, LONGEST_QUEUE_MILLISECONDS),
+        ):
+            if field in limits and not least <= limits[field] <= most:
+                raise ValueError(f"{field} is {limits[field]}: must be {least} to {most}")
         if "live_cap" in limits:
             setattr(self._scheduler, CAP, limits["live_cap"])
         self._token_budget = limits.get("token_budget", self._token_budget)
+        self._max_queue_milliseconds = limits.get(QUEUE, self._max_queue_milliseconds)
 
     def self_test(self) -> None:
         """Set both limits one lower, read them back, restore them; raises :class:`Unsupported`.
@@ -83,14 +95,29 @@ class SchedulerControl:
             "live_cap": int(getattr(scheduler, CAP)),
             "max_batched_tokens": self._max_batched_tokens,
             "token_budget": self._token_budget,
+            QUEUE: self._max_queue_milliseconds,
+            MOST_REQUESTS: self._count_most_requests(),
+            SECONDS_BETWEEN: self._pace.seconds_between(time.monotonic()),
             "draining": False,
             "max_model_len": int(getattr(scheduler, "max_model_len", 0)),
             "running": len(scheduler.running),
-            # Newer versions queue requests apart that wait for a grammar or for KV of another engine.
-            "waiting": len(scheduler.waiting) + len(getattr(scheduler, "skipped_waiting", ())),
+            "waiting": self._count_waiting(),
             **self._read_kv(),
             **self._counts,
         }
+
+    def _count_waiting(self) -> int:
+        # Newer versions queue requests apart that wait for a grammar or for KV of another engine.
+        return len(self._scheduler.waiting) + len(getattr(self._scheduler, "skipped_waiting", ()))
+
+    def _count_most_requests(self) -> int | None:
+        """Requests that may run and wait so that none waits longer than was set; None: any number."""
+        places = self._pace.count_places(self._max_queue_milliseconds, time.monotonic())
+        if places is None:
+            return None
+        # Where requests wait, memory may keep fewer running than the cap.
+        waits = self._count_waiting() > 0
+        return places + (len(self._scheduler.running) if waits else int(getattr(self._scheduler, CAP)))
 
     def _read_kv(self) -> dict[str, int]:
         """Size and use of the KV pool; empty where this vLLM keeps it elsewhere."""
@@ -117,6 +144,7 @@ class SchedulerControl:
             min(max(self._token_budget, len(self._scheduler.running)), self._max_batched_tokens),
         )
         output = original(*args, **kwargs)
+        self._pace.count_step(len(output.scheduled_new_reqs), self._count_waiting(), time.monotonic())
         tokens = output.total_num_scheduled_tokens
         if tokens > 0:
             self._counts["steps_total"] += 1

@@ -7,8 +7,13 @@ from typing import Any
 LARGEST_BODY = 4096
 """Bytes of a body."""
 _LONGEST_ECHO = 60
-FIELDS = {"live_cap": "capacity", "token_budget": "max_batched_tokens"}
-"""Each limit that moves, and the fixed number that it is at most."""
+QUEUE = "max_queue_milliseconds"
+FIELDS = {"live_cap": 1, "token_budget": 1, QUEUE: 0}
+"""Each limit that moves, and the least that it may be; a :data:`QUEUE` of 0 is no limit."""
+CEILINGS = {"live_cap": "capacity", "token_budget": "max_batched_tokens"}
+"""The fixed number that a limit is at most."""
+LONGEST_QUEUE_MILLISECONDS = 86_400_000
+_NAMES = f"{', '.join(list(FIELDS)[:-1])} or {list(FIELDS)[-1]}"
 
 
 class InvalidLimits(ValueError):
@@ -21,7 +26,7 @@ class InvalidLimits(ValueError):
 
 
 def parse_limits(body: bytes | None) -> dict[str, int]:
-    """The limits of a body that has one or both; raises :class:`InvalidLimits`, also for one too long to read: None.
+    """The limits of a body that has some; raises :class:`InvalidLimits`, also for one too long to read: None.
 
     Upper bounds are the engine's, and are checked by :func:`check_bounds`.
     """
@@ -32,27 +37,24 @@ def parse_limits(body: bytes | None) -> dict[str, int]:
     except (ValueError, RecursionError):
         raise InvalidLimits(400, "", 'the body is not JSON: must be like {"live_cap": 8}') from None
     if not isinstance(document, dict) or not document:
-        raise InvalidLimits(
-            422, "", f"the body is {_show_value(document)}: must be an object with {' or '.join(FIELDS)}"
-        )
+        raise InvalidLimits(422, "", f"the body is {_show_value(document)}: must be an object with {_NAMES}")
     for field, value in document.items():
         if field not in FIELDS:
-            raise InvalidLimits(
-                422, field[:_LONGEST_ECHO], f"{_show_value(field)} is no limit: must be {' or '.join(FIELDS)}"
-            )
-        if type(value) is not int or value < 1:
-            raise InvalidLimits(422, field, f"{field} is {_show_value(value)}: must be a whole number of at least 1")
+            raise InvalidLimits(422, field[:_LONGEST_ECHO], f"{_show_value(field)} is no limit: must be {_NAMES}")
+        if type(value) is not int or value < FIELDS[field]:
+            text = f"{field} is {_show_value(value)}: must be a whole number of at least {FIELDS[field]}"
+            raise InvalidLimits(422, field, text)
     return document
 
 
 def check_bounds(limits: Mapping[str, int], present: Mapping[str, Any]) -> None:
-    """Raise :class:`InvalidLimits` for a limit above its fixed number in ``present``, the engine's own document."""
+    """Raise :class:`InvalidLimits` for a limit above its ceiling in ``present``, the engine's own document."""
     for field, value in limits.items():
-        most = present[FIELDS[field]]
+        ceiling = CEILINGS.get(field)
+        most = LONGEST_QUEUE_MILLISECONDS if ceiling is None else present[ceiling]
         if value > most:
-            raise InvalidLimits(
-                422, field, f"{field} is {_show_value(value)}: must be at most {most}, its {FIELDS[field]}"
-            )
+            its = "" if ceiling is None else f", its {ceiling}"
+            raise InvalidLimits(422, field, f"{field} is {_show_value(value)}: must be at most {most}{its}")
 
 
 def _show_value(value: object) -> str:

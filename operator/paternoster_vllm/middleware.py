@@ -4,16 +4,28 @@ import asyncio
 import importlib.metadata
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from paternoster_vllm.asgi import App, Receive, Scope, Send, error_body, read_body, report_death, send_error, send_json
-from paternoster_vllm.continuation import StreamContinuation
+from paternoster_vllm.asgi import (
+    RETRY_AFTER,
+    App,
+    Receive,
+    Scope,
+    Send,
+    adapt_status,
+    error_body,
+    read_body,
+    send_error,
+    send_json,
+)
+from paternoster_vllm.continuation import StreamContinuation, is_rest_of_stream
 from paternoster_vllm.core_watch import CoreWatch
-from paternoster_vllm.engine_core import UTILITY
+from paternoster_vllm.engine_core import MOST_REQUESTS, SECONDS_BETWEEN, UTILITY
 from paternoster_vllm.keys import has_valid_key, read_keys
 from paternoster_vllm.limits import LARGEST_BODY, InvalidLimits, check_bounds, parse_limits
+from paternoster_vllm.queue_limit import RequestLimit
 
 log = logging.getLogger(__name__)
 
@@ -26,8 +38,14 @@ API_KEYS_ENV = "PATERNOSTER_VLLM_API_KEYS"
 """The same for every other path; without it vLLM's own ``--api-key`` decides."""
 OPEN_PATHS = ("/health", "/ping", "/load", "/metrics", "/version")
 """What probes and Prometheus read, who send no key."""
+GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages")
+"""Paths of requests that wait in the queue whose time is bounded."""
+REFUSED = "requests_refused_total"
+"""Of the report: requests that the limit of the queue's time refused."""
 CALL_SECONDS = 10.0
 """Longest wait for the engine core, which answers between steps."""
+
+CallEngine = Callable[[Scope, Mapping[str, int]], Awaitable[dict[str, Any]]]
 
 
 class LimitsMiddleware:
@@ -37,6 +55,7 @@ class LimitsMiddleware:
         self._app = StreamContinuation(app)
         self._tests: set[asyncio.Task[None]] = set()
         self._watch: CoreWatch | None = None
+        self._limit = RequestLimit()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -44,7 +63,7 @@ class LimitsMiddleware:
             self._tests.add(test)
             test.add_done_callback(self._tests.discard)
         elif scope["path"] == PATH and scope["type"] == "http":
-            await _answer_request(scope, receive, send)
+            await _answer_request(scope, receive, send, self._call_engine)
             return
         elif scope["path"] == HEALTH and scope["type"] == "http":
             await self._answer_health(scope, send)
@@ -52,24 +71,37 @@ class LimitsMiddleware:
         elif not _may_pass(scope):
             await _refuse_request(scope, send)
             return
-        await self._app(scope, receive, report_death(scope, send))
+        elif scope["path"] in GENERATING and scope["type"] == "http":
+            await self._bound_queue(scope, receive, adapt_status(scope, send))
+            return
+        await self._app(scope, receive, adapt_status(scope, send))
+
+    async def _bound_queue(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Within the limit of requests; beyond it a 503 that says when to try again."""
+        if seconds := self._limit.begin_request(is_rest=is_rest_of_stream(scope)):
+            text = "the request would wait for longer than max_queue_milliseconds allows: try again later"
+            await send_json(send, 503, error_body(text), (RETRY_AFTER, str(seconds).encode()))
+            return
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._limit.end_request()
+
+    async def _call_engine(self, scope: Scope, limits: Mapping[str, int]) -> dict[str, Any]:
+        """The report of the engine core after ``limits`` were set, with what this process counts."""
+        report = await _call_core(scope, limits)
+        self._limit.update(report.pop(MOST_REQUESTS, None), report.pop(SECONDS_BETWEEN, 0.0))
+        return {**report, REFUSED: self._limit.refused}
 
     async def _answer_health(self, scope: Scope, send: Send) -> None:
         if self._watch is None:
-            self._watch = CoreWatch(lambda: _call_core(scope, {}))
+            self._watch = CoreWatch(lambda: self._call_engine(scope, {}))
         fault = await self._watch.find_fault()
         await send_json(send, 503 if fault else 200, error_body(fault) if fault else {})
 
 
-async def call_engine(scope: Scope, limits: Mapping[str, int]) -> dict[str, Any]:
-    """Set ``limits`` in the engine core and return its report.
-
-    Raises ``LookupError`` where this vLLM has no such call, ``TimeoutError`` while its core does not answer.
-    """
-    return await asyncio.wait_for(_call_core(scope, limits), CALL_SECONDS)
-
-
 async def _call_core(scope: Scope, limits: Mapping[str, int]) -> dict[str, Any]:
+    """Set ``limits`` in the engine core and return its report; raises ``LookupError`` where it has no such call."""
     client = getattr(scope["app"].state, "engine_client", None)
     call = getattr(getattr(client, "engine_core", None), "call_utility_async", None)
     if call is None:
@@ -84,7 +116,7 @@ async def _call_core(scope: Scope, limits: Mapping[str, int]) -> dict[str, Any]:
     return report
 
 
-async def _answer_request(scope: Scope, receive: Receive, send: Send) -> None:
+async def _answer_request(scope: Scope, receive: Receive, send: Send, call: CallEngine) -> None:
     """One request of the route: the key first, then method, body, bounds, and the call into the core."""
     if not has_valid_key(scope["headers"], read_keys(Path(os.environ.get(ADMIN_KEYS_ENV, os.devnull)))):
         await send_error(send, 401, "the Authorization header must have the fleet's admin key as Bearer token")
@@ -98,10 +130,10 @@ async def _answer_request(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "PATCH":
             body, _ = await read_body(receive, LARGEST_BODY)
             limits = parse_limits(body)
-        report = await call_engine(scope, {})
+        report = await asyncio.wait_for(call(scope, {}), CALL_SECONDS)
         if limits and "unsupported" not in report:
             check_bounds(limits, report)
-            report = await call_engine(scope, limits)
+            report = await asyncio.wait_for(call(scope, limits), CALL_SECONDS)
     except InvalidLimits as error:
         await send_json(send, error.status, error_body(str(error), error.field))
     except LookupError as error:
@@ -145,7 +177,7 @@ async def _refuse_request(scope: Scope, send: Send) -> None:
 
 async def _log_self_test(scope: Scope) -> None:
     try:
-        report = await call_engine(scope, {})
+        report = await asyncio.wait_for(_call_core(scope, {}), CALL_SECONDS)
     except Exception as error:
         log.warning("paternoster_vllm: the self-test failed: %s: %s", type(error).__name__, error)
         return

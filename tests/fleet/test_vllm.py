@@ -129,6 +129,30 @@ def test_gateways_hold_the_cap_of_a_vllm_whose_core_has_no_plugin(program: str, 
     assert fleet.interrupt() == 0
 
 
+def test_at_the_most_replicas_a_vllm_refuses_what_would_wait_too_long(program: str, up: Callable[..., Up]) -> None:
+    """A third of the limit for first tokens, by the pace at which vLLM admits requests: it has one place for them."""
+    wanted = {**spec(program), "slo": {"ttftP95Milliseconds": 30}}
+    fleet = up(**wanted, autoscaling={"mode": "Auto", "minReplicas": 1, "maxReplicas": 1})
+    endpoint = fleet.ready(1, STARTS_WITHIN)
+    # The pace is that of a queue.
+    with ThreadPoolExecutor(REQUESTS) as threads:
+        assert list(threads.map(lambda number: complete(endpoint, number), range(REQUESTS))) == [TOKENS] * REQUESTS
+    wait_for(lambda: "queue wait 0->10 ms" in fleet.explain(), "a bound of the queue")
+    errors = []
+    with ThreadPoolExecutor(4 * REQUESTS) as threads:
+        for each in [threads.submit(complete, endpoint, number) for number in range(4 * REQUESTS)]:
+            try:
+                assert each.result() == TOKENS
+            except openai.InternalServerError as error:
+                errors.append(error)
+    assert {error.status_code for error in errors} == {503}
+    print(
+        f"{len(errors)} of {4 * REQUESTS} were refused: {errors[0].response.headers.get('retry-after')} s, {errors[0]}"
+    )
+    assert all(int(error.response.headers["retry-after"]) >= 1 for error in errors)
+    assert fleet.interrupt() == 0
+
+
 def test_a_vllm_whose_core_stands_still_is_replaced_and_a_busy_one_is_not(
     program: str, up: Callable[..., Up], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

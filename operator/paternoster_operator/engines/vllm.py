@@ -51,6 +51,8 @@ class VllmAdapter:
         document = {
             **{name: report[name] for name in _FROM_PLUGIN},
             **metrics.counters,
+            # Absent of a plugin of an earlier release.
+            "max_queue_milliseconds": report.get("max_queue_milliseconds"),
             "model": metrics.model,
             "engine_version": report["version"],
             "state": EngineState.READY,
@@ -64,6 +66,9 @@ class VllmAdapter:
         try:
             # What arrived is what ended and what is here: neither program counts arrivals.
             here = [report[name] for name in ("requests_finished_total", "running", "waiting")]
+            refused = report.get("requests_refused_total", 0)
+            for name in ("requests_rejected_total", "requests_rejected_full_total"):
+                document[name] += refused
             return EngineStats.model_validate({**document, "requests_total": sum(here)})
         except TypeError as error:
             raise StatsUnavailable(f"the plugin's answer: {error}"[:200]) from None
@@ -71,7 +76,7 @@ class VllmAdapter:
             raise StatsUnavailable.from_validation(error) from None
 
     def limits_call(self, limits: LiveConfigPatch) -> LimitsCall | None:
-        body = limits.model_dump(exclude_none=True, include={"live_cap", "token_budget"})
+        body = limits.model_dump(exclude_none=True, include={"live_cap", "token_budget", "max_queue_milliseconds"})
         return LimitsCall("PATCH", LIMITS_PATH, body) if body else None
 
 

@@ -154,6 +154,7 @@ OPERATORS: Mapping[str, str] = {
     "headless": "the operator needs the API server",
     "config": "a file could set any other flag",
     "data-parallel-size": "the operator adds replicas, and the plugin counts one engine core",
+    "api-server-count": "the plugin counts the requests of one API server",
     "disable-log-stats": "the operator reads /metrics",
 }
 """Flags that no field sets and none may."""
@@ -226,7 +227,7 @@ class VllmKind:
     actuator = Actuator.PLUGIN
     health_path = HEALTH
     capabilities = Capabilities(
-        live_cap=True, token_budget=True, queue_limit=False, step_costs=False, drain=False,
+        live_cap=True, token_budget=True, queue_limit=True, step_costs=False, drain=False,
         continuation=Continuation.VALID,
     )  # fmt: skip
     finishes_requests = True

@@ -8,7 +8,6 @@ from paternoster_simulator.profile import EngineName
 
 _UNREPORTED_BY_VLLM: Mapping[str, Any] = {
     "state": EngineState.READY,
-    "max_queue_milliseconds": None,
     "idle_seconds": None,
     "kv_blocks_cached": 0,
     "kv_projected_peak": 0.0,

@@ -195,10 +195,14 @@ def test_every_counter_of_the_tables_is_one_of_the_stats() -> None:
 
 def test_the_limits_call_has_what_vllm_can_move() -> None:
     adapter = VllmAdapter()
-    call = adapter.limits_call(LiveConfigPatch(live_cap=4, token_budget=256, max_queue_milliseconds=100))
+    limits = {"live_cap": 4, "token_budget": 256, "max_queue_milliseconds": 100}
+    call = adapter.limits_call(LiveConfigPatch(**limits))
     assert call is not None
-    assert (call.method, call.path, call.body) == ("PATCH", "/paternoster/limits", {"live_cap": 4, "token_budget": 256})
-    assert adapter.limits_call(LiveConfigPatch(max_queue_milliseconds=100)) is None
+    assert (call.method, call.path, call.body) == ("PATCH", "/paternoster/limits", limits)
+
+
+def test_a_queue_that_is_bounded_by_time_is_reported() -> None:
+    assert parse({**REPORT, "max_queue_milliseconds": 330}).max_queue_milliseconds == 330
 
 
 def test_an_adapter_is_of_the_type_that_names_it() -> None:

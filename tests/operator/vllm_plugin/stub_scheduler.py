@@ -28,12 +28,14 @@ class StubScheduler:
         self.found_in_cache = 0
 
     def schedule(self) -> Any:
-        resumed = []
+        resumed, new = [], []
         while self.waiting and len(self.running) < self.max_num_active_reqs:
             self.running.append(self.waiting.pop(0))
             if self.running[-1].num_preemptions:
                 self.running[-1].num_computed_tokens = self.found_in_cache
                 resumed.append(self.running[-1])
+            else:
+                new.append(self.running[-1])
         tokens = min(len(self.running), self.max_num_scheduled_tokens)
         cached = SimpleNamespace(
             req_ids=[request.request_id for request in resumed],
@@ -41,7 +43,7 @@ class StubScheduler:
         )
         for request in self.running[:tokens]:
             request.num_computed_tokens += 1
-        return SimpleNamespace(total_num_scheduled_tokens=tokens, scheduled_cached_reqs=cached)
+        return SimpleNamespace(total_num_scheduled_tokens=tokens, scheduled_cached_reqs=cached, scheduled_new_reqs=new)
 
     def preempt_last(self) -> None:
         self._preempt_request(self.running.pop(), 0.0)

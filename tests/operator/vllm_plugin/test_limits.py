@@ -10,10 +10,15 @@ from hypothesis import strategies as st
 from paternoster_vllm.keys import LONGEST_FILE, has_valid_key, read_keys
 from paternoster_vllm.limits import LARGEST_BODY, InvalidLimits, check_bounds, parse_limits
 
-PRESENT = {"capacity": 64, "max_batched_tokens": 2048}
+PRESENT = {
+    "capacity": 64, "live_cap": 64, "max_batched_tokens": 2048, "token_budget": 2048, "max_queue_milliseconds": 0,
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("limits", [{"live_cap": 1}, {"token_budget": 2048}, {"live_cap": 64, "token_budget": 1}])
+@pytest.mark.parametrize("limits", [
+    {"live_cap": 1}, {"token_budget": 2048}, {"live_cap": 64, "token_budget": 1}, {"max_queue_milliseconds": 0},
+    {"max_queue_milliseconds": 86_400_000},
+])  # fmt: skip
 def test_limits_within_bounds_pass(limits: dict[str, int]) -> None:
     assert parse_limits(json.dumps(limits).encode()) == limits
     check_bounds(limits, PRESENT)
@@ -27,10 +32,16 @@ def test_limits_within_bounds_pass(limits: dict[str, int]) -> None:
         (b"[" * 4000, 400, "", "is not JSON"),
         (b"\xff", 400, "", "is not JSON"),
         (b" " * (LARGEST_BODY + 1), 413, "", "at most 4096"),
-        (b"[1]", 422, "", "the body is [1]: must be an object with live_cap or token_budget"),
-        (b"{}", 422, "", "the body is {}: must be an object with live_cap or token_budget"),
-        (b'{"cap": 1}', 422, "cap", "'cap' is no limit: must be live_cap or token_budget"),
+        (b"[1]", 422, "", "the body is [1]: must be an object with live_cap, token_budget or max_q"),
+        (b"{}", 422, "", "the body is {}: must be an object with live_cap, token_budget or max_q"),
+        (b'{"cap": 1}', 422, "cap", "'cap' is no limit: must be live_cap, token_budget or max_q"),
         (b'{"live_cap": 0}', 422, "live_cap", "live_cap is 0: must be a whole number of at least 1"),
+        (
+            b'{"max_queue_milliseconds": -1}',
+            422,
+            "max_queue_milliseconds",
+            "is -1: must be a whole number of at least 0",
+        ),
         (b'{"live_cap": true}', 422, "live_cap", "live_cap is True: must be a whole number of at least 1"),
         (b'{"live_cap": 1.0}', 422, "live_cap", "live_cap is 1.0: must be"),
         (b'{"live_cap": "8"}', 422, "live_cap", "live_cap is '8': must be"),
@@ -52,6 +63,7 @@ def test_a_wrong_body_is_refused_by_field_value_and_what_is_allowed(
     [
         ({"live_cap": 65}, "live_cap is 65: must be at most 64, its capacity"),
         ({"live_cap": 1, "token_budget": 2049}, "token_budget is 2049: must be at most 2048, its max_batched_tokens"),
+        ({"max_queue_milliseconds": 86_400_001}, "max_queue_milliseconds is 86400001: must be at most 86400000"),
     ],
 )
 def test_a_limit_above_its_fixed_number_is_refused(limits: dict[str, int], text: str) -> None:

@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
-from tests.operator.vllm_plugin.stub_scheduler import StubScheduler
+from tests.operator.vllm_plugin.stub_scheduler import StubRequest, StubScheduler
 
 from paternoster_contract.http.headers import DIED, NOT_SERVING
 from paternoster_vllm import middleware
@@ -90,6 +91,38 @@ async def test_a_cap_is_set_and_read_back(server: Server) -> None:
     assert answer.json() == after
     assert (after["live_cap"], after["token_budget"], server.core.scheduler.max_num_active_reqs) == (3, 9, 3)
     assert server.passed == []
+
+
+async def test_requests_that_would_wait_for_too_long_are_refused(server: Server) -> None:
+    """Eight run, twelve wait, and the queue admits one in half of a second."""
+    release = asyncio.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await release.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    server.asgi = LimitsMiddleware(application)
+    await server.call("PATCH", headers=ADMIN, json={"max_queue_milliseconds": 2_250})
+    scheduler, pace = server.core.scheduler, server.core._paternoster_control._pace
+    scheduler.waiting = [StubRequest(str(number)) for number in range(20)]
+    scheduler.schedule()
+    now = time.monotonic()
+    for step in range(100):
+        pace.count_step(1, 12, now - 49.5 + step / 2)
+    report = (await server.call("GET", headers=ADMIN)).json()
+    assert (report["running"], report["waiting"], report["max_queue_milliseconds"]) == (8, 12, 2_250)
+    assert not {"most_requests", "seconds_between_admissions"} & report.keys()
+    posts = [asyncio.create_task(server.call("POST", "/v1/completions")) for _ in range(8 + 4)]
+    await asyncio.sleep(0)
+    refused = await server.call("POST", "/v1/chat/completions")
+    assert refused.status_code == 503
+    assert int(refused.headers["retry-after"]) >= 1
+    assert "max_queue_milliseconds" in refused.json()["error"]["message"]
+    assert (await server.call("GET", headers=ADMIN)).json()["requests_refused_total"] == 1
+    release.set()
+    assert {answer.status_code for answer in await asyncio.gather(*posts)} == {200}
+    assert (await server.call("POST", "/v1/completions")).status_code == 200
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer other"}, {"Authorization": "Basic admin"}])
@@ -228,3 +261,19 @@ async def test_a_500_of_a_dead_engine_says_so(before: bool, after: bool, status:
     answer = await server.call("POST", "/v1/completions", json={})
     assert (answer.status_code, answer.headers.get(NOT_SERVING)) == (status, reason)
     assert answer.text == "EngineCore encountered an issue."
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "after"),
+    [(503, [], "1"), (503, [(b"Retry-After", b"7")], "7"), (429, [], None), (200, [], None)],
+)
+async def test_a_503_says_when_to_try_again(
+    server: Server, status: int, headers: list[tuple[bytes, bytes]], after: str | None
+) -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    server.asgi = LimitsMiddleware(application)
+    answer = await server.call("POST", "/v1/completions")
+    assert (answer.status_code, answer.headers.get("retry-after")) == (status, after)

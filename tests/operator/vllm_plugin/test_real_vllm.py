@@ -72,13 +72,17 @@ def stats(vllm: RunningServer, operator: Scraper) -> Stats:
     return scrape
 
 
-async def complete(url: str, number: int, prompt: int, tokens: int) -> int:
+async def post(url: str, number: int, prompt: int, tokens: int) -> httpx.Response:
     body = {
         "model": "other", "prompt": [(37 * number + n) % 4000 + 100 for n in range(prompt)], "max_tokens": tokens,
         "ignore_eos": True, "temperature": 0,
     }  # fmt: skip
     async with httpx.AsyncClient(timeout=800) as client:
-        answer = await client.post(f"{url}/v1/completions", json=body)
+        return await client.post(f"{url}/v1/completions", json=body)
+
+
+async def complete(url: str, number: int, prompt: int, tokens: int) -> int:
+    answer = await post(url, number, prompt, tokens)
     assert answer.status_code == 200, answer.text
     return int(answer.json()["usage"]["completion_tokens"])
 
@@ -125,6 +129,24 @@ async def test_a_lower_budget_makes_smaller_steps(vllm: RunningServer, operator:
     assert tokens / 32 <= steps <= tokens / 32 + 6
     await operator.set_limits(vllm.url, LiveConfigPatch(token_budget=BUDGET), [KEY], VllmAdapter())
     assert (await stats()).token_budget == BUDGET
+
+
+async def test_a_queue_that_is_bounded_by_time_refuses_what_would_wait_longer(
+    vllm: RunningServer, operator: Scraper, stats: Stats
+) -> None:
+    """Within a millisecond one runs, and another may wait: vLLM refuses the others, and none once the bound is gone."""
+    before = await stats()
+    assert before.queue_count_total > 0, "the pace is known"
+    for milliseconds in (1, 0):
+        limits = LiveConfigPatch(live_cap=1, max_queue_milliseconds=milliseconds)
+        await operator.set_limits(vllm.url, limits, [KEY], VllmAdapter())
+        assert (await stats()).max_queue_milliseconds == milliseconds
+        answers = await asyncio.gather(*(post(vllm.url, 400 + n, 20, 40) for n in range(6)))
+        statuses = sorted(answer.status_code for answer in answers)
+        assert statuses == ([200, 200, 503, 503, 503, 503] if milliseconds else [200] * 6)
+    refused = (await stats()).requests_rejected_full_total - before.requests_rejected_full_total
+    assert refused == 4
+    await operator.set_limits(vllm.url, LiveConfigPatch(live_cap=CAPACITY), [KEY], VllmAdapter())
 
 
 async def test_preemptions_and_tokens_computed_again_are_counted_exactly(

@@ -64,7 +64,7 @@ async def test_the_first_key_that_it_accepts_is_used(vllm: Vllm, scraper: Scrape
     assert (stats["a"].engine_version, stats["a"].preemptions_total) == ("0.32.0+cpu", 17)
     limits = LiveConfigPatch(live_cap=4, token_budget=64, max_queue_milliseconds=9)
     await scraper.set_limits(vllm.url, limits, KEYS, VllmAdapter())
-    assert vllm.patches == [{"live_cap": 4, "token_budget": 64}]
+    assert vllm.patches == [limits.model_dump()]
 
 
 @pytest.mark.parametrize("keys", [[], ["other"]])

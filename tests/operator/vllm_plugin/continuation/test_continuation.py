@@ -12,7 +12,7 @@ from tests.operator.vllm_plugin.continuation.stub_vllm import NUMERICS, PROMPT, 
 
 from paternoster_contract.stream_journal import JOURNAL, RESUME, STREAM_ID, Resume, StreamId
 from paternoster_gateway.proxy.journaled_stream import JournaledStream
-from paternoster_vllm.continuation import GATEWAY_ENV, StreamContinuation
+from paternoster_vllm.continuation import GATEWAY_ENV, StreamContinuation, is_rest_of_stream
 from paternoster_vllm.middleware import API_KEYS_ENV, LimitsMiddleware
 from paternoster_vllm.server_facts import ServerFacts
 from paternoster_vllm.streamed_call import CHAT, COMPLETIONS
@@ -222,3 +222,23 @@ async def test_a_client_that_leaves_ends_the_answer() -> None:
     left.set()
     await answer
     assert vllm.aborted == 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_rest"),
+    [
+        (resume(b"{}", 1), True),
+        (resume(b"", 0), False),
+        (CALL, False),
+        ({RESUME: resume(b"{}", 1)[RESUME]}, False),
+        ({**CALL, RESUME: "x"}, False),
+        ({}, False),
+    ],
+)
+def test_the_rest_of_a_stream_is_known_by_its_headers(
+    monkeypatch: pytest.MonkeyPatch, headers: dict[str, str], *, is_rest: bool
+) -> None:
+    scope = {"headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()]}
+    assert is_rest_of_stream(scope) is is_rest
+    monkeypatch.delenv(GATEWAY_ENV)
+    assert not is_rest_of_stream(scope), "no client's headers are believed"
