@@ -17,8 +17,8 @@ CAP, BUDGET, CAPACITY = "max_num_active_reqs", "max_num_scheduled_tokens", "max_
 """Attributes of vLLM's scheduler: most requests that may run, most tokens of a step, slots of the model runner."""
 REQUIRED = (CAP, BUDGET, CAPACITY, "running", "waiting", "schedule", "_preempt_request", "_free_request")
 """All that is read, set or wrapped; a scheduler that lacks one is not steered."""
-MOST_REQUESTS, SECONDS_BETWEEN = "most_requests", "seconds_between_admissions"
-"""Of the report, for the API server: requests that it may have at a time, None is no limit; and the queue's pace."""
+ROOM, SECONDS_BETWEEN = "room_for_requests", "seconds_between_admissions"
+"""Of the report, for the API server: requests that it may let in, None is no limit; and the queue's pace."""
 _CONTROL = "_paternoster_control"
 
 
@@ -96,7 +96,7 @@ class SchedulerControl:
             "max_batched_tokens": self._max_batched_tokens,
             "token_budget": self._token_budget,
             QUEUE: self._max_queue_milliseconds,
-            MOST_REQUESTS: self._count_most_requests(),
+            ROOM: self._count_room(),
             SECONDS_BETWEEN: self._pace.seconds_between(time.monotonic()),
             "draining": False,
             "max_model_len": int(getattr(scheduler, "max_model_len", 0)),
@@ -110,14 +110,14 @@ class SchedulerControl:
         # Newer versions queue requests apart that wait for a grammar or for KV of another engine.
         return len(self._scheduler.waiting) + len(getattr(self._scheduler, "skipped_waiting", ()))
 
-    def _count_most_requests(self) -> int | None:
-        """Requests that may run and wait so that none waits longer than was set; None: any number."""
+    def _count_room(self) -> int | None:
+        """Requests that may come so that none waits longer than was set; None: any number."""
         places = self._pace.count_places(self._max_queue_milliseconds, time.monotonic())
         if places is None:
             return None
-        # Where requests wait, memory may keep fewer running than the cap.
-        waits = self._count_waiting() > 0
-        return places + (len(self._scheduler.running) if waits else int(getattr(self._scheduler, CAP)))
+        # Where the last step left requests, memory may keep fewer running than the cap.
+        free = 0 if self._pace.waiting else int(getattr(self._scheduler, CAP)) - len(self._scheduler.running)
+        return places + free - self._count_waiting()
 
     def _read_kv(self) -> dict[str, int]:
         """Size and use of the KV pool; empty where this vLLM keeps it elsewhere."""
@@ -144,7 +144,9 @@ class SchedulerControl:
             min(max(self._token_budget, len(self._scheduler.running)), self._max_batched_tokens),
         )
         output = original(*args, **kwargs)
-        self._pace.count_step(len(output.scheduled_new_reqs), self._count_waiting(), time.monotonic())
+        # A runner of version 2 has preempted requests that run again among the new ones.
+        admitted = sum(each.req_id not in self._lost for each in output.scheduled_new_reqs)
+        self._pace.count_step(admitted, self._count_waiting(), time.monotonic())
         tokens = output.total_num_scheduled_tokens
         if tokens > 0:
             self._counts["steps_total"] += 1
@@ -156,7 +158,8 @@ class SchedulerControl:
     def _count_recomputed(self, output: Any) -> None:
         """Of a preempted request that runs again: what it had computed, less what the prefix cache still has of it."""
         cached = output.scheduled_cached_reqs
-        for request_id, found in zip(cached.req_ids, cached.num_computed_tokens, strict=True):
+        resumed = [(each.req_id, each.num_computed_tokens) for each in output.scheduled_new_reqs]
+        for request_id, found in [*zip(cached.req_ids, cached.num_computed_tokens, strict=True), *resumed]:
             if request_id in self._lost:
                 self._counts["recomputed_tokens_total"] += max(0, self._lost.pop(request_id) - found)
 

@@ -4,6 +4,7 @@ import asyncio
 import importlib.metadata
 import logging
 import os
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from paternoster_vllm.asgi import (
 )
 from paternoster_vllm.continuation import StreamContinuation, is_rest_of_stream
 from paternoster_vllm.core_watch import CoreWatch
-from paternoster_vllm.engine_core import MOST_REQUESTS, SECONDS_BETWEEN, UTILITY
+from paternoster_vllm.engine_core import ROOM, SECONDS_BETWEEN, UTILITY
 from paternoster_vllm.keys import has_valid_key, read_keys
 from paternoster_vllm.limits import LARGEST_BODY, InvalidLimits, check_bounds, parse_limits
 from paternoster_vllm.queue_limit import RequestLimit
@@ -71,14 +72,14 @@ class LimitsMiddleware:
         elif not _may_pass(scope):
             await _refuse_request(scope, send)
             return
-        elif scope["path"] in GENERATING and scope["type"] == "http":
+        elif scope["path"] in GENERATING and scope["type"] == "http" and scope["method"] == "POST":
             await self._bound_queue(scope, receive, adapt_status(scope, send))
             return
         await self._app(scope, receive, adapt_status(scope, send))
 
     async def _bound_queue(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Within the limit of requests; beyond it a 503 that says when to try again."""
-        if seconds := self._limit.begin_request(is_rest=is_rest_of_stream(scope)):
+        if seconds := self._limit.begin_request(time.monotonic(), is_rest=is_rest_of_stream(scope)):
             text = "the request would wait for longer than max_queue_milliseconds allows: try again later"
             await send_json(send, 503, error_body(text), (RETRY_AFTER, str(seconds).encode()))
             return
@@ -90,7 +91,7 @@ class LimitsMiddleware:
     async def _call_engine(self, scope: Scope, limits: Mapping[str, int]) -> dict[str, Any]:
         """The report of the engine core after ``limits`` were set, with what this process counts."""
         report = await _call_core(scope, limits)
-        self._limit.update(report.pop(MOST_REQUESTS, None), report.pop(SECONDS_BETWEEN, 0.0))
+        self._limit.update(report.pop(ROOM, None), report.pop(SECONDS_BETWEEN, 0.0), time.monotonic())
         return {**report, REFUSED: self._limit.refused}
 
     async def _answer_health(self, scope: Scope, send: Send) -> None:

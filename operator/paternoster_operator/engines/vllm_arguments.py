@@ -158,7 +158,7 @@ OPERATORS: Mapping[str, str] = {
     "disable-log-stats": "the operator reads /metrics",
 }
 """Flags that no field sets and none may."""
-_SHORT = {"tp": "tensor-parallel-size", "dp": "data-parallel-size"}
+_SHORT = {"tp": "tensor-parallel-size", "dp": "data-parallel-size", "asc": "api-server-count"}
 
 
 def build_flags(settings: EngineArgs) -> list[str]:

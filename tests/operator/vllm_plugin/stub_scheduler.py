@@ -26,6 +26,8 @@ class StubScheduler:
             block_pool=SimpleNamespace(num_gpu_blocks=11, get_num_free_blocks=lambda: 7)
         )
         self.found_in_cache = 0
+        self.resumes_as_new = False
+        """Whether the model runner is of version 2, for which preempted requests that run again are new ones."""
 
     def schedule(self) -> Any:
         resumed, new = [], []
@@ -37,13 +39,21 @@ class StubScheduler:
             else:
                 new.append(self.running[-1])
         tokens = min(len(self.running), self.max_num_scheduled_tokens)
+        if self.resumes_as_new:
+            new, resumed = new + resumed, []
         cached = SimpleNamespace(
             req_ids=[request.request_id for request in resumed],
             num_computed_tokens=[request.num_computed_tokens for request in resumed],
         )
+        started = [
+            SimpleNamespace(req_id=request.request_id, num_computed_tokens=request.num_computed_tokens)
+            for request in new
+        ]
         for request in self.running[:tokens]:
             request.num_computed_tokens += 1
-        return SimpleNamespace(total_num_scheduled_tokens=tokens, scheduled_cached_reqs=cached, scheduled_new_reqs=new)
+        return SimpleNamespace(
+            total_num_scheduled_tokens=tokens, scheduled_cached_reqs=cached, scheduled_new_reqs=started
+        )
 
     def preempt_last(self) -> None:
         self._preempt_request(self.running.pop(), 0.0)

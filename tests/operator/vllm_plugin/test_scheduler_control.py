@@ -1,11 +1,12 @@
 """Limits that act between steps and counts that are exact, on a scheduler with vLLM's attributes."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
 from tests.operator.vllm_plugin.stub_scheduler import StubRequest, StubScheduler
 
-from paternoster_vllm.engine_core import REQUIRED, SchedulerControl, Unsupported, call_control
+from paternoster_vllm.engine_core import REQUIRED, ROOM, SchedulerControl, Unsupported, call_control
 
 
 def requests(count: int) -> list[StubRequest]:
@@ -44,8 +45,10 @@ def test_a_budget_never_falls_below_a_token_for_each_that_runs() -> None:
     assert control.report_state()["token_budget"] == 2
 
 
-def test_counts_steps_tokens_preemptions_and_what_is_computed_again() -> None:
+@pytest.mark.parametrize("resumes_as_new", [False, True])
+def test_counts_steps_tokens_preemptions_and_what_is_computed_again(*, resumes_as_new: bool) -> None:
     scheduler = StubScheduler()
+    scheduler.resumes_as_new = resumes_as_new
     control = SchedulerControl(scheduler)
     scheduler.schedule()
     assert control.report_state()["steps_total"] == 0, "a step without tokens is none"
@@ -65,6 +68,51 @@ def test_counts_steps_tokens_preemptions_and_what_is_computed_again() -> None:
     assert report["tokens_lost_total"] == 5 + 4
     assert report["recomputed_tokens_total"] == 5 - 3, "the second time it has not run again yet"
     assert report["requests_finished_total"] == 1
+
+
+def queue(scheduler: StubScheduler, left: int) -> SchedulerControl:
+    """Whose queue admits one request in half of a second, and has ``left`` after the last step; 2.25 s are allowed."""
+    control = SchedulerControl(scheduler)
+    control.set_limits({"max_queue_milliseconds": 2_250})
+    now = time.monotonic() - 50
+    for step in range(101):
+        control._pace.count_step(1, 1 if step < 100 else left, now + step / 2)
+    return control
+
+
+def test_there_is_room_for_those_that_wait_no_longer_than_was_set() -> None:
+    scheduler = StubScheduler(capacity=8)
+    control = queue(scheduler, left=0)
+    assert control.report_state()[ROOM] == 8 + 4, "an idle engine, and four that wait"
+    scheduler.waiting = requests(6)
+    assert control.report_state()[ROOM] == 8 + 4 - 6, "the next step admits them"
+    scheduler.schedule()
+    assert control.report_state()[ROOM] == 8 + 4 - 6
+    control.set_limits({"live_cap": 3})
+    assert control.report_state()[ROOM] == 4 - 3, "three more run than may"
+
+
+def test_where_requests_are_left_nothing_is_free() -> None:
+    """Memory is full: three run of eight that may."""
+    scheduler = StubScheduler(capacity=8)
+    control = queue(scheduler, left=2)
+    scheduler.running, scheduler.waiting = requests(3), requests(2)
+    assert control.report_state()[ROOM] == 4 - 2
+    scheduler.waiting = requests(100)
+    assert control.report_state()[ROOM] == 4 - 100
+    control.set_limits({"max_queue_milliseconds": 0})
+    assert control.report_state()[ROOM] is None
+
+
+def test_a_request_that_runs_again_is_no_admission() -> None:
+    scheduler = StubScheduler(capacity=2)
+    scheduler.resumes_as_new = True
+    control = SchedulerControl(scheduler)
+    scheduler.waiting = requests(3)
+    scheduler.schedule()
+    scheduler.preempt_last()
+    scheduler.schedule()
+    assert control.report_state()["seconds_between_admissions"] == 0
 
 
 def test_wrapped_methods_return_what_they_returned() -> None:
