@@ -15,14 +15,14 @@ def test_requests_grow_half_way(monkeypatch: pytest.MonkeyPatch) -> None:
     assert after / before == pytest.approx(GROWTH, rel=0.25)
 
 
-def test_a_fleet_that_cannot_grow_bounds_the_queue_of_engines_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fleet_that_cannot_grow_bounds_the_queues_of_its_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vllm_reports, "DURATION", 100.0)
     measured = load_profile("smollm2-135m-avx512-cpu2")
     profiles = [measured.model_copy(update={"engine": engine}) for engine in ("Paternoster", "VLLM")]
     ours, vllm = (simulate(profile, "growing", "Goodput", 0, 1) for profile in profiles)
     assert (ours.engine, vllm.engine) == ENGINES
     assert ours.lost > 0
-    assert vllm.lost == 0
+    assert vllm.lost > 0
 
 
 def test_a_row_has_the_means_of_its_seeds() -> None:
