@@ -136,10 +136,10 @@ async def test_where_the_time_of_the_start_went(run_engine: Any, capfd: pytest.C
 
 async def test_sigterm_drains_and_a_long_drain_is_cut(run_engine: Any, until_stats: Any) -> None:
     """Readiness falls at once, the new is refused, the old is finished or gets an error, the exit code is 0."""
-    with run_engine("--drain-timeout", "5") as engine:
+    with run_engine("--drain-timeout", "3") as engine:
         async with httpx.AsyncClient(base_url=engine.url, timeout=60) as http:
             endless = asyncio.create_task(
-                http.post("/v1/completions", json=LONG | {"max_tokens": 3000, "stream": True})
+                http.post("/v1/completions", json=LONG | {"max_tokens": 5000, "stream": True})
             )
             await until_stats(engine.url, lambda stats: stats["running"] == 1)
             short = asyncio.create_task(http.post("/v1/completions", json=LONG))
