@@ -1,4 +1,4 @@
-"""The routes of limits and health in vLLM's API server, and keys that are read from a mounted Secret."""
+"""In vLLM's API server: the routes of limits and health, the bound of its queue, and keys from a mounted Secret."""
 
 import asyncio
 import importlib.metadata

@@ -7,12 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paternoster_contract import admin
 from paternoster_vllm.keys import LONGEST_FILE, has_valid_key, read_keys
-from paternoster_vllm.limits import LARGEST_BODY, InvalidLimits, check_bounds, parse_limits
+from paternoster_vllm.limits import (
+    LARGEST_BODY,
+    LONGEST_QUEUE_MILLISECONDS,
+    InvalidLimits,
+    check_bounds,
+    parse_limits,
+)
 
-PRESENT = {
-    "capacity": 64, "live_cap": 64, "max_batched_tokens": 2048, "token_budget": 2048, "max_queue_milliseconds": 0,
-}  # fmt: skip
+PRESENT = {"capacity": 64, "max_batched_tokens": 2048}
+
+
+def test_the_longest_queue_is_that_of_our_own_engine() -> None:
+    assert LONGEST_QUEUE_MILLISECONDS == admin.LONGEST_QUEUE_MILLISECONDS
 
 
 @pytest.mark.parametrize("limits", [

@@ -134,7 +134,7 @@ async def test_a_lower_budget_makes_smaller_steps(vllm: RunningServer, operator:
 async def test_a_queue_that_is_bounded_by_time_refuses_what_would_wait_longer(
     vllm: RunningServer, operator: Scraper, stats: Stats
 ) -> None:
-    """Within a millisecond one runs, and another may wait: vLLM refuses the others, and none once the bound is gone."""
+    """Within a millisecond one runs, and another may wait: the others are refused, and none once the bound is gone."""
     before = await stats()
     assert before.queue_count_total > 0, "the pace is known"
     for milliseconds in (1, 0):
