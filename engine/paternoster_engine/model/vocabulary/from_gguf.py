@@ -1,6 +1,6 @@
 """The library's tokenizer from the ``tokenizer.*`` fields of a GGUF file."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tokenizers import AddedToken, processors
@@ -18,12 +18,23 @@ KINDS = ("gpt2", "llama")
 """``tokenizer.ggml.model``: byte-level BPE; SentencePiece's BPE."""
 UNKNOWN, CONTROL, USER_DEFINED = 2, 3, 4
 """GGUF token types that are matched in the text before BPE."""
-_NAMES = {"bos": "bos", "eos": "eos", "eot": "eot", "eom": "eom", "unknown": "unk", "padding": "pad"}
+_NAMES = {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad"}
 """GGUF's name of a special token -> that of chat templates."""
-_ENDS_OF_TURN = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>")
-"""Control tokens that end an answer, also in files that name the end of a document alone, as llama.cpp has it."""
-_ENDS_OF_HARMONY = ("<|return|>", "<|call|>")
-"""The same in OpenAI's harmony format, whose answers consist of messages that end with <|end|>."""
+_ENDING = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
+"""GGUF's names of tokens that end an answer."""
+_ENDS = {
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
+    "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>",
+    "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>", "[e~[", "<\uff5cend\u2581of\u2581sentence\uff5c>",
+}  # fmt: skip
+"""Tokens that end an answer in any file, by their texts: a file's fields name one of several (as in llama.cpp)."""
+_ENDS_OF_A_FILE = {
+    "<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]", "<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>",
+    "<reponame>", "<|file_sep|>",
+}  # fmt: skip
+"""Tokens between the files of a repository, which models of code write behind a completion: they end it, too."""
+_MESSAGES_WITHIN_AN_ANSWER = ({"<|return|>", "<|call|>"}, {"<|calls|>", "<|flush|>"})
+"""Formats, by their tokens, whose answers consist of messages that end with <|end|>: harmony, Solar Open."""
 
 
 def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> FileVocabulary:
@@ -43,6 +54,9 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> FileVocabulary:
             "the length of tokenizer.ggml.token_type", len(types), f"{len(tokens)}, one a token"
         )
     check_vocabulary(tokens, "tokenizer.ggml.tokens")
+    ends = _find_ends(tokens, types)
+    # Some files give the end of a turn the type of a word: it would be shown, and an answer would go on behind it.
+    types = [CONTROL if i in ends else kind for i, kind in enumerate(types)]
     found = [token for token, kind in zip(tokens, types, strict=True) if kind in (UNKNOWN, CONTROL, USER_DEFINED)]
     check_added(found, "tokenizer.ggml.tokens of the types that are found in texts")
     spelling: Spelling
@@ -61,7 +75,7 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> FileVocabulary:
         backend.add_tokens(added)
     ids = {
         name: fields.read_integer(f"tokenizer.ggml.{name}_token_id", len(tokens) - 1, least=0)
-        for name in _NAMES
+        for name in (*_NAMES, *_ENDING)
         if f"tokenizer.ggml.{name}_token_id" in metadata
     }
     around = _count_around(fields, ids, adds_bos=adds_bos)
@@ -69,16 +83,30 @@ def read_gguf_vocabulary(metadata: Mapping[str, Any]) -> FileVocabulary:
         # By role and not by text, which may have any characters.
         single = [name if name in around else "$A" for name in ("bos", "text", "eos") if name in (*around, "text")]
         backend.post_processor = processors.TemplateProcessing(single=single, special_tokens=list(around.items()))
-    ending = _ENDS_OF_HARMONY if _ENDS_OF_HARMONY[0] in tokens else _ENDS_OF_TURN
-    ends = [i for i, token in enumerate(tokens) if types[i] == CONTROL and token in ending]
     return FileVocabulary(
         backend,
         spelling,
-        [*(ids[name] for name in ("eos", "eot", "eom") if name in ids), *ends],
-        {f"{_NAMES[name]}_token": tokens[i] for name, i in ids.items() if name not in ("eot", "eom")},
+        [*(ids[name] for name in _ENDING if name in ids), *ends],
+        {f"{_NAMES[name]}_token": tokens[i] for name, i in ids.items() if name in _NAMES},
         fields.read_text("tokenizer.chat_template", default=None),
         fields.read_text("tokenizer.chat_template.tool_use", default=None),
     )
+
+
+def _find_ends(tokens: Sequence[str], types: Sequence[float]) -> dict[int, str]:
+    """Find the tokens that end an answer by their texts: id -> text, lowest id first.
+
+    What looks like no word (``<|im_end|>``) is one whatever its type, the rest (``</s>``, ``[EOS]``) as control tokens:
+    Gemma's vocabulary has ``</s>`` as HTML.
+    """
+    ends = _ENDS | _ENDS_OF_A_FILE
+    if any(format_tokens <= set(tokens) for format_tokens in _MESSAGES_WITHIN_AN_ANSWER):
+        ends -= {"<|end|>"}
+    return {
+        i: token
+        for i, (token, kind) in enumerate(zip(tokens, types, strict=True))
+        if token in ends and (kind == CONTROL or token.startswith("<|"))
+    }
 
 
 def _count_around(fields: Fields, ids: Mapping[str, int], *, adds_bos: bool) -> dict[str, int]:

@@ -60,7 +60,7 @@ def test_ten_thousand_lines(tokenizer: Tokenizer, theirs: PreTrainedTokenizerBas
 
 
 def test_end_tokens_come_from_the_file(tokenizer: Tokenizer) -> None:
-    assert [tokenizer.id_to_token(i) for i in tokenizer.eos_token_ids] == ["<|im_end|>"]
+    assert [tokenizer.id_to_token(i) for i in tokenizer.eos_token_ids] == ["<|im_end|>", "<|endoftext|>", "<reponame>"]
     assert tokenizer.id_to_token(10**6) is None
 
 

@@ -1,6 +1,6 @@
 """Each kind of vocabulary that a GGUF file may have, against what transformers makes of the same file."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,49 @@ def test_a_message_of_harmony_is_not_the_answer(tmp_path: Path) -> None:
     ends = {ours.id_to_token(i) for i in ours.eos_token_ids}
     assert ends >= {"<|return|>", "<|call|>"}
     assert "<|end|>" not in ends
+
+
+@pytest.mark.parametrize(("kind", "pre"), [("gpt2", "gpt-2"), ("llama", "default")])
+def test_what_ends_an_answer_is_what_llama_cpp_ends_at(kind: str, pre: str, tmp_path: Path) -> None:
+    """``special_eog_ids`` of llama.cpp's src/llama-vocab.cpp, but for words: </s> is HTML in some vocabularies."""
+    ends = [
+        "<|eot_id|>", "<|im_end|>", "<|end|>", "<|flush|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>",
+        "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>",
+        "[e~[", "<\uff5cend\u2581of\u2581sentence\uff5c>", "<|fim_pad|>", "<fim-pad>", "<PAD>", "<|fim_repo|>",
+        "<|repo_name|>", "<reponame>", "<|file_sep|>",
+    ]  # fmt: skip
+    words = ["<|im_start|>", "<|fim_middle|>", "<think>"]
+    fields = _with_tokens(write(tmp_path / "m.gguf", kind, pre), [*ends, *words], 3)
+    ours = Tokenizer.from_gguf(fields)
+    assert {ours.id_to_token(i) for i in ours.eos_token_ids} == {"</s>", *ends}
+
+
+def test_an_end_of_a_turn_with_the_type_of_a_word_ends_an_answer(tmp_path: Path) -> None:
+    fields = _with_tokens(write(tmp_path / "m.gguf", "llama", "default"), ["<|eot_id|>", "<|end_of_text|>"], 1)
+    fields = _with_tokens(fields, ["<EOT>", "<eos>"], 4)
+    ours = Tokenizer.from_gguf(fields)
+    ends = {ours.id_to_token(i): i for i in ours.eos_token_ids}
+    assert {*ends} == {"</s>", "<|im_end|>", "<|eot_id|>", "<|end_of_text|>"}
+    assert ours.is_special(ends["<|eot_id|>"])
+    assert ours.decode(ours.encode("a<eos>")) == "a<eos>"
+
+
+def test_the_ends_that_a_files_fields_name(tmp_path: Path) -> None:
+    fields = dict(write(tmp_path / "m.gguf", "llama", "default"))
+    user = fields["tokenizer.ggml.tokens"].index("<|user|>")
+    assert user not in Tokenizer.from_gguf(fields).eos_token_ids
+    for name in ("eot", "eom", "fim_pad", "fim_rep", "fim_sep"):
+        assert user in Tokenizer.from_gguf(fields | {f"tokenizer.ggml.{name}_token_id": user}).eos_token_ids
+
+
+def _with_tokens(fields: Mapping[str, Any], tokens: list[str], kind: int) -> dict[str, Any]:
+    """The fields of a vocabulary that has ``tokens`` besides, those that it lacked with the type ``kind``."""
+    new = [token for token in tokens if token not in fields["tokenizer.ggml.tokens"]]
+    changed = dict(fields)
+    for name, more in (("tokens", new), ("token_type", [kind] * len(new)), ("scores", [-1e4] * len(new))):
+        if (key := f"tokenizer.ggml.{name}") in fields:
+            changed[key] = [*fields[key], *more] if name == "tokens" else [*map(float, fields[key]), *more]
+    return changed
 
 
 def _by_scores(scores: dict[str, float], text: str) -> list[str]:

@@ -149,7 +149,7 @@ def test_whatever_is_sampled_every_call_is_of_its_schema(tokenizer: Tokenizer, n
         Vocabulary.from_tokenizer(made).build_tokenizer(made.encode),
         to_grammar(GrammarSource("lark", outline.lark), frozenset()),
     )
-    seen, (end,) = seen_tokens(made, form), made.eos_token_ids
+    seen, (end, *_) = seen_tokens(made, form), made.eos_token_ids
     validators = {tool: jsonschema_rs.Draft202012Validator(schema) for tool, schema in CALLS.tools}
     text_tokens = [made.encode(text) for text in ("So", " x", "<", "tool", "\n", " {")]
     num_calls = num_ended = 0
@@ -178,12 +178,12 @@ def test_whatever_is_sampled_every_call_is_of_its_schema(tokenizer: Tokenizer, n
                 allowed = np.flatnonzero(bits).tolist()
                 short = [t for t in allowed if len(seen.spelled(t)) == 1 and not seen.spelled(t).isspace()]
                 token = pick.choice(short if short and pick.random() < 0.7 else allowed)
-            if token == end:
+            if token in made.eos_token_ids:
                 break
             sampled.append(token)
             request.output.append(token)
         text = b"".join(seen.spelled(token) for token in sampled).decode(errors="replace")
-        if token != end:
+        if token not in made.eos_token_ids:
             continue
         num_ended += 1
         for tool, arguments in _calls(_parsed(form, text)):
@@ -226,15 +226,14 @@ def test_a_minimum_of_tokens_holds_in_free_text(tokenizer: Tokenizer) -> None:
         Vocabulary.from_tokenizer(made).build_tokenizer(made.encode),
         to_grammar(GrammarSource("lark", outline.lark), frozenset()),
     )
-    (end,) = made.eos_token_ids
     for params in ({"min_tokens": 2}, {"ignore_eos": True}):
         matcher = LazyMatcher(grammar, outline.free, seen_tokens(made, form))
         sampling_params = SamplingParams(max_tokens=9, **params)  # type: ignore[arg-type]
         request = Request(RequestSpec("r", [1], sampling_params, eos_token_ids=made.eos_token_ids), matcher=matcher)
         mask = matcher.allowed_mask(request)
         assert mask is not None
-        assert sum(byte.bit_count() for byte in mask) == made.largest_id
-        assert not mask[end // 8] >> end % 8 & 1
+        assert sum(byte.bit_count() for byte in mask) == made.largest_id + 1 - len(made.eos_token_ids)
+        assert not any(mask[end // 8] >> end % 8 & 1 for end in made.eos_token_ids)
         assert len(mask) == len(grammar.start_matcher().compute_bitmask())
 
 

@@ -118,7 +118,7 @@ def _sampled(
     grammar: Grammar, tokenizer: Tokenizer, form: AnswerFormat, family: str, pick: random.Random
 ) -> str | None:
     """Tokens that are allowed, and such texts as end and trouble values; None if that comes to no end."""
-    matcher, seen, (end,) = grammar.start_matcher(), seen_tokens(tokenizer, form), tokenizer.eos_token_ids
+    matcher, seen, (end, *_) = grammar.start_matcher(), seen_tokens(tokenizer, form), tokenizer.eos_token_ids
     sampled: list[int] = []
     pieces, ends = ([tokenizer.encode(piece) for piece in some] for some in (PIECES, ENDS[family]))
     while len(sampled) < 200:
