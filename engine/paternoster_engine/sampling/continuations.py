@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from paternoster_engine.sampling.logprobs import best_tokens
+
 Continuations = list[tuple[int, float]]
 
 
@@ -13,7 +15,4 @@ def best_continuations(logits: torch.Tensor, counts: Sequence[int]) -> Iterator[
     By a log-softmax in float32; of equals the lower id comes first. No more than there are in the vocabulary.
     """
     scores = logits.float()
-    total = scores.logsumexp(-1, keepdim=True)
-    best = scores.topk(min(max(counts), scores.shape[-1]), dim=-1)
-    for ids, values, count in zip(best.indices.tolist(), (best.values - total).tolist(), counts, strict=True):
-        yield sorted(zip(ids, values, strict=True), key=lambda pair: (-pair[1], pair[0]))[:count]
+    yield from best_tokens(scores, scores.logsumexp(-1, keepdim=True), counts)

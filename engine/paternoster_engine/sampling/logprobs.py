@@ -21,19 +21,32 @@ def token_logprobs(logits: torch.Tensor, tokens: Sequence[int], num_top: Sequenc
         yield from _report_tokens(logits[rows].float(), tokens[rows], num_top[rows])
 
 
+def best_tokens(scores: torch.Tensor, total: torch.Tensor, counts: Sequence[int]) -> Iterator[list[tuple[int, float]]]:
+    """Yield the ``counts[i]`` best tokens of row ``i`` and their log probabilities, best first, of equals the lower id.
+
+    ``scores [rows, vocab]`` in float32, ``total [rows, 1]`` their logsumexp. Which of several equals ``topk`` selects
+    depends on how many it selects, so on what other rows request: where the last token has equals beyond it, the
+    row is searched for them. No more tokens than there are in the vocabulary.
+    """
+    most = min(max(counts), scores.shape[-1])
+    # One more than requested, to see whether it equals the last.
+    best = scores.topk(min(most + 1, scores.shape[-1]) if most else 0, dim=-1)
+    for row, ids, values, logprobs, count in zip(
+        scores, best.indices.tolist(), best.values.tolist(), (best.values - total).tolist(), counts, strict=True
+    ):
+        found = sorted(zip(ids, values, logprobs, strict=True), key=lambda token: (-token[1], token[0]))[:count]
+        if 0 < count < len(ids) and values[count - 1] == values[count]:
+            found = [token for token in found if token[1] > values[count]]
+            equals = (row == values[count]).nonzero().squeeze(-1)[: count - len(found)].tolist()
+            found += [(token, values[count], logprobs[count]) for token in equals]
+        yield [(token, logprob) for token, _, logprob in found]
+
+
 def _report_tokens(scores: torch.Tensor, tokens: Sequence[int], num_top: Sequence[int]) -> Iterator[TokenLogprobs]:
     total = scores.logsumexp(-1, keepdim=True)
     chosen = scores.gather(-1, torch.tensor(tokens, device=scores.device).unsqueeze(-1))
     ranks = (scores > chosen).sum(-1) + 1
-    best = scores.topk(max(num_top), dim=-1)
-    for token, logprob, rank, ids, values, count in zip(
-        tokens,
-        (chosen - total).squeeze(-1).tolist(),
-        ranks.tolist(),
-        best.indices.tolist(),
-        (best.values - total).tolist(),
-        num_top,
-        strict=True,
+    for token, logprob, rank, top in zip(
+        tokens, (chosen - total).squeeze(-1).tolist(), ranks.tolist(), best_tokens(scores, total, num_top), strict=True
     ):
-        top = sorted(zip(ids[:count], values[:count], strict=True), key=lambda pair: (-pair[1], pair[0]))
         yield TokenLogprobs(token, logprob, rank, tuple(top))

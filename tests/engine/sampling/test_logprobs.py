@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paternoster_engine.sampling.continuations import best_continuations
 from paternoster_engine.sampling.logprobs import ROWS_AT_ONCE, token_logprobs
 
 VOCAB = 40
@@ -43,6 +44,21 @@ def test_equals_share_a_rank() -> None:
     assert [token for token, _ in entries[0].top] == list(range(VOCAB))
     assert [token for token, _ in entries[2].top[:2]] == [7, 9]
     assert logits[2].argmax() == 7
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32), st.lists(st.integers(0, 300), min_size=1, max_size=6))
+def test_equals_beyond_the_last_are_ordered_by_id_whatever_other_rows_request(seed: int, counts: list[int]) -> None:
+    """Nine values over 300 tokens, as bfloat16 makes of likely tokens; all searches select as a stable sort does."""
+    logits = torch.randint(-4, 5, (len(counts), 300), generator=torch.Generator().manual_seed(seed)).bfloat16()
+    chosen = [0] * len(counts)
+    for row, count, logprobs in zip(logits, counts, token_logprobs(logits, chosen, counts), strict=True):
+        ids = row.sort(descending=True, stable=True).indices[:count].tolist()
+        assert [token for token, _ in logprobs.top] == ids
+        (alone,) = token_logprobs(row.unsqueeze(0), [0], [count])
+        assert alone == logprobs
+    for row, count, best in zip(logits, counts, best_continuations(logits, counts), strict=True):
+        assert [token for token, _ in best] == row.sort(descending=True, stable=True).indices[:count].tolist()
 
 
 def test_a_token_that_is_ruled_out_is_infinitely_unlikely() -> None:
