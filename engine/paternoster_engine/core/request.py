@@ -294,7 +294,7 @@ class Request:
         """Why ``token``, the newest of the output, is the last one; None if it is not."""
         params, eos_token_ids, num_output = self.spec.params, self.spec.eos_token_ids, len(self.output)
         if num_output >= params.min_tokens:
-            if token in params.stop_token_ids:
+            if self.spec.ends_at_stop_tokens and token in params.stop_token_ids:
                 return FinishReason.STOP
             if token in eos_token_ids and not params.ignore_eos:
                 return FinishReason.STOP

@@ -17,6 +17,8 @@ class RequestSpec:
     params: SamplingParams
     arrival: float = 0.0
     eos_token_ids: tuple[int, ...] = ()
+    ends_at_stop_tokens: bool = True
+    """Whether the scheduler ends it at ``params.stop_token_ids``; else the reader of its output does."""
     seed: int = 0
     """Key of the stateless sampler: ``params.seed``, or one drawn at arrival."""
     priority: int = 0

@@ -71,7 +71,7 @@ async def prompt_text(tokenizer: Tokenizer, tokens: Sequence[int]) -> PromptText
 
 
 class OutputText:
-    """Detokenizes one sequence and watches for its stop strings."""
+    """Detokenizes one sequence and watches for stop strings and stop tokens, which in a thought or a call are text."""
 
     def __init__(
         self,
@@ -132,24 +132,70 @@ class OutputText:
             self._pending_ids.append(token)
         if logprobs is not None:
             self._held_back.append(TokenText(token, self._num_characters, logprobs))
+        if self._ends_answer(token):
+            finish_reason = FinishReason.STOP
         ended_by_token = finish_reason is FinishReason.STOP
         hidden = ended_by_token and not self._params.include_stop_str_in_output
         text = "" if hidden else self._detokenizer.add_token(token)
         if finish_reason is not None:
             text += self._detokenizer.flush()
         self._num_characters += len(text)
-        if self._call.open:
-            text = self._stops.flush() + text
-        elif self.num_tokens >= self._params.min_tokens:
-            text = self._stops.add_text(text)
+        reasoned = self._reasons
+        text, events = self._pass_text(text)
         if self._stops.stopped:
-            return self._text_delta(text, FinishReason.STOP)
-        if finish_reason is not None:
-            text += self._stops.flush()
-        return self._text_delta(text, finish_reason)
+            finish_reason = FinishReason.STOP
+        elif finish_reason is not None and (rest := self._stops.flush()):
+            text += rest
+            events += self._parse_text(rest)
+        reasoned = reasoned or self._reasons
+        if self._parser is not None:
+            self.num_reasoning_tokens += reasoned
+            if self._params.logprobs is not None and not reasoned:
+                self._undecided.append(self._held_back[-1])
+            if finish_reason is not None:
+                events += self._parser.finish()
+        return self._text_delta(text, finish_reason, tuple(events))
 
-    def _text_delta(self, text: str, finish_reason: FinishReason | None) -> TextDelta:
-        events = self._parse_text(text, finish_reason)
+    @property
+    def _reasons(self) -> bool:
+        return self._parser is not None and self._parser.reasoning
+
+    def _ends_answer(self, token: int) -> bool:
+        """Whether it is a stop token of the answer; where there is no parser, the scheduler has ended it by itself."""
+        return self._parser is not None and token in self._params.stop_token_ids and not self._is_exempt(self._parser)
+
+    def _is_exempt(self, parser: AnswerParser) -> bool:
+        """Whether nothing ends the answer at what comes next."""
+        return parser.reasoning or self._call.open or self.num_tokens < self._params.min_tokens
+
+    def _pass_text(self, text: str) -> tuple[str, list[Event]]:
+        """Pass a token's text on, up to a stop string of the answer, with the parser's events of it."""
+        if not self._params.stop:
+            return text, self._parse_text(text)
+        if self._parser is None:
+            return self._stops.add_text(text) if self.num_tokens >= self._params.min_tokens else text, []
+        shown, events = "", list[Event]()
+        # Within a token's text a thought may end or a call begin: each character has its own state.
+        for character in text:
+            exempt = self._is_exempt(self._parser)
+            piece = self._stops.flush() + character if exempt else self._stops.add_text(character)
+            if piece:
+                shown += piece
+                events += self._parse_text(piece)
+            if self._stops.stopped:
+                break
+        return shown, join_events(events)
+
+    def _parse_text(self, text: str) -> list[Event]:
+        if self._parser is None:
+            return []
+        events = self._parser.parse_piece(text)
+        if self._params.stop or self._params.stop_token_ids:
+            self._call.follow_events(events)
+        self._calls = self._calls or any(isinstance(event, Call) for event in events)
+        return events
+
+    def _text_delta(self, text: str, finish_reason: FinishReason | None, events: tuple[Event, ...]) -> TextDelta:
         if self._undecided:
             events = self._with_tokens(events)
         tokens: tuple[TokenText, ...] = ()
@@ -187,18 +233,3 @@ class OutputText:
 
     def _is_blank(self, token: TokenText) -> bool:
         return self._tokenizer.token_bytes(token.token).isspace()
-
-    def _parse_text(self, text: str, finish_reason: FinishReason | None) -> tuple[Event, ...]:
-        """Called once for each token."""
-        if self._parser is None:
-            return ()
-        reasoned = self._parser.reasoning
-        events = self._parser.parse_piece(text)
-        reasoned = reasoned or self._parser.reasoning
-        if self._params.stop:
-            self._call.follow_events(events)
-        self._calls = self._calls or any(isinstance(event, Call) for event in events)
-        self.num_reasoning_tokens += reasoned
-        if self._params.logprobs is not None and not reasoned:
-            self._undecided.append(self._held_back[-1])
-        return (*events, *(() if finish_reason is None else self._parser.finish()))

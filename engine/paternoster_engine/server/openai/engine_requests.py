@@ -15,7 +15,7 @@ from paternoster_engine.server.bodies.invalid_fields import format_value
 from paternoster_engine.server.continuation.stream_call import new_seed, unique_name
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai.fields.body import with_defaults
-from paternoster_engine.server.openai.requests import GenerationRequest
+from paternoster_engine.server.openai.requests import ChatCompletionRequest, GenerationRequest
 from paternoster_engine.server.openai.structure import NewMatcher
 from paternoster_engine.server.state import ServedModel
 
@@ -80,6 +80,8 @@ def build_requests(
                 params=params if choice == 0 else others,
                 arrival=arrival,
                 eos_token_ids=eos_token_ids,
+                # Of an answer that is parsed: the scheduler sees no thoughts and no calls, within which they are text.
+                ends_at_stop_tokens=not isinstance(body, ChatCompletionRequest),
                 seed=new_seed() if params.seed is None else params.seed + choice,
                 priority=body.priority,
                 tenant=sender.tenant,
