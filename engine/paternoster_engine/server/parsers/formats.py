@@ -17,7 +17,7 @@ from paternoster_engine.server.parsers.call_form import (
     write_lark,
 )
 from paternoster_engine.server.parsers.calls import glm45, harmony, hermes, llama3_json, mistral, pythonic, qwen3_coder
-from paternoster_engine.server.parsers.events import Content, Read
+from paternoster_engine.server.parsers.events import Call, Content, Read, Reasoning
 from paternoster_engine.server.parsers.reader import Reader
 from paternoster_engine.server.parsers.text_around_calls import only_calls, strip_spaces
 from paternoster_engine.server.parsers.think import Marks
@@ -48,23 +48,35 @@ class ToolFormat:
     id_for_template: Callable[[str], str] = _same_id
     form: Callable[[str], CallForm] | None = None
     """How calls are written by the model of a template; None where no grammar says it."""
+    begins: tuple[str, ...] = ()
+    """Marks that begin a call and nothing else."""
 
 
 TOOL_FORMATS: Mapping[str, ToolFormat] = {
-    "hermes": ToolFormat(hermes.read_answer, (hermes.BEGIN, hermes.END), form=lambda _: hermes.FORM),
-    "llama3_json": ToolFormat(llama3_json.read_answer, (llama3_json.BEGIN,), form=lambda _: llama3_json.FORM),
+    "hermes": ToolFormat(
+        hermes.read_answer, (hermes.BEGIN, hermes.END), form=lambda _: hermes.FORM, begins=(hermes.BEGIN,)
+    ),
+    "llama3_json": ToolFormat(
+        llama3_json.read_answer, (llama3_json.BEGIN,), form=lambda _: llama3_json.FORM, begins=(llama3_json.BEGIN,)
+    ),
     "mistral": ToolFormat(
         mistral.read_answer,
         (mistral.BEGIN, mistral.ARGS, mistral.CALL_ID),
         call_id=mistral.call_id,
         id_for_template=mistral.id_for_template,
         form=mistral.find_form,
+        begins=(mistral.BEGIN,),
     ),
     "qwen3_coder": ToolFormat(
-        qwen3_coder.read_answer, (qwen3_coder.BEGIN, qwen3_coder.END), form=lambda _: qwen3_coder.FORM
+        qwen3_coder.read_answer,
+        (qwen3_coder.BEGIN, qwen3_coder.END),
+        form=lambda _: qwen3_coder.FORM,
+        begins=(qwen3_coder.BEGIN, qwen3_coder.FUNCTION),
     ),
-    "glm45": ToolFormat(glm45.read_answer, glm45.MARKERS, form=lambda _: glm45.FORM),
-    "pythonic": ToolFormat(pythonic.read_answer, (pythonic.BEGIN, pythonic.END), form=lambda _: pythonic.FORM),
+    "glm45": ToolFormat(glm45.read_answer, glm45.MARKERS, form=lambda _: glm45.FORM, begins=(glm45.BEGIN,)),
+    "pythonic": ToolFormat(
+        pythonic.read_answer, (pythonic.BEGIN, pythonic.END), form=lambda _: pythonic.FORM, begins=(pythonic.BEGIN,)
+    ),
     "harmony": ToolFormat(harmony.read_answer, harmony.MARKERS, form=lambda _: harmony.FORM),
 }
 REASONING_FORMATS: Mapping[str, Marks] = {"think": think.THINK, "mistral": think.MISTRAL}
@@ -128,13 +140,16 @@ class AnswerFormat:
         def read_answer(reader: Reader) -> Read[None]:
             if self.channels:
                 yield from harmony.read_answer(reader, tools or {} if self.tools is not None else ())
-            elif self.tools is not None and tools:
-                yield from self.tools.read(reader, tools)
-            yield from reader.pass_rest(Content)
+                yield from reader.pass_rest(Content)
+            else:
+                yield from self._read_calls(reader, tools or {})
 
         def read(reader: Reader) -> Read[None]:
             if self.reasoning is not None:
-                yield from think.read_reasoning(reader, self.reasoning, self.reasoning.has_begun(prompt))
+                begun = self.reasoning.has_begun(prompt)
+                begins = () if self.tools is None or not tools else self.tools.begins
+                if (yield from think.read_reasoning(reader, self.reasoning, begun, begins)):
+                    yield from self._read_calls_of_thought(reader, tools or {})
             events = read_answer(reader)
             if tools and self.tools is not None:
                 events = strip_spaces(events)
@@ -143,6 +158,24 @@ class AnswerFormat:
             yield from events
 
         return AnswerParser(read, frozenset(self.special.values()))
+
+    def _read_calls_of_thought(self, reader: Reader, tools: Tools) -> Read[None]:
+        """Read the rest of an answer that ended within its thought: calls, or else more of the thought."""
+        assert self.tools is not None
+        rest = Reader()
+        rest.held, rest.ended = reader.reject(len(reader.held)), True
+        text = rest.held
+        events = [event for event in strip_spaces(self._read_calls(rest, tools)) if event is not None]
+        if not any(isinstance(event, Call) for event in events):
+            yield Reasoning(text.rstrip())
+            return
+        for event in events:
+            yield Reasoning(event.text) if isinstance(event, Content) else event
+
+    def _read_calls(self, reader: Reader, tools: Tools) -> Read[None]:
+        if self.tools is not None and tools:
+            yield from self.tools.read(reader, tools)
+        yield from reader.pass_rest(Content)
 
     def outline_required_calls(self, calls: RequiredCalls, prompt: str) -> Outline | None:
         """Of answers that have calls; None where no grammar says how they are written. ``prompt`` as above."""
