@@ -35,6 +35,8 @@ class LimitedServer(uvicorn.Server):
                 app,
                 http="httptools",
                 ws="none",
+                # Its records go where those of the command go, in their format.
+                log_config=None,
                 log_level="warning",
                 access_log=False,
                 # Who a client is, and over what it came, is not for the client to say.

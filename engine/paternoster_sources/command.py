@@ -3,10 +3,10 @@
 import argparse
 import errno
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paternoster_contract.cli.terminal import print_error, print_line
 from paternoster_contract.http.paths import STATS
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
             publishers += [] if value is None else [make(value)]
         except (OSError, OverflowError) as error:
             problem = error.strerror if isinstance(error, OSError) else error
-            print(f"paternoster pull: {flag} is {str(value)!r}: {problem}", file=sys.stderr)
+            print_error(f"paternoster pull: {flag} is {str(value)!r}: {problem}")
             return 2
 
     def publish(status: "FetchStatus") -> None:
@@ -93,16 +93,16 @@ def run(args: argparse.Namespace) -> int:
         model = _pull_model(args.address, args.refresh, publish)
     except SourceError as error:
         publish(of_error(error))
-        print(f"paternoster pull: {error.reason}: {error}", file=sys.stderr)
+        print_error(f"paternoster pull: {error.reason}: {error}")
         return 1 if error.transient else MODEL_EXIT_STATUS
     try:
         if args.link is not None:
             link_folder(args.link, model.path)
     except OSError as error:
-        print(f"paternoster pull: --link is {str(args.link)!r}: {error.strerror}", file=sys.stderr)
+        print_error(f"paternoster pull: --link is {str(args.link)!r}: {error.strerror}")
         return 2
     publish(of_model(model.path, model.revision))
-    print(model.path, flush=True)
+    print_line(str(model.path))
     return become_program(args.command, model) if args.command else 0
 
 
@@ -122,7 +122,7 @@ def become_program(command: "Sequence[str]", model: "Model") -> int:
     try:
         os.execvp(command[0], list(command))
     except OSError as error:
-        print(f"paternoster pull: --exec is {command[0]!r}: {error.strerror}", file=sys.stderr)
+        print_error(f"paternoster pull: --exec is {command[0]!r}: {error.strerror}")
         return 2
 
 

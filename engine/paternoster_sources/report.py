@@ -59,17 +59,18 @@ class _TerminalBar:
     """A bar of ``rich`` on standard error."""
 
     def __init__(self, address: str) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+        from rich.progress import BarColumn, DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
         from rich.progress import Progress as Columns
 
+        from paternoster_contract.cli.console import QuotingConsole
+
         self._columns = Columns(
-            TextColumn("{task.description}", markup=False),
+            "{task.description}",
             BarColumn(),
             DownloadColumn(binary_units=True),
             TransferSpeedColumn(),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=QuotingConsole(stderr=True),
         )
         self._address = address
         self._task = self._columns.add_task(address, total=None)

@@ -1,11 +1,11 @@
 """One run of ``paternoster simulate``: arguments into a simulation, and its outcome onto the terminal."""
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from paternoster_contract.cli.terminal import print_json, print_lines
 from paternoster_engine.bench.requests.synthetic import AZURE_CONVERSATION
 from paternoster_engine.bench.requests.trace import TraceRow, read_trace
 from paternoster_engine.bench.requests.workload import Limits
@@ -41,10 +41,9 @@ def run_session(args: argparse.Namespace) -> Outcome:
             progress=progress,
         )
     if args.json:
-        print(json.dumps({"policy": args.policy, **outcome.to_json()}, allow_nan=False))
+        print_json({"policy": args.policy, **outcome.to_json()})
     else:
-        for line in (*summary_lines(outcome), "", *decision_lines(outcome)):
-            print(line)
+        print_lines([*summary_lines(outcome), "", *decision_lines(outcome)])
     if args.report:
         from paternoster_simulator.outcome.report import write_report
 
@@ -101,9 +100,10 @@ def _show_progress(duration: float, *, quiet: bool) -> Iterator[Progress | None]
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
     from rich.progress import Progress as Bar
 
-    with Bar(console=Console(stderr=True), transient=True) as bar:
+    from paternoster_contract.cli.console import QuotingConsole
+
+    with Bar(console=QuotingConsole(stderr=True), transient=True) as bar:
         task = bar.add_task("virtual time", total=duration)
         yield lambda second: bar.update(task, completed=min(second, duration))

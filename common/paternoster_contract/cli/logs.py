@@ -1,23 +1,31 @@
 """The level and the format of each command's log, set by two flags or two environment variables.
 
 In the format ``json`` every record is one line: ``time`` (RFC 3339, UTC), ``level``, ``logger``, ``message`` and, where
-there is one, ``exception`` with the traceback. JSON in ASCII escapes line breaks and control characters, so that no
-text of a client can begin a line of its own.
+there is one, ``exception`` with the traceback. JSON in ASCII escapes line breaks and control characters. In the format
+``text`` a record is one line, too, and its traceback follows indented. So no text of a client can begin a line of its
+own or reach a terminal as a control sequence.
 """
 
 import argparse
 import json
 import logging
 import os
+import sys
+import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import TextIO
+
+from paternoster_contract.cli.quoting import LONGEST_LINE, quote_line, quote_lines
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
 LEVEL_VARIABLE = "PATERNOSTER_LOG_LEVEL"
 FORMAT_VARIABLE = "PATERNOSTER_LOG_FORMAT"
 TEXT_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+LONGEST_EXCEPTION = 65_536
+"""Characters of a traceback in a line of JSON."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -28,11 +36,26 @@ class JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": record.getMessage()[:LONGEST_LINE],
         }
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = self.formatException(record.exc_info)[:LONGEST_EXCEPTION]
         return json.dumps(line)
+
+
+class TextFormatter(logging.Formatter):
+    """Formats a record as one line, and what it has of tracebacks and stacks as lines below that are indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        # Not by the base class: a traceback that another formatter left in the record is not quoted.
+        record.message = record.getMessage()
+        if self.usesTime():
+            record.asctime = self.formatTime(record, self.datefmt)
+        lines = [quote_line(self.formatMessage(record))]
+        below = [self.formatException(record.exc_info)] if record.exc_info else []
+        below += [self.formatStack(record.stack_info)] if record.stack_info else []
+        lines += [f"    {line}" for text in below for line in quote_lines(text)]
+        return "\n".join(lines)
 
 
 def add_log_flags(parser: argparse.ArgumentParser, *, default_level: str) -> None:
@@ -91,8 +114,23 @@ def _configure_logging(level: str, log_format: str) -> None:
     root.setLevel(level.upper())
     if not root.handlers:
         handler = _StandardError()
-        handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(TEXT_FORMAT))
+        handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter(TEXT_FORMAT))
         root.addHandler(handler)
+        sys.excepthook = _log_uncaught
+        threading.excepthook = _log_uncaught_in_thread
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """An exception that ends the process has foreign text in it as others do."""
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
+    else:
+        logging.getLogger(__name__).critical("uncaught exception", exc_info=(kind, error, trace))
+
+
+def _log_uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
+    if args.exc_value is not None and not issubclass(args.exc_type, SystemExit):
+        _log_uncaught(args.exc_type, args.exc_value, args.exc_traceback)
 
 
 def _read_variable(environment: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str | None:

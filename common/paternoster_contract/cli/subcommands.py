@@ -8,13 +8,13 @@ one is missing.
 
 import argparse
 import importlib
-import sys
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 
 from paternoster_contract import __version__
 from paternoster_contract.cli.logs import add_log_flags, configure_logging
+from paternoster_contract.cli.terminal import print_error
 
 GROUP = "paternoster.commands"
 
@@ -62,13 +62,13 @@ def run(argv: Sequence[str]) -> int:
         try:
             configure_logging(args)
         except ValueError as error:
-            print(f"paternoster {args.command}: {error}", file=sys.stderr)
+            print_error(f"paternoster {args.command}: {error}")
             return 2
         return int(args.run(args))
     except ModuleNotFoundError as error:
         if chosen is None or chosen not in commands or (error.name or "").startswith("paternoster"):
             raise
-        print(missing_extra(commands[chosen], error), file=sys.stderr)
+        print_error(missing_extra(commands[chosen], error))
         return 1
     except KeyboardInterrupt:
         return 130

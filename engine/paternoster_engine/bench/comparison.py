@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from paternoster_contract.cli.terminal import print_json, print_text
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.bench.batching import MODES, ModeName
 from paternoster_engine.bench.offline import Offline
@@ -91,9 +92,9 @@ class CompareSession:
                 runs[name].append(visit(name, f"{number + 1}/{repeats} {name}", number))
         ratios_of = compute_ratios(runs, self.names[0])
         if self.options.json:
-            print(json.dumps(build_document(runs, ratios_of, self.names[0]), indent=2))
+            print_json(build_document(runs, ratios_of, self.names[0]), indent=2)
         else:
-            print(format_comparison(runs, ratios_of, self.names[0]))
+            print_text(format_comparison(runs, ratios_of, self.names[0]))
         if self.options.save_result:
             text = json.dumps(build_document(runs, ratios_of, self.names[0]), indent=2) + "\n"
             Path(self.options.save_result).write_text(text, encoding="utf-8")

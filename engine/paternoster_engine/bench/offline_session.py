@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paternoster_contract.cli.terminal import print_json, print_text
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.bench.offline import Offline
 from paternoster_engine.bench.reports.charts import load_page
@@ -49,9 +50,9 @@ class OfflineSession:
         reports = [report for report, _ in runs]
         single = len(reports) == 1
         if options.json:
-            print(json.dumps(reports[0] if single else {"sweep": reports}, indent=2))
+            print_json(reports[0] if single else {"sweep": reports}, indent=2)
         else:
-            print(format_report(reports[0]) if single else format_sweep(reports))
+            print_text(format_report(reports[0]) if single else format_sweep(reports))
         if options.save_result:
             whole = [{**report, **(list_details(of) if options.save_detailed else {})} for report, of in runs]
             text = json.dumps(whole[0] if single else {"sweep": whole}, indent=2) + "\n"

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
+from paternoster_contract.cli.console import QuotingConsole
 from paternoster_engine.bench.client import Outcome, RequestResult
 
 
@@ -13,13 +13,13 @@ from paternoster_engine.bench.client import Outcome, RequestResult
 def show_progress(title: str, total: int | None, *, quiet: bool) -> Iterator[Callable[[RequestResult], None]]:
     """A bar that counts answers, and those that were none."""
     columns = (
-        TextColumn("{task.description}"),
+        "{task.description}",
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[failed]} failed"),
+        "{task.fields[failed]} failed",
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=quiet) as bar:
+    with Progress(*columns, console=QuotingConsole(stderr=True), disable=quiet) as bar:
         task = bar.add_task(title, total=total, failed=0)
         failed = 0
 

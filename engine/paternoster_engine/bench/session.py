@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from paternoster_contract.cli.terminal import print_json, print_text
 from paternoster_engine.bench.client import BenchClient, RequestResult, ServerError, drive_load
 from paternoster_engine.bench.progress import show_progress
 from paternoster_engine.bench.reports.charts import load_page
@@ -89,7 +90,7 @@ class LoadSession:
                 first = number * len(self.traffic.rows)
                 runs.append(await self._run_at(pace, client, context, prompts, first))
                 if len(self.paces) > 1 and not options.json:
-                    print(format_report(runs[-1][0]), flush=True)
+                    print_text(format_report(runs[-1][0]))
         self._write_reports([report for report, _ in runs], [results for _, results in runs])
         return [report for report, _ in runs]
 
@@ -164,9 +165,9 @@ class LoadSession:
         options = self.options
         single = len(reports) == 1
         if options.json:
-            print(json.dumps(reports[0] if single else {"sweep": reports}, indent=2))
+            print_json(reports[0] if single else {"sweep": reports}, indent=2)
         else:
-            print(format_report(reports[0]) if single else format_sweep(reports))
+            print_text(format_report(reports[0]) if single else format_sweep(reports))
         if options.save_result:
             whole = [
                 {**report, **(list_details(of) if options.save_detailed else {})}

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,6 +10,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from paternoster_contract.admin import LiveConfig, LiveConfigPatch
+from paternoster_contract.cli.terminal import print_json, print_text
 from paternoster_contract.error_text import error_text
 from paternoster_contract.http import paths
 from paternoster_contract.labels import ADMIN_PORT
@@ -174,13 +174,10 @@ class TuneSession:
         reports = asyncio.run(self._tune_served() if self.options.url else self._in_process())
         target = self.options.preemption_target / 100
         if self.options.json:
-            print(
-                json.dumps(
-                    {"preemption_target": target, "chosen": choose_report(reports, target), "visits": reports}, indent=2
-                )
-            )
+            chosen = choose_report(reports, target)
+            print_json({"preemption_target": target, "chosen": chosen, "visits": reports}, indent=2)
         else:
-            print(format_visits(reports, target))
+            print_text(format_visits(reports, target))
         return reports
 
     async def _in_process(self) -> list[Report]:

@@ -1,11 +1,11 @@
 """``paternoster fit``: which GPUs a model fits on, before it is downloaded."""
 
 import argparse
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from paternoster_contract.cli.terminal import print_error, print_line
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ def run(args: argparse.Namespace) -> int:
     from paternoster_sources.errors import SourceError
 
     if fault := _argument_fault(args):
-        print(f"paternoster fit: {fault}", file=sys.stderr)
+        print_error(f"paternoster fit: {fault}")
         return 2
     try:
         config = _read_model_config(args.address)
     except (ModelError, SourceError) as error:
-        print(f"paternoster fit: {error}", file=sys.stderr)
+        print_error(f"paternoster fit: {error}")
         later = error.transient if isinstance(error, SourceError) else isinstance(error, ModelUnavailable)
         return 1 if later else MODEL_EXIT_STATUS
     return _print_answer(config, args)
@@ -98,9 +98,9 @@ def _read_model_config(address: str) -> "ModelConfig":
 
 def _print_answer(config: "ModelConfig", args: argparse.Namespace) -> int:
     import torch
-    from rich.console import Console
     from rich.table import Table
 
+    from paternoster_contract.cli.console import QuotingConsole
     from paternoster_engine.fit.gpus import GPUS
     from paternoster_engine.fit.memory import count_parameters, find_fits, sequence_bytes, token_bytes, window_bytes
     from paternoster_engine.fit.profile import derived_profile
@@ -111,7 +111,7 @@ def _print_answer(config: "ModelConfig", args: argparse.Namespace) -> int:
     count = count_parameters(config)
     windows = window_bytes(config, config.context_length, kv_dtype)
     bounded = f" and at most {windows / 2**20:.1f} MiB a sequence in layers with a window" if windows else ""
-    print(
+    print_line(
         f"{config.name}: {count / 1e9:.2f} billion parameters, {count * dtype.itemsize / GIB:.1f} GiB in bfloat16; "
         f"{token_bytes(config, kv_dtype) / 1024:.0f} KiB of KV cache a token{bounded}; context {config.context_length}"
     )
@@ -127,17 +127,19 @@ def _print_answer(config: "ModelConfig", args: argparse.Namespace) -> int:
     for fit in found:
         table.add_row(f"{fit.count} x {fit.gpu}", f"{fit.memory * length // needed:,}", f"{fit.memory // needed:,}")
     if not found:
-        print(f"It fits on none of {args.count or '1 to 8'} x {' or '.join(gpus)}.")
+        print_line(f"It fits on none of {args.count or '1 to 8'} x {' or '.join(gpus)}.")
         return 1 if args.profile else 0
-    Console().print(table)
-    print("An estimate: 2.5 GB on each GPU are taken for CUDA and the largest step. An engine measures what is free.")
+    QuotingConsole().print(table)
+    print_line(
+        "An estimate: 2.5 GB on each GPU are taken for CUDA and the largest step. An engine measures what is free."
+    )
     if args.profile:
         price = args.usd_per_gpu_hour
         profile = derived_profile(
             config, found[0], dtype, usd_per_gpu_hour=price, kv_dtype=kv_dtype, engine=args.engine
         )
         Path(args.profile).write_text(profile.to_yaml(PROFILE_COMMENTS), encoding="utf-8")
-        print(f"profile: {args.profile} ({profile.name}; {profile.source})")
+        print_line(f"profile: {args.profile} ({profile.name}; {profile.source})")
     return 0
 
 

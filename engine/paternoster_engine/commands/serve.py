@@ -6,10 +6,11 @@ import gc
 import logging
 import os
 import socket
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from paternoster_contract.cli.terminal import print_error
 
 if TYPE_CHECKING:
     from paternoster_engine.engine import Engine
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         engine_args = read_engine_args(args)
     except ValueError as error:
         for line in flag_errors(error):
-            print(f"paternoster serve: {line}", file=sys.stderr)
+            print_error(f"paternoster serve: {line}")
         return 2
     # Until the model is served: what is imported and loaded lives as long as the process.
     gc.disable()
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
         logging.getLogger(__name__).debug("cannot serve", exc_info=error)
         for line in flag_errors(error):
-            print(f"paternoster serve: {line}", file=sys.stderr)
+            print_error(f"paternoster serve: {line}")
         if isinstance(error, ModelUnavailable):
             return 1
         return MODEL_EXIT_STATUS if isinstance(error, ModelError) else 2
@@ -129,7 +130,7 @@ def _serve_model(args: EngineArgs, fd: int | None, admin_fd: int | None) -> int:
         try:
             runner.run(serve(listener, admin_listener))
         except EngineLost as error:
-            print(f"paternoster serve: the engine cannot go on: {error}", file=sys.stderr)
+            print_error(f"paternoster serve: the engine cannot go on: {error}")
             return 1
     return 0
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from fastapi import FastAPI
 
 from paternoster_contract.access.key_files import KeyFiles
+from paternoster_contract.cli.terminal import print_lines
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.http.origins import parse_origins
 from paternoster_contract.settings.engine_args import EngineArgs
@@ -138,7 +139,7 @@ class EngineProcess:
         answering = [asyncio.create_task(http.serve(sockets=[listener])) for listener, http in self._http]
         try:
             served = await self._load()
-            print(*self._address_lines, sep="\n", flush=True)
+            print_lines(self._address_lines)
             fault = await self._until_the_end(served.loop)
             await self._drain()
             await served.loop.stop()

@@ -5,12 +5,12 @@ import asyncio
 import gc
 import signal
 import socket
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from paternoster_contract.cli.terminal import print_error, print_line
 from paternoster_contract.flags import RemovedFlag, flag_errors
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.http.origins import parse_origins
@@ -107,12 +107,12 @@ def run(args: argparse.Namespace) -> int:
         limits = HttpLimits.from_namespace(args)
     except ValidationError as error:
         for line in flag_errors(error):
-            print(f"paternoster gateway: {line}", file=sys.stderr)
+            print_error(f"paternoster gateway: {line}")
         return 2
     try:
         allowed = parse_origins(args.allowed_origins or "")
     except ValueError as error:
-        print(f"paternoster gateway: --allowed-origins {error}", file=sys.stderr)
+        print_error(f"paternoster gateway: --allowed-origins {error}")
         return 2
     tls = None
     try:
@@ -123,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
         if args.tls_cert or args.tls_key:
             tls = _bind_port(args.host, args.tls_port), _load_certificate(args)
     except _Unusable as error:
-        print(f"paternoster gateway: {error}", file=sys.stderr)
+        print_error(f"paternoster gateway: {error}")
         return 2
     shutdown = Shutdown()
     app = create_app(
@@ -140,11 +140,11 @@ def run(args: argparse.Namespace) -> int:
         app, limits, shutdown, grace_seconds=args.shutdown_delay_seconds, drain_seconds=args.drain_timeout, tls=tls
     )
     host, port = listener.getsockname()[:2] if args.fd is not None else (args.host, listener.getsockname()[1])
-    print(f"listening on http://{host}:{port}", flush=True)
+    print_line(f"listening on http://{host}:{port}")
     if args.stats_port is not None:
-        print(f"statistics on http://{args.host}:{listeners[1].getsockname()[1]}", flush=True)
+        print_line(f"statistics on http://{args.host}:{listeners[1].getsockname()[1]}")
     if tls is not None:
-        print(f"listening on https://{args.host}:{tls[0].getsockname()[1]}", flush=True)
+        print_line(f"listening on https://{args.host}:{tls[0].getsockname()[1]}")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.set_threshold(*GC_THRESHOLDS)
     gc.freeze()

@@ -30,8 +30,6 @@ _PERMANENT = frozenset({400, 403, 405, 422})
 """Refusals that the same request would meet again."""
 _KIND_UNKNOWN = "no matches for kind"
 """Of a 403 by admission that looks up the owner's kind, in the moments in which the CRD is not known everywhere."""
-_NOTE_LENGTH = 1024
-"""Longest note of an event (events.k8s.io/v1)."""
 
 _MAX_EVENTS = 100
 """About one object; a kubelet records each kind once and counts."""
@@ -248,7 +246,7 @@ class KubernetesCluster:
             "type": event.type,
             "reason": event.reason,
             "action": event.reason,
-            "note": event.message[:_NOTE_LENGTH],
+            "note": event.message,
             "reportingController": f"{labels.GROUP}/operator",
             "reportingInstance": socket.gethostname(),
             "regarding": {

@@ -8,6 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from paternoster_contract.cli.quoting import quote_line
+
+LONGEST_NOTE = 1024
+"""Characters of an event's note (events.k8s.io/v1)."""
 Object = dict[str, Any]
 """A Kubernetes object as parsed JSON."""
 
@@ -30,6 +34,10 @@ class Event:
     """``Normal`` or ``Warning``."""
     reason: str
     message: str
+    """Quoted, as engines and API servers have a part in it, and cut at :data:`LONGEST_NOTE`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", quote_line(self.message)[:LONGEST_NOTE])
 
 
 class ClusterError(Exception):

@@ -1,8 +1,9 @@
 """``paternoster crd``: the CustomResourceDefinition as it follows from the types."""
 
 import argparse
-import sys
 from pathlib import Path
+
+from paternoster_contract.cli.terminal import print_error, print_text
 
 HELP = "print, write or check the CustomResourceDefinition"
 
@@ -26,8 +27,8 @@ def run(args: argparse.Namespace) -> int:
     if args.check is not None:
         path = args.check / FILE_NAME
         if not path.exists() or path.read_text(encoding="utf-8") != text:
-            print(f"{path} is not what the types say: run 'make generate'", file=sys.stderr)
+            print_error(f"{path} is not what the types say: run 'make generate'")
             return 1
         return 0
-    print(text, end="")
+    print_text(text.rstrip("\n"))
     return 0

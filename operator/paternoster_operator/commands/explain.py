@@ -1,9 +1,8 @@
 """``paternoster explain``: why a fleet is as it is."""
 
 import argparse
-import json
-import sys
 
+from paternoster_contract.cli.terminal import print_error, print_json, print_lines
 from paternoster_operator.commands import resource
 
 HELP = "tell why a fleet has the replicas and the cap that it has"
@@ -27,12 +26,12 @@ def run(args: argparse.Namespace) -> int:
     try:
         document = resource.find_resource(args)
     except OSError as error:
-        print(f"paternoster explain: {error}", file=sys.stderr)
+        print_error(f"paternoster explain: {error}")
         return 1
     if args.json:
-        print(json.dumps(summarize_status(document, last=args.last), indent=2))
+        print_json(summarize_status(document, last=args.last), indent=2)
     else:
-        print(explain_status(document, last=args.last), end="")
+        print_lines(explain_status(document, last=args.last))
     return 0
 
 

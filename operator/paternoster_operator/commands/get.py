@@ -1,10 +1,9 @@
 """``paternoster get``: the columns of ``kubectl get``, of a fleet on this machine or of a cluster."""
 
 import argparse
-import json
-import sys
 from typing import Any
 
+from paternoster_contract.cli.terminal import print_error, print_json, print_text
 from paternoster_operator.commands import resource
 
 HELP = "print the LLMDeployments of a running 'paternoster up', or of a cluster"
@@ -19,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.all_namespaces and (args.name is not None or args.namespace is not None):
-        print("paternoster get: --all-namespaces goes with neither a name nor --namespace", file=sys.stderr)
+        print_error("paternoster get: --all-namespaces goes with neither a name nor --namespace")
         return 2
     try:
         if args.name is None:
@@ -27,26 +26,25 @@ def run(args: argparse.Namespace) -> int:
         else:
             objects = [resource.find_resource(args)]
     except OSError as error:
-        print(f"paternoster get: {error}", file=sys.stderr)
+        print_error(f"paternoster get: {error}")
         return 1
     if args.output in ("json", "yaml"):
         document = objects[0] if args.name is not None else {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-        print(_serialize_document(document, args.output), end="")
+        _print_document(document, args.output)
         return 0
 
-    from rich.console import Console
-
+    from paternoster_contract.cli.console import QuotingConsole
     from paternoster_operator.terminal.table import columns_table
 
     table = columns_table(objects, wide=args.output == "wide", namespaces=args.all_namespaces)
-    Console(width=1000).print(table)
+    QuotingConsole(width=1000).print(table)
     return 0
 
 
-def _serialize_document(document: Any, output: str) -> str:
+def _print_document(document: Any, output: str) -> None:
     import yaml
 
     if output == "json":
-        return json.dumps(document, indent=2) + "\n"
-    text: str = yaml.safe_dump(document, sort_keys=False)
-    return text
+        print_json(document, indent=2)
+    else:
+        print_text(yaml.safe_dump(document, sort_keys=False).rstrip("\n"))

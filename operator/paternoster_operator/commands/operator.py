@@ -5,9 +5,9 @@ import gc
 import logging
 import os
 import socket
-import sys
 from typing import TYPE_CHECKING
 
+from paternoster_contract.cli.terminal import print_error
 from paternoster_contract.labels import DEFAULT_ENGINE_IMAGE, DEFAULT_FETCH_IMAGE
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         peers = _build_peers(args)
     except ValueError as error:
-        print(f"paternoster operator: {error}", file=sys.stderr)
+        print_error(f"paternoster operator: {error}")
         return 2
     if not args.verbose:
         logging.getLogger("kopf").setLevel(logging.WARNING)

@@ -1,9 +1,9 @@
 """``paternoster profile``: a fleet that runs as a hardware profile, for ``paternoster simulate --profile``."""
 
 import argparse
-import sys
 from pathlib import Path
 
+from paternoster_contract.cli.terminal import print_error, print_text
 from paternoster_operator.commands import resource
 
 HELP = "write what is learnt of a fleet's engines as a hardware profile for 'paternoster simulate'"
@@ -20,10 +20,10 @@ def run(args: argparse.Namespace) -> int:
     try:
         text = hardware_profile(resource.find_resource(args))
         if args.output is None:
-            print(text, end="")
+            print_text(text.rstrip("\n"))
         else:
             Path(args.output).write_text(text, encoding="utf-8")
     except (OSError, ValueError) as error:
-        print(f"paternoster profile: {error}", file=sys.stderr)
+        print_error(f"paternoster profile: {error}")
         return 1
     return 0

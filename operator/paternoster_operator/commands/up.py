@@ -4,6 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from paternoster_contract.cli.terminal import print_error
+
 HELP = "run the fleet of a manifest on this machine, with the same reconcile as on a cluster"
 
 
@@ -41,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         origins = check_origin(args.allowed_origins or "")
     except ValueError as error:
-        print(f"paternoster up: --allowed-origins {error}", file=sys.stderr)
+        print_error(f"paternoster up: --allowed-origins {error}")
         return 2
     os.umask(0o077)  # other users of the machine have no access to prompts, answers and state
     watch = ManifestWatch(args.file)
@@ -50,19 +52,19 @@ def run(args: argparse.Namespace) -> int:
         resources, secrets = watch.read(), watch.read_secrets()
     except InvalidManifest as invalid:
         for line in invalid.errors:
-            print(line, file=sys.stderr)
+            print_error(line)
         return 2
     for line in list_unused(resources):
-        print(line, file=sys.stderr)
+        print_error(line)
     try:
         port = listen_on(args.port)
     except (OSError, OverflowError) as error:
-        print(f"--port {args.port}: cannot listen on {HOST}:{args.port}: {error}", file=sys.stderr)
+        print_error(f"--port {args.port}: cannot listen on {HOST}:{args.port}: {error}")
         return 2
     try:
         session = LocalSession(port, args.log_dir or state_folder() / "logs", origins)
     except OSError as error:
-        print(f"paternoster up: $XDG_STATE_HOME: {error}", file=sys.stderr)
+        print_error(f"paternoster up: $XDG_STATE_HOME: {error}")
         return 2
     live = not args.no_view and sys.stdout.isatty()
     session.cluster.put_secrets(secrets)

@@ -1,8 +1,9 @@
 """``paternoster vllm-plugin``: the plugin of vLLM as a folder for PYTHONPATH."""
 
 import argparse
-import sys
 from pathlib import Path
+
+from paternoster_contract.cli.terminal import print_error
 
 HELP = "write the plugin by which the operator steers vLLM into a folder for its PYTHONPATH"
 
@@ -17,6 +18,6 @@ def run(args: argparse.Namespace) -> int:
     try:
         write_plugin(args.folder)
     except OSError as error:
-        print(f"paternoster vllm-plugin: {args.folder}: {error.strerror}", file=sys.stderr)
+        print_error(f"paternoster vllm-plugin: {args.folder}: {error.strerror}")
         return 1
     return 0

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paternoster_contract.cli.quoting import quote_document
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_BUDGET, Decision
 from paternoster_operator.autoscaling.policy import ReplicaPolicy
@@ -129,7 +130,7 @@ def build_status(
         status["lastScaleTime"] = now
     elif "lastScaleTime" in previous:
         status["lastScaleTime"] = previous["lastScaleTime"]
-    return status
+    return _quote_status(status)
 
 
 def invalid_status(generation: int, previous: Mapping[str, Any], errors: list[str], now: str) -> dict[str, Any]:
@@ -139,11 +140,8 @@ def invalid_status(generation: int, previous: Mapping[str, Any], errors: list[st
         Condition("Ready", "False", "InvalidSpec", message),
         Condition("Stalled", "True", "InvalidSpec", message),
     ]
-    return {
-        **previous,
-        "observedGeneration": generation,
-        "conditions": stamp_conditions(conditions, previous.get("conditions", []), generation, now),
-    }
+    stamped = stamp_conditions(conditions, previous.get("conditions", []), generation, now)
+    return _quote_status({**previous, "observedGeneration": generation, "conditions": stamped})
 
 
 def failed_status(generation: int, previous: Mapping[str, Any], failure: Condition, now: str) -> dict[str, Any]:
@@ -155,11 +153,14 @@ def failed_status(generation: int, previous: Mapping[str, Any], failure: Conditi
     ]
     if all(condition.type != "Ready" for condition in conditions):
         conditions.insert(0, Condition("Ready", "Unknown", failure.reason, failure.message))
-    return {
-        **previous,
-        "observedGeneration": generation,
-        "conditions": stamp_conditions([*conditions, failure], previous.get("conditions", []), generation, now),
-    }
+    stamped = stamp_conditions([*conditions, failure], previous.get("conditions", []), generation, now)
+    return _quote_status({**previous, "observedGeneration": generation, "conditions": stamped})
+
+
+def _quote_status(status: dict[str, Any]) -> dict[str, Any]:
+    """Engines, API servers and manifests have a part in many of its texts; terminals and other programs show them."""
+    quoted: dict[str, Any] = quote_document(status)
+    return quoted
 
 
 def _replica_model(steps: StepModel, engines: EngineFacts) -> dict[str, Any] | None:

@@ -27,19 +27,19 @@ def summarize_status(document: Mapping[str, Any], *, last: int) -> dict[str, Any
     return {"namespace": metadata.get("namespace", "default"), "name": metadata["name"], **shown_parts}
 
 
-def explain_status(document: Mapping[str, Any], *, last: int) -> str:
-    """The same for a reader; ends with a newline."""
+def explain_status(document: Mapping[str, Any], *, last: int) -> list[str]:
+    """The same for a reader, in lines."""
     metadata, status = document["metadata"], document.get("status", {})
     lines = [f"{metadata.get('namespace', 'default')}/{metadata['name']}"]
     if not status.get("conditions"):
-        return f"{lines[0]}\n\nNo operator has looked at it yet.\n"
+        return [*lines, "", "No operator has looked at it yet."]
     lines += ["", *_align_columns(_describe_state(document.get("spec", {}), status)), ""]
     lines += _align_columns(_describe_conditions(status["conditions"]))
     decisions = list(status.get("decisions", ()))[:last]
     lines += ["", f"Last {len(decisions)} decisions, newest first" if decisions else "No decision yet"]
     for decision in decisions:
         lines += ["", *_describe_decision(decision)]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _describe_state(spec: Mapping[str, Any], status: Status) -> Iterator[tuple[str, ...]]:

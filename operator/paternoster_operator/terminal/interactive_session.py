@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -10,11 +9,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
-from rich.console import Console
 from rich.live import Live
 from rich.logging import RichHandler
 
-from paternoster_contract.cli.logs import log_through
+from paternoster_contract.cli.console import QuotingConsole
+from paternoster_contract.cli.logs import TextFormatter, log_through
 from paternoster_operator.api.manifest import InvalidManifest
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.autoscaling.decision import LoopDecision
@@ -37,16 +36,16 @@ async def run_interactive_session(
     record: Path | None,
 ) -> int:
     """Run until SIGINT or SIGTERM, then drain; a second one ends everything at once. Returns the exit code."""
-    console = Console(highlight=False, soft_wrap=not live)
+    console = QuotingConsole(soft_wrap=not live)
     # The live view redraws the terminal: records must pass through its console.
     handler = RichHandler(console=console, show_path=False)
-    handler.setFormatter(logging.Formatter("%(message)s"))
+    handler.setFormatter(TextFormatter("%(message)s"))
     log_through(handler)
     end = _End(session, console)
     try:
         await session.start(resources)
     except SessionError as error:
-        console.print(f"paternoster up: {error}", style="red", markup=False)
+        console.print(f"paternoster up: {error}", style="red")
         return 1
     console.print(f"endpoint {session.endpoint}/v1   logs {session.logs}")
     try:
@@ -64,7 +63,7 @@ async def run_interactive_session(
 async def _follow_session(
     session: LocalSession,
     watch: ManifestWatch,
-    console: Console,
+    console: QuotingConsole,
     lines: IO[str] | None,
     end: "_End",
     screen: Live | None,
@@ -78,9 +77,9 @@ async def _follow_session(
             screen.update(render_view(session.endpoint, snapshots, story.list_reasons(), story.list_events()))
         else:
             for when, name, event in story.new_events():
-                console.print(f"{when[11:19]}  {name}  {event.reason}: {event.message}", markup=False)
+                console.print(f"{when[11:19]}  {name}  {event.reason}: {event.message}")
             for line in story.new_replica_lines(snapshots):
-                console.print(line, markup=False)
+                console.print(line)
         if lines is not None and time.monotonic() - last_record >= 1:
             last_record = time.monotonic()
             lines.write(json.dumps(story.record_line(snapshots)) + "\n")
@@ -92,7 +91,7 @@ async def _follow_session(
             continue
 
 
-def _reread_manifests(session: LocalSession, watch: ManifestWatch, console: Console) -> None:
+def _reread_manifests(session: LocalSession, watch: ManifestWatch, console: QuotingConsole) -> None:
     if not watch.has_changed():
         return
     try:
@@ -100,11 +99,11 @@ def _reread_manifests(session: LocalSession, watch: ManifestWatch, console: Cons
     except InvalidManifest as invalid:
         console.print("the edit is refused, and the fleet goes on as it was:", style="red")
         for line in invalid.errors:
-            console.print(f"  {line}", markup=False)
+            console.print(f"  {line}")
         return
     session.cluster.put_secrets(secrets)
     for line in session.set_resources(resources):
-        console.print(line, markup=False)
+        console.print(line)
 
 
 class _Story:
@@ -172,7 +171,7 @@ class _Story:
 class _End:
     """SIGINT and SIGTERM: the first asks to drain, the second kills."""
 
-    def __init__(self, session: LocalSession, console: Console) -> None:
+    def __init__(self, session: LocalSession, console: QuotingConsole) -> None:
         self.requested = asyncio.Event()
         self.at_once = False
         self._session = session

@@ -27,14 +27,14 @@ def render_view(
         table.add_row(*_snapshot_cells(snapshot))
     now = Table.grid(padding=(0, 2))
     for name, made in reasons:
-        now.add_row(name, made.loop, Text(made.reason.value, style="cyan"), Text(made.message))
+        now.add_row(name, made.loop, Text(made.reason.value, style="cyan"), made.message)
     story = Table.grid(padding=(0, 2))
     for when, name, event in list(events)[-SHOWN_EVENTS:]:
         story.add_row(
             Text(when[11:19], style="dim"),
             name,
             Text(event.reason, style="yellow" if event.type == "Warning" else "green"),
-            Text(event.message),
+            event.message,
         )
     return Group(table, now, Text(), story, Text("Ctrl-C drains and ends", style="dim"))
 

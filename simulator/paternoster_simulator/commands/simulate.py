@@ -1,8 +1,8 @@
 """``paternoster simulate``: what a manifest would do under some traffic, in virtual time."""
 
 import argparse
-import sys
 
+from paternoster_contract.cli.terminal import print_error
 from paternoster_contract.flags import flag_errors
 
 HELP = "simulate a fleet in virtual time: the real scheduler, routing and scaling law on a hardware profile"
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         run_session(args)
     except ValueError as error:
         for line in flag_errors(error):
-            print(f"paternoster simulate: {line}", file=sys.stderr)
+            print_error(f"paternoster simulate: {line}")
         return 2
     return 0
 

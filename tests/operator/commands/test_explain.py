@@ -29,7 +29,7 @@ def test_the_sample_is_a_status() -> None:
 
 
 def test_the_words() -> None:
-    assert explain_status(OBJECT, last=10) == GOLDEN.read_text()
+    assert explain_status(OBJECT, last=10) == GOLDEN.read_text().splitlines()
 
 
 @pytest.mark.parametrize(
@@ -44,27 +44,27 @@ def test_the_words() -> None:
 def test_preemptions_are_told_of_what_finished(finished: int, preempted: int, summary: str) -> None:
     load = {**OBJECT["status"]["load"], "finishedRequests": finished, "preemptedRequests": preempted}
     document = {**OBJECT, "status": {**OBJECT["status"], "load": load}}
-    assert f"tokens/s, {summary}, 71%" in explain_status(document, last=0)
+    assert f"tokens/s, {summary}, 71%" in "\n".join(explain_status(document, last=0))
 
 
 def test_gateways_that_hold_the_cap_are_told() -> None:
     condition = {**OBJECT["status"]["conditions"][0], "type": "GatewayCap", "reason": "LimitsNotMovable"}
     held = {"maxInFlight": 8, "parts": {"g": 8}, "reason": "a: HTTP 404"}
     status = {**OBJECT["status"], "gatewayCap": held, "conditions": [*OBJECT["status"]["conditions"], condition]}
-    text = explain_status({**OBJECT, "status": status}, last=0)
+    text = "\n".join(explain_status({**OBJECT, "status": status}, last=0))
     assert "8 requests at a time at each engine, held by gateways" in text
     assert "LimitsNotMovable" in text
 
 
 def test_so_many_decisions_as_asked_for() -> None:
-    explanation = explain_status(OBJECT, last=1)
+    explanation = "\n".join(explain_status(OBJECT, last=1))
     assert "Last 1 decisions" in explanation
     assert "PreemptionAboveTarget" not in explanation
     assert [each["time"] for each in summarize_status(OBJECT, last=2)["decisions"]] == [NOW, "2026-11-20T11:59:00Z"]
 
 
 def test_an_object_nobody_looked_at() -> None:
-    assert explain_status(BARE, last=10) == "lifts/new\n\nNo operator has looked at it yet.\n"
+    assert explain_status(BARE, last=10) == ["lifts/new", "", "No operator has looked at it yet."]
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@
 
 from io import StringIO
 
-from rich.console import Console
-
+from paternoster_contract.cli.console import QuotingConsole
 from paternoster_operator.autoscaling.decision import LoopDecision, Reason
 from paternoster_operator.cluster.port import Event
 from paternoster_operator.terminal.snapshot import Snapshot
@@ -33,7 +32,7 @@ HELD = LoopDecision("Replicas", 3, 3, 4, Reason.MAX_REPLICAS, "3 is the most [th
 
 
 def shown(events: list[tuple[str, str, Event]]) -> str:
-    console = Console(width=140, file=StringIO())
+    console = QuotingConsole(width=140, file=StringIO())
     with console.capture() as capture:
         console.print(render_view("http://127.0.0.1:8080", [SNAPSHOT], [("ride", HELD)], events))
     return capture.get()

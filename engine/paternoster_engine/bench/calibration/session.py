@@ -8,9 +8,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TimeElapsedColumn
 
+from paternoster_contract.cli.console import QuotingConsole
+from paternoster_contract.cli.terminal import print_json, print_lines
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.bench.calibration.hardware_profile import HardwareProfile
 from paternoster_engine.bench.calibration.step_cost import (
@@ -84,14 +85,14 @@ class CalibrationSession:
             lines = (json.dumps(sample.to_document()) + "\n" for sample in samples)
             Path(options.samples).write_text("".join(lines), encoding="utf-8")
         if options.json:
-            print(json.dumps(build_document(profile, samples), indent=2))
+            print_json(build_document(profile, samples), indent=2)
         else:
-            print("\n".join([*report_lines(samples, fit), f"profile: {options.output}"]))
+            print_lines([*report_lines(samples, fit), f"profile: {options.output}"])
         return fit
 
     def _measure_cells(self, calibration: Calibration) -> list[StepSample]:
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=Console(stderr=True), disable=self.options.json) as progress:
+        columns = ("{task.description}", BarColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=QuotingConsole(stderr=True), disable=self.options.json) as progress:
             seconds = self.options.seconds
             task = progress.add_task(WARM_UP, total=seconds)
             begin: float | None = None

@@ -13,6 +13,8 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 from plotly.subplots import make_subplots
 
+from paternoster_contract.cli.quoting import quote_line
+
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 """Okabe and Ito's palette, which colour-blind readers can distinguish."""
 
@@ -85,6 +87,11 @@ class Page:
     tables: Sequence[Table] = field(default=())
 
 
+def escape_text(text: str) -> str:
+    """``text`` as HTML shows it, also where plotly reads tags in it; foreign text is quoted as everywhere."""
+    return escape(quote_line(text))
+
+
 def write_page(path: str | Path, page: Page) -> None:
     """Write ``page`` to ``path``, making its folder."""
     path = Path(path)
@@ -95,19 +102,20 @@ def write_page(path: str | Path, page: Page) -> None:
 def render_page(page: Page) -> str:
     """The page as one HTML document."""
     cards = "".join(
-        f'<div class="card"><div class="value">{escape(value)}</div><div class="label">{escape(label)}</div></div>'
+        f'<div class="card"><div class="value">{escape_text(value)}</div>'
+        f'<div class="label">{escape_text(label)}</div></div>'
         for label, value in page.headline
     )
     style = files("paternoster_engine.bench.reports").joinpath("report.css").read_text(encoding="utf-8")
     charts = "".join(
-        f"<section><h2>{escape(chart.title)}</h2>{_render_chart(chart)}</section>" for chart in page.charts
+        f"<section><h2>{escape_text(chart.title)}</h2>{_render_chart(chart)}</section>" for chart in page.charts
     )
     tables = "".join(_render_table(table) for table in page.tables)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(page.title)}</title>'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape_text(page.title)}</title>'
         f"<style>{style}</style><script>{get_plotlyjs()}</script></head>\n<body><main>"
-        f'<h1>{escape(page.title)}</h1><p class="subtitle">{escape(page.subtitle)}</p>'
+        f'<h1>{escape_text(page.title)}</h1><p class="subtitle">{escape_text(page.subtitle)}</p>'
         f'<div class="cards">{cards}</div>\n{charts}\n{tables}</main></body></html>\n'
     )
 
@@ -119,7 +127,9 @@ def _render_chart(chart: Chart) -> str:
         cols=1,
         shared_xaxes=True,
         vertical_spacing=PANEL_GAP / (PANEL_HEIGHT * rows),
-        subplot_titles=[f"{panel.title} ({panel.unit})" if panel.unit else panel.title for panel in chart.panels],
+        subplot_titles=[
+            escape_text(f"{panel.title} ({panel.unit})" if panel.unit else panel.title) for panel in chart.panels
+        ],
     )
     for row, panel in enumerate(chart.panels, start=1):
         for color, series in zip(COLORS, panel.series, strict=False):
@@ -132,7 +142,7 @@ def _render_chart(chart: Chart) -> str:
         # All at once: add_vline takes time with the square of the lines that are there.
         figure.update_layout(shapes=[_mark_line(chart_mark) for chart_mark in chart.marks])
         figure.add_trace(_mark_points(chart.marks), row=1, col=1)
-    figure.update_xaxes(title_text=chart.x_title, row=rows, col=1)
+    figure.update_xaxes(title_text=escape_text(chart.x_title), row=rows, col=1)
     figure.update_annotations(x=0, xanchor="left", font={"size": 13, "color": "#111827"})
     figure.update_layout(
         template="plotly_white",
@@ -147,14 +157,14 @@ def _render_chart(chart: Chart) -> str:
 def _build_trace(series: Series, color: str, legend: str) -> go.Scatter:
     points = series.shape == "points"
     return go.Scatter(
-        name=series.name,
+        name=escape_text(series.name),
         x=list(series.x),
         y=list(series.y),
         mode="markers" if points else "lines",
         line=None if points else {"shape": series.shape, "color": color, "width": 2},
         marker={"color": color, "size": 6, "opacity": 0.65},
-        text=list(series.text) or None,
-        hovertemplate="%{y:.4g}" + (" · %{text}" if series.text else "") + f"<extra>{escape(series.name)}</extra>",
+        text=[escape_text(text) for text in series.text] or None,
+        hovertemplate="%{y:.4g}" + (" · %{text}" if series.text else "") + f"<extra>{escape_text(series.name)}</extra>",
         legend=legend,
     )
 
@@ -180,7 +190,7 @@ def _mark_points(marks: Sequence[ChartMark]) -> go.Scatter:
         y=[0] * len(marks),
         mode="markers",
         marker={"symbol": "diamond", "size": 10, "color": [MARK_COLORS[chart_mark.kind] for chart_mark in marks]},
-        text=[escape(chart_mark.text) for chart_mark in marks],
+        text=[escape_text(chart_mark.text) for chart_mark in marks],
         hovertemplate="%{x:.1f} s: %{text}<extra></extra>",
         showlegend=False,
         cliponaxis=False,
@@ -188,9 +198,9 @@ def _mark_points(marks: Sequence[ChartMark]) -> go.Scatter:
 
 
 def _render_table(table: Table) -> str:
-    head = "".join(f"<th>{escape(column)}</th>" for column in table.columns)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
+    head = "".join(f"<th>{escape_text(column)}</th>" for column in table.columns)
+    body = "".join("<tr>" + "".join(f"<td>{escape_text(cell)}</td>" for cell in row) + "</tr>" for row in table.rows)
     return (
-        f'<section><h2>{escape(table.title)}</h2><div class="scroll"><table><thead><tr>{head}</tr></thead>'
+        f'<section><h2>{escape_text(table.title)}</h2><div class="scroll"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div></section>\n"
     )

@@ -1,10 +1,10 @@
 """How a benchmark ends: its exit code, and what was wrong with its flags, a line each."""
 
-import sys
 from collections.abc import Callable
 
 from pydantic import ValidationError
 
+from paternoster_contract.cli.terminal import print_error
 from paternoster_contract.flags import flag_errors
 
 
@@ -17,5 +17,5 @@ def finish_command(command: str, session: Callable[[], int]) -> int:
     except ValueError as error:
         lines = str(error).splitlines()
     for line in lines:
-        print(f"{command}: {line}", file=sys.stderr)
+        print_error(f"{command}: {line}")
     return 2
