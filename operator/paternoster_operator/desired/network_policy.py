@@ -6,7 +6,7 @@ from typing import Any
 
 from paternoster_contract import labels
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.desired.foreign_engine import is_foreign
+from paternoster_operator.desired.foreign_engine import has_plugin, is_foreign
 from paternoster_operator.desired.ownership import child_metadata, pod_selector
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
@@ -24,25 +24,28 @@ class Peers:
     gateway: Mapping[str, str] | None = None
     """Labels of the gateways' pods: they may reach the API port. None without gateways, when every pod may."""
     scrapers: Mapping[str, str] | None = None
-    """Labels of the namespaces whose pods may scrape /metrics; None where none may."""
+    """Labels of the namespaces whose pods may scrape /metrics where it has a port of its own, or keys guard the rest.
+
+    None where no pod may.
+    """
 
 
 def build_network_policy(resource: LLMDeployment, peers: Peers) -> dict[str, Any]:
-    """Gateways reach the API port, the operator both, scrapers the one with metrics; other policies can allow more.
+    """Gateways reach the API port, the operator both, scrapers one with metrics; other policies can allow more.
 
     Without gateways every pod reaches the API port, as clients then call the engines themselves. An engine that is not
-    ours has that port alone: its plugin and its metrics answer there, behind the keys. During a rollout from one engine
-    to another the fleet has pods of both, and the operator reads and steers both.
+    ours has that port alone, and its metrics are there. vLLM's plugin asks for a key on every other path, so scrapers
+    reach it; SGLang and other servers have no keys, and whom the port admits may use it: scrapers do not reach it.
+    During a rollout from one engine to another the fleet has pods of both, and the operator reads and steers both.
     """
-    metrics_port = labels.ENGINE_PORT_NAME if is_foreign(resource.spec) else labels.ADMIN_PORT_NAME
     api = _allow_ports(labels.ENGINE_PORT_NAME)
     if peers.gateway is not None:
         api["from"] = [_select_pods(peers.namespace, peers.gateway)]
     operator = _allow_ports(labels.ENGINE_PORT_NAME, labels.ADMIN_PORT_NAME)
     operator["from"] = [_select_pods(peers.namespace, peers.operator)]
     ingress = [api, operator]
-    if peers.scrapers is not None:
-        # Its other routes need the operator's key.
+    metrics_port = _find_metrics_port(resource)
+    if peers.scrapers is not None and metrics_port is not None:
         scrapers = [{"namespaceSelector": {"matchLabels": dict(peers.scrapers)}}]
         ingress.append({**_allow_ports(metrics_port), "from": scrapers})
     return {
@@ -55,6 +58,13 @@ def build_network_policy(resource: LLMDeployment, peers: Peers) -> dict[str, Any
             "ingress": ingress,
         },
     }
+
+
+def _find_metrics_port(resource: LLMDeployment) -> str | None:
+    """The port on which scrapers can do nothing but read metrics; None where an engine has none."""
+    if not is_foreign(resource.spec):
+        return labels.ADMIN_PORT_NAME
+    return labels.ENGINE_PORT_NAME if has_plugin(resource.spec) else None
 
 
 def _allow_ports(*names: str) -> dict[str, Any]:

@@ -8,12 +8,14 @@ import pytest
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.desired.network_policy import Peers, build_network_policy
+from paternoster_operator.engines.adapter import RuntimeType
 from paternoster_operator.pods.reading import read_pod
 from paternoster_operator.routes.row import build_route
 
 Resource = Callable[..., LLMDeployment]
 MODEL = {"source": "pvc://models/smol"}
 VLLM = {"type": "VLLM", "image": "vllm:1"}
+SGLANG = {"type": "SGLang", "image": "sglang:1"}
 
 
 def pod_spec(resource: LLMDeployment, roots: RootKeys) -> dict[str, Any]:
@@ -38,9 +40,7 @@ def test_the_plugin_is_laid_into_the_pod_by_the_operators_image(resource: Resour
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
-@pytest.mark.parametrize(
-    "runtime", [VLLM, {"type": "SGLang", "image": "sglang:1"}, {"type": "OpenAI", "image": "llama:1"}]
-)
+@pytest.mark.parametrize("runtime", [VLLM, SGLANG, {"type": "OpenAI", "image": "llama:1"}])
 def test_its_processes_share_more_memory_than_a_container_has_by_default(
     resource: Resource, runtime: dict[str, Any]
 ) -> None:
@@ -117,22 +117,48 @@ def test_tenants_do_not_share_slots_fairly_on_vllm(resource: Resource, keys: dic
     assert "--scheduling-policy" not in container["args"]
 
 
-def test_the_operator_reaches_the_ports_of_both_engines_of_a_rollout_and_scrapers_the_one_with_metrics(
-    resource: Resource,
-) -> None:
-    peers = Peers("system", {"app": "operator"}, {"app": "gateway"}, {"monitoring": "yes"})
-    for engine, scraped in (({"runtime": VLLM}, "http"), ({}, "admin")):
-        policy = build_network_policy(resource(model=MODEL, engine=engine), peers)
-        found = {
-            tuple(selector["matchLabels"].values())[-1]: [port["port"] for port in rule["ports"]]
-            for rule in policy["spec"]["ingress"]
-            for peer in rule["from"]
-            for selector in [peer.get("podSelector", peer["namespaceSelector"])]
-        }
-        assert found == {"gateway": ["http"], "operator": ["http", "admin"], "yes": [scraped]}
+PEERS = Peers("system", {"app": "operator"}, {"app": "gateway"}, {"monitoring": "yes"})
+
+
+def admitted_ports(fleet: LLMDeployment, peers: Peers) -> dict[str, list[str]]:
+    """By whom the policy admits."""
+    return {
+        tuple(selector["matchLabels"].values())[-1]: [port["port"] for port in rule["ports"]]
+        for rule in build_network_policy(fleet, peers)["spec"]["ingress"]
+        for peer in rule["from"]
+        for selector in [peer.get("podSelector", peer["namespaceSelector"])]
+    }
 
 
 OPENAI = {"type": "OpenAI", "image": "llama:1", "args": ["--port=$(PATERNOSTER_PORT)", "-m", "$(PATERNOSTER_MODEL)"]}
+
+
+@pytest.mark.parametrize(
+    ("engine", "scraped"),
+    [({}, ["admin"]), ({"runtime": VLLM}, ["http"]), ({"runtime": SGLANG}, None), ({"runtime": OPENAI}, None)],
+    ids=["ours", "vllm", "sglang", "openai"],
+)
+def test_scrapers_reach_a_port_only_where_keys_guard_all_but_its_metrics(
+    resource: Resource, engine: dict[str, Any], scraped: list[str] | None
+) -> None:
+    fleet = resource(model=MODEL, engine={"maxNumSeqs": 8, **engine})
+    admitted = admitted_ports(fleet, PEERS)
+    assert admitted.pop("yes", None) == scraped
+    assert admitted == {"gateway": ["http"], "operator": ["http", "admin"]}, "those of both engines of a rollout"
+
+
+@pytest.mark.parametrize("kind", RuntimeType)
+def test_an_engine_whose_port_scrapers_reach_asks_for_the_gateways_key_there(
+    resource: Resource, kind: RuntimeType
+) -> None:
+    """Held against what the pod is given, for every type of engine that there is."""
+    runtime = {RuntimeType.OPENAI: OPENAI}.get(kind, {"type": kind.value, "image": "engine:1"})
+    runtime = {} if kind is RuntimeType.PATERNOSTER else {"runtime": runtime}
+    fleet = resource(model=MODEL, engine={"maxNumSeqs": 8, **runtime})
+    (engine,) = pod_spec(fleet, RootKeys(["a"], ["g"]))["containers"]
+    asks = "--api-keys" in str(engine["args"]) or any("API_KEYS" in entry["name"] for entry in engine["env"])
+    ports = admitted_ports(fleet, PEERS).get("yes", [])
+    assert asks or not ports
 
 
 def test_a_server_of_the_openai_api_is_the_image_with_variables_and_without_a_plugin(resource: Resource) -> None:
@@ -156,7 +182,7 @@ def test_a_server_of_the_openai_api_is_the_image_with_variables_and_without_a_pl
 def test_sigterm_waits_for_requests_where_it_would_end_them(resource: Resource) -> None:
     """The pod is out of the routing table meanwhile."""
     seconds = {}
-    for runtime in (None, VLLM, {"type": "SGLang", "image": "sglang:1"}, OPENAI):
+    for runtime in (None, VLLM, SGLANG, OPENAI):
         engine = {} if runtime is None else {"runtime": runtime}
         spec = pod_spec(resource(model=MODEL, engine=engine, drain={"timeoutSeconds": 40}), RootKeys(["a"], ["g"]))
         (container,) = spec["containers"]
