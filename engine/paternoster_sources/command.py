@@ -1,7 +1,9 @@
 """``paternoster pull``: a model into this machine's cache."""
 
 import argparse
+import contextlib
 import errno
+import fcntl
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -110,9 +112,17 @@ def link_folder(link: Path, path: Path) -> None:
     """Make ``link`` lead to the folder of a model, which is ``path`` or has that file. Raises ``OSError``."""
     if link.exists() and not link.is_symlink():
         raise FileExistsError(errno.EEXIST, "is there, and no symbolic link", str(link))
-    new = link.with_name(f".{link.name}.{os.getpid()}")
-    new.symlink_to(path if path.is_dir() else path.parent)
-    os.replace(new, link)
+    new = link.with_name(f".{link.name}.new")
+    folder = os.open(link.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # Of two that link here one waits; the lock of one that is killed is free, and its link is in the way.
+        with contextlib.suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        new.unlink(missing_ok=True)
+        new.symlink_to(path if path.is_dir() else path.parent)
+        os.replace(new, link)
+    finally:
+        os.close(folder)
 
 
 def become_program(command: "Sequence[str]", model: "Model") -> int:

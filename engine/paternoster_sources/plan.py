@@ -179,6 +179,8 @@ def _check_sizes(address: Address, files: list[RemoteFile]) -> None:
         raise TooLarge(f"model {address.text!r}: has {len(files)} files: must be at most {MOST_FILES}")
     for file in files:
         weights = names.is_weights(file.name)
+        if file.size == 0 and (weights or file.name.endswith(".json")):
+            raise NoWeights(f"model {address.text!r}: {file.name!r} has 0 bytes: must have at least 1")
         largest = LARGEST_FILE if weights else LARGEST_SIDE_FILE
         if file.size > largest:
             raise TooLarge(f"model {address.text!r}: {file.name!r} has {file.size} bytes: must be at most {largest}")

@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from tests.sources.loopback_hub import LoopbackHub
 from tests.sources.model_files import model_files
 
+from paternoster_sources.command import link_folder
 from paternoster_sources.storage.cache import Cache
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
@@ -44,6 +46,31 @@ def test_a_folder_or_file_is_not_replaced_by_a_link(hub: LoopbackHub, tmp_path: 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"paternoster pull: --link is '{tmp_path}/link': is there, and no symbolic link\n"
     assert (tmp_path / "link").read_text() == "mine"
+
+
+def test_what_a_killed_pull_left_is_in_no_ones_way(hub: LoopbackHub, tmp_path: Path) -> None:
+    """In a container each start has the number of the process that was killed."""
+    hub.add("org/tiny", model_files())
+    code = "import os, sys; from paternoster_sources import command; os.replace = lambda *_: os.kill(os.getpid(), 9)\n"
+    code += "command.link_folder(command.Path(sys.argv[1]), command.Path('/'))"
+    killed = subprocess.run([sys.executable, "-c", code, str(tmp_path / "link")], check=False, timeout=60)
+    assert killed.returncode == -9
+    assert [each.name for each in tmp_path.iterdir()] == [".link.new"]
+    for _ in range(2):
+        done = pull("hf://org/tiny", "--link", str(tmp_path / "link"))
+        assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "link" / "model.safetensors").is_file()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["link", "models"]
+
+
+def test_one_of_many_links_is_left(tmp_path: Path) -> None:
+    folders = [tmp_path / f"model-{number}" for number in range(4)]
+    for folder in folders:
+        folder.mkdir()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda folder: link_folder(tmp_path / "link", folder), folders * 50))
+    assert (tmp_path / "link").resolve() in folders
+    assert not (tmp_path / ".link.new").is_symlink()
 
 
 def test_the_program_has_the_model_until_it_ends(hub: LoopbackHub, cache: Cache, tmp_path: Path) -> None:

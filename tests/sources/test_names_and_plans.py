@@ -132,6 +132,14 @@ def test_any_listing_gives_a_plan_or_a_reason(files: list[RemoteFile]) -> None:
         assert "config.json" in targets
 
 
+@pytest.mark.parametrize("empty", ["model.safetensors", "config.json", "tokenizer.json", "a.gguf"])
+def test_an_empty_file_is_no_part_of_a_model(empty: str) -> None:
+    present = [empty] if empty == "a.gguf" else ["config.json", "tokenizer.json", "merges.txt", "model.safetensors"]
+    files = tuple(RemoteFile(name, 0 if name in (empty, "merges.txt") else 9) for name in present)
+    with pytest.raises(NoWeights, match=rf"model 'hf://org/name': '{empty}' has 0 bytes: must have at least 1"):
+        make_plan(parse_address("hf://org/name"), Listing(files))
+
+
 @given(st.lists(st.sampled_from(["config.json", "tokenizer.json", "model.safetensors"]), unique=True, min_size=3))
 def test_the_order_of_a_listing_means_nothing(order: list[str]) -> None:
     listing = Listing(tuple(RemoteFile(name, 5) for name in order), "c" * 40)

@@ -97,7 +97,7 @@ def void(_: object) -> None:
 
 NORM, EMBED = "model.norm.weight", "model.embed_tokens.weight"
 CASES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "config is empty": (_text("config.json", ""), "config.json is not JSON"),
+    "config is empty": (_text("config.json", ""), "config.json is not JSON: it has 0 bytes"),
     "config is a list": (_text("config.json", "[]"), "config.json is .*must be a JSON object"),
     "config is deep": (_text("config.json", DEEP), "config.json is nested too deep"),
     "config is no UTF-8": (_text("config.json", b"\xff{}"), "config.json is no UTF-8"),
@@ -146,7 +146,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
         "eos_token_id is .1000000000.: must have one below",
     ),
     "end token is deep": (_config(eos_token_id=[[1]]), "eos_token_id is"),
-    "tokenizer is empty": (_text("tokenizer.json", ""), "tokenizer.json is not JSON"),
+    "tokenizer is empty": (_text("tokenizer.json", ""), "tokenizer.json is not JSON: it has 0 bytes"),
     "tokenizer is a list": (_text("tokenizer.json", "[]"), "tokenizer.json is .*must be a JSON object"),
     "tokenizer is deep": (_text("tokenizer.json", DEEP), "tokenizer.json is nested too deep"),
     "tokenizer has no model": (_tokenizer(lambda d: d.pop("model")), "tokenizer.json is none"),
@@ -169,7 +169,7 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "special token has no text": (_text("tokenizer_config.json", '{"eos_token": {}}'), "has no field 'content'"),
     "template is a number": (_text("tokenizer_config.json", '{"chat_template": 5}'), "chat_template is 5"),
     "template is no UTF-8": (_text("chat_template.jinja", b"\xff\xfe"), "chat_template.jinja is no UTF-8"),
-    "weights are empty": (_text("model.safetensors", b""), "model.safetensors is not a readable"),
+    "weights are empty": (_text("model.safetensors", b""), "model.safetensors is not a readable safetensors file: it has 0 bytes"),
     "header of 2^64": (_header_size(2**64 - 1), "model.safetensors is not a readable"),
     "header beyond the file": (_header_size(2**26), "model.safetensors is not a readable"),
     "tensor beyond the file": (

@@ -75,7 +75,7 @@ def _read_gguf(path: Path) -> GgufFile:
         raise ModelError("it is no regular file")
     size = path.stat().st_size
     if size == 0:
-        raise ModelError("it is empty, and begins with no magic 'GGUF'")
+        raise ModelError("it has 0 bytes, and begins with no magic 'GGUF'")
     file = MappedFile(path)
     head = _Head(file.data)
     if (magic := bytes(head.read_bytes(4, "the magic"))) != b"GGUF":

@@ -86,6 +86,8 @@ class ModelFolder:
         try:
             with self.resolve_file(path).open("rb") as file:
                 data = file.read(longest + 1)
+            if not data and name.endswith(".json"):
+                raise ModelError(f"{path} is not JSON: it has 0 bytes")
             if len(data) > longest:
                 raise ModelError(f"{path} is longer than {longest} bytes")
             return data.decode()

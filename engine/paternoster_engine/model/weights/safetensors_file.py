@@ -60,6 +60,8 @@ class FileTensor:
 def read_safetensors(path: Path) -> Mapping[str, FileTensor]:
     """Map the file and read its header; raises :class:`ModelError`."""
     try:
+        if path.stat().st_size == 0:
+            raise ValueError("it has 0 bytes")
         with safe_open(path, framework="pt"):
             file = MappedFile(path)
             (length,) = struct.unpack("<Q", bytes(file.data[:8]))
