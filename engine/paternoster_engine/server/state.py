@@ -165,7 +165,12 @@ class ServedModel:
         return SeenTokens(self.tokenizer.largest_id + 1, spell_token)
 
     def warm_up(self) -> None:
-        """Start the process that renders, and find out what the template reads; waits, and raises nothing."""
+        """Start the processes that render and try grammars, and find out what the template reads.
+
+        Waits, and raises nothing.
+        """
+        if self.pooling is None:
+            self.grammars.warm_up()
         self.chat_template.renderer.warm_up()
         with suppress(RendererLost):
             _ = self.reads

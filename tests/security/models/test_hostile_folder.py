@@ -169,7 +169,10 @@ CASES: dict[str, tuple[Callable[[Path], None], str]] = {
     "special token has no text": (_text("tokenizer_config.json", '{"eos_token": {}}'), "has no field 'content'"),
     "template is a number": (_text("tokenizer_config.json", '{"chat_template": 5}'), "chat_template is 5"),
     "template is no UTF-8": (_text("chat_template.jinja", b"\xff\xfe"), "chat_template.jinja is no UTF-8"),
-    "weights are empty": (_text("model.safetensors", b""), "model.safetensors is not a readable safetensors file: it has 0 bytes"),
+    "weights are empty": (
+        _text("model.safetensors", b""),
+        "model.safetensors is not a readable safetensors file: it has 0 bytes",
+    ),
     "header of 2^64": (_header_size(2**64 - 1), "model.safetensors is not a readable"),
     "header beyond the file": (_header_size(2**26), "model.safetensors is not a readable"),
     "tensor beyond the file": (

@@ -3,7 +3,6 @@
 import signal
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +18,7 @@ from paternoster_engine.sampling.grammars.vocabulary import Encode, Vocabulary
 
 
 class GrammarCompiler:
-    """Not thread-safe: one thread owns it. The process is started with the first grammar, as is all else."""
+    """Not thread-safe: one thread owns it. The first grammar starts what :meth:`start` has not."""
 
     def __init__(self, vocabulary: Callable[[], Vocabulary], encode: Encode) -> None:
         self._make_vocabulary = vocabulary
@@ -38,6 +37,15 @@ class GrammarCompiler:
         made = Grammar(self._tokenizer, answer["grammar"], most_items(source))
         made.unenforced = tuple(Unenforced(tuple(path), *rest) for path, *rest in answer["unenforced"])
         return made
+
+    def start(self) -> None:
+        """Start the process and read the vocabulary, here and there, while no request waits.
+
+        Both hold the interpreter's lock, in which nothing else of this process runs, for as long as the vocabulary is
+        large. Raises :class:`GrammarProcessLost`.
+        """
+        self._ensure_process()
+        _ = self._tokenizer
 
     def close(self) -> None:
         """End the process; the next grammar would start another."""
@@ -71,8 +79,9 @@ class GrammarCompiler:
         process = LimitedProcess(
             "paternoster_engine.sampling.grammars.worker", Limits(CPU_TIME, MAX_MEMORY, MAX_STACK, WALL_TIME)
         )
-        given = asdict(self._vocabulary)
-        given["tokens"] = [token.decode("latin-1") for token in given["tokens"]]
+        vocabulary = self._vocabulary
+        tokens = [token.decode("latin-1") for token in vocabulary.tokens]
+        given = {"tokens": tokens, "special": vocabulary.special, "ends": vocabulary.ends}
         try:
             process.prepare_process(given, WALL_TIME)
         except ProcessEnded as ended:

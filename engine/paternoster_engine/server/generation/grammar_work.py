@@ -6,11 +6,12 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.compiler import GrammarCache, GrammarCompiler
-from paternoster_engine.sampling.grammars.errors import GrammarError, GrammarQueueFull
+from paternoster_engine.sampling.grammars.errors import GrammarError, GrammarProcessLost, GrammarQueueFull
 from paternoster_engine.sampling.grammars.grammar import TOO_SLOW, Grammar
 from paternoster_engine.sampling.grammars.source import GrammarSource
 from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
@@ -77,6 +78,12 @@ class GrammarWork:
             self._histograms.grammars["refused"] += 1
             raise GrammarError(str(made) if isinstance(made, GrammarError) else TOO_SLOW)
         return made
+
+    def warm_up(self) -> None:
+        """Have the process and the vocabulary ready for the first grammar; waits, and raises nothing."""
+        if self._ends:
+            with suppress(GrammarProcessLost):
+                self._thread.submit(self._compiler.start).result()
 
     def close(self) -> None:
         """Take no more, and end the process."""

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.sampling.grammars.errors import GrammarError, GrammarQueueFull
+from paternoster_engine.sampling.grammars import compiler
+from paternoster_engine.sampling.grammars.errors import GrammarError, GrammarProcessLost, GrammarQueueFull
 from paternoster_engine.sampling.grammars.source import GrammarSource
+from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
 from paternoster_engine.server.generation.grammar_work import MAX_OF_TENANT, MAX_WAITING, GrammarWork, Made
 from paternoster_engine.server.generation.round_robin import RoundRobin
 from paternoster_engine.server.metrics.histograms import Histograms
@@ -133,4 +135,36 @@ async def test_what_nobody_waits_for_is_left(tokenizer: Tokenizer) -> None:
     assert work.order == ["0", "2"]
     with pytest.raises(GrammarError, match="1"):
         await work.compile(sources[1])
+    work.close()
+
+
+async def test_a_ready_engine_starts_nothing_for_its_first_grammar(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading the vocabulary holds the interpreter's lock, so that the event loop would stand still meanwhile."""
+    started, read = [], []
+    start, from_tokenizer = compiler.LimitedProcess, Vocabulary.from_tokenizer
+    build = Vocabulary.build_tokenizer
+    monkeypatch.setattr(compiler, "LimitedProcess", lambda *args: (started.append(args), start(*args))[1])
+    monkeypatch.setattr(Vocabulary, "from_tokenizer", lambda made: (read.append(made), from_tokenizer(made))[1])
+    monkeypatch.setattr(Vocabulary, "build_tokenizer", lambda *args: (read.append(args[0]), build(*args))[1])
+    work = GrammarWork(tokenizer, Histograms("x"))
+    await asyncio.to_thread(work.warm_up)
+    assert (len(started), len(read)) == (1, 2)
+    await work.compile(GrammarSource("regex", "[ab]+"))
+    assert (len(started), len(read)) == (1, 2)
+    work.close()
+
+
+async def test_a_process_that_is_lost_at_the_start_keeps_no_engine_from_serving(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(_: object) -> None:
+        raise GrammarProcessLost
+
+    work = GrammarWork(tokenizer, Histograms("x"))
+    with monkeypatch.context() as lost:
+        lost.setattr(compiler.GrammarCompiler, "start", lose)
+        await asyncio.to_thread(work.warm_up)
+    assert await work.compile(GrammarSource("regex", "[ab]+"))
     work.close()
