@@ -17,12 +17,12 @@ def write_program(path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("curl", "pip_audit", "status", "said"),
+    ("curl", "pip_audit", "status", "message"),
     [(6, 0, 3, "not audited: no answer from https://"), (0, 0, 0, ""), (0, 1, 1, "")],
     ids=["no advisories", "no vulnerability", "a vulnerability"],
 )
 def test_packages_that_were_not_checked_are_no_success(
-    tmp_path: Path, curl: int, pip_audit: int, status: int, said: str
+    tmp_path: Path, curl: int, pip_audit: int, status: int, message: str
 ) -> None:
     checkout, cache, programs = tmp_path / "checkout", tmp_path / "cache", tmp_path / "bin"
     for name in ("scripts/audit", "scripts/audit-accepted.txt", "requirements/audit.txt"):
@@ -36,4 +36,4 @@ def test_packages_that_were_not_checked_are_no_success(
     env = {"PATH": f"{programs}:/usr/bin:/bin", "PATERNOSTER_CACHE": str(cache), "HOME": str(tmp_path)}
     done = subprocess.run([str(checkout / "scripts/audit")], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == status, done.stderr
-    assert done.stderr.startswith(said)
+    assert done.stderr.startswith(message)

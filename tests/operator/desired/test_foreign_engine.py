@@ -156,9 +156,9 @@ def test_an_engine_whose_port_scrapers_reach_asks_for_the_gateways_key_there(
     runtime = {} if kind is RuntimeType.PATERNOSTER else {"runtime": runtime}
     fleet = resource(model=MODEL, engine={"maxNumSeqs": 8, **runtime})
     (engine,) = pod_spec(fleet, RootKeys(["a"], ["g"]))["containers"]
-    asks = "--api-keys" in str(engine["args"]) or any("API_KEYS" in entry["name"] for entry in engine["env"])
+    has_keys = "--api-keys" in str(engine["args"]) or any("API_KEYS" in entry["name"] for entry in engine["env"])
     ports = admitted_ports(fleet, PEERS).get("yes", [])
-    assert asks or not ports
+    assert has_keys or not ports
 
 
 def test_a_server_of_the_openai_api_is_the_image_with_variables_and_without_a_plugin(resource: Resource) -> None:

@@ -95,10 +95,12 @@ class Rewriting:
     def write_reference(self, reference: Any, tag: str | None = None) -> str:
         """Return a ``$ref`` to the rewritten target of ``reference``, in which the property ``tag`` is required.
 
-        Raises :class:`GrammarError` for a reference without a target.
+        Raises :class:`GrammarError` for a reference without a target, and for one that leads to itself.
         """
         if not isinstance(reference, str) or self.references.find_target(reference) is None:
             raise GrammarError(f"$ref {reference!r:.60} leads to nothing: it must be within the schema")
+        if self.references.leads_back(reference):
+            raise GrammarError(f"$ref {reference!r:.60} leads back to itself, and no schema says what a value is")
         if reference == "#" and tag is None:
             return "#"
         if (reference, tag) not in self._names:
