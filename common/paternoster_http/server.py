@@ -1,10 +1,12 @@
 """uvicorn whose connections are bounded by :class:`HttpLimits`."""
 
 import asyncio
+import contextlib
 import logging
 import resource
 import socket
 import ssl
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -21,6 +23,8 @@ log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 1.0
 """Between two looks at the times of all connections."""
+LAST_BYTES_SECONDS = 5
+"""Which connections get for their last bytes, once every answer is made."""
 KEPT_FREE = 16
 """One place in this number is reserved for requests that are answered at once."""
 
@@ -35,8 +39,7 @@ class LimitedServer(uvicorn.Server):
                 app,
                 http="httptools",
                 ws="none",
-                # Its records go where those of the command go, in their format.
-                log_config=None,
+                log_config=None,  # its records go where the process's own go
                 log_level="warning",
                 access_log=False,
                 # Who a client is, and over what it came, is not for the client to say.
@@ -99,6 +102,38 @@ class LimitedServer(uvicorn.Server):
             except Exception:
                 log.exception("checking the times of a connection failed: it is closed")
                 connection.transport.abort()
+
+
+class BackgroundServer(LimitedServer):
+    """A server in a process that has other work and its own signal handlers."""
+
+    def __init__(self, app: ASGIApp, limits: HttpLimits) -> None:
+        super().__init__(
+            app,
+            limits,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=LAST_BYTES_SECONDS,
+        )
+        self._serving: asyncio.Task[None] | None = None
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def start(self, listener: socket.socket) -> None:
+        """Serve ``listener`` from now on, until :meth:`close`."""
+        self._serving = asyncio.create_task(self.serve(sockets=[listener]))
+        while not self.started and not self._serving.done():  # noqa: ASYNC110 - uvicorn reports it in no other way
+            await asyncio.sleep(0)
+        if self._serving.done():
+            await self._serving
+
+    async def close(self) -> None:
+        """Listen no more, and wait for the last answers."""
+        self.should_exit = True
+        if self._serving is not None:
+            await self._serving
 
 
 def _within_descriptors(wanted: int) -> int:

@@ -137,7 +137,7 @@ def _serve_model(args: EngineArgs, fd: int | None, admin_fd: int | None) -> int:
 
 def _inherit_listener(flag: str, descriptor: int | None) -> socket.socket | None:
     """The socket that the flag names, None without one; raises ``ValueError`` naming the flag."""
-    from paternoster_http.inherited import inherited_listener
+    from paternoster_http.listeners import inherited_listener
 
     if descriptor is None:
         return None
@@ -149,7 +149,7 @@ def _inherit_listener(flag: str, descriptor: int | None) -> socket.socket | None
 
 def _open_port(host: str, flag: str, port: int) -> socket.socket:
     """Raises ``ValueError`` naming the flag."""
-    from paternoster_engine.server.process import open_listener
+    from paternoster_http.listeners import open_listener
 
     try:
         return open_listener(host, port)

@@ -1,23 +1,19 @@
 """One engine process: it listens, loads, serves, drains and ends."""
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from fastapi import FastAPI
-
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.cli.terminal import print_lines
-from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.http.origins import parse_origins
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import StartPart
@@ -35,7 +31,7 @@ from paternoster_engine.server.metrics.process_metrics import process_registry
 from paternoster_engine.server.state import ServedModel, ServerState
 from paternoster_engine.server.text_chains.feed import TextChainFeed
 from paternoster_engine.start_timer import StartTimer, process_age
-from paternoster_http.server import LimitedServer
+from paternoster_http.server import BackgroundServer
 
 if TYPE_CHECKING:
     from paternoster_engine.kv_events.publisher import KVEventPublisher
@@ -45,31 +41,11 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Build = Callable[[EngineArgs, StartTimer], tuple[Engine, Tokenizer, Described]]
 
-BACKLOG = 2048
-LAST_BYTES = 5
-"""Seconds that connections get for their last bytes once every answer is made."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class EngineLost(RuntimeError):
     """The engine cannot compute any more, though the process was not asked to end."""
-
-
-class HttpServer(LimitedServer):
-    """Without uvicorn's signal handlers: the process has its own."""
-
-    def __init__(self, app: FastAPI, limits: HttpLimits) -> None:
-        super().__init__(app, limits, lifespan="off", server_header=False, timeout_graceful_shutdown=LAST_BYTES)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def open_listener(host: str, port: int) -> socket.socket:
-    """A listening socket; raises ``OSError`` when the address cannot be had."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=BACKLOG)
 
 
 def base_url(listener: socket.socket) -> str:
@@ -123,11 +99,11 @@ class EngineProcess:
             TenantRules.from_args(args),
             parse_origins(args.allowed_origins or ""),
         )
-        self._http = [(listener, HttpServer(api, args))]
+        self._http = [(listener, BackgroundServer(api, args))]
         if admin_listener is not None:
             self._address_lines.append(f"admin API on {base_url(admin_listener)}")
             admin = create_admin_app(state, _open_key_files(args.admin_keys))
-            self._http.append((admin_listener, HttpServer(admin, args)))
+            self._http.append((admin_listener, BackgroundServer(admin, args)))
         self._kv_events = _open_kv_events(args)
         if self._kv_events is not None:
             self._address_lines.append(f"KV events on {self._kv_events.endpoint}")
@@ -136,7 +112,8 @@ class EngineProcess:
         """Serve until a signal; raises what the loading of the model raises, and :class:`EngineLost`."""
         for number in SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
-        answering = [asyncio.create_task(http.serve(sockets=[listener])) for listener, http in self._http]
+        for listener, http in self._http:
+            await http.start(listener)
         try:
             served = await self._load()
             print_lines(self._address_lines)
@@ -149,9 +126,7 @@ class EngineProcess:
         finally:
             if self._kv_events is not None:
                 self._kv_events.close()
-            for _, http in self._http:
-                http.should_exit = True
-            await asyncio.gather(*answering)
+            await asyncio.gather(*(http.close() for _, http in self._http))
 
     async def _load(self) -> ServedModel:
         timer = StartTimer(process_age())

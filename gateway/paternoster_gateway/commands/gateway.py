@@ -168,7 +168,7 @@ def _bind_port(host: str, port: int) -> socket.socket:
 
 
 def _inherit_socket(descriptor: int) -> socket.socket:
-    from paternoster_http.inherited import inherited_listener
+    from paternoster_http.listeners import inherited_listener
 
     try:
         return inherited_listener(descriptor)

@@ -13,7 +13,7 @@ from paternoster_engine.commands import serve
 from paternoster_gateway.commands import gateway
 from paternoster_http.acceptor import Acceptor
 from paternoster_http.connections import Connections
-from paternoster_http.inherited import inherited_listener
+from paternoster_http.listeners import inherited_listener
 
 
 def descriptors(tmp_path: Path) -> dict[str, tuple[int, str]]:

@@ -15,9 +15,10 @@ from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_engine.server.access.identity import TenantRules
 from paternoster_engine.server.app import create_admin_app, create_app
-from paternoster_engine.server.process import HttpServer, open_listener
 from paternoster_engine.server.state import ServerState
+from paternoster_http.listeners import open_listener
 from paternoster_http.open_requests import EXTENSION, OpenRequests
+from paternoster_http.server import BackgroundServer
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ async def ports() -> AsyncIterator[tuple[int, int]]:
     """Of an engine that still loads its model: API and admin."""
     state, limits = ServerState(), HttpLimits(max_connections=32)
     listeners = [open_listener("127.0.0.1", 0) for _ in range(2)]
-    servers = [HttpServer(create_app(state), limits), HttpServer(create_admin_app(state), limits)]
+    servers = [BackgroundServer(create_app(state), limits), BackgroundServer(create_admin_app(state), limits)]
     each = zip(servers, listeners, strict=True)
     running = [asyncio.create_task(server.serve([listener])) for server, listener in each]
     while not all(server.started for server in servers):
@@ -60,7 +61,7 @@ async def test_a_newline_at_the_end_of_a_path_does_not_get_past_the_keys(tmp_pat
     file = tmp_path / "keys"
     file.write_text("secret")
     listener = open_listener("127.0.0.1", 0)
-    server = HttpServer(create_app(ServerState(), KeyFiles(file)), HttpLimits())
+    server = BackgroundServer(create_app(ServerState(), KeyFiles(file)), HttpLimits())
     running = asyncio.create_task(server.serve([listener]))
     while not server.started:
         await asyncio.sleep(0.01)

@@ -1,6 +1,15 @@
-"""Listening sockets that a process inherits from the one that started it."""
+"""Listening sockets: opened by the process, or inherited from the one that started it."""
 
 import socket
+
+BACKLOG = 2048
+"""Connections that the kernel keeps until they are accepted."""
+
+
+def open_listener(host: str, port: int) -> socket.socket:
+    """A listening socket; raises ``OSError`` when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=BACKLOG)
 
 
 def inherited_listener(descriptor: int) -> socket.socket:
