@@ -1,6 +1,5 @@
 """uvicorn's HTTP/1.1 connection, bounded: in bytes before they are kept, in time, and in requests sent ahead."""
 
-import re
 from asyncio import AbstractEventLoop, Transport
 from collections.abc import Sized
 from contextlib import suppress
@@ -8,16 +7,18 @@ from typing import Any
 from urllib.parse import unquote
 
 import httptools
+from uvicorn._types import ASGISendEvent
 from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from paternoster_contract.http import routes
+from paternoster_contract.http import paths, routes
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_http.connections import Place
 from paternoster_http.errors.refusal import Refusal
 from paternoster_http.open_requests import EXTENSION, OpenRequest, OpenRequests, State
+from paternoster_http.request_head import check_head, check_version, refuse_body_length, render_head_without_upgrade
 from paternoster_http.request_line import canonical_path
 
 PIECE = 64 * 1024
@@ -30,10 +31,28 @@ BYTES_PER_PIECE = 64
 """Of a body for each piece beyond :data:`FREE_PIECES`."""
 LINGER_SECONDS = 2.0
 """After a refusal, for a client that still sends: closing at once would take the answer from it (RFC 9112, 9.6)."""
-PROBES = frozenset(path.encode() for path in routes.PROBES | routes.NUMBERS)
+PROBES = frozenset(
+    path.encode() for path in routes.PROBES | routes.NUMBERS | {paths.OPERATOR_HEALTH, paths.OPERATOR_READY}
+)
 """Answered at once, also where all other places are taken."""
-CONTROL_CHARACTER = re.compile(rb"%(?:[01][0-9a-f]|7f)", re.IGNORECASE)
-"""In a path: routers take one with a newline at its end for the one without, and who checks keys may not."""
+
+
+class _AnswerUntilClose(RequestResponseCycle):
+    """Answers HTTP/1.0, which has no chunks and no interim answers: without Content-Length the connection's end counts.
+
+    See RFC 9112, 6.1 and 6.3, and RFC 9110, 15.2.
+    """
+
+    _until_close = False
+
+    async def send(self, message: ASGISendEvent) -> None:
+        if message["type"] == "http.response.start":
+            self._until_close = all(name.lower() != b"content-length" for name, _ in message.get("headers", ()))
+            if self._until_close:
+                self.chunked_encoding = False
+        elif message["type"] == "http.response.body" and self._until_close:
+            self.expected_content_length = len(message.get("body", b""))
+        await super().send(message)
 
 
 class _Flow(FlowControl):
@@ -67,6 +86,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         "_place",
         "_reading",
         "_refused_at",
+        "_replayed_head",
         "_requests",
         "_unsent",
         "_untaken",
@@ -111,6 +131,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._unsent: tuple[float, int] | None = None
         """Since when, and how many bytes, the client does not take."""
         self._refused_at: float | None = None
+        self._replayed_head = b""
+        """Of a request with an upgrade, without it: the parser takes what follows such a head for another protocol."""
 
     # The connection
 
@@ -162,15 +184,24 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def _parse_data(self, data: bytes) -> None:
         self._parsed = False
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # no other protocol is spoken here: the request is answered as what it is
+            self._feed_parser(data)
         except httptools.HttpParserError as error:
             if isinstance(error.__context__, Refusal):
                 raise error.__context__ from None
             raise Refusal(400, "Invalid HTTP request received.") from None
         self._buffered = 0 if self._parsed else self._buffered + len(data)
         self._pass_body_on()
+
+    def _feed_parser(self, data: bytes) -> None:
+        while True:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                # No other protocol is spoken here, and a server may ignore the offer (RFC 9110, 7.8).
+                data = self._replayed_head + data[upgrade.args[0] :]
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def _pass_body_on(self) -> None:
         """Append to the body once for all pieces that were fed together: each time it is copied whole."""
@@ -245,20 +276,23 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        version = self.parser.get_http_version()
+        check_version(version)
+        if self.parser.should_upgrade():
+            self._replayed_head = render_head_without_upgrade(self.parser.get_method(), self.url, version, self.headers)
+            return
         path = self.url.partition(b"?")[0]
-        if CONTROL_CHARACTER.search(path):
-            raise Refusal(400, "The path has control characters.")
-        hosts = sum(name == b"host" for name, _ in self.headers)
-        if hosts > 1 or (hosts == 0 and self.parser.get_http_version() != "1.0"):
-            raise Refusal(400, f"The request has {hosts} Host headers: HTTP/1.1 asks for one (RFC 9112, 3.2).")
-        length = next((value for name, value in self.headers if name == b"content-length"), b"")
-        if length.isdigit() and (len(length) > 19 or int(length) > self._limits.max_body_bytes):
-            raise self._body_too_long()
+        if check_head(version, path, self.headers, self._limits.max_body_bytes):
+            # What the parser adds later are trailers: none is a header (RFC 9110, 6.5.1).
+            self.scope["headers"] = self.headers.copy()
         request = self._requests.add_request(self._place.address, self._give_up)
         if path not in PROBES:
             request.take_place()
         self.scope["extensions"] = {EXTENSION: request}  # type: ignore[dict-item]
         super().on_headers_complete()
+        if version == "1.0":
+            self.cycle.__class__ = _AnswerUntilClose
+            self.cycle.waiting_for_100_continue = False
         request.cycle = self.cycle
         self._open.append(request)
         self._reading = request
@@ -271,7 +305,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._parsed = True
         self._body_bytes += len(body)
         if self._body_bytes > self._limits.max_body_bytes:
-            raise self._body_too_long()
+            raise refuse_body_length(self._limits.max_body_bytes)
         self._body_pieces += 1
         if self._body_pieces > FREE_PIECES + self._body_bytes // BYTES_PER_PIECE:
             raise Refusal(400, f"The body came in too small pieces: {self._body_pieces} for {self._body_bytes} bytes; "
@@ -286,11 +320,13 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._body_parts.append(body)
 
     def on_message_complete(self) -> None:
+        self._parsed = True
+        if self.parser.should_upgrade():
+            return  # its head comes again, and its body
         self._pass_body_on()
         super().on_message_complete()
         self._in_body = False
         self._waiting_since = None
-        self._parsed = True
         assert self._reading is not None
         self._reading.set_state(State.UNANSWERED)
         if not self.cycle.response_complete:
@@ -315,9 +351,6 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def _too_many_header_bytes(self) -> Refusal:
         return Refusal(431, f"The headers are longer than {self._limits.max_header_bytes} bytes.")
-
-    def _body_too_long(self) -> Refusal:
-        return Refusal(413, f"The body is longer than {self._limits.max_body_bytes} bytes.")
 
     # Time
 

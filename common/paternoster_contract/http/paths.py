@@ -31,6 +31,12 @@ ADMIN_RESET_PREFIX_CACHE = "/admin/reset-prefix-cache"
 ROUTES = "/routes"
 """The operator's routing table (:class:`paternoster_contract.routing.RoutingTable`)."""
 
+OPERATOR_HEALTH = "/healthz"
+"""The operator's liveness: 200 while every worker lives."""
+
+OPERATOR_READY = "/readyz"
+"""The operator's readiness: 200 once the routing table is whole, whether this operator acts or another."""
+
 HAND_OVER = "/hand-over"
 """POST: the engine answers a call that has got no byte yet with its journal, so that another one goes on with it; see
 :mod:`paternoster_contract.stream_journal`."""

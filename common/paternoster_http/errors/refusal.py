@@ -16,8 +16,11 @@ TYPES = {
     408: "RequestTimeoutError",
     413: "RequestTooLargeError",
     414: "URITooLongError",
+    415: "UnsupportedMediaTypeError",
     431: "RequestHeaderFieldsTooLargeError",
+    501: "NotImplementedError",
     503: "ServiceUnavailableError",
+    505: "HTTPVersionNotSupportedError",
 }
 
 
@@ -40,6 +43,8 @@ class Refusal(Exception):
         body = json.dumps(document).encode()
         if self.status == 503:
             fields["retry-after"] = str(RETRY_AFTER_SECONDS)
+        if self.status == 415:
+            fields["accept-encoding"] = "identity"
         fields |= {"content-length": str(len(body)), "connection": "close"}
         lines = [f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}", *(f"{k}: {v}" for k, v in fields.items())]
         return "\r\n".join([*lines, "", ""]).encode() + body

@@ -103,7 +103,7 @@ def test_no_request_hides_in_another(front: Process, recorder: Recorder, name: s
     for head in seen:
         check(head)
     statuses = [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3})", answer)]
-    assert all(status < 500 for status in statuses), answer
+    assert {500, 502, 503, 504}.isdisjoint(statuses), answer
     recorder.heads.clear()
     assert exchange(front.port, WELL).startswith(b"HTTP/1.1 200"), "others are served as before"
     assert len(recorder.heads) == 1
