@@ -1,13 +1,20 @@
 """How far a download is, over HTTP: what is in a container that runs leaves it in no other way without rights."""
 
+import asyncio
 import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from paternoster_contract.fetch_status import FetchStatus
+from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.http.paths import STATS
+from paternoster_http.listeners import open_listener
+from paternoster_http.request_line import CanonicalRequestLine
+from paternoster_http.server import BackgroundServer
 
-PATIENCE = 2.0
-"""Seconds that a client may take for its next bytes. One is answered at a time; a slow one delays reports alone."""
+LIMITS = HttpLimits(max_header_bytes=8192, max_body_bytes=1024, max_held_body_bytes=64 * 1024, max_connections=64)
+"""One operator asks, every few seconds."""
 
 
 class StatusServer:
@@ -16,37 +23,20 @@ class StatusServer:
     def __init__(self, port: int) -> None:
         """Raises ``OSError`` where the address is in use."""
         self._status = FetchStatus(state="listing")
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            timeout = PATIENCE
-
-            def do_GET(self) -> None:
-                if self.path != STATS:
-                    self.send_error(404)
-                    return
-                body = outer._status.to_json_line().encode(errors="replace")
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        class Server(HTTPServer):
-            def handle_error(self, *args: object) -> None:
-                pass
-
-        self._server = Server(("", port), Handler)
-        self.port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, name="status", daemon=True).start()
+        listener = open_listener("", port)
+        self.port: int = listener.getsockname()[1]
+        server = BackgroundServer(CanonicalRequestLine(self._answer_request), LIMITS)
+        threading.Thread(target=lambda: asyncio.run(server.serve([listener])), name="status", daemon=True).start()
 
     def publish(self, status: FetchStatus) -> None:
         self._status = status
 
-    def close(self) -> None:
-        """Listen no more."""
-        self._server.shutdown()
-        self._server.server_close()
+    async def _answer_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] != STATS:
+            response: Response = PlainTextResponse("Not Found", 404)
+        elif scope["method"] != "GET":
+            response = PlainTextResponse("Method Not Allowed", 405, {"Allow": "GET"})
+        else:
+            body = self._status.to_json_line().encode(errors="replace")
+            response = Response(body, media_type="application/json")
+        await response(scope, receive, send)

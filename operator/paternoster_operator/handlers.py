@@ -171,7 +171,7 @@ async def stop_operator(memo: Any, **_: Any) -> None:
     await memo.operator.stop()
     if memo.leadership is not None:
         await memo.leadership.resign_lease()
-    await memo.http.cleanup()
+    await memo.http.close()
     await memo.cluster.close()
 
 

@@ -1,105 +1,117 @@
 """The operator's HTTP: the routing table, metrics, a probe, and the objects of a local cluster."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paternoster_contract import labels
 from paternoster_contract.access.keys import digest_key, matches_digest, read_bearer_key
 from paternoster_contract.http import paths
+from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.routing_rows import CONTENT_TYPE
+from paternoster_http.errors.unforeseen import UnforeseenErrors
+from paternoster_http.listeners import open_listener
+from paternoster_http.request_line import CanonicalRequestLine
+from paternoster_http.server import BackgroundServer
 from paternoster_operator.cluster.port import ClusterError
 from paternoster_operator.runtime import Operator
 
-HEALTH = "/healthz"
-"""200 while every worker lives."""
-READY = "/readyz"
-"""200 once the routing table is whole, whether this operator acts or another."""
+LIMITS = HttpLimits(max_header_bytes=16 * 1024, max_body_bytes=1024, max_held_body_bytes=2**20, max_connections=1024)
+"""No request to the operator has a body; all of a port's connections keep 16 MiB of headers at most."""
+OPEN = frozenset({paths.ROUTES, paths.OPERATOR_HEALTH, paths.OPERATOR_READY})
+"""Without the key of who runs the operator: routes have keys of their own, and probes report nothing else."""
+ASKS_FOR_KEY = {"WWW-Authenticate": "Bearer"}
 
 Objects = Callable[[], Sequence[Mapping[str, Any]]]
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def build_app(operator: Operator, objects: Objects | None = None, key: str | None = None) -> web.Application:
+class _OwnersKey:
+    """ASGI middleware: all but :data:`OPEN` is for who has the key."""
+
+    def __init__(self, app: ASGIApp, key: str) -> None:
+        self._app = app
+        self._digests = {digest_key(key)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in OPEN or matches_digest(_sent_key(Headers(scope=scope)), self._digests):
+            await self._app(scope, receive, send)
+            return
+        text = "this is for the user who runs the operator: the key is in its state folder"
+        await PlainTextResponse(text, 401, ASKS_FOR_KEY)(scope, receive, send)
+
+
+def _sent_key(headers: Headers) -> str:
+    return read_bearer_key(headers.get("Authorization", ""))
+
+
+def _json_response(text: str) -> Response:
+    return Response(text, media_type="application/json")
+
+
+def build_app(operator: Operator, objects: Objects | None = None, key: str | None = None) -> ASGIApp:
     """``objects`` gives all LLMDeployments, where no API server does; with ``key``, they and the metrics ask for it."""
 
-    async def get_routes(request: web.Request) -> web.Response:
+    async def get_routes(request: Request) -> Response:
         if not operator.synced:
-            raise web.HTTPServiceUnavailable(text="the cluster has not been read yet")
+            raise HTTPException(503, "the cluster has not been read yet")
         try:
             digests = await operator.keys.routes_digests()
-            if digests is not None and not matches_digest(
-                read_bearer_key(request.headers.get("Authorization", "")), digests
-            ):
-                raise web.HTTPUnauthorized(
-                    text="the routing table is for gateways", headers={"WWW-Authenticate": "Bearer"}
-                )
         except ClusterError as error:
-            raise web.HTTPServiceUnavailable(text=str(error)) from error
+            raise HTTPException(503, str(error)) from error
+        if digests is not None and not matches_digest(_sent_key(request.headers), digests):
+            raise HTTPException(401, "the routing table is for gateways", ASKS_FOR_KEY)
         table = await operator.routes.build()
         if CONTENT_TYPE not in request.headers.get("Accept", ""):  # gateways up to 0.2, and people
             if table.unread:  # such a gateway would drop them: it keeps its last table while it is answered 503
-                raise web.HTTPServiceUnavailable(text=f"routes that could not be built: {', '.join(table.unread)}")
-            return web.json_response(text=table.table.model_dump_json())
+                raise HTTPException(503, f"routes that could not be built: {', '.join(table.unread)}")
+            return _json_response(table.table.model_dump_json())
         headers = {"ETag": table.etag}
         if request.headers.get("If-None-Match") == table.etag:
-            return web.Response(status=304, headers=headers)
-        return web.Response(body=table.lines, content_type=CONTENT_TYPE, headers=headers)
+            return Response(status_code=304, headers=headers)
+        return Response(table.lines, headers=headers | {"Content-Type": CONTENT_TYPE})
 
-    async def get_metrics(_: web.Request) -> web.Response:
-        return web.Response(
-            body=generate_latest(operator.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
+    async def get_metrics(_: Request) -> Response:
+        return Response(generate_latest(operator.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    async def get_health(_: web.Request) -> web.Response:
-        return web.Response(status=200 if operator.alive else 503)
+    async def get_health(_: Request) -> Response:
+        return Response(status_code=200 if operator.alive else 503)
 
-    async def get_readiness(_: web.Request) -> web.Response:
-        return web.Response(status=200 if operator.synced else 503)
+    async def get_readiness(_: Request) -> Response:
+        return Response(status_code=200 if operator.synced else 503)
 
-    @web.middleware
-    async def check_key(request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Routes have keys of their own, and probes tell nothing."""
-        if key is None or request.path in (paths.ROUTES, HEALTH, READY):
-            return await handler(request)
-        if not matches_digest(read_bearer_key(request.headers.get("Authorization", "")), {digest_key(key)}):
-            raise web.HTTPUnauthorized(
-                text="this is for the user who runs the operator: the key is in its state folder",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
-        return await handler(request)
-
-    app = web.Application(middlewares=[check_key])
-    app.add_routes(
-        [
-            web.get(paths.ROUTES, get_routes),
-            web.get(paths.METRICS, get_metrics),
-            web.get(HEALTH, get_health),
-            web.get(READY, get_readiness),
-        ]
-    )
+    routes = [
+        Route(paths.ROUTES, get_routes),
+        Route(paths.METRICS, get_metrics),
+        Route(paths.OPERATOR_HEALTH, get_health),
+        Route(paths.OPERATOR_READY, get_readiness),
+    ]
     if objects is not None:
         listing = objects
 
-        async def list_objects(_: web.Request) -> web.Response:
-            return web.json_response(
-                {"apiVersion": labels.API_VERSION, "kind": f"{labels.KIND}List", "items": list(listing())}
-            )
+        async def list_objects(_: Request) -> Response:
+            document = {"apiVersion": labels.API_VERSION, "kind": f"{labels.KIND}List", "items": list(listing())}
+            return _json_response(json.dumps(document))
 
-        app.add_routes([web.get(labels.OBJECTS, list_objects)])
-    return app
+        routes.append(Route(labels.OBJECTS, list_objects))
+    middleware = [Middleware(CanonicalRequestLine)]
+    if key is not None:
+        middleware.append(Middleware(_OwnersKey, key=key))
+    return Starlette(routes=routes, middleware=[*middleware, Middleware(UnforeseenErrors)])
 
 
-async def serve_app(app: web.Application, host: str, port: int) -> tuple[web.AppRunner, int]:
-    """Listen; returns the runner to clean up and the port. Raises ``OSError`` when the port is taken."""
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, host, port)
-    try:
-        await site.start()
-    except OSError:
-        await runner.cleanup()
-        raise
-    return runner, runner.addresses[0][1]
+async def serve_app(app: ASGIApp, host: str, port: int) -> tuple[BackgroundServer, int]:
+    """Listen; returns the server to close and the port. Raises ``OSError`` when the port is taken."""
+    listener = open_listener(host, port)
+    server = BackgroundServer(app, LIMITS)
+    await server.start(listener)
+    return server, listener.getsockname()[1]

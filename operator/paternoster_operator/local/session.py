@@ -118,7 +118,7 @@ class LocalSession:
         unrouting.cancel()
         if self._gateway is not None:
             await self._gateway.stop(GATEWAY_GRACE_SECONDS)
-        await self._http.cleanup()
+        await self._http.close()
         self._port.close()
         self._folder.close()
         self._remove_state()

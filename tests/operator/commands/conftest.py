@@ -7,16 +7,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 import yaml
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from paternoster_contract.cli.command import main
+from paternoster_contract.labels import OBJECTS
+from paternoster_operator.publish import serve_app
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 
@@ -156,3 +162,34 @@ def up(tmp_path: Path, environment: dict[str, str]) -> Iterator[Callable[[Any], 
         if one.process.poll() is None:
             one.process.kill()
             one.process.wait()
+
+
+@asynccontextmanager
+async def _serve_objects(*objects: dict[str, Any]) -> AsyncIterator[str]:
+    def place(one: dict[str, Any]) -> tuple[str, str]:
+        return one["metadata"].get("namespace", ""), one["metadata"]["name"]
+
+    async def list_all(_: Request) -> Response:
+        return JSONResponse({"items": objects})
+
+    async def list_some(request: Request) -> Response:
+        namespace = request.path_params["namespace"]
+        return JSONResponse({"items": [one for one in objects if place(one)[0] == namespace]})
+
+    async def get_one(request: Request) -> Response:
+        wanted = request.path_params["namespace"], request.path_params["name"]
+        found = next((one for one in objects if place(one) == wanted), None)
+        return JSONResponse(found or {"kind": "Status", "message": "not found"}, 200 if found else 404)
+
+    group, plural = OBJECTS.rsplit("/", 1)
+    namespaced = f"{group}/namespaces/{{namespace}}/{plural}"
+    routes = [Route(OBJECTS, list_all), Route(namespaced, list_some), Route(namespaced + "/{name}", get_one)]
+    server, port = await serve_app(Starlette(routes=routes), "127.0.0.1", 0)
+    yield f"http://127.0.0.1:{port}"
+    await server.close()
+
+
+@pytest.fixture
+def serve_objects() -> Callable[..., AbstractAsyncContextManager[str]]:
+    """``async with serve_objects(OBJECT, ...) as url``: an operator that has them, and an API server that has them."""
+    return _serve_objects

@@ -9,12 +9,9 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-from aiohttp import web
 
-from paternoster_contract.labels import OBJECTS
 from paternoster_operator.api.types.status import LLMDeploymentStatus
 from paternoster_operator.commands import explain as command
-from paternoster_operator.publish import serve_app
 from paternoster_operator.terminal.explain import explain_status, summarize_status
 
 NOW = "2026-11-20T12:00:00Z"
@@ -68,25 +65,10 @@ def test_an_object_nobody_looked_at() -> None:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[str]:
+async def server(serve_objects: Any) -> AsyncIterator[str]:
     """An operator with two LLMDeployments, and an API server that has the same."""
-
-    async def objects(_: web.Request) -> web.Response:
-        return web.json_response({"items": [OBJECT, BARE]})
-
-    async def one(request: web.Request) -> web.Response:
-        wanted = request.match_info["namespace"], request.match_info["name"]
-        for item in (OBJECT, BARE):
-            if (item["metadata"]["namespace"], item["metadata"]["name"]) == wanted:
-                return web.json_response(item)
-        return web.json_response({"kind": "Status", "message": "not found"}, status=404)
-
-    app = web.Application()
-    group, plural = OBJECTS.rsplit("/", 1)
-    app.add_routes([web.get(OBJECTS, objects), web.get(f"{group}/namespaces/{{namespace}}/{plural}/{{name}}", one)])
-    runner, port = await serve_app(app, "127.0.0.1", 0)
-    yield f"http://127.0.0.1:{port}"
-    await runner.cleanup()
+    async with serve_objects(OBJECT, BARE) as url:
+        yield url
 
 
 @pytest.fixture

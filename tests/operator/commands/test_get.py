@@ -9,11 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from aiohttp import web
 
-from paternoster_contract.labels import OBJECTS
 from paternoster_operator.api.columns import COLUMNS
-from paternoster_operator.publish import serve_app
 from paternoster_operator.terminal.table import format_age
 
 OBJECT: dict[str, Any] = {
@@ -33,32 +30,14 @@ OBJECT: dict[str, Any] = {
         "servedModel": "smol",
     },
 }
-BARE = {**OBJECT, "metadata": {**OBJECT["metadata"], "name": "new"}, "status": {}}
+BARE = {**OBJECT, "metadata": {**OBJECT["metadata"], "name": "new", "namespace": "others"}, "status": {}}
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[str]:
+async def server(serve_objects: Any) -> AsyncIterator[str]:
     """An operator that has two LLMDeployments, and an API server that has the same."""
-
-    async def objects(_: web.Request) -> web.Response:
-        return web.json_response({"items": [OBJECT, BARE]})
-
-    async def some(request: web.Request) -> web.Response:
-        found = [OBJECT] if request.match_info["namespace"] == "lifts" else []
-        return web.json_response({"items": found})
-
-    async def one(request: web.Request) -> web.Response:
-        if (request.match_info["namespace"], request.match_info["name"]) == ("lifts", "ride"):
-            return web.json_response(OBJECT)
-        return web.json_response({"kind": "Status", "message": "not found"}, status=404)
-
-    app = web.Application()
-    group, plural = OBJECTS.rsplit("/", 1)
-    namespaced = f"{group}/namespaces/{{namespace}}/{plural}"
-    app.add_routes([web.get(OBJECTS, objects), web.get(namespaced, some), web.get(namespaced + "/{name}", one)])
-    runner, port = await serve_app(app, "127.0.0.1", 0)
-    yield f"http://127.0.0.1:{port}"
-    await runner.cleanup()
+    async with serve_objects(OBJECT, BARE) as url:
+        yield url
 
 
 @pytest.fixture
@@ -92,7 +71,7 @@ async def test_a_cluster(server: str, get_by_process: Any, write_kubeconfig: Cal
     assert len((await get_by_process("-n", "elsewhere")).stdout.splitlines()) == 1
     title, ride, new = (await get_by_process("-A")).stdout.splitlines()
     assert title.split()[:2] == ["NAMESPACE", "NAME"]
-    assert [line.split()[:2] for line in (ride, new)] == [["lifts", "ride"], ["lifts", "new"]]
+    assert [line.split()[:2] for line in (ride, new)] == [["lifts", "ride"], ["others", "new"]]
     done = await get_by_process("down", "--kubeconfig")
     assert done.returncode == 1
     assert done.stderr == "paternoster get: there is no LLMDeployment lifts/down in the cluster of context home\n"

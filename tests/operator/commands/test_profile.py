@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
-from paternoster_contract.labels import OBJECTS
-from paternoster_operator.publish import serve_app
 from paternoster_operator.terminal.profile import hardware_profile
 from paternoster_simulator.profile import parse_profile
 
@@ -67,18 +64,11 @@ def test_a_status_that_does_not_know_enough_is_refused(changed: dict[str, Any], 
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[str]:
+async def server(serve_objects: Any) -> AsyncIterator[str]:
     """An operator with a fleet that has a profile, and one without an observation."""
     bare = {**OBJECT, "metadata": {**OBJECT["metadata"], "name": "new"}, "status": {}}
-
-    async def objects(_: web.Request) -> web.Response:
-        return web.json_response({"items": [with_status(), bare]})
-
-    app = web.Application()
-    app.add_routes([web.get(OBJECTS, objects)])
-    runner, port = await serve_app(app, "127.0.0.1", 0)
-    yield f"http://127.0.0.1:{port}"
-    await runner.cleanup()
+    async with serve_objects(with_status(), bare) as url:
+        yield url
 
 
 async def test_from_an_operator_into_a_simulation(server: str, call_paternoster: Any, tmp_path: Path) -> None:

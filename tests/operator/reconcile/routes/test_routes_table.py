@@ -126,7 +126,7 @@ async def test_a_namespace_beyond_its_share_loses_its_youngest_rows_and_is_told_
 
 async def test_gateways_get_rows_with_an_etag_and_older_ones_the_whole(fleets: Fleets) -> None:
     operator = Operator(fleets, Settings())
-    runner, port = await serve_app(build_app(operator), "127.0.0.1", 0)
+    server, port = await serve_app(build_app(operator), "127.0.0.1", 0)
     url, rows = f"http://127.0.0.1:{port}/routes", {"Accept": f"{CONTENT_TYPE}, application/json"}
     async with aiohttp.ClientSession() as session:
         async with session.get(url, headers=rows) as answer:
@@ -148,7 +148,7 @@ async def test_gateways_get_rows_with_an_etag_and_older_ones_the_whole(fleets: F
         async with session.get(url) as answer:
             assert answer.status == 503, "a gateway that knows nothing of unread rows keeps its last table"
     await operator.stop()
-    await runner.cleanup()
+    await server.close()
 
 
 async def test_a_pod_that_is_to_end_gets_nothing_new_and_is_there_until_it_has_ended(fleets: Fleets) -> None:
