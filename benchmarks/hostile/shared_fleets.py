@@ -113,7 +113,7 @@ def _engine(
     key.write_text(keys.derive_key(root, keys.GATEWAY_TO_ENGINE, model))
     port, admin = free_port(), free_port()
     command = [PATERNOSTER, "serve", "--served-model-name", model, "--port", str(port), "--admin-port", str(admin)]
-    command += ["--threads", "1", "--api-keys", str(key), "--identity-header", *flags]
+    command += ["--threads", "1", "--api-keys", str(key), "--admin-keys", str(key), "--identity-header", *flags]
     threads = {"OMP_NUM_THREADS": "1", **(env or {})}
     return Server(name, command, port, folder / f"{name}.log", threads, admin_port=admin)
 

@@ -31,7 +31,10 @@ class ServerSettings(Settings):
         "changes (default: nobody needs a key)",
     )
     admin_keys: str | None = Field(
-        default=None, min_length=1, description="the same for the admin API; its keys are not those of the API"
+        default=None,
+        min_length=1,
+        description="the same for the admin API; its keys are not those of the API, and there must be some where the "
+        "API has some",
     )
     identity_header: bool = Field(
         default=False,
@@ -65,10 +68,19 @@ class ServerSettings(Settings):
         '{"enable_kv_cache_events": true, "endpoint": "tcp://*:5557"}; subscribers read the tokens of every prompt',
     )
 
+    def check_admin_keys(self, opened: str) -> None:
+        """Raises ``ValueError`` where the API needs keys and the admin API, at what ``opened`` names, has none."""
+        if self.api_keys is not None and self.admin_keys is None:
+            raise ValueError(
+                f"{opened} without admin_keys: they must be set where api_keys is, as anybody could drain the engine"
+            )
+
     @model_validator(mode="after")
     def _check_ports_and_keys(self) -> Self:
         if self.admin_port == self.port != 0:
             raise ValueError(f"admin_port is {self.admin_port}: must differ from port; 0 takes a free one")
         if self.identity_header and self.api_keys is None:
             raise ValueError("identity_header is True: must be False without api_keys, as anybody could say anything")
+        if self.admin_port is not None:
+            self.check_admin_keys(f"admin_port is {self.admin_port}")
         return self

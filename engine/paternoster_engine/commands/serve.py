@@ -122,6 +122,8 @@ def _serve_model(args: EngineArgs, fd: int | None, admin_fd: int | None) -> int:
         # Before the model: a port in use should not cost the time of loading it.
         listener = opened.enter_context(_inherit_listener("--fd", fd) or _open_port(args.host, "--port", args.port))
         admin_listener = _inherit_listener("--admin-fd", admin_fd)
+        if admin_fd is not None:
+            args.check_admin_keys(f"--admin-fd is {admin_fd}")
         if admin_listener is None and args.admin_port is not None:
             admin_listener = _open_port(args.host, "--admin-port", args.admin_port)
         if admin_listener is not None:

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,10 @@ def _draining(stats: dict[str, Any]) -> bool:
     return bool(stats["state"] == "draining")
 
 
-def _refused(*flags: str, status: int = 2) -> list[str]:
+def _refused(*flags: str, status: int = 2, pass_fds: Sequence[int] = ()) -> list[str]:
     """Lines of the message with which ``paternoster serve`` refuses these flags."""
-    done = subprocess.run([PATERNOSTER, "serve", *flags], capture_output=True, text=True, timeout=60, check=False)
+    command = [PATERNOSTER, "serve", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, pass_fds=pass_fds)
     assert done.returncode == status
     assert done.stdout == ""
     return done.stderr.splitlines()
@@ -62,6 +64,17 @@ def test_keys_that_are_nowhere() -> None:
         "paternoster serve: --api-keys is '': string should have at least 1 character",
         "paternoster serve: --admin-keys is '': string should have at least 1 character",
     ]
+
+
+@pytest.mark.parametrize("flag", ["--admin-port", "--admin-fd"])
+def test_where_the_api_has_keys_the_admin_api_has_some(flag: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        number = "0" if flag == "--admin-port" else str(listener.fileno())
+        named = f"{flag} is {number}" if flag == "--admin-fd" else "admin_port is 0"
+        assert _refused("--api-keys", "keys", flag, number, pass_fds=[listener.fileno()]) == [
+            f"paternoster serve: {named} without admin_keys: they must be set where api_keys is, as anybody could "
+            "drain the engine"
+        ]
 
 
 @pytest.mark.parametrize("flag", ["--port", "--admin-port"])

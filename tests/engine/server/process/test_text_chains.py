@@ -220,7 +220,7 @@ def test_completions_and_streams_report_their_prompts(engine: Any) -> None:
 def test_readers_are_bounded_and_need_an_engine_whose_keys_are_a_gateways(run_engine: Any, tmp_path: Any) -> None:
     keys = tmp_path / "keys"
     keys.write_text("one-key-of-a-client-0123456789abcdef\n")
-    with run_engine("--api-keys", str(keys)) as engine:
+    with run_engine("--api-keys", str(keys), "--admin-keys", str(keys)) as engine:
         url, headers = engine.url + paths.TEXT_CHAINS, {"Authorization": "Bearer one-key-of-a-client-0123456789abcdef"}
         assert httpx.get(url).status_code == 401
         assert httpx.get(url, headers=headers).status_code == 404
