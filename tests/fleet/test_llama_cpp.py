@@ -12,7 +12,7 @@ import openai
 import pytest
 from tests.fleet.fleet import Up, wait_for
 
-from paternoster_operator.engines.exposition import sum_samples
+from paternoster_operator.engines.answers import sum_samples
 from paternoster_operator.engines.openai_server import LLAMA_CPP
 from peers.systems import llama_cpp_build
 from peers.systems.weights import model_file

@@ -22,7 +22,7 @@ from tests.fleet.fleet import Up, wait_for
 from tests.sources.loopback_hub import LoopbackHub
 
 from paternoster_contract.labels import MODELS_ENV
-from paternoster_operator.engines.exposition import sum_samples
+from paternoster_operator.engines.answers import sum_samples
 from peers.systems.vllm_cpu import ENVIRONMENT, VllmCpu
 from peers.systems.weights import checkpoint
 

@@ -79,6 +79,8 @@ class StatsRequest:
     """Bytes of an answer that is read."""
     needs_key: bool = False
     """Whether it has the fleet's admin key."""
+    samples: frozenset[str] = frozenset()
+    """Names of the samples that are kept of an exposition, while it is read; empty for an answer that is kept whole."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.stats import EngineStats, Unreported
 from paternoster_operator.engines.adapter import VALUES_WITHOUT_LIMITS, LimitsCall, StatsRequest, StatsUnavailable
-from paternoster_operator.engines.exposition import LONGEST_METRICS, sum_samples
+from paternoster_operator.engines.answers import LONGEST_METRICS, sum_samples
 from paternoster_operator.engines.openai_arguments import OpenAiKind
 
 LLAMA_CPP: Mapping[str, str] = {
@@ -20,6 +20,7 @@ LLAMA_CPP: Mapping[str, str] = {
 """Names of every version that is read; counters of a request grow when it ends."""
 _CACHED = "llamacpp:prompt_tokens_cached_total"
 """Of newer versions; prompt tokens are those that were computed."""
+_READ = frozenset({*LLAMA_CPP.values(), _CACHED})
 _UNREPORTED = tuple(Unreported)
 _ZEROS = tuple(name for name in EngineStats.model_fields if name.endswith("_total"))
 
@@ -29,10 +30,10 @@ class OpenAiAdapter:
 
     kind = OpenAiKind()
     without_limits = None
-    stats_requests = (StatsRequest("/metrics", LONGEST_METRICS),)
+    stats_requests = (StatsRequest("/metrics", LONGEST_METRICS, samples=_READ),)
 
     def parse_stats(self, answers: Sequence[bytes], now: float) -> EngineStats:
-        found = sum_samples(answers[0], {*LLAMA_CPP.values(), _CACHED})
+        found = sum_samples(answers[0], _READ)
         missing = [name for name in LLAMA_CPP.values() if name not in found]
         if missing:
             raise StatsUnavailable(

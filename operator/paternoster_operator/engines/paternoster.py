@@ -19,6 +19,7 @@ from paternoster_operator.engines.adapter import (
     StatsRequest,
     StatsUnavailable,
 )
+from paternoster_operator.engines.answers import check_values
 
 LONGEST_STATS = 64 * 2**10
 """Bytes of ``/stats``."""
@@ -53,6 +54,7 @@ class PaternosterAdapter:
     stats_requests = (StatsRequest(paths.STATS, LONGEST_STATS),)
 
     def parse_stats(self, answers: Sequence[bytes], now: float) -> EngineStats:
+        check_values(answers[0], "/stats")
         try:
             return EngineStats.model_validate_json(answers[0])
         except ValidationError as error:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_operator.engines.adapter import LimitsCall, StatsRequest, StatsUnavailable
-from paternoster_operator.engines.exposition import LONGEST_METRICS, sum_samples
+from paternoster_operator.engines.answers import LONGEST_METRICS, read_object, sum_samples
 from paternoster_operator.engines.sglang_arguments import SglangKind
 
 VERSIONS = ("0.5",)
@@ -36,10 +36,13 @@ COUNTERS: Mapping[str, str] = {
 }
 """Each is there once it has counted something."""
 _LOST = ("sglang:num_retracted_input_tokens_total", "sglang:num_retracted_output_tokens_total")
+_READ = frozenset({*GAUGES.values(), *COUNTERS.values(), *_LOST})
 LIVE_CAP = "pp_max_micro_batch_size"
 _CAPACITY = "effective_max_running_requests_per_dp"
 LONGEST_INFO = 2**20
 """Bytes of ``/server_info``: all arguments, and the state of each scheduler."""
+MAX_INFO_VALUES = 16_384
+"""Values and names of it."""
 
 
 class SglangAdapter:
@@ -47,11 +50,14 @@ class SglangAdapter:
 
     kind = SglangKind()
     without_limits = None
-    stats_requests = (StatsRequest("/metrics", LONGEST_METRICS), StatsRequest("/server_info", LONGEST_INFO))
+    stats_requests = (
+        StatsRequest("/metrics", LONGEST_METRICS, samples=_READ),
+        StatsRequest("/server_info", LONGEST_INFO),
+    )
 
     def parse_stats(self, answers: Sequence[bytes], now: float) -> EngineStats:
         info = _read_info(answers[1])
-        found = sum_samples(answers[0], {*GAUGES.values(), *COUNTERS.values(), *_LOST})
+        found = sum_samples(answers[0], _READ)
         missing = [name for name in GAUGES.values() if name not in found]
         if missing:
             raise StatsUnavailable(f"/metrics has no {', '.join(missing)}")
@@ -102,12 +108,7 @@ def check_set(answer: bytes) -> None:
 
 def _read_info(answer: bytes) -> dict[str, Any]:
     """Version, capacity and live cap of ``/server_info``, which has one scheduler's state."""
-    try:
-        document = json.loads(answer)
-    except (ValueError, RecursionError):
-        raise StatsUnavailable("/server_info is not JSON") from None
-    if not isinstance(document, dict):
-        raise StatsUnavailable("/server_info is no object")
+    document = read_object(answer, "/server_info", MAX_INFO_VALUES)
     version = str(document.get("version", ""))[:60]
     if ".".join(version.split(".")[:2]) not in VERSIONS:
         raise StatsUnavailable(f"SGLang {version!r} has no table of metrics: must be {', '.join(VERSIONS)}")

@@ -4,8 +4,7 @@ The plugin counts what ``/metrics`` counts late or not at all (preemptions, step
 limits; ``/metrics`` has the tokens and latencies that the API server sees.
 """
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,9 +16,9 @@ from paternoster_operator.engines.adapter import (
     StatsRequest,
     StatsUnavailable,
 )
-from paternoster_operator.engines.exposition import LONGEST_METRICS
+from paternoster_operator.engines.answers import LARGEST_VALUE, LONGEST_METRICS, read_object
 from paternoster_operator.engines.vllm_arguments import VllmKind
-from paternoster_operator.engines.vllm_metrics import read_metrics
+from paternoster_operator.engines.vllm_metrics import READ, read_metrics
 from paternoster_operator.engines.vllm_without_plugin import VllmWithoutPlugin
 
 LIMITS_PATH = "/paternoster/limits"
@@ -30,6 +29,8 @@ _FROM_PLUGIN = (
     "waiting", "kv_block_size", "kv_blocks", "kv_blocks_used", "requests_finished_total", "requests_preempted_total",
     "preemptions_total", "recomputed_tokens_total",
 )  # fmt: skip
+_REFUSED = ("requests_rejected_total", "requests_rejected_full_total")
+_HERE = ("requests_finished_total", "running", "waiting")
 
 
 class VllmAdapter:
@@ -39,22 +40,27 @@ class VllmAdapter:
     without_limits = VllmWithoutPlugin()
     stats_requests = (
         StatsRequest(LIMITS_PATH, LONGEST_REPORT, needs_key=True),
-        StatsRequest("/metrics", LONGEST_METRICS),
+        StatsRequest("/metrics", LONGEST_METRICS, samples=READ),
     )
 
     def parse_stats(self, answers: Sequence[bytes], now: float) -> EngineStats:
-        report = _read_report(answers[0])
-        metrics = read_metrics(answers[1], str(report.get("version", "")))
+        report = read_object(answers[0], "the plugin's answer")
+        version = report.get("version", "")
+        metrics = read_metrics(answers[1], version if isinstance(version, str) else "")
         missing = [name for name in (*_FROM_PLUGIN, "scheduled_tokens_total") if name not in report]
         if missing:
             raise StatsUnavailable(f"the plugin's answer has no {', '.join(missing)}")
+        refused = _read_count(report, "requests_refused_total")
         document = {
             **{name: report[name] for name in _FROM_PLUGIN},
             **metrics.counters,
+            **{name: metrics.counters[name] + refused for name in _REFUSED},
+            # What arrived is what ended and what is here: neither program counts arrivals.
+            "requests_total": sum(_read_count(report, name) for name in _HERE),
             # Absent of a plugin of an earlier release.
             "max_queue_milliseconds": report.get("max_queue_milliseconds"),
             "model": metrics.model,
-            "engine_version": report["version"],
+            "engine_version": version,
             "state": EngineState.READY,
             "time": now,
             # The core answered between two steps.
@@ -64,14 +70,7 @@ class VllmAdapter:
             "kv_projected_peak": 0,
         }
         try:
-            # What arrived is what ended and what is here: neither program counts arrivals.
-            here = [report[name] for name in ("requests_finished_total", "running", "waiting")]
-            refused = report.get("requests_refused_total", 0)
-            for name in ("requests_rejected_total", "requests_rejected_full_total"):
-                document[name] += refused
-            return EngineStats.model_validate({**document, "requests_total": sum(here)})
-        except TypeError as error:
-            raise StatsUnavailable(f"the plugin's answer: {error}"[:200]) from None
+            return EngineStats.model_validate(document)
         except ValidationError as error:
             raise StatsUnavailable.from_validation(error) from None
 
@@ -80,11 +79,9 @@ class VllmAdapter:
         return LimitsCall("PATCH", LIMITS_PATH, body) if body else None
 
 
-def _read_report(answer: bytes) -> dict[str, Any]:
-    try:
-        report = json.loads(answer)
-    except (ValueError, RecursionError):
-        raise StatsUnavailable("the plugin's answer is not JSON") from None
-    if not isinstance(report, dict):
-        raise StatsUnavailable("the plugin's answer is no object")
-    return report
+def _read_count(report: Mapping[str, Any], name: str) -> int:
+    """A number that is added to others; 0 where there is none."""
+    value = report.get(name, 0)
+    if type(value) is not int or not 0 <= value <= LARGEST_VALUE:
+        raise StatsUnavailable(f"the plugin's answer: {name} is no whole number from 0 to 2^53")
+    return value

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paternoster_operator.engines.adapter import StatsUnavailable
-from paternoster_operator.engines.exposition import read_samples
+from paternoster_operator.engines.answers import read_samples
 
 _SINCE_0_30: Mapping[str, str] = {
     "prompt_tokens_total": "vllm:prompt_tokens_total",
@@ -21,6 +21,8 @@ NAMES: Mapping[str, Mapping[str, str]] = dict.fromkeys(("0.30", "0.31", "0.32", 
 """By minor version: for each counter of ``/stats`` the sample that has it."""
 OPTIONAL: Mapping[str, str] = {"requests_rejected_full_total": "vllm:admission_rejections_total"}
 """Samples that vLLM has since 0.32, and only once a request was refused."""
+READ = frozenset({*OPTIONAL.values(), *(name for names in NAMES.values() for name in names.values())})
+"""Samples that are read of any version."""
 _MODEL = "model_name"
 
 

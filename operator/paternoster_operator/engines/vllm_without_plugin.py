@@ -1,20 +1,24 @@
 """A vLLM that runs without the operator's plugin, read by its own ``/version`` and ``/metrics``; nothing steers it."""
 
-import json
 import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from prometheus_client.samples import Sample
 from pydantic import ValidationError
 
 from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.stats import EngineStats, Unreported
 from paternoster_operator.engines.adapter import VALUES_WITHOUT_LIMITS, LimitsCall, StatsRequest, StatsUnavailable
-from paternoster_operator.engines.exposition import LONGEST_METRICS, read_samples
+from paternoster_operator.engines.answers import (
+    LONGEST_METRICS,
+    Sample,
+    read_object,
+    read_samples,
+)
 from paternoster_operator.engines.vllm_arguments import VllmKind
-from paternoster_operator.engines.vllm_metrics import read_metrics
+from paternoster_operator.engines.vllm_metrics import READ, read_metrics
 
 LONGEST_VERSION = 4096
 """Bytes of the answer to ``/version``."""
@@ -25,6 +29,9 @@ SUM, BUCKET = "vllm:request_num_preemptions_sum", "vllm:request_num_preemptions_
 """Of the histogram of the preemptions of each request that ended."""
 NAMES = (RUNNING, WAITING, KV_USAGE, KV_CACHE, FINISHED, PREEMPTIONS, SUM, BUCKET)
 """Of versions 0.30 to 0.33, beside the counters that are read of a vLLM with the plugin, too."""
+_WHOLE = re.compile(r"[0-9]{1,15}")
+_EDGE = re.compile(r"\+Inf|[0-9]{1,15}(?:\.[0-9]{1,15})?")
+"""Of a bucket."""
 _UNREPORTED = (Unreported.LIMITS, Unreported.RECOMPUTED_TOKENS)
 
 
@@ -33,13 +40,16 @@ class VllmWithoutPlugin:
 
     kind = VllmKind()
     without_limits = None
-    stats_requests = (StatsRequest("/version", LONGEST_VERSION), StatsRequest("/metrics", LONGEST_METRICS))
+    stats_requests = (
+        StatsRequest("/version", LONGEST_VERSION),
+        StatsRequest("/metrics", LONGEST_METRICS, samples=READ.union(NAMES)),
+    )
 
     def parse_stats(self, answers: Sequence[bytes], now: float) -> EngineStats:
         version = _read_version(answers[0])
         metrics = read_metrics(answers[1], version)
         samples: dict[str, list[Sample]] = {name: [] for name in NAMES}
-        for sample in read_samples(answers[1], set(NAMES)):
+        for sample in read_samples(answers[1], NAMES):
             samples[sample.name].append(sample)
         missing = [name for name, found in samples.items() if not found]
         if missing:
@@ -101,28 +111,23 @@ def _sum_buckets(samples: Sequence[Sample]) -> Mapping[float, float]:
     """Over all engines of one vLLM."""
     buckets: defaultdict[float, float] = defaultdict(float)
     for sample in samples:
-        try:
-            buckets[float(sample.labels.get("le", ""))] += sample.value
-        except ValueError:
-            raise StatsUnavailable(f"{BUCKET}: le is {sample.labels.get('le', '')[:20]!r}: must be a number") from None
+        text = sample.labels.get("le", "")
+        if _EDGE.fullmatch(text) is None:
+            raise StatsUnavailable(f"{BUCKET}: le is {text[:20]!r}: must be a number")
+        buckets[float(text)] += sample.value
     return buckets
 
 
 def _read_pool(samples: Sequence[Sample]) -> tuple[int, int]:
     """Tokens of a block, and blocks of all engines of one vLLM."""
-    try:
-        sizes = [int(sample.labels["block_size"]) for sample in samples]
-        return max(sizes), sum(int(sample.labels["num_gpu_blocks"]) for sample in samples)
-    except (KeyError, ValueError):
-        raise StatsUnavailable(f"{KV_CACHE} has no numbers block_size and num_gpu_blocks") from None
+    sizes, blocks = ([sample.labels.get(name, "") for sample in samples] for name in ("block_size", "num_gpu_blocks"))
+    if not all(_WHOLE.fullmatch(text) for text in (*sizes, *blocks)):
+        raise StatsUnavailable(f"{KV_CACHE} has no numbers block_size and num_gpu_blocks")
+    return max(map(int, sizes)), sum(map(int, blocks))
 
 
 def _read_version(answer: bytes) -> str:
-    try:
-        document = json.loads(answer)
-    except (ValueError, RecursionError):
-        raise StatsUnavailable("/version is not JSON") from None
-    version = document.get("version") if isinstance(document, dict) else None
+    version = read_object(answer, "/version").get("version")
     if not isinstance(version, str):
         raise StatsUnavailable("/version has no text version")
     return version[:60]

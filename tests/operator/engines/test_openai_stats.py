@@ -10,7 +10,7 @@ from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.stats import Unreported
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.engines.adapter import StatsUnavailable
-from paternoster_operator.engines.exposition import MAX_SAMPLES
+from paternoster_operator.engines.answers import MAX_SAMPLES
 from paternoster_operator.engines.openai_server import LLAMA_CPP, OpenAiAdapter
 from paternoster_operator.report.engine_facts import complete_stats
 from paternoster_operator.report.gateway_cap import GatewayCap
@@ -55,7 +55,7 @@ def test_a_missing_name_is_a_fault_with_that_name(name: str) -> None:
         (RECORDED.replace(b"predicted_total 192", b"predicted_total NaN"), "is nan: must be a number"),
         (RECORDED.replace(b"predicted_total 192", b"predicted_total -1"), "is -1: must be a number"),
         (RECORDED.replace(b"predicted_total 192", b"predicted_total +Inf"), "is inf: must be a number"),
-        (RECORDED.replace(b"predicted_total 192", b"predicted_total 1e300"), "generation_tokens_total"),
+        (RECORDED.replace(b"predicted_total 192", b"predicted_total 1e300"), "is 1e\\+300: must be a number from 0"),
         (RECORDED.replace(b"predicted_total 192", b"predicted_total many"), "cannot be parsed"),
         (RECORDED + b"llamacpp:requests_deferred 1\n" * MAX_SAMPLES, "at most"),
     ],

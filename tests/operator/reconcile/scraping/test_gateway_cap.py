@@ -13,7 +13,7 @@ from tests.operator.reconcile.world import KEY, World
 from paternoster_contract.labels import ENGINE_TYPE
 from paternoster_contract.stats import GatewayModelStats, GatewayStats
 from paternoster_operator.api.manifest import parse_resource
-from paternoster_operator.engines.exposition import LONGEST_METRICS
+from paternoster_operator.engines.answers import LONGEST_METRICS
 from paternoster_operator.routes.row import build_route
 from paternoster_operator.settings import Settings
 

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from paternoster_contract.admin import LiveConfigPatch
-from paternoster_operator.engines.exposition import LONGEST_METRICS
+from paternoster_operator.engines.answers import LONGEST_METRICS
 from paternoster_operator.engines.vllm import LONGEST_REPORT, VllmAdapter
 from paternoster_operator.scrape import Scraper
 
