@@ -12,28 +12,31 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
-from pydantic import ValidationError
 
 from paternoster_contract.admin import LiveConfig, LiveConfigPatch
 from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.error_text import error_text
 from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.http import paths
-from paternoster_contract.stats import EngineStats, GatewayStats
+from paternoster_contract.limits import LONGEST_NAME
+from paternoster_contract.stats import MOST_MODELS, EngineStats, GatewayModelStats, GatewayStats
 from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
+from paternoster_http.json_bounds import bounded_json
 from paternoster_operator.engines.adapter import EngineAdapter, LimitsUnavailable, StatsRequest, StatsUnavailable
+from paternoster_operator.engines.answers import SampleFilter
 from paternoster_operator.engines.catalogue import PATERNOSTER
 
 log = logging.getLogger(__name__)
 
-LONGEST_GATEWAY_STATS = 16 * 2**20
+LONGEST_GATEWAY_STATS = 8 * 2**20
 """Bytes of an answer."""
+MODELS_AT_ONCE = 256
+"""Of a gateway's, between two turns of other tasks."""
 LONGEST_ANSWER = 64 * 2**10
 """Bytes of an admin API's."""
 ALL_OURS: Mapping[str, EngineAdapter] = MappingProxyType({})
 _NO_FIELDS: set[str] = set()
 """Of every answer: which fields it had is never asked, and would be two thirds of the memory of a sample."""
-_FAULTS = (aiohttp.ClientError, OSError, TimeoutError, ValidationError, ValueError)
 
 
 @lru_cache(maxsize=1024)
@@ -43,10 +46,14 @@ def _share_parameters(parameters: DefaultParameters) -> DefaultParameters:
 
 
 class Scraper:
-    """Asks many engines at once; one that does not answer in time is left out."""
+    """Asks many engines at once; one that does not answer in time is left out.
+
+    Each engine and each gateway fails alone: whatever reading its answers raises is its own fault, and all of its
+    answers together have one limit of time.
+    """
 
     def __init__(self, *, timeout_seconds: float, gateway_url: str | None) -> None:
-        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        self._timeout_seconds = timeout_seconds
         self._gateway_url = gateway_url
         self._session: aiohttp.ClientSession | None = None
 
@@ -76,9 +83,11 @@ class Scraper:
 
     async def _read_download(self, url: str) -> FetchStatus | None:
         try:
-            return FetchStatus.read((await self._get(url + paths.STATS, LONGEST_ANSWER)).decode(errors="replace"))
-        except _FAULTS as error:
-            log.debug("%s: %s", url, error_text(error))
+            async with asyncio.timeout(self._timeout_seconds):
+                answer = await self._get(url + paths.STATS, LONGEST_ANSWER)
+            return FetchStatus.read(answer.decode(errors="replace"))
+        except Exception as error:
+            _find_fault(url, error)
             return None
 
     async def read_gateways(self) -> list[GatewayStats]:
@@ -86,7 +95,8 @@ class Scraper:
         if self._gateway_url is None:
             return []
         try:
-            urls = await resolve_addresses(self._gateway_url)
+            async with asyncio.timeout(self._timeout_seconds):
+                urls = await resolve_addresses(self._gateway_url)
         except OSError as error:
             log.debug("gateway %s: %s", self._gateway_url, error)
             return []
@@ -117,55 +127,55 @@ class Scraper:
         self, method: str, url: str, keys: Sequence[str], what: str, check: Callable[[bytes], object], **body: Any
     ) -> None:
         """One call of an admin API; a failure is logged, and the next reconcile tries again."""
-        for key in keys or ("",):
-            headers = {"Authorization": f"Bearer {key}"} if key else {}
-            try:
-                call = self._open_session().request(method, url, headers=headers, allow_redirects=False, **body)
-                async with call as response:
-                    if response.status == 200:
-                        check(await _read_body(response, LONGEST_ANSWER))
-                        return
-                    text = (await _read_body(response, LONGEST_ANSWER)).decode(errors="replace")
-                    log.warning("%s did not %s: HTTP %d: %s", url, what, response.status, text[:200])
-                    if response.status != 401:
-                        return
-            except _FAULTS as error:
-                log.warning("%s did not %s: %s", url, what, error_text(error))
-                return
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                for key in keys or ("",):
+                    headers = {"Authorization": f"Bearer {key}"} if key else {}
+                    call = self._open_session().request(method, url, headers=headers, allow_redirects=False, **body)
+                    async with call as response:
+                        answer = await _read_body(response, LONGEST_ANSWER)
+                        if response.status == 200:
+                            check(answer)
+                            return
+                        text = answer.decode(errors="replace")
+                        log.warning("%s did not %s: HTTP %d: %s", url, what, response.status, text[:200])
+                        if response.status != 401:
+                            return
+        except Exception as error:
+            log.warning("%s did not %s: %s", url, what, error_text(error))
 
     async def _engine_stats(
         self, url: str, adapter: EngineAdapter, keys: Sequence[str]
     ) -> tuple[EngineStats | None, str]:
         """None when the engine does not answer in time or its answers are invalid; what is wrong with them."""
+        fault = ""
         try:
-            answers = await asyncio.gather(
-                *(self._read_answer(url, request, keys) for request in adapter.stats_requests)
-            )
-            stats = adapter.parse_stats(answers, time.time())
-        except LimitsUnavailable as error:
-            if adapter.without_limits is None:
-                return None, str(error)
-            found, fault = await self._engine_stats(url, adapter.without_limits, ())
-            return found, "; ".join(filter(None, (str(error), fault)))
-        except (StatsUnavailable, _TooLong) as error:
-            log.debug("%s: %s", url, error)
-            return None, str(error)
-        except _FAULTS as error:
-            log.debug("%s: %s", url, error_text(error))
-            return None, ""
+            async with asyncio.timeout(self._timeout_seconds):
+                try:
+                    stats = await self._read_stats(url, adapter, keys)
+                except LimitsUnavailable as error:
+                    fault = str(error)
+                    if adapter.without_limits is None:
+                        return None, fault
+                    stats = await self._read_stats(url, adapter.without_limits, ())
+        except Exception as error:
+            return None, "; ".join(filter(None, (fault, _find_fault(url, error))))
         if stats.default_parameters is not None:
             stats.default_parameters = _share_parameters(stats.default_parameters)
         object.__setattr__(stats, "__pydantic_fields_set__", _NO_FIELDS)
-        return stats, ""
+        return stats, fault
+
+    async def _read_stats(self, url: str, adapter: EngineAdapter, keys: Sequence[str]) -> EngineStats:
+        answers = await asyncio.gather(*(self._read_answer(url, request, keys) for request in adapter.stats_requests))
+        return adapter.parse_stats(answers, time.time())
 
     async def _gateway_stats(self, url: str) -> GatewayStats | None:
         try:
-            stats = GatewayStats.model_validate_json(await self._get(url + paths.STATS, LONGEST_GATEWAY_STATS))
-        except _FAULTS as error:
-            log.debug("%s: %s", url, error_text(error))
+            async with asyncio.timeout(self._timeout_seconds):
+                return await _parse_gateway_stats(await self._get(url + paths.STATS, LONGEST_GATEWAY_STATS))
+        except Exception as error:
+            _find_fault(url, error)
             return None
-        object.__setattr__(stats, "__pydantic_fields_set__", _NO_FIELDS)
-        return stats
 
     async def _read_answer(self, url: str, request: StatsRequest, keys: Sequence[str]) -> bytes:
         """Raises :class:`LimitsUnavailable` where the engine answers that it lacks what is read."""
@@ -173,7 +183,7 @@ class Scraper:
             headers = {"Authorization": f"Bearer {key}"} if key else {}
             async with self._open_session().get(url + request.path, headers=headers, allow_redirects=False) as response:
                 if response.status == 200:
-                    return await _read_body(response, request.longest)
+                    return await _read_body(response, request.longest, request.samples)
                 if response.status == 501 or (response.status == 404 and request.needs_key):
                     # A route with a key is the operator's own: without it nothing is there that it could steer.
                     text = (await _read_body(response, LONGEST_ANSWER)).decode(errors="replace")
@@ -191,7 +201,7 @@ class Scraper:
             self._session = aiohttp.ClientSession(
                 connector=bounded_connector(),
                 read_bufsize=READ_BUFFER,
-                timeout=self._timeout,
+                timeout=aiohttp.ClientTimeout(total=self._timeout_seconds),
                 auto_decompress=False,
                 headers={"Accept-Encoding": "identity"},
             )
@@ -202,14 +212,44 @@ class _TooLong(ValueError):
     """An answer that is longer than any can be."""
 
 
-async def _read_body(response: aiohttp.ClientResponse, longest: int) -> bytes:
-    """Raises :class:`_TooLong` once there are more than ``longest`` bytes."""
-    body = bytearray()
-    async for chunk in response.content.iter_chunked(2**16):
-        body += chunk
-        if len(body) > longest:
+async def _read_body(response: aiohttp.ClientResponse, longest: int, samples: frozenset[str] = frozenset()) -> bytes:
+    """The body, or those of its lines that have ``samples``; raises :class:`_TooLong` above ``longest`` bytes."""
+    sample_filter, body, size = SampleFilter(samples) if samples else None, bytearray(), 0
+    async for piece in response.content.iter_chunked(2**16):
+        size += len(piece)
+        if size > longest:
             raise _TooLong(f"the answer is longer than {longest} bytes")
-    return bytes(body)
+        if sample_filter is None:
+            body += piece
+        else:
+            sample_filter.feed(piece)
+    return bytes(body) if sample_filter is None else sample_filter.finish()
+
+
+async def _parse_gateway_stats(answer: bytes) -> GatewayStats:
+    """The stats in ``answer``; other tasks run between two slices of its models, and the first fault ends it."""
+    document = bounded_json(answer, paths.STATS)
+    models = document.pop("models", {}) if isinstance(document, dict) else None
+    if not isinstance(models, dict) or len(models) > MOST_MODELS or max(map(len, models), default=0) > LONGEST_NAME:
+        most = f"{MOST_MODELS}, with names of at most {LONGEST_NAME} characters"
+        raise StatsUnavailable(f"{paths.STATS} is no object with models: must be at most {most}")
+    stats = GatewayStats.model_validate(document)
+    for number, (name, numbers) in enumerate(models.items(), 1):
+        stats.models[name] = GatewayModelStats.model_validate(numbers)
+        if number % MODELS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    object.__setattr__(stats, "__pydantic_fields_set__", _NO_FIELDS)
+    return stats
+
+
+def _find_fault(url: str, error: Exception) -> str:
+    """What is wrong with the answers at ``url``; empty where ``error`` is that there are none."""
+    log.debug("%s: %s", url, error_text(error))
+    if isinstance(error, (aiohttp.ClientError, OSError)):
+        return ""
+    if isinstance(error, (StatsUnavailable, _TooLong)):
+        return str(error)
+    return f"its answers cannot be read: {type(error).__name__}: {error_text(error)[:200]}"
 
 
 def held_by_fleet(gateways: Iterable[GatewayStats]) -> dict[str, int]:
