@@ -19,6 +19,8 @@ LARGEST_GROUP = 4096
 """Sequences of one request in the queue beyond its limit."""
 TOTAL_SECONDS = 5
 """Where the seconds of all steps are in the sums over steps."""
+_TIMED = frozenset(i for i, pair in enumerate(combinations_with_replacement(range(6), 2)) if 5 in pair)
+"""Where products with seconds are; all others are of counts."""
 LONGEST_CONTEXT = 2**24
 """Tokens of one sequence."""
 SLACK_SECONDS = 60.0
@@ -102,6 +104,9 @@ def _steps_leap(stats: EngineStats, last: EngineStats | None, seconds: float) ->
         start = before[i] if before else 0.0
         if value < start:
             return Refusal(field, f"{field}[{i}] is {value}: must be at least {start}, as it was")
+        if i not in _TIMED and 0 < value - start < 1:
+            # A fit divides by it.
+            return Refusal(field, f"{field}[{i}] grew by {value - start:.6g}: must be whole, a product of counts")
         # Steps do not overlap, so all of them together took no longer than the time between.
         most = seconds if i == TOTAL_SECONDS else products[i] * STEPS_PER_SECOND * seconds
         if value - start > most:
