@@ -6,6 +6,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 LONGEST_MESSAGE = 2048
 """Bytes of a reason's words: Kubernetes keeps 4096 of a termination message, and JSON may double some."""
+LONGEST_PATH = 4096
+"""Characters: Linux's PATH_MAX."""
+MOST_BYTES = 2**53
+"""As a counter's."""
 _REASON = r"^[A-Z][A-Za-z]{0,63}$"
 """What a condition may have as its reason."""
 
@@ -21,15 +25,15 @@ class FetchStatus(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     state: Literal["listing", "waiting", "downloading", "ready", "failed"]
-    done: int = Field(default=0, ge=0)
+    done: int = Field(default=0, ge=0, le=MOST_BYTES)
     """Bytes on disk."""
-    total: int = Field(default=0, ge=0)
-    rate: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    total: int = Field(default=0, ge=0, le=MOST_BYTES)
+    rate: float = Field(default=0.0, ge=0, le=MOST_BYTES, allow_inf_nan=False)
     """Bytes a second."""
-    path: str = ""
-    revision: str = ""
+    path: str = Field(default="", max_length=LONGEST_PATH)
+    revision: str = Field(default="", max_length=LONGEST_PATH)
     reason: str | None = Field(default=None, pattern=_REASON)
-    message: str = ""
+    message: str = Field(default="", max_length=LONGEST_MESSAGE)
     transient: bool = False
     """Whether another try may succeed with nothing changed."""
 

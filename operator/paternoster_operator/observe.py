@@ -8,7 +8,7 @@ from paternoster_contract import labels
 from paternoster_contract.fetch_status import FetchStatus
 from paternoster_operator.pods.events import PodEvent
 from paternoster_operator.pods.placement import Placement, read_placement
-from paternoster_operator.pods.reading import read_pod, read_target_pod
+from paternoster_operator.pods.reading import read_message, read_pod, read_target_pod
 from paternoster_operator.pods.view import EngineAddress, PodView
 
 
@@ -164,8 +164,8 @@ def _read_deployment(deployment: Mapping[str, Any]) -> DeploymentView:
         updated=status.get("updatedReplicas", 0),
         available=status.get("availableReplicas", 0),
         progress_failed=failed,
-        message=progressing.get("message", "") if failed else "",
-        create_failure="" if refused is None else refused.get("message", "") or "pods cannot be created",
+        message=read_message(progressing) if failed else "",
+        create_failure="" if refused is None else read_message(refused) or "pods cannot be created",
         max_surge=_max_surge(deployment["spec"]),
         template=deployment["spec"].get("template", {}).get("spec", {}),
     )

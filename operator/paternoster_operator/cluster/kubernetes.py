@@ -22,6 +22,7 @@ from paternoster_contract.error_text import error_text
 from paternoster_operator.cluster.ownership import controlled_by, own_pods, refuse_foreign
 from paternoster_operator.cluster.port import ClusterError, Event, Key, Object, TargetObjects
 from paternoster_operator.cluster.selector import write_selector
+from paternoster_operator.pods.reading import LONGEST_MESSAGE
 
 REQUEST_TIMEOUT_SECONDS = 30
 _APPLY = "application/apply-patch+yaml"
@@ -33,6 +34,10 @@ _KIND_UNKNOWN = "no matches for kind"
 
 _MAX_EVENTS = 100
 """About one object; a kubelet records each kind once and counts."""
+_LONGEST_ANSWER = 64 * 2**20
+"""Bytes: a list of the pods of a target has some 10 KiB for each."""
+_LONGEST_EVENTS = 2**20
+"""Bytes of them: one that somebody made by an older API has up to 1.5 MiB."""
 
 _PLURALS = {
     ("v1", "Service"): "services",
@@ -230,7 +235,7 @@ class KubernetesCluster:
     async def list_events(self, namespace: str, kind: str, name: str) -> Sequence[Mapping[str, Any]]:
         selector = quote(f"regarding.kind={kind},regarding.name={name}")
         path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events?fieldSelector={selector}&limit={_MAX_EVENTS}"
-        answer = await self._send("get", path)
+        answer = await self._send("get", path, longest=_LONGEST_EVENTS)
         found: Sequence[Mapping[str, Any]] = () if answer is None else answer["items"]
         return found
 
@@ -260,9 +265,16 @@ class KubernetesCluster:
         await self._send("post", f"/apis/events.k8s.io/v1/namespaces/{key.namespace}/events", body)
 
     async def _send(
-        self, method: str, path: str, body: Object | None = None, *, ignore: int | None = None, **params: Any
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        *,
+        ignore: int | None = None,
+        longest: int = _LONGEST_ANSWER,
+        **params: Any,
     ) -> Mapping[str, Any] | None:
-        """One request and its answer, None where it met ``ignore``.
+        """One request and its answer, None where it met ``ignore``; one of more than ``longest`` bytes is an error.
 
         Raises :class:`ClusterError` with the server's own words.
         """
@@ -270,7 +282,13 @@ class KubernetesCluster:
             answer = await self._client.request(
                 method, path, body=body, serialize=False, _request_timeout=REQUEST_TIMEOUT_SECONDS, **params
             )
-            document: Mapping[str, Any] = await answer.json()
+            text = bytearray()
+            async for piece in answer.content.iter_chunked(2**16):
+                text += piece
+                if len(text) > longest:
+                    answer.close()
+                    raise ClusterError(f"{method.upper()} {path}: the answer is longer than {longest} bytes")
+            document: Mapping[str, Any] = json.loads(text)
             return document
         except ApiException as error:
             if error.status == ignore:
@@ -295,6 +313,6 @@ def _decode_text(encoded: str) -> str:
 def _read_message(error: ApiException) -> str:
     """The message of the API server's Status object, or what there is instead."""
     try:
-        return str(json.loads(error.body or "")["message"])
+        return str(json.loads(error.body or "")["message"])[:LONGEST_MESSAGE]
     except (ValueError, TypeError, KeyError):
         return str(error.reason)

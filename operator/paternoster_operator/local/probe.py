@@ -71,9 +71,10 @@ def http_check(session: aiohttp.ClientSession, base_url: str) -> Check:
     async def run_check(probe: Probe) -> bool:
         try:
             timeout = aiohttp.ClientTimeout(total=probe.timeout_seconds)
-            async with session.get(base_url + probe.path, timeout=timeout) as response:
+            async with session.get(base_url + probe.path, timeout=timeout, allow_redirects=False) as response:
                 return response.status < 400
-        except (aiohttp.ClientError, OSError, TimeoutError):
+        except Exception:
+            # Whatever an answer raises, it is no success: a probe that ends would leave its program without one.
             return False
 
     return run_check

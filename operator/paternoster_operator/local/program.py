@@ -13,6 +13,7 @@ from pathlib import Path
 import aiohttp
 
 from paternoster_contract.supervise import supervise_task
+from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
 from paternoster_operator.local.ports import ReservedPort
 from paternoster_operator.local.probe import Probes, http_check, run_probes
 from paternoster_operator.local.process import Process
@@ -100,7 +101,7 @@ class Program:
 
     async def _keep_running(self) -> None:
         failures = 0
-        async with aiohttp.ClientSession() as session:
+        async with aiohttp.ClientSession(connector=bounded_connector(), read_bufsize=READ_BUFFER) as session:
             while not self._stopping:
                 started = time.monotonic()
                 self.last_end = await self._run_once(session)

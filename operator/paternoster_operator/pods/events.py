@@ -7,7 +7,9 @@ from typing import Any
 
 MAX_NOTE = 1000
 """Characters of an event's note that are read: the field has at most 1024, and a condition repeats it."""
-_CONTAINER = re.compile(r"spec\.(?:initContainers|containers)\{([^}]+)\}")
+_LONGEST_TEXT = 8 * MAX_NOTE
+"""Characters that are looked at for a note: events of an older API have any number."""
+_CONTAINER = re.compile(r"spec\.(?:initContainers|containers)\{([^}]{1,253})\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ def _read_event(document: Mapping[str, Any]) -> PodEvent:
     series = document.get("series") or {}
     return PodEvent(
         reason=document.get("reason", ""),
-        note=" ".join(document.get("note", "").split())[:MAX_NOTE],
+        note=" ".join(document.get("note", "")[:_LONGEST_TEXT].split())[:MAX_NOTE],
         container="" if path is None else path[1],
         count=series.get("count") or document.get("deprecatedCount") or 1,
         last=_last_time(document),

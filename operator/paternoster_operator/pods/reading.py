@@ -21,6 +21,17 @@ from paternoster_operator.pods.view import (
 UNBOUNDED_QUEUE = 2**20
 """Requests that may wait in an engine of somebody else's flags."""
 
+LONGEST_MESSAGE = 2048
+"""Characters of a message of a status that are read: some are matched in a time by the square of their length."""
+LONGEST_TERMINATION = 4096
+"""Characters of a container's last message: as many as Kubernetes keeps of its log."""
+
+
+def read_message(document: Mapping[str, Any]) -> str:
+    """The message of a status or one of its conditions; empty where it has none."""
+    text: str = document.get("message") or ""
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}..."
+
 
 def read_target_pod(pod: Mapping[str, Any], engine: EngineAddress) -> PodView:
     """A pod that the operator did not make; any of its containers may have the engine, and no annotation drains it."""
@@ -71,7 +82,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
         deleting="deletionTimestamp" in metadata,
         restarts=restarts,
         waiting_reason=None if waiting is None else waiting.get("reason"),
-        message="" if waiting is None else waiting.get("message", ""),
+        message="" if waiting is None else read_message(waiting),
         container=container.get("name", labels.ENGINE_CONTAINER),
         running_since=container.get("state", {}).get("running", {}).get("startedAt"),
         ended=_find_end(container),
@@ -92,12 +103,12 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
         startup_seconds=None if restarts else _startup_seconds(metadata, ready),
         download_seconds=_download_seconds(status),
         ended_reason=status.get("reason", "") if failed else "",
-        ended_message=status.get("message", "") if failed else "",
+        ended_message=read_message(status) if failed else "",
         gates=tuple(gate["name"] for gate in spec.get("schedulingGates", ())),
         scheduled=scheduled.get("status") == "True" or "nodeName" in spec,
         node=spec.get("nodeName", ""),
         volume_claims=volume_claims(spec),
-        readiness_gate=ready.get("message", "") if ready.get("reason") == "ReadinessGatesNotReady" else "",
+        readiness_gate=read_message(ready) if ready.get("reason") == "ReadinessGatesNotReady" else "",
         disruption=_read_disruption(status, conditions),
         spec=spec,
     )
@@ -185,7 +196,7 @@ def _read_disruption(status: Mapping[str, Any], conditions: Mapping[str, Mapping
     if found.get("status") != "True" and not evicted:
         return None
     reason = "Evicted" if evicted else found.get("reason", "")
-    message = (status if evicted else found).get("message", "")
+    message = read_message(status if evicted else found)
     return Disruption(reason, message, found.get("lastTransitionTime") or status.get("startTime") or "")
 
 
@@ -204,7 +215,7 @@ def _find_end(container: Mapping[str, Any]) -> Ended | None:
     if ended is None:
         return None
     # The kubelet keeps the end of the log as the message.
-    lines = ended.get("message", "").strip().splitlines()
+    lines = ended.get("message", "")[-LONGEST_TERMINATION:].strip().splitlines()
     return Ended(ended.get("exitCode", 0), ended.get("reason", ""), lines[-1] if lines else "")
 
 

@@ -208,6 +208,22 @@ async def test_events_about_an_object_are_asked_for_by_its_name(cluster: Kuberne
     assert query == {"fieldSelector": "regarding.kind=Pod,regarding.name=ride-1", "limit": "100"}
 
 
+async def test_more_bytes_of_events_than_there_are_of_one_object_are_an_error(
+    cluster: KubernetesCluster, server: Server
+) -> None:
+    path = "/apis/events.k8s.io/v1/namespaces/lifts/events"
+    server.objects[path] = {"items": [{"note": "x" * 2**20}]}
+    with pytest.raises(ClusterError, match="the answer is longer than 1048576 bytes"):
+        await cluster.list_events("lifts", "Pod", "ride-1")
+
+
+async def test_a_refusal_is_cut(cluster: KubernetesCluster, server: Server, document: Document) -> None:
+    server.status, server.message = 403, "x" * 10**6
+    with pytest.raises(ClusterError) as refused:
+        await cluster.apply(build_children(parse_resource(document()), 1, ROOTS)[0])
+    assert len(str(refused.value)) < 3000
+
+
 @pytest.mark.parametrize(("status", "retriable"), [(422, False), (403, False), (409, True), (429, True), (500, True)])
 async def test_refusals_carry_the_servers_words(
     cluster: KubernetesCluster, server: Server, document: Document, status: int, retriable: bool
