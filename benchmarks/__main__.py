@@ -44,6 +44,7 @@ RUNNERS = (
     "gateway.tenant_flood",
     "gpu.check",
     "gpu.compile",
+    "hostile.attackers.endless_engine",
     "hostile.attackers.fuzz_pods",
     "hostile.attacks",
     "hostile.dribbling_engine",

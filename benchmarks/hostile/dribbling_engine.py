@@ -5,6 +5,7 @@ python benchmarks hostile.dribbling_engine --port 9000
 
 import argparse
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import suppress
 
 EARLY_HINTS = 2_000
@@ -15,15 +16,22 @@ SMALL_CHUNK = b":" * 31 + b"\n"
 """Each chunk of an answer to a body with ``small chunks``."""
 
 
-async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One connection: probes get an honest answer."""
+async def read_bodies(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[bytes]:
+    """Bodies of a connection's requests, until it ends: probes get an honest answer."""
     with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
         while head := await reader.readuntil(b"\r\n\r\n"):
             length = next((line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), b":0")
             body = await reader.readexactly(int(length.partition(b":")[2]))
             if head.startswith(b"GET"):
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
-                continue
+            else:
+                yield body
+
+
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """One connection."""
+    with suppress(OSError):
+        async for body in read_bodies(reader, writer):
             if b'"hints"' in body:
                 writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * EARLY_HINTS)
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")

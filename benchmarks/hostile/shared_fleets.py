@@ -13,8 +13,9 @@ from paternoster_contract.access import keys
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 
-CHAT, EMBEDDING, DRIBBLING, ASLEEP = MODEL, "embedding", "dribbling", "asleep"
-"""Models: the first two of both tenants; the attacker's engine that answers in single bytes; its fleet of none."""
+CHAT, EMBEDDING, DRIBBLING, ENDLESS, ASLEEP = MODEL, "embedding", "dribbling", "endless", "asleep"
+"""Models: the first two of both tenants; the attacker's engines that answer in single bytes, and whose answers do not
+end; its fleet of none."""
 MAX_MODEL_LEN = 4096
 KEYS = {"quiet": "a" * 32, "hostile": "b" * 32, "capped": "c" * 32}
 IDENTITIES = {
@@ -48,13 +49,15 @@ def shared_fleets(folder: Path) -> Iterator[SharedFleets]:
     """Fleets that are ready, at default limits; the files of keys and routes are in ``folder``."""
     root = _root_key(folder)
     engines = {model: _engine(folder, root, model, model, flags) for model, flags in ENGINES.items()}
-    dribbling = free_port()
-    command = [sys.executable, str(BENCHMARKS), "hostile.dribbling_engine", "--port", str(dribbling)]
-    engines[DRIBBLING] = Server(DRIBBLING, command, dribbling, folder / "dribbling.log")
+    for model, runner in ((DRIBBLING, "dribbling_engine"), (ENDLESS, "attackers.endless_engine")):
+        port = free_port()
+        command = [sys.executable, str(BENCHMARKS), f"hostile.{runner}", "--port", str(port)]
+        engines[model] = Server(model, command, port, folder / f"{model}.log")
     models = {
         CHAT: _route(CHAT, BOTH, engines[CHAT]),
         EMBEDDING: _route(EMBEDDING, BOTH, engines[EMBEDDING]),
         DRIBBLING: _route(DRIBBLING, ATTACKER, engines[DRIBBLING]),
+        ENDLESS: _route(ENDLESS, ATTACKER, engines[ENDLESS]),
         ASLEEP: _sleeping_route(),
     }
     gateways = [_gateway(folder, f"gateway-{number}", models) for number in range(GATEWAYS)]

@@ -1,9 +1,12 @@
 """aiohttp connections to servers that may be hostile: answers are bounded in pieces as well as in bytes.
 
+What is read of an answer ahead is bounded by :data:`READ_BUFFER` and :data:`SOCKET_BUFFER`.
+
 An answer in chunks of one byte, or an interim answer (1xx) after another, costs a call of Python for every few bytes:
 256 KiB that are read at once would hold the event loop for half a second.
 """
 
+import socket
 from functools import partial
 from typing import Any, cast
 
@@ -17,11 +20,15 @@ BYTES_PER_LINE = 16
 """Of an answer for each line beyond :data:`FREE_LINES`; events of Messages, which have most lines, have 24."""
 MAX_INTERIM_ANSWERS = 8
 """Before the answer itself: 100 Continue, 103 Early Hints."""
+MAX_HEAD_BYTES = 2**14
+"""Of status and headers, also of interim answers. They stay in memory for as long as the answer lasts."""
 LINES_AT_ONCE = 256
 """In what was read at once; where there are more, or no answer has begun, it is parsed in slices."""
 SLICE = 8192
 READ_BUFFER = 2**15
 """Bytes of ``read_bufsize``: aiohttp stops parsing at a sixteenth as many chunks, until those are taken."""
+SOCKET_BUFFER = 2**15
+"""Bytes that the kernel receives ahead for a connection, about what is read at once; without it, it takes megabytes."""
 
 
 class BoundedResponseHandler(ResponseHandler):
@@ -76,6 +83,8 @@ class BoundedResponseHandler(ResponseHandler):
             self._end_response(f"the answer came in too small pieces: {self._lines} lines for {self._bytes} bytes")
         else:
             super().data_received(data)
+            if not self._begun and self._bytes > MAX_HEAD_BYTES:
+                self._end_response(f"the head of the answer has more than {MAX_HEAD_BYTES} bytes")
 
     def _end_response(self, reason: str) -> None:
         self._ended = True
@@ -89,7 +98,15 @@ class BoundedResponseHandler(ResponseHandler):
 
 def bounded_connector(**settings: Any) -> aiohttp.TCPConnector:
     """A connector whose connections are :class:`BoundedResponseHandler`; ``settings`` are those of aiohttp's."""
-    connector = aiohttp.TCPConnector(**settings)
+    connector = aiohttp.TCPConnector(socket_factory=_open_socket, **settings)
     # aiohttp has no public way to give it another protocol.
     connector._factory = cast("partial[ResponseHandler]", partial(BoundedResponseHandler, loop=connector._loop))
     return connector
+
+
+def _open_socket(address: Any) -> socket.socket:
+    """A socket for what ``getaddrinfo`` found."""
+    family, kind, protocol, _, _ = address
+    opened = socket.socket(family, kind, protocol)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER)
+    return opened

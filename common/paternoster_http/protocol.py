@@ -151,6 +151,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._blocked = True
+        if not self._counts_unread(blocked=False):
+            self.transport.abort()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -356,7 +358,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def check_progress(self, now: float) -> None:
         """End the connection if its client is too slow; ``now`` in seconds of the loop's clock."""
-        if self._untaken_for(now) > self._limits.write_timeout or (self._blocked and not self._counts_unread()):
+        if self._untaken_for(now) > self._limits.write_timeout or (self._blocked and not self._is_blocked()):
             self.transport.abort()
         elif self.transport.is_closing():
             return
@@ -370,13 +372,17 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         elif now - self._waiting_since > (self._limits.body_timeout if self._in_body else self._limits.header_timeout):
             self._time_out()
 
-    def _counts_unread(self) -> bool:
-        """Whether what the client does not read may be kept."""
+    def _is_blocked(self) -> bool:
+        """Whether what the client has not read for a while may be kept."""
         self._place.begin_waiting()
+        return self._counts_unread(blocked=True)
+
+    def _counts_unread(self, *, blocked: bool) -> bool:
+        """Whether what the client does not read may be kept."""
         unread = next(iter((*self._untaken, *self._open)), None)
         if unread is not None:
             with suppress(Refusal):
-                unread.hold_unread(self.transport.get_write_buffer_size())
+                unread.hold_unread(self.transport.get_write_buffer_size(), blocked=blocked)
                 return True
         return unread is None
 

@@ -41,13 +41,13 @@ from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.sent_keys import SentKeys
 from paternoster_gateway.table.source import Origin, TableSource
 from paternoster_gateway.text_chains.follower import TextChainFollower
+from paternoster_http.anthropic_rewriting import AnthropicErrors
 from paternoster_http.connections import address_of
 from paternoster_http.cors import allow_origins
-from paternoster_http.errors.anthropic_errors import AnthropicErrors
 from paternoster_http.errors.refusal import RETRY_AFTER_SECONDS, Refusal
 from paternoster_http.errors.request_id import RequestId, current_request_id
 from paternoster_http.errors.unforeseen import UnforeseenErrors
-from paternoster_http.open_requests import charge_request, party_of
+from paternoster_http.open_requests import charge_request, open_request_of, party_of
 from paternoster_http.request_line import CanonicalRequestLine
 from paternoster_http.start_turns import StartTurns
 
@@ -287,4 +287,5 @@ async def _read_call(request: Request, table: RoutingTable) -> Call:
     return Call(
         request.scope["path"], model, body, headers, key, fields.model is not None, brackets, DEBUG in request.headers,
         fields.priority or 0, None if fields.deadline_ms is None else fields.deadline_ms / 1000,
+        open_request=open_request_of(request.scope),
     )  # fmt: skip

@@ -140,7 +140,7 @@ class GatewayMetrics:
             f"{prefix}text_chain_faults", "Streams of cached text that were not believed any more, by reason.",
             ["reason"], registry=self.registry,
         )  # fmt: skip
-        for reason in ("away", "gap", "garbage", "model", "version"):
+        for reason in ("away", "gap", "garbage", "memory", "model", "version"):
             self.chain_faults.labels(reason)
         self.in_flight_gauge = Gauge(
             f"{prefix}requests_in_flight", "Requests at replicas.", ["model"], registry=self.registry

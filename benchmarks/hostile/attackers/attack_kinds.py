@@ -6,15 +6,16 @@ import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from itertools import cycle
 from typing import Any
 
 import aiohttp
 
 from hostile import bodies
+from hostile.attackers.endless_engine import KINDS
 from hostile.attackers.raw_requests import BODY_BYTES, hold_body, send_single_bytes
-from hostile.shared_fleets import ASLEEP, CHAT, DRIBBLING, EMBEDDING, KEYS, MAX_MODEL_LEN
+from hostile.shared_fleets import ASLEEP, CHAT, DRIBBLING, EMBEDDING, ENDLESS, KEYS, MAX_MODEL_LEN
 from paternoster_engine.bench.requests.prompts import default_text
 
 LARGE_BODIES = (
@@ -73,6 +74,7 @@ class AttackKinds:
             "forced and proposed text": self.send_proposed_text,
             "many texts": self.embed_many_texts,
             "header floods": self.send_headers,
+            **{kind: partial(self.receive_endless, kind) for kind in KINDS},
         }
 
     async def repeat(self, kind: str) -> None:
@@ -129,6 +131,9 @@ class AttackKinds:
 
     async def receive_early_hints(self) -> None:
         await self._post("early hints", bodies.COMPLETION, {"model": DRIBBLING, "prompt": "hints", "stream": True})
+
+    async def receive_endless(self, kind: str) -> None:
+        await self._post(kind, bodies.COMPLETION, {"model": ENDLESS, "prompt": kind, "stream": True})
 
     async def send_refused_prompt(self) -> None:
         await self._complete("refused prompts", prompt=(self._text * 2)[:100_000], max_tokens=8)

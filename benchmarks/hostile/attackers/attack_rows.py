@@ -41,4 +41,9 @@ ROWS = (
     AttackRow("1 kB of it, proposed (1)", "forced and proposed text", 1),
     AttackRow("embeddings of 256 x 125 tokens (2)", "many texts", 2, EMBEDDING),
     AttackRow("headers of 3 MiB (4)", "header floods", 4),
+    AttackRow("journals without an end (8)", "endless journal", 8),
+    AttackRow("journals of 1 MiB before no answer (400)", "held journal", 400),
+    AttackRow("frames without an end (64)", "endless frame", 64),
+    AttackRow("streams with journals of 1 MiB (400)", "long journal", 400),
+    AttackRow("answers whose heads have 800 kB (400)", "long head", 400),
 )

@@ -20,8 +20,8 @@ class HttpLimits(Settings):
         default=128 * 2**20,
         ge=1024,
         le=2**40,
-        description="bytes of the bodies of all requests in progress, and of answers that clients do not read, shared "
-        "out by fleet and tenant; beyond: 503",
+        description="bytes of the bodies of all requests in progress, unread answers and what is kept of streams, "
+        "shared out by fleet and tenant; beyond: 503",
     )
     header_timeout: float = Field(
         default=20,

@@ -122,6 +122,11 @@ class FrameReader:
     def __init__(self) -> None:
         self._data = bytearray()
 
+    @property
+    def num_bytes(self) -> int:
+        """Of what was fed, and is of no frame that was yielded."""
+        return len(self._data)
+
     def feed(self, data: bytes) -> Iterator[Frame]:
         """Append ``data``; yields the frames that it completes.
 

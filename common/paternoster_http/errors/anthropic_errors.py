@@ -1,17 +1,10 @@
 """Errors in the form of Anthropic's API, for its paths: ``{"type": "error", "error": {...}, "request_id"}``."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from paternoster_http.errors.anthropic_paths import is_anthropic
 from paternoster_http.errors.request_id import current_request_id
 
-MAX_BODY = 64 * 2**10
-"""Bytes of a body that may be an error; a longer one is passed on as it is."""
 TYPES: Mapping[int, str] = {
     401: "authentication_error",
     403: "permission_error",
@@ -30,60 +23,3 @@ def error_body(status: int, message: str) -> dict[str, Any]:
     body = {"type": "error", "error": {"type": kind, "message": message}}
     request_id = current_request_id.get()
     return body | {"request_id": request_id} if request_id else body
-
-
-class AnthropicErrors:
-    """ASGI middleware: OpenAI's error bodies become Anthropic's. Statuses and headers stay, and so do other bodies."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        anthropic = scope["type"] == "http" and is_anthropic(scope["path"])
-        await self._app(scope, receive, _Rewriting(send) if anthropic else send)
-
-
-class _Rewriting:
-    """Holds an error back until its body is whole."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._start: Message | None = None
-        self._body = b""
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start" and _may_be_error(message):
-            self._start = message
-        elif self._start is None:
-            await self._send(message)
-        else:
-            self._body += message.get("body", b"")
-            more = message.get("more_body", False)
-            if not more or len(self._body) > MAX_BODY:
-                await self._flush(more)
-
-    async def _flush(self, more: bool) -> None:
-        start, body, self._start = self._start, self._body, None
-        assert start is not None
-        message = None if more else _read_message(body)
-        if message is not None:
-            body = json.dumps(error_body(start["status"], message)).encode()
-            MutableHeaders(scope=start)["content-length"] = str(len(body))
-        await self._send(start)
-        await self._send({"type": "http.response.body", "body": body, "more_body": more})
-
-
-def _may_be_error(start: Message) -> bool:
-    headers = Headers(raw=start["headers"])
-    plain = "content-encoding" not in headers
-    return start["status"] >= 400 and plain and headers.get("content-type", "").startswith("application/json")
-
-
-def _read_message(body: bytes) -> str | None:
-    """What an error in OpenAI's form says; None for anything else."""
-    try:
-        document = json.loads(body)
-        message = None if document.get("type") == "error" else document["error"]["message"]
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return None
-    return message if isinstance(message, str) else None

@@ -22,8 +22,8 @@ from paternoster_engine.server.openai import routes as routes_openai
 from paternoster_engine.server.openai import tokenize_routes as routes_tokenize
 from paternoster_engine.server.responses import routes as routes_responses
 from paternoster_engine.server.state import ServerState
+from paternoster_http.anthropic_rewriting import AnthropicErrors
 from paternoster_http.cors import allow_origins
-from paternoster_http.errors.anthropic_errors import AnthropicErrors
 from paternoster_http.errors.request_id import RequestId
 from paternoster_http.errors.unforeseen import UnforeseenErrors
 from paternoster_http.request_line import CanonicalRequestLine

@@ -1,24 +1,31 @@
 """The journal that an engine sends before a whole answer: what another one needs to go on when this one dies."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import aiohttp
-from aiohttp.http_exceptions import LineTooLong
 from multidict import CIMultiDict
 
-from paternoster_contract.stream_journal import (
-    JOURNAL,
-    MAX_JOURNAL_BYTES,
-    PROGRESS_MEDIA_TYPE,
-    RESUME,
-    AnswerHead,
-    Resume,
-)
+from paternoster_contract.http.headers import NOT_SERVING
+from paternoster_contract.stream_journal import JOURNAL, MAX_JOURNAL_BYTES, PROGRESS_MEDIA_TYPE, AnswerHead
 from paternoster_gateway.proxy.call import Call, HandedOver
 from paternoster_gateway.proxy.headers import media_type_of
-from paternoster_gateway.proxy.journaled_stream import JournaledStream
+from paternoster_gateway.proxy.journaled_stream import JournaledStream, KeptJournal
+from paternoster_gateway.routing.decisions import Result
+from paternoster_http.errors.refusal import Refusal
+
+MAX_PROGRESS_BYTES = 16 * MAX_JOURNAL_BYTES
+"""Of a journal before a whole answer: engines end theirs at one, those of an earlier release with the answer."""
+MAX_HEAD_BYTES = 2**16
+"""Of the line with status and headers of the answer."""
+REFUSALS = frozenset({502, 503, 504})
+"""Statuses after which one other replica gets the request; 429 concerns the client, which gets it."""
+COUNTED_HEAD = 2048
+"""Bytes of an answer's status and headers from which on they are counted, :data:`HEAD_COPIES` times."""
+HEAD_COPIES = 4
+"""As aiohttp and the answer to the client keep them."""
+_HEAD = b"\n{"
+"""The end of a line, and how the head begins: no line of a journal does so."""
 
 
 class EngineResponse(Protocol):
@@ -36,19 +43,42 @@ class EngineResponse(Protocol):
     @property
     def raw_headers(self) -> Any: ...
 
-    content: aiohttp.StreamReader
+    @property
+    def content(self) -> "AnswerBody": ...
 
     def close(self) -> None: ...
+
+
+class AnswerBody(Protocol):
+    """The body of an answer, as it comes."""
+
+    async def readany(self) -> bytes:
+        """The next piece; empty at the end."""
+
+
+class _Rest:
+    """A body whose first piece was read with what came before it."""
+
+    def __init__(self, first: bytes, content: AnswerBody) -> None:
+        self._first = first
+        self._content = content
+
+    async def readany(self) -> bytes:
+        if self._first:
+            first, self._first = self._first, b""
+            return first
+        return await self._content.readany()
 
 
 class AnswerBehindJournal:
     """What followed the journal: status and headers of the answer, and its body as it comes."""
 
-    def __init__(self, response: EngineResponse, head: AnswerHead) -> None:
+    def __init__(self, response: EngineResponse, head: AnswerHead, first: bytes) -> None:
+        """``first``: of the body."""
         self.status = head.status
         self.raw_headers = tuple(head.headers)
         self.headers = CIMultiDict((name.decode("latin-1"), value.decode("latin-1")) for name, value in head.headers)
-        self.content = response.content
+        self.content: AnswerBody = _Rest(first, response.content)
         self.close = response.close
 
 
@@ -57,11 +87,9 @@ class AnswerProgress:
 
     def __init__(self, call: Call) -> None:
         """``call``: as the replica gets it, with the journal of those before."""
+        self._call = call
         self._numerics = ""
-        self._lines: list[bytes] = []
-        self._num_bytes = 0
-        if RESUME in call.headers and (size := Resume.decode(call.headers[RESUME]).num_bytes):
-            self._add_line(call.body[-size:])
+        self._journal: KeptJournal | None = None
 
     def comes_in(self, response: EngineResponse) -> bool:
         """Whether the answer stands behind its journal."""
@@ -70,38 +98,68 @@ class AnswerProgress:
         )
 
     async def read_answer(
-        self, response: EngineResponse, expect_bytes: Callable[[], AbstractContextManager[Any]]
+        self, response: EngineResponse, await_piece: Callable[[EngineResponse], Awaitable[bytes]]
     ) -> AnswerBehindJournal:
         """Read the journal, until the head of the answer comes.
 
         Raises :class:`aiohttp.ClientError` where the replica breaks off or sends what no engine does.
         """
         self._numerics = response.headers[JOURNAL]
+        journal = self._journal = KeptJournal(self._call.open_request, self._call.journal)
+        num_bytes, end = 0, b"\n"
         while True:
-            with expect_bytes():
-                try:
-                    line = await response.content.readline()
-                except (ValueError, LineTooLong) as error:
-                    raise aiohttp.ClientPayloadError(f"a line of the journal is too long: {error}") from error
-            if not line.endswith(b"\n"):
-                raise aiohttp.ClientPayloadError("the replica ended its answer within the journal")
-            if not line.startswith(b"{"):
-                self._add_line(line[:-1])
-                continue
-            try:
-                return AnswerBehindJournal(response, AnswerHead.decode(line))
-            except ValueError as error:
-                raise aiohttp.ClientPayloadError(str(error)) from error
+            piece = await _read_piece(response, await_piece)
+            num_bytes += len(piece)
+            if num_bytes > MAX_PROGRESS_BYTES:
+                raise aiohttp.ClientPayloadError(f"the journal has more than {MAX_PROGRESS_BYTES} bytes")
+            if (start := (end + piece).find(_HEAD)) >= 0:
+                break
+            journal.add_lines(piece)
+            end = piece[-1:]
+        journal.add_lines(piece[:start])
+        head = piece[start:]
+        while b"\n" not in head:
+            if len(head) > MAX_HEAD_BYTES:
+                raise aiohttp.ClientPayloadError(f"the head of the answer has more than {MAX_HEAD_BYTES} bytes")
+            head += await _read_piece(response, await_piece)
+        line, _, first = head.partition(b"\n")
+        try:
+            return AnswerBehindJournal(response, AnswerHead.decode(line), first)
+        except ValueError as error:
+            raise aiohttp.ClientPayloadError(str(error)) from error
 
     def build_hand_over(self) -> HandedOver | None:
         """What another replica can go on with; None where the answer begins anew."""
-        if not self._numerics or self._num_bytes > MAX_JOURNAL_BYTES:
+        if self._journal is None or not self._journal.is_whole:
             return None
-        return HandedOver(self._numerics, b"\n".join(self._lines), broken=True)
+        return HandedOver(self._numerics, self._journal.read_lines(), broken=True)
 
-    def _add_line(self, line: bytes) -> None:
-        self._num_bytes += len(line) + 1
-        if self._num_bytes > MAX_JOURNAL_BYTES:
-            self._lines.clear()
-        else:
-            self._lines.append(line)
+    def end(self) -> None:
+        """Keep nothing any more."""
+        if self._journal is not None:
+            self._journal.drop_lines()
+
+
+async def _read_piece(response: EngineResponse, await_piece: Callable[[EngineResponse], Awaitable[bytes]]) -> bytes:
+    piece = await await_piece(response)
+    if not piece:
+        raise aiohttp.ClientPayloadError("the replica ended its answer within the journal")
+    return piece
+
+
+def count_head(response: EngineResponse, call: Call) -> None:
+    """Count a long head for ``call``; raises :class:`aiohttp.ClientError` where there is no room for it."""
+    size = sum(len(name) + len(value) for name, value in response.raw_headers)
+    try:
+        call.open_request.hold_answer("head", HEAD_COPIES * size if size > COUNTED_HEAD else 0)
+    except Refusal as refusal:
+        raise aiohttp.ClientPayloadError(f"a head of {size} bytes: {refusal}") from None
+
+
+def result_of(response: EngineResponse) -> Result:
+    """The result of an engine's answer, for the balancer."""
+    if response.status not in REFUSALS or response.headers.get("x-should-retry") == "false":
+        return Result.ANSWERED
+    if response.status == 503:
+        return Result.NOT_SERVING if NOT_SERVING in response.headers else Result.FULL
+    return Result.REFUSED

@@ -8,6 +8,8 @@ from paternoster_contract.stream_journal import RESUME, Resume
 from paternoster_gateway.errors import GatewayError
 from paternoster_gateway.proxy.headers import Headers
 from paternoster_gateway.proxy.suspicion.suspicion import Suspicion
+from paternoster_http.errors.refusal import Refusal
+from paternoster_http.open_requests import OpenRequest, open_request_alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,15 @@ class Call:
     """Class; lower is sent first."""
     deadline_seconds: float | None = None
     """After which an answer is of no use, if nothing of it has come."""
+    journal: bytes = field(default=b"", repr=False)
+    """What replicas before computed of the answer, which is sent behind the body."""
+    open_request: OpenRequest = field(default_factory=open_request_alone, repr=False, compare=False)
+    """What counts the bytes that are kept of the answer."""
+
+    def resume(self, num_frames: int, numerics: str, journal: bytes) -> "Call":
+        """The call as a replica gets it that goes on behind ``journal``, of which the client has ``num_frames``."""
+        resume = Resume(num_frames, len(journal), numerics)
+        return replace(self, journal=journal, headers={**self.headers, RESUME: resume.encode()})
 
 
 @dataclass(slots=True)
@@ -69,9 +80,12 @@ class HandedOver:
     """Whether the replica did not hand it over, but stopped."""
 
     def build_resumption(self, call: Call) -> Call:
-        """``call`` as the other replica gets it."""
-        resume = Resume(0, len(self.journal), self.numerics)
-        return replace(call, body=call.body + self.journal, headers={**call.headers, RESUME: resume.encode()})
+        """``call`` as the other replica gets it; as it began, where there is no room for what was computed."""
+        try:
+            call.open_request.hold_answer("journal", len(self.journal))
+        except Refusal:
+            return call
+        return call.resume(0, self.numerics, self.journal)
 
 
 @dataclass(slots=True)
@@ -94,6 +108,11 @@ class Attempt:
     def closed_connection(self) -> bool:
         """Whether the replica closed the connection while it had the call, which may be all that it did."""
         return self.broke_off or (self.is_stop and self.reason != "hung")
+
+    @property
+    def refuses_journal(self) -> bool:
+        """Whether the replica does not go on from another one's tokens: its version may be another."""
+        return isinstance(self.outcome, Answer) and self.outcome.status in (400, 412)
 
     async def discard(self) -> None:
         """Close the answer: another attempt follows, or no client waits."""

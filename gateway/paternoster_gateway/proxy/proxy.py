@@ -23,7 +23,7 @@ from paternoster_gateway.admission.admission import Admission
 from paternoster_gateway.admission.quarantine import Quarantine, digest_of, quarantine_error
 from paternoster_gateway.errors import GatewayError, keys_refused, unavailable_error
 from paternoster_gateway.metrics import GatewayMetrics
-from paternoster_gateway.proxy.answer_progress import AnswerProgress, EngineResponse
+from paternoster_gateway.proxy.answer_progress import AnswerProgress, EngineResponse, count_head, result_of
 from paternoster_gateway.proxy.call import Answer, Attempt, Call, HandedOver
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.headers import (
@@ -51,13 +51,14 @@ from paternoster_gateway.proxy.unanswered import UnansweredCalls, read_journal
 from paternoster_gateway.routing.decisions import Result, Retry, RoutedRequest, Send
 from paternoster_gateway.routing.prefix_routing import Prompt
 from paternoster_gateway.sent_keys import SentKeys
+from paternoster_http.start_turns import StartTurns
 
 log = logging.getLogger(__name__)
 
-REFUSALS = frozenset({502, 503, 504})
-"""Statuses after which one other replica gets the request; 429 concerns the client, which gets it."""
 HANDED_OVER = frozenset({500, 503})
 """Statuses of a call that another replica is to go on with: a step failed, or the replica ends."""
+LONG_PIECE = 2**14
+"""Bytes of an answer that came at once: of longer pieces a few are read in one iteration of the event loop."""
 
 
 class Proxy:
@@ -77,6 +78,7 @@ class Proxy:
         self._stops = ReplicaStops()
         self._probation = Probation()
         self._metrics = metrics
+        self._long_pieces = StartTurns()
         self._client = ReplicaClient(keys, lambda url: dispatcher.balancer.table.health_path(url))
         self.unanswered = UnansweredCalls(dispatcher, self._client.call_briefly)
 
@@ -140,7 +142,7 @@ class Proxy:
             alone.end_turn()
             if (handed := attempt.handed_over) is not None and moves < MAX_CONTINUATIONS:
                 target, following_call = self.unanswered.take_target(waiting), handed.build_resumption(call)
-                moves = moves + 1 if len(following_call.body) <= len(sent.body) else 1
+                moves = moves + 1 if len(following_call.journal) <= len(sent.journal) else 1
                 sent = following_call
                 if (handed.failed or handed.broken) and await self._is_blamed(replica.url, attempt, request, suspected):
                     raise self._put_in_quarantine(replica.url, call, admission)
@@ -153,7 +155,7 @@ class Proxy:
                 replica = target or await self._route_anew(request, replica.url, admission)
                 continue
             self.unanswered.release_target(waiting)
-            if sent is not call and _refuses_journal(attempt):
+            if sent is not call and attempt.refuses_journal:
                 await attempt.discard()
                 replica, sent = await self._route_anew(request, replica.url, admission), call
                 continue
@@ -169,8 +171,7 @@ class Proxy:
             if following is None:
                 if isinstance(attempt.outcome, GatewayError):
                     raise attempt.outcome
-                if sent is not call:
-                    attempt.outcome.journal = sent.body[len(call.body) :]
+                attempt.outcome.journal = sent.journal
                 return attempt.outcome
             await attempt.discard()
             self._metrics.retries.labels(attempt.reason).inc()
@@ -256,8 +257,8 @@ class Proxy:
                 )
             header_wait = None
             if progress.comes_in(response):
-                expect_bytes = partial(self._liveness.expect_bytes, replica.url)
-                response = await progress.read_answer(response, expect_bytes)
+                response = await progress.read_answer(response, partial(self._await_piece, replica, admission))
+            count_head(response, call)
             if response.status == 401:
                 await stack.aclose()
                 log.warning("%s at %s refused the gateway's key: not of its fleet's root", replica.name, replica.url)
@@ -271,21 +272,21 @@ class Proxy:
                 return Attempt(GatewayError(502, "BadGatewayError", message), "bad_status")
             numerics = response.headers.get(JOURNAL)
             if response.status in HANDED_OVER and numerics is not None and JournaledStream.can_begin(numerics):
-                with self._liveness.expect_bytes(replica.url):
-                    journal = await read_journal(response)
+                journal = await read_journal(
+                    partial(self._await_piece, replica, admission, response), call.open_request
+                )
                 await stack.aclose()
                 handed_over = HandedOver(numerics, journal, failed=response.status == 500)
                 error = unavailable_error("The replica ends, or a step of it failed.", 1)
                 return Attempt(error, "not_serving", handed_over=handed_over)
-            result = _result_of(response)
+            result = result_of(response)
             report = partial(self._report_answer, request, replica, call, admission, response)
             first = None
             if not (until_admitted and result is Result.ANSWERED):
                 # The first piece belongs to the attempt: an engine that dies before it can be replaced.
-                with self._liveness.expect_bytes(replica.url):
-                    first = await response.content.readany()
+                first = await self._await_piece(replica, admission, response)
                 report()
-            chunks = self._stream_body(replica, response, first, stack, report)
+            chunks = self._stream_body(replica, admission, response, first, stack, report)
             headers, is_stream = answer_headers(response.raw_headers), media_type_of(response.headers) == EVENT_STREAM
             if call.debug:
                 headers.append((ROUTING.lower().encode(), self._routing_of(request, replica).encode()))
@@ -313,6 +314,8 @@ class Proxy:
             if header_wait is not None and left_early and len(call.body) > LONG_BODY:
                 self._quarantine.add_left(replica.url, _digest_body(call, admission), header_wait.read_by)
             raise
+        finally:
+            progress.end()
 
     def _report_answer(
         self, request: RoutedRequest, replica: Replica, call: Call, admission: Admission, response: EngineResponse
@@ -320,7 +323,7 @@ class Proxy:
         """The first piece of an answer has come."""
         served = response.status == 200
         tokens = prompt_tokens_of(response.headers) if served and RESUME not in call.headers else None
-        result = _result_of(response)
+        result = result_of(response)
         self._dispatcher.report_result(request, replica.url, result, served=served, tokens=tokens)
         if request.pick is not None and tokens is not None:
             pick = request.pick
@@ -342,6 +345,7 @@ class Proxy:
     async def _stream_body(
         self,
         replica: Replica,
+        admission: Admission,
         response: EngineResponse,
         first: bytes | None,
         stack: AsyncExitStack,
@@ -354,41 +358,36 @@ class Proxy:
         async with stack:
             try:
                 if (chunk := first) is None:
-                    while (chunk := await self._read_piece(replica, response)) is None:
+                    while (chunk := await self._read_piece(replica, admission, response)) is None:
                         yield b""
                     report()
                 while chunk:
                     yield chunk
-                    while (chunk := await self._read_piece(replica, response)) is None:
+                    while (chunk := await self._read_piece(replica, admission, response)) is None:
                         yield b""
             except (GeneratorExit, asyncio.CancelledError):
                 # The client has left: closing the connection ends the request at the engine.
                 response.close()
                 raise
 
-    async def _read_piece(self, replica: Replica, response: EngineResponse) -> bytes | None:
+    async def _read_piece(self, replica: Replica, admission: Admission, response: EngineResponse) -> bytes | None:
         """The next piece, empty at the end; None where :meth:`hand_streams_over` came first."""
         try:
-            with self._liveness.expect_bytes(replica.url, interruptible=True):
-                return await response.content.readany()
+            return await self._await_piece(replica, admission, response, interruptible=True)
         except TimeoutError:
             if replica.url in self._liveness.hung:
                 raise
             return None
 
-
-def _result_of(response: EngineResponse) -> Result:
-    """The result of an engine's answer, for the balancer."""
-    if response.status not in REFUSALS or response.headers.get("x-should-retry") == "false":
-        return Result.ANSWERED
-    if response.status == 503:
-        return Result.NOT_SERVING if NOT_SERVING in response.headers else Result.FULL
-    return Result.REFUSED
-
-
-def _refuses_journal(attempt: Attempt) -> bool:
-    """Whether the replica does not go on from another one's tokens: its version may be another."""
-    return isinstance(attempt.outcome, Answer) and attempt.outcome.status in (400, 412)
+    async def _await_piece(
+        self, replica: Replica, admission: Admission, response: EngineResponse, *, interruptible: bool = False
+    ) -> bytes:
+        """The next piece, empty at the end; a long one once it is its party's turn."""
+        with self._liveness.expect_bytes(replica.url, interruptible=interruptible):
+            piece = await response.content.readany()
+        if len(piece) > LONG_PIECE:
+            await self._long_pieces.wait_turn(admission.party)
+        return piece
 
 
 def _digest_body(call: Call, admission: Admission) -> bytes:

@@ -15,7 +15,7 @@ import aiohttp
 from paternoster_contract.error_text import error_text
 from paternoster_contract.routing import Replica
 from paternoster_gateway.admission.admission import Admission
-from paternoster_gateway.errors import GatewayError
+from paternoster_gateway.errors import GatewayError, unavailable_error
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.proxy.call import Answer, Attempt, Call
 from paternoster_gateway.proxy.dispatcher import Dispatcher
@@ -24,12 +24,13 @@ from paternoster_gateway.proxy.output_tokens import OutputTokens
 from paternoster_gateway.proxy.suspicion.suspicion import SuspectedCall, Suspicion
 from paternoster_gateway.routing.decisions import Result, RoutedRequest, Send
 from paternoster_gateway.routing.limits import MAX_ATTEMPTS
+from paternoster_http.errors.refusal import RETRY_AFTER_SECONDS, Refusal
 
 log = logging.getLogger(__name__)
 
 HAND_OVER_SECONDS = 1.0
 """Time between two tries to hand one stream over."""
-BROKEN = (aiohttp.ClientError, OSError, TimeoutError, FrameTooLong)
+BROKEN = (aiohttp.ClientError, OSError, TimeoutError)
 
 
 class SendAttempt(Protocol):
@@ -82,11 +83,12 @@ class AnswerRelay:
         return replace(answer, chunks=self._relay_pieces(answer))
 
     async def _relay_pieces(self, answer: Answer) -> AsyncGenerator[bytes]:
-        journal = None if answer.numerics is None else JournaledStream(answer.numerics, answer.journal)
+        journal = self._open_journal(answer)
         balancer, output = self._dispatcher.balancer, OutputTokens(is_stream=answer.is_stream)
         try:
             while True:
-                moved = None
+                moved: Answer | None = None
+                following: Answer | GatewayError | None = None
                 try:
                     async for piece in answer.chunks:
                         if journal is None:
@@ -110,22 +112,43 @@ class AnswerRelay:
                     if journal is None or not journal.handed_over:
                         return
                     self._dispatcher.report_result(self._request, answer.replica, Result.NOT_SERVING)
+                except Refusal as error:
+                    following = unavailable_error(str(error), RETRY_AFTER_SECONDS)
+                    error.with_traceback(None)  # as in _record_break
+                except FrameTooLong as error:
+                    self._record_break(answer, error)
+                    following = _broken(f"The replica sent {error}.")
                 except BROKEN as error:
                     self._record_break(answer, error)
                     if not answer.is_stream:
                         self._metrics.broken.labels(self._request.model).inc()
                         raise
                 await answer.discard()
-                following = await self._continue_stream(answer, journal)
+                following = following or await self._continue_stream(answer, journal)
                 if isinstance(following, GatewayError):
-                    self._metrics.broken.labels(self._request.model).inc()
-                    yield b"\n\n" * (journal is None) + following.encode_event(self._call.path)
+                    yield b"\n\n" * (journal is None) + self._end_in_error(following)
                     return
                 answer = following
         finally:
+            if journal is not None:
+                journal.end()
             self._dispatcher.count_output(self._request, output.count_final())
             self._dispatcher.end_request(self._request)
             await answer.discard()
+
+    def _open_journal(self, answer: Answer) -> JournaledStream | None:
+        """The reader of a stream with a journal; None for any other answer."""
+        journal = None
+        if answer.numerics is not None:
+            journal = JournaledStream(answer.numerics, self._call.open_request, answer.journal)
+        answer.journal = b""
+        self._call.open_request.hold_answer("journal", 0)
+        return journal
+
+    def _end_in_error(self, error: GatewayError) -> bytes:
+        """The event that ends the stream."""
+        self._metrics.broken.labels(self._request.model).inc()
+        return error.encode_event(self._call.path)
 
     def _record_break(self, answer: Answer, error: Exception) -> None:
         self._dispatcher.report_result(self._request, answer.replica, Result.BROKEN)
@@ -147,7 +170,7 @@ class AnswerRelay:
 
     async def _continue_stream(self, answer: Answer, journal: JournaledStream | None) -> Answer | GatewayError:
         """The rest of the stream from another replica, or the error that ends it."""
-        broken = GatewayError(502, "BadGatewayError", "The replica broke off its answer.")
+        broken = _broken("The replica broke off its answer.")
         if journal is None:
             return broken
         reason = "handed_over" if journal.handed_over else "broken"
@@ -160,6 +183,7 @@ class AnswerRelay:
         if not may_continue:
             return broken
         following = await self._find_continuation(answer.replica, journal)
+        self._call.open_request.hold_answer("journal", 0)
         if following is None:
             return broken
         if isinstance(following, Answer):
@@ -179,8 +203,11 @@ class AnswerRelay:
         if decision is None:
             return None
         url = decision.replica.url
-        call = journal.build_resumption(self._call)
+        if (call := self._build_resumption(journal)) is None:
+            self._dispatcher.end_attempt(self._request, url)
+            return None
         attempt = await self._attempt(self._request, decision.replica, call, self._admission, until_admitted=True)
+        self._call.open_request.hold_answer("journal", 0)
         if not isinstance(attempt.outcome, Answer) or attempt.outcome.numerics != journal.numerics:
             log.warning("%s does not go on with a stream of a draining replica", url)
             await attempt.discard()
@@ -191,9 +218,19 @@ class AnswerRelay:
         self._metrics.continued.labels(self._request.model, "drained").inc()
         return attempt.outcome
 
+    def _build_resumption(self, journal: JournaledStream) -> Call | None:
+        """The call as the next replica gets it; None where there is no room for a copy of the journal."""
+        call = journal.build_resumption(self._call)
+        try:
+            self._call.open_request.hold_answer("journal", len(call.journal))
+        except Refusal:
+            return None
+        return call
+
     async def _find_continuation(self, url: str, journal: JournaledStream) -> Answer | GatewayError | None:
         """The answer of the next replica that goes on; the error of a call in quarantine; None where none goes on."""
-        call = journal.build_resumption(self._call)
+        if (call := self._build_resumption(journal)) is None:
+            return None
         self._dispatcher.balancer.begin_continuation(self._request, url)
         for _ in range(MAX_ATTEMPTS):
             try:
@@ -217,3 +254,7 @@ class AnswerRelay:
                     return self._quarantine(decision.replica.url, self._call, self._admission)
             self._dispatcher.balancer.route_anew(self._request)
         return None
+
+
+def _broken(message: str) -> GatewayError:
+    return GatewayError(502, "BadGatewayError", message)

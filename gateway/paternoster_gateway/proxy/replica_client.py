@@ -1,7 +1,7 @@
 """The connections of one gateway to replicas."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 
 import aiohttp
@@ -49,10 +49,13 @@ class ReplicaClient:
         identity = {} if admission.identity is None else {HEADER: admission.identity.encode()}
 
         async def send(key: Mapping[str, str]) -> aiohttp.ClientResponse:
+            data: bytes | AsyncIterator[bytes] = call.body
+            headers = {**call.headers, **identity, **key}
+            if call.journal:
+                data = _send_parts(call.body, call.journal)
+                headers["Content-Length"] = str(len(call.body) + len(call.journal))
             # Request and key do not follow a redirect of an engine.
-            return await self._session.post(
-                url, data=call.body, headers={**call.headers, **identity, **key}, allow_redirects=False
-            )
+            return await self._session.post(url, data=data, headers=headers, allow_redirects=False)
 
         return await self._keys.send(send, replica.url, admission.fleet)
 
@@ -89,3 +92,9 @@ class ReplicaClient:
     async def _probe(self, url: str) -> int:
         async with self._session.get(url, allow_redirects=False) as response:
             return response.status
+
+
+async def _send_parts(*parts: bytes) -> AsyncIterator[bytes]:
+    """One body of all of them, without a copy: a body may have megabytes."""
+    for part in parts:
+        yield part

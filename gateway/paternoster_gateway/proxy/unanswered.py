@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 from paternoster_contract.http import paths
 from paternoster_contract.routing import Replica
-from paternoster_contract.stream_journal import JOURNAL, MAX_JOURNAL_BYTES, STREAM_ID
+from paternoster_contract.stream_journal import JOURNAL, STREAM_ID
 from paternoster_contract.supervise import supervise_task
 from paternoster_gateway.admission.admission import Admission
 from paternoster_gateway.errors import GatewayError
-from paternoster_gateway.proxy.answer_progress import EngineResponse
 from paternoster_gateway.proxy.call import Call
 from paternoster_gateway.proxy.dispatcher import Dispatcher
-from paternoster_gateway.proxy.journaled_stream import JournaledStream
+from paternoster_gateway.proxy.journaled_stream import JournaledStream, KeptJournal
 from paternoster_gateway.proxy.relay import HAND_OVER_SECONDS
 from paternoster_gateway.routing.decisions import RoutedRequest
+from paternoster_http.open_requests import OpenRequest
 
 CallReplica = Callable[[str, str, str | None, Mapping[str, str]], Awaitable[tuple[int, str | None] | None]]
 """Method, URL, fleet whose key is sent, and headers; status and :data:`JOURNAL` of the answer."""
@@ -123,9 +123,12 @@ class UnansweredCalls:
             self.release_target(waiting, again=status != 412)
 
 
-async def read_journal(response: EngineResponse) -> bytes:
-    """The body of the answer to a call that is handed over; empty where it is longer than a journal may be."""
-    journal = b""
-    while len(journal) <= MAX_JOURNAL_BYTES and (piece := await response.content.readany()):
-        journal += piece
-    return journal if len(journal) <= MAX_JOURNAL_BYTES else b""
+async def read_journal(await_piece: Callable[[], Awaitable[bytes]], request: OpenRequest) -> bytes:
+    """The body of the answer to a call that is handed over; empty where it is too long, or there is no room for it."""
+    journal = KeptJournal(request)
+    while journal.is_whole and (piece := await await_piece()):
+        journal.add_lines(piece)
+    journal.add_lines(b"\n")  # the last line has no end
+    lines = journal.read_lines()
+    journal.drop_lines()
+    return lines

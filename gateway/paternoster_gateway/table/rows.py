@@ -28,16 +28,20 @@ class RowReader:
     async def read(self, chunks: AsyncIterable[bytes], etag: str) -> RoutingTable:
         """The table in ``chunks``; raises ``ValueError`` where it is cut off or longer than :data:`MOST_BYTES`."""
         rows: dict[bytes, Row | None] = {}
-        size, rest, last = 0, b"", b""
+        size, last = 0, b""
+        rest = bytearray()
         async for chunk in chunks:
             size += len(chunk)
             if size > MOST_BYTES + 2**20:
                 raise ValueError(f"the routing table is longer than {MOST_BYTES} bytes")
-            *lines, rest = (rest + chunk).split(b"\n")
+            rest += chunk
+            if b"\n" not in chunk:
+                continue
+            *lines, rest = rest.split(b"\n")
             for line in lines:
                 if last:
                     await self._read_row(last, rows)
-                last = line
+                last = bytes(line)
         if rest or not last:
             raise ValueError("the routing table is cut off")
         end = End.model_validate_json(last)

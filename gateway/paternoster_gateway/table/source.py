@@ -21,6 +21,7 @@ from paternoster_contract.routing_rows import CONTENT_TYPE
 from paternoster_contract.routing_rows import MOST_BYTES as LONGEST_TABLE
 from paternoster_gateway.sent_keys import SentKeys
 from paternoster_gateway.table.rows import RowReader
+from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,14 @@ class TableSource:
 
     async def follow_table(self) -> None:
         """Read the table every :data:`PERIOD_SECONDS`, until cancelled."""
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
+        # Not decompressed: a table is bounded by the bytes that are read.
+        async with aiohttp.ClientSession(
+            connector=bounded_connector(),
+            read_bufsize=READ_BUFFER,
+            timeout=aiohttp.ClientTimeout(total=5),
+            auto_decompress=False,
+            headers={"Accept-Encoding": "identity"},
+        ) as session:
             while True:
                 await self._refresh(session)
                 await asyncio.sleep(PERIOD_SECONDS)

@@ -4,6 +4,8 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import aiohttp
@@ -19,6 +21,7 @@ from paternoster_gateway.sent_keys import SentKeys
 from paternoster_gateway.text_chains.loop_share import LoopShare
 from paternoster_gateway.text_chains.reader import ChainReader, StreamFault
 from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
+from paternoster_http.shares import Shares
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +33,8 @@ LASTING_FAULTS = frozenset({"version", "model"})
 """Reasons for which a stream is no other a moment later."""
 STALE_SECONDS = 30.0
 """Without a stream, after which what a replica holds is not believed any more."""
+MAX_KEPT_BYTES = 16 * 2**20
+"""Of all replicas together, read and not applied: shared out by fleet. A stream beyond it is read anew later."""
 FIRST_BYTES = 4 * 2**20
 """Of a replica, read in all time that the event loop has to spare: the largest snapshot that is indexed has 3 MiB."""
 CONNECTION_SECONDS = 600.0
@@ -52,6 +57,8 @@ class TextChainFollower:
         self._keys = keys
         self._metrics = metrics
         self._share = LoopShare()
+        self._kept = Shares(MAX_KEPT_BYTES)
+        """Bytes that were read and not applied, by fleet and replica."""
         self._session: aiohttp.ClientSession | None = None
         self._tasks: dict[tuple[str, str, str], asyncio.Task[None]] = {}
         """By URL, model and fleet."""
@@ -130,13 +137,33 @@ class TextChainFollower:
             if response.status != 200 or response.content_type != MEDIA_TYPE:
                 raise _Unpublished
             ends = time.monotonic() + CONNECTION_SECONDS * random.uniform(0.5, 1.0)
-            while time.monotonic() < ends and (data := await response.content.readany()):
-                reader.bytes_read += len(data)
-                run = partial(self._share.run, ends_when_idle=reader.bytes_read <= FIRST_BYTES)
-                read = frames.feed(data)
-                while (frame := await run(partial(next, read, None))) is not None:
-                    for step in reader.apply(frame):
-                        await run(step)
+            with self._count_bytes(fleet, url) as hold:
+                while time.monotonic() < ends and (data := await response.content.readany()):
+                    hold(frames.num_bytes + len(data))
+                    reader.bytes_read += len(data)
+                    run = partial(self._share.run, ends_when_idle=reader.bytes_read <= FIRST_BYTES)
+                    read = frames.feed(data)
+                    while (frame := await run(partial(next, read, None))) is not None:
+                        for step in reader.apply(frame):
+                            await run(step)
+                    hold(frames.num_bytes)
+
+    @contextmanager
+    def _count_bytes(self, fleet: str, url: str) -> Iterator[Callable[[int], None]]:
+        """Yields what states how many bytes are kept of a connection; it raises :class:`StreamFault` for too many."""
+        party, held = (fleet, url), 0
+
+        def hold(count: int) -> None:
+            nonlocal held
+            if count > held and not self._kept.has_room(party, count - held):
+                raise StreamFault("memory", f"{count} bytes are read of it, and its fleet has too many")
+            self._kept.add(party, count - held)
+            held = count
+
+        try:
+            yield hold
+        finally:
+            self._kept.remove(party, held)
 
     def _record_fault(self, url: str, reason: str, fault: Exception) -> None:
         self._metrics.chain_faults.labels(reason).inc()

@@ -9,7 +9,13 @@ import aiohttp
 import pytest
 
 from paternoster_http import bounded_answers
-from paternoster_http.bounded_answers import BYTES_PER_LINE, FREE_LINES, READ_BUFFER, bounded_connector
+from paternoster_http.bounded_answers import (
+    BYTES_PER_LINE,
+    FREE_LINES,
+    MAX_HEAD_BYTES,
+    READ_BUFFER,
+    bounded_connector,
+)
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 INTERIM = b"HTTP/1.1 103 Early Hints\r\n\r\n"
@@ -100,4 +106,16 @@ async def test_some_interim_answers_are_skipped() -> None:
 async def test_interim_answers_without_an_end_are_ended(interim: bytes) -> None:
     async with answering(*[interim * 1000] * 100) as url:
         with pytest.raises(aiohttp.ClientPayloadError, match="more than 8 interim answers"):
+            await read(url)
+
+
+async def test_a_head_that_is_too_long_is_ended_and_one_within_the_bound_is_not() -> None:
+    def head(count: int) -> bytes:
+        fields = b"".join(b"X-%d: %b\r\n" % (number, b"a" * 1000) for number in range(count))
+        return b"HTTP/1.1 200 OK\r\n" + fields + b"Content-Length: 2\r\n\r\nok"
+
+    async with answering(head(MAX_HEAD_BYTES // 1024)) as url:
+        assert await read(url, 2) == b"ok"
+    async with answering(head(120)) as url:
+        with pytest.raises(aiohttp.ClientPayloadError, match=f"more than {MAX_HEAD_BYTES} bytes"):
             await read(url)

@@ -11,7 +11,15 @@ from functools import partial
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from paternoster_contract.stream_journal import JOURNAL, PROGRESS, PROGRESS_MEDIA_TYPE, STREAM_ID, AnswerHead, StreamId
+from paternoster_contract.stream_journal import (
+    JOURNAL,
+    MAX_JOURNAL_BYTES,
+    PROGRESS,
+    PROGRESS_MEDIA_TYPE,
+    STREAM_ID,
+    AnswerHead,
+    StreamId,
+)
 from paternoster_contract.supervise import supervise_task
 from paternoster_engine.server.access.identity import TenantRules
 
@@ -60,12 +68,17 @@ class AnswerInProgress:
         self._send = send
         self._sending = asyncio.Lock()
         self._has_lines = False
+        self._num_bytes = 0
+        """Of the journal."""
         self.has_begun = False
         """Whether the application has sent the head of its answer."""
 
     async def write_lines(self, numerics: str, lines: Sequence[bytes]) -> None:
         async with self._sending:
-            if self.has_begun or not lines:
+            data = b"".join([line + b"\n" for line in lines])
+            self._num_bytes += len(data)
+            # An answer goes on behind any beginning of its journal: a gateway keeps no more of it.
+            if self.has_begun or not lines or self._num_bytes > MAX_JOURNAL_BYTES:
                 return
             if not self._has_lines:
                 self._has_lines = True
@@ -74,7 +87,7 @@ class AnswerInProgress:
                     (JOURNAL.lower().encode(), numerics.encode()),
                 ]
                 await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-            await self._send_body(b"".join([line + b"\n" for line in lines]))
+            await self._send_body(data)
 
     async def send(self, message: Message) -> None:
         async with self._sending:
