@@ -20,7 +20,10 @@ OPERATOR: Rules = {
     ("", "pods"): {"list", "watch", "patch"},
     ("events.k8s.io", "events"): {"list", "create"},
 }
-LEASES: Rules = {("coordination.k8s.io", "leases"): {"get", "create", "update"}}
+LEASES: Rules = {
+    ("coordination.k8s.io", "leases"): {"get", "create", "update"},
+    ("", "configmaps"): {"get", "create", "update"},
+}
 RELEASES: Rules = {("", "secrets"): {"get", "create", "patch"}}
 """Secrets of the release, where the operator does not watch its namespace: root keys, and the routing table's copy."""
 NAMESPACED = {"rbac": {"scope": "namespaced"}, "watchNamespaces": ["red", "blue"]}
@@ -94,7 +97,7 @@ def test_root_keys_are_limited_to_their_names(helm: Any) -> None:
     documents = helm.render({**NAMESPACED, "keys": {"adminSecret": "mine"}})
     role = roles(documents, "Role")["lifts", "fleet-paternoster-leader-election"]
     (named,) = (
-        rule["resourceNames"] for rule in role["rules"] if rule["resources"] == ["secrets"] and "get" in rule["verbs"]
+        rule["resourceNames"] for rule in role["rules"] if rule["resources"] == ["secrets"] and rule["verbs"] == ["get"]
     )
     assert named == ["fleet-paternoster-gateway-key", "mine"]
     assert "--admin-key-secret=lifts/mine" in operator_args(documents)
@@ -104,7 +107,7 @@ def test_root_keys_are_limited_to_their_names(helm: Any) -> None:
 def test_the_copy_of_the_routing_table_is_one_secret(helm: Any) -> None:
     documents = helm.render(NAMESPACED)
     role = roles(documents, "Role")["lifts", "fleet-paternoster-leader-election"]
-    (named,) = (rule["resourceNames"] for rule in role["rules"] if rule["verbs"] == ["patch"])
+    (named,) = (rule["resourceNames"] for rule in role["rules"] if "patch" in rule["verbs"])
     assert named == ["fleet-paternoster-routes"]
     assert "--routes-secret=lifts/fleet-paternoster-routes" in operator_args(documents)
     without = helm.render({**NAMESPACED, "gateway": {"enabled": False}})
@@ -120,11 +123,11 @@ def test_without_policies_of_fleets_there_is_no_right_to_them(helm: Any) -> None
     assert not any(arg.startswith("--network-policies") for arg in operator_args(documents))
 
 
-def test_the_lease_is_limited_to_its_name(helm: Any) -> None:
+def test_the_lease_and_the_record_of_names_are_limited_to_their_names(helm: Any) -> None:
     documents = helm.render()
     (role,) = roles(documents, "Role").values()
     limited = [rule["resourceNames"] for rule in role["rules"] if rule["verbs"] != ["create"]]
-    assert limited == [["fleet-paternoster-operator"]]
+    assert limited == [["fleet-paternoster-operator"], ["fleet-paternoster-operator-names"]]
     assert "--lease-name=fleet-paternoster-operator" in operator_args(documents)
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from paternoster_contract.labels import ENGINE_PORT
 from paternoster_e2e.kubectl import CommandError, until
+from paternoster_e2e.outage import SYSTEM
 from paternoster_e2e.teams import Teams
 
 pytestmark = pytest.mark.timeout(600)
@@ -66,3 +67,24 @@ def test_a_fleet_that_is_ready_is_known_to_the_gateway(teams: Teams) -> None:
         fleet.apply(autoscaling=to_zero)
         fleet("wait", "--for=condition=Ready", f"llmd/{name}", "--timeout=60s")
         assert fleet.chat().status_code == 503, "known, and none is started yet"
+
+
+def test_neither_a_forged_status_nor_waiting_takes_a_name(teams: Teams) -> None:
+    """The older fleet waits for the name, claims in its status to have it, and sees its owner made again."""
+    waiting, ours = teams.fleet(teams.b, "waits"), teams.fleet(teams.a, "ours")
+    waiting.apply(model={"servedName": "waits"}, replicas=0)
+    ours.apply(model={"servedName": "contested"})
+    ours.until_ready()
+    waiting.apply(model={"servedName": "waits", "aliases": ["contested"]}, replicas=0)
+    waiting.until_stalled("ServedNameTaken")
+    forged = '{"status": {"servedModel": "contested", "servedAliases": ["waits"]}}'
+    waiting("patch", "llmd", "waits", "--subresource=status", "--type=merge", f"--patch={forged}")
+    teams.kubectl("delete", "pods", "--selector=app.kubernetes.io/component=operator", f"--namespace={SYSTEM}")
+    teams.kubectl("wait", "--for=condition=Ready", "pods", "--selector=app.kubernetes.io/component=operator",
+                  f"--namespace={SYSTEM}", "--timeout=120s")  # fmt: skip
+    assert ours.chat(model="contested").status_code == 200
+    ours("delete", "llmd", "ours", "--wait=true")
+    assert f"reserved for namespace {teams.a}" in waiting.until_stalled("ServedNameTaken")
+    ours.apply(model={"servedName": "contested"})
+    ours.until_ready()
+    assert ours.get()["status"]["servedModel"] == "contested"

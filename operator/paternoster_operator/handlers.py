@@ -18,6 +18,7 @@ from paternoster_contract.supervise import supervise_task
 from paternoster_operator.cluster.kubernetes import KubernetesCluster
 from paternoster_operator.cluster.lease import Leadership
 from paternoster_operator.cluster.port import ClusterError, Key
+from paternoster_operator.names.config_map import ConfigMapRecord
 from paternoster_operator.publish import build_app, serve_app
 from paternoster_operator.routes.copy_secret import RoutesSecret
 from paternoster_operator.routes.published import PublishedTable
@@ -109,10 +110,15 @@ async def start_operator(settings: kopf.OperatorSettings, memo: Any, resource_in
     children = {kind: indices[kind] for kind in CHILDREN}
     memo.cluster = KubernetesCluster(Indices(resource_index, children, indices["ReplicaSet"], indices["Pod"]))
     await memo.cluster.log_in()
-    memo.operator = Operator(memo.cluster, memo.settings)
+    memo.operator = Operator(
+        memo.cluster, memo.settings, name_record(memo.cluster, memo.name_record, memo.routes_secret)
+    )
     memo.operator.synced = False
     memo.http, _port = await serve_app(build_app(memo.operator), memo.host, memo.port)
-    memo.tasks = [supervise_task(memo.operator.make_root_keys, "make-root-keys")]
+    memo.tasks = [
+        supervise_task(memo.operator.make_root_keys, "make-root-keys"),
+        supervise_task(memo.operator.follow_names, "follow-names"),
+    ]
     await resource_is_served(memo.cluster)
     memo.tasks.append(
         supervise_task(lambda: notice_emptiness(memo.cluster, memo.operator, memo.namespaces), "notice-emptiness")
@@ -146,12 +152,19 @@ def routes_secret(cluster: KubernetesCluster, operator: Operator, secret: Key) -
 
     async def build_table() -> PublishedTable | None:
         # Before every index is whole the table lacks what is there.
-        return await operator.routes.build() if operator.synced else None
+        return await operator.routes.build() if operator.has_routes else None
 
     async def write(packed: bytes) -> None:
         await cluster.write_secret(secret, routing_copy.FIELD, packed)
 
     return RoutesSecret(build_table, write, operator.metrics.observe_routes_secret)
+
+
+def name_record(
+    cluster: KubernetesCluster, config_map: Key | None, routes_secret: Key | None
+) -> ConfigMapRecord | None:
+    """The record of served names in ``config_map``; ``routes_secret`` has those of an operator that kept none."""
+    return None if config_map is None else ConfigMapRecord(cluster, config_map, routes_secret)
 
 
 async def stop_writing(memo: Any) -> None:

@@ -72,6 +72,11 @@ class OperatorMetrics:
         self._routes_secret_bytes = Gauge(
             "paternoster_operator_routes_secret_bytes", "Bytes of that copy, compressed.", registry=self.registry
         )
+        self._name_record_faults = self._add_counter(
+            "name_record_faults", "Times that the record of served names could not be used.", "reason"
+        )
+        for reason in ("read", "write", "invalid"):
+            self._name_record_faults.labels(reason)
         self.failures = self._add_counter("reconcile_failures", "Looks that could not do all.", *_OBJECT, "reason")
         self.reports_refused = self._add_counter(
             "reports_refused", "Numbers of engines that were not believed, by the field.", *_OBJECT, "reason"
@@ -147,6 +152,10 @@ class OperatorMetrics:
         """Take in a write of the routing table's copy: Unix seconds and bytes."""
         self._routes_secret_time.set(written_at)
         self._routes_secret_bytes.set(size)
+
+    def count_name_record_fault(self, reason: str) -> None:
+        """Count one: ``read`` and ``write`` failed, ``invalid`` is not what an operator wrote."""
+        self._name_record_faults.labels(reason).inc()
 
     def observe_conditions(self, key: Key, conditions: Sequence[Mapping[str, Any]]) -> None:
         """Take in the conditions of a status; those that are gone, or have another status or reason, end."""

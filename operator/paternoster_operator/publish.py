@@ -62,7 +62,7 @@ def build_app(operator: Operator, objects: Objects | None = None, key: str | Non
     """``objects`` gives all LLMDeployments, where no API server does; with ``key``, they and the metrics ask for it."""
 
     async def get_routes(request: Request) -> Response:
-        if not operator.synced:
+        if not operator.has_routes:
             raise HTTPException(503, "the cluster has not been read yet")
         try:
             digests = await operator.keys.routes_digests()
@@ -73,7 +73,7 @@ def build_app(operator: Operator, objects: Objects | None = None, key: str | Non
         table = await operator.routes.build()
         if CONTENT_TYPE not in request.headers.get("Accept", ""):  # gateways up to 0.2, and people
             if table.unread:  # such a gateway would drop them: it keeps its last table while it is answered 503
-                raise HTTPException(503, f"routes that could not be built: {', '.join(table.unread)}")
+                raise HTTPException(503, f"routes that could not be built: {', '.join(table.unread_names)}")
             return _json_response(table.table.model_dump_json())
         headers = {"ETag": table.etag}
         if request.headers.get("If-None-Match") == table.etag:
@@ -87,7 +87,7 @@ def build_app(operator: Operator, objects: Objects | None = None, key: str | Non
         return Response(status_code=200 if operator.alive else 503)
 
     async def get_readiness(_: Request) -> Response:
-        return Response(status_code=200 if operator.synced else 503)
+        return Response(status_code=200 if operator.has_routes else 503)
 
     routes = [
         Route(paths.ROUTES, get_routes),

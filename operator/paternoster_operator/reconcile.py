@@ -113,7 +113,7 @@ class Reconciler:
         if fleet is None:
             fleet = self.fleets[key] = Fleet.from_status(resource)
         fleet.resource = resource
-        names, refusal = self._directory.served_names(resource)
+        names, refusal = await self._directory.claim_names(resource)
         fleet.autoscaler.policy = ScalingPolicy.from_spec(resource.spec, self._wall())
         refusal = await self._observe(key, fleet) or refusal
         now = self._clock()

@@ -14,6 +14,7 @@ from paternoster_operator.keys.fleet_keys import FleetKeys
 from paternoster_operator.keys.key_secrets import KeySecrets
 from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.names.directory import Directory
+from paternoster_operator.names.record_store import RecordObject, RecordStore
 from paternoster_operator.queue import WorkQueue
 from paternoster_operator.reconcile import Reconciler
 from paternoster_operator.routes.table import RoutesTable
@@ -30,7 +31,10 @@ ROOT_KEYS_RETRY_SECONDS = 2.0
 class Operator:
     """Give it a cluster, tell it which keys changed, and it keeps them reconciled."""
 
-    def __init__(self, cluster: Cluster, settings: Settings | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, settings: Settings | None = None, name_record: RecordObject | None = None
+    ) -> None:
+        """``name_record``: where the record of served names is; without it names live as long as this process."""
         self.settings = settings or Settings()
         self.metrics = OperatorMetrics()
         self._cluster = cluster
@@ -40,7 +44,8 @@ class Operator:
             gateway_url=self.settings.gateway_url,
         )
         self._installations = Installations(cluster, self.settings.installation)
-        self._directory = Directory(cluster, self.settings.names, self._installations.other_owner)
+        store = RecordStore(name_record, self.metrics.count_name_record_fault)
+        self._directory = Directory(cluster, self.settings.names, self._installations.other_owner, store=store)
         self.keys = FleetKeys(KeySecrets(cluster), self.settings)
         self.routes = RoutesTable(cluster, self._directory, self.keys)
         self._reconciler = Reconciler(
@@ -69,6 +74,15 @@ class Operator:
         fleet = self.find_fleet(key)
         if fleet is None or fleet.resource is None or fleet.resource.metadata.generation != generation:
             self._queue.add(key)
+
+    @property
+    def has_routes(self) -> bool:
+        """Whether the routing table is whole: all fleets are read, and which names each has."""
+        return self.synced and self._directory.is_read
+
+    async def follow_names(self) -> None:
+        """Read the record of served names until cancelled, and write it while this operator acts."""
+        await self._directory.follow_record(lambda: self._acting, lambda: self.synced)
 
     async def make_root_keys(self) -> None:
         """Until they are there: gateways cannot start without theirs, and ask for nothing before."""

@@ -156,7 +156,9 @@ def operator(kmock: KubernetesEmulator, tmp_path: Path, monkeypatch: pytest.Monk
         server = ApiServer(kmock)
         stop = asyncio.Event()
         settings = Settings(look_seconds=0.1)
-        memo = kopf.Memo(settings=settings, host="127.0.0.1", port=0, namespaces=[], lease=None, routes_secret=None)
+        memo = kopf.Memo(
+            settings=settings, host="127.0.0.1", port=0, namespaces=[], lease=None, routes_secret=None, name_record=None
+        )
         running = asyncio.create_task(kopf.operator(standalone=True, clusterwide=True, memo=memo, stop_flag=stop))
         try:
             await server.until(lambda: running.done() or server.fleet["status"]["observedGeneration"] == 1)

@@ -42,7 +42,7 @@
   verbs: [list, create]
 {{- end }}
 
-{{/* Leader election, in the release's namespace only. RBAC cannot limit create to a name. */}}
+{{/* Leader election and the record of names, in the release's namespace only. RBAC cannot limit create to a name. */}}
 {{- define "paternoster.leaseRules" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
@@ -50,6 +50,14 @@
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   resourceNames: [{{ include "paternoster.fullname" . }}-operator]
+  verbs: [get, update]
+# The record of which fleet has which served names: nobody else may write it.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [create]
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [{{ include "paternoster.fullname" . }}-operator-names]
   verbs: [get, update]
 {{- end }}
 
@@ -69,7 +77,7 @@ writes the copy of the routing table. */}}
 - apiGroups: [""]
   resources: [secrets]
   resourceNames: [{{ include "paternoster.routesSecret" . }}]
-  verbs: [patch]
+  verbs: [get, patch]
 {{- end }}
 {{- end }}
 

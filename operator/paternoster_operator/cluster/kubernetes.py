@@ -45,6 +45,7 @@ _PLURALS = {
     ("policy/v1", "PodDisruptionBudget"): "poddisruptionbudgets",
     ("networking.k8s.io/v1", "NetworkPolicy"): "networkpolicies",
     ("v1", "Secret"): "secrets",
+    ("v1", "ConfigMap"): "configmaps",
     (labels.API_VERSION, labels.KIND): labels.PLURAL,
 }
 """The kinds that are written; known beforehand, so that nothing has to be discovered."""
@@ -167,6 +168,29 @@ class KubernetesCluster:
             "data": {name: base64.b64encode(value.encode()).decode() for name, value in data.items()},
         }
         await self._send("post", f"/api/v1/namespaces/{key.namespace}/secrets", body, ignore=409)
+
+    async def read_secret_field(self, key: Key, name: str) -> bytes | None:
+        """One field of a Secret; None where it or the Secret is not there."""
+        found = await self._send("get", _object_path("v1", "Secret", *key), ignore=404)
+        value = None if found is None else (found.get("data") or {}).get(name)
+        return None if value is None else base64.b64decode(value)
+
+    async def read_config_map(self, key: Key) -> tuple[Mapping[str, str], str] | None:
+        """The fields of a ConfigMap and its version; None where there is none."""
+        found = await self._send("get", _object_path("v1", "ConfigMap", *key), ignore=404)
+        return None if found is None else (found.get("data") or {}, found["metadata"]["resourceVersion"])
+
+    async def write_config_map(self, key: Key, data: Mapping[str, str], version: str | None) -> str | None:
+        """Replace a ConfigMap that has ``version``, or make one (None); None where that is not what is there."""
+        metadata = {"name": key.name, "namespace": key.namespace, "labels": {labels.MANAGED_BY: labels.MANAGER}}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(data)}
+        path = _object_path("v1", "ConfigMap", *key)
+        if version is None:
+            written = await self._send("post", path.rpartition("/")[0], body, ignore=409)
+        else:
+            metadata["resourceVersion"] = version
+            written = await self._send("put", path, body, ignore=409)
+        return None if written is None else str(written["metadata"]["resourceVersion"])
 
     async def write_secret(self, key: Key, name: str, value: bytes) -> None:
         """Set one field of a Secret, which is made if it is not there; raises :class:`ClusterError`."""

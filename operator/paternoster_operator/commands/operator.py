@@ -65,8 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lease-name",
         default="paternoster-operator",
-        help="name of the lease, and with its namespace of this installation, which claims fleets by it "
-        "(default: %(default)s)",
+        help="name of the lease, and with its namespace of this installation, which claims fleets by it; a ConfigMap "
+        "with -names behind it has the record of which fleet has which served names (default: %(default)s)",
     )
     add_key_arguments(parser)
     add_peer_arguments(parser)
@@ -172,6 +172,7 @@ def run(args: argparse.Namespace) -> int:
         port=args.port,
         namespaces=args.namespace or [],
         routes_secret=args.routes_secret,
+        name_record=Key(args.lease_namespace, f"{args.lease_name}-names"),
         lease=Key(args.lease_namespace, args.lease_name) if args.leader_elect else None,
     )
     # Named here, because kopf would look up a user, and a container's has no name.

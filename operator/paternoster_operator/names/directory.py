@@ -1,5 +1,7 @@
 """Every LLMDeployment as it was last usable, and which served name each has."""
 
+import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,13 +9,23 @@ from typing import Any
 from paternoster_operator.api.manifest import InvalidManifest, parse_resource
 from paternoster_operator.api.stored import with_successors
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.cluster.port import Cluster, Key
-from paternoster_operator.names import served_names
-from paternoster_operator.names.served_names import Claim, Ownership
+from paternoster_operator.cluster.port import Cluster, ClusterError, Key
+from paternoster_operator.names.record import Assignment, NameRecord, update_record
+from paternoster_operator.names.record_store import RecordStore
+from paternoster_operator.names.served_names import Claim, explain_refusal
 from paternoster_operator.settings import Names
 
+log = logging.getLogger(__name__)
+
+FOLLOW_SECONDS = 2.0
+"""Between two reads of the record, which an administrator may edit, and of one that stands by the other operator."""
 FRESH_SECONDS = 1.0
 """Who has which name is found anew after this long, where no caller needs it at once: every fleet is read."""
+
+FLEETS_PER_TURN = 256
+"""Compared with what was parsed of them in one turn of the event loop."""
+REASSIGN_SECONDS = 60
+"""After which names are assigned anew, although nothing has changed."""
 
 
 class Directory:
@@ -25,20 +37,28 @@ class Directory:
         names: Names,
         other_owner: Callable[[Mapping[str, Any]], str | None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
+        store: RecordStore | None = None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         """Index the fleets of ``cluster`` by their served names.
 
         ``other_owner``: the other installation that reconciles a document; :meth:`list_served` leaves its fleets out.
+        ``store``: where the record of names is; without one it lives as long as this process.
         """
+        self._store = store or RecordStore(None)
+        self._wall = wall
         self._cluster = cluster
         self._names = names
         self._other_owner = other_owner
         self._clock = clock
         self._resources: dict[Key, tuple[str | None, LLMDeployment | None]] = {}
         """As parsed last, with the version that was parsed."""
-        self._owned = Ownership()
+        self._assignment = Assignment()
         self._claims: dict[Key, Claim] = {}
-        """That ``_owned`` was found from."""
+        self._found_from: tuple[NameRecord, set[Key]] = NameRecord(), set()
+        """What ``_assignment`` was found from, with the claims: the record, and fleets that cannot be used."""
+        self._assigned_at = 0
+        """Unix seconds."""
         self._found_at = float("-inf")
 
     def read(self, document: Mapping[str, Any], parsed: LLMDeployment | None = None) -> LLMDeployment:
@@ -63,38 +83,128 @@ class Directory:
             self._resources[key] = cached
         return cached[1]
 
-    def list_served(self) -> list[tuple[tuple[str, ...], LLMDeployment]]:
-        """The fleets that have served names, with these, as of now."""
-        resources = {key: resource for key in self._cluster.list() if (resource := self._find_own(key)) is not None}
-        self._claims = {key: Claim.from_resource(resource) for key, resource in resources.items()}
-        self._owned = served_names.assign_names(self._claims.values(), self._names)
-        self._found_at = self._clock()
-        return [(names, resources[key]) for key, names in self._owned.names.items()]
+    @property
+    def is_read(self) -> bool:
+        """Whether it is known which fleet has which names."""
+        return self._store.is_read
 
-    def _find_own(self, key: Key) -> LLMDeployment | None:
+    async def list_served(self) -> list[tuple[tuple[str, ...], LLMDeployment]]:
+        """The fleets that have served names, with these, as of now."""
+        await self._read_edited()
+        resources = self._assign_names()
+        return [(has, resources[key]) for key in self._assignment.owned.names if (has := self._list_recorded(key))]
+
+    async def _read_edited(self) -> None:
+        """Parse what has changed, one fleet in a turn of the event loop: of ten thousand, that takes a minute."""
+        for number, key in enumerate(self._cluster.list()):
+            before = self._resources.get(key)
+            self.get_resource(key)
+            if self._resources.get(key) is not before or number % FLEETS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    def _assign_names(self) -> Mapping[Key, LLMDeployment]:
+        """Find which fleet is to have which names; returns the fleets that want some.
+
+        Nothing is assigned anew where no claim and no entry of the record is another one.
+        """
+        keys, record = self._cluster.list(), self._store.record
+        resources: dict[Key, LLMDeployment] = {}
+        claims: dict[Key, Claim] = {}
+        for key in keys:
+            resource = self.get_resource(key)
+            if resource is not None:
+                is_own = self._is_own(key, resource)
+                if is_own:
+                    resources[key] = resource
+                claims[key] = self._build_claim(key, resource, record.list_names(key) if is_own else None)
+        now, found = int(self._wall()), (record, {*keys} - claims.keys())
+        # Names of fleets that are gone become free by the clock alone.
+        if claims != self._claims or found != self._found_from or now >= self._assigned_at + REASSIGN_SECONDS:
+            self._assignment = update_record(record, [*claims.values()], keys, self._names, now)
+            self._assigned_at = now
+            if not self._store.is_stored:
+                self._store.record = self._assignment.record
+        self._claims, self._found_from, self._found_at = claims, found, self._clock()
+        return resources
+
+    def _build_claim(self, key: Key, resource: LLMDeployment, held: tuple[str, ...] | None) -> Claim:
+        """``held``: None for a fleet whose names are others', since this operator does not serve it."""
+        before = self._claims.get(key)
+        wanted = () if held is None else resource.served_names
+        created = resource.metadata.creation_timestamp or ""
+        if before is not None and (before.wanted, before.held, before.created) == (wanted, held or (), created):
+            return before
+        return Claim(key, wanted, held or (), created)
+
+    def _list_recorded(self, key: Key) -> tuple[str, ...]:
+        """The names of the fleet that are recorded: until a new one is, those that it had."""
+        record, owned = self._store.record, self._assignment.owned
+        has, recorded = owned.names.get(key, ()), record.list_names(key)
+        if set(has) <= set(recorded):
+            return has
+        return tuple(name for name in recorded if owned.owners.get(name, key) == key)
+
+    async def follow_record(self, is_acting: Callable[[], bool], is_synced: Callable[[], bool]) -> None:
+        """Read the record until cancelled, and write it while this operator acts."""
+        fault = ""
+        while True:
+            try:
+                if is_synced():
+                    await self._follow_once(is_acting())
+                    fault = ""
+            except ClusterError as error:
+                if str(error) != fault:
+                    log.warning("the record of served names: %s", error)
+                fault = str(error)
+            await asyncio.sleep(FOLLOW_SECONDS)
+
+    async def _follow_once(self, acting: bool) -> None:
+        await self._store.read(self._list_uids)
+        if acting:
+            await self._read_edited()
+            await self._store.write(self._find_record)
+
+    def _find_record(self) -> NameRecord:
+        self._assign_names()
+        return self._assignment.record
+
+    def _list_uids(self) -> Mapping[str, Key]:
+        documents = ((key, self._cluster.get(key)) for key in self._cluster.list())
+        return {document["metadata"].get("uid", ""): key for key, document in documents if document is not None}
+
+    def _is_own(self, key: Key, resource: LLMDeployment) -> bool:
         document = self._cluster.get(key)
-        if document is None or self._other_owner(document) is not None:
-            return None
-        resource = self.get_resource(key)
-        return None if resource is None or self._has_no_pods(key, resource) else resource
+        return document is not None and self._other_owner(document) is None and not self._has_no_pods(key, resource)
 
     def _has_no_pods(self, key: Key, resource: LLMDeployment) -> bool:
         """Whether it only observes pods that the operator did not make."""
         return resource.spec.target_ref is not None and self._cluster.get_child(key, "Deployment") is None
 
-    def served_names(self, resource: LLMDeployment) -> tuple[tuple[str, ...], tuple[str, str] | None]:
-        """The names that the fleet has, and why they are not those it wants (reason, message).
+    async def claim_names(self, resource: LLMDeployment) -> tuple[tuple[str, ...], tuple[str, str] | None]:
+        """The names that the fleet has, recorded by now, and why they are not those it wants (reason, message).
 
-        One that is only observed wants none.
+        One that is only observed wants none. Raises :class:`ClusterError` where a new name cannot be recorded.
         """
-        claim = Claim.from_resource(resource)
-        if self._has_no_pods(claim.key, resource):
+        key = Key(resource.metadata.namespace, resource.metadata.name)
+        if self._has_no_pods(key, resource):
             return (), None
-        indexed = self._claims.get(claim.key)
-        if self._clock() - self._found_at > FRESH_SECONDS or indexed is None or indexed.wanted != claim.wanted:
-            self.list_served()
-        has = self._owned.names.get(claim.key, ())
-        return has, served_names.explain_refusal(claim, self._owned, self._names)
+        if not self._store.is_read:  # it has no route by this, and its status stays as it is
+            status = resource.status
+            return tuple(filter(None, (status.get("servedModel"), *(status.get("servedAliases") or ())))), None
+        indexed = self._claims.get(key)
+        if self._clock() - self._found_at > FRESH_SECONDS or indexed is None or indexed.wanted != resource.served_names:
+            await self._read_edited()
+            self._assign_names()
+        if self._list_recorded(key) != self._assignment.owned.names.get(key, ()):
+            await self._store.write(self._find_record)
+        has, share = self._list_recorded(key), self._assignment.left_out.get(key)
+        if share is not None:
+            return has, (
+                "NameRecordFull",
+                f"the fleets of namespace {key.namespace} claim more than its share of the record of served names, "
+                f"{share} bytes: use fewer or shorter names, or fewer fleets",
+            )
+        return has, explain_refusal(Claim.from_resource(resource, has), self._assignment.owned, self._names)
 
 
 def _with_name(document: Mapping[str, Any]) -> Mapping[str, Any]:

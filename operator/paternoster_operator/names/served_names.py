@@ -1,11 +1,14 @@
-"""Which fleet has which served names: two of them can want the same, and only one may get its requests. Pure."""
+"""Which fleets have which served names: two of them can want the same, and only one may get its requests. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.settings import Names
+
+NOT_RESERVED: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,20 +19,16 @@ class Claim:
     wanted: tuple[str, ...]
     """As its spec says, the one for answers and metrics first."""
     held: tuple[str, ...]
-    """As its status says: the names it was last known by, which an edit of the spec does not give away."""
+    """As the operator's record says, which an edit of the spec does not give away; never as its status says, which
+    others may write."""
     created: str
     """When, in RFC 3339; empty where there is no API server."""
 
     @classmethod
-    def from_resource(cls, resource: LLMDeployment) -> "Claim":
-        metadata, status = resource.metadata, resource.status
-        held = (status.get("servedModel"), *(status.get("servedAliases") or ()))
-        return cls(
-            Key(metadata.namespace, metadata.name),
-            resource.served_names,
-            tuple(str(name) for name in held if name),
-            metadata.creation_timestamp or "",
-        )
+    def from_resource(cls, resource: LLMDeployment, held: tuple[str, ...] = ()) -> "Claim":
+        metadata = resource.metadata
+        key = Key(metadata.namespace, metadata.name)
+        return cls(key, resource.served_names, held, metadata.creation_timestamp or "")
 
     @property
     def age(self) -> tuple[str, Key]:
@@ -45,14 +44,17 @@ class Ownership:
     """By fleet, its first name first; a fleet without a name is not in it."""
     owners: Mapping[str, Key] = field(default_factory=dict)
     """By name."""
+    reserved: Mapping[str, str] = field(default_factory=dict)
+    """Namespaces by the names that no other one's fleet may have: a fleet of theirs that is gone had them."""
 
 
-def assign_names(claims: Iterable[Claim], names: Names) -> Ownership:
+def assign_names(claims: Iterable[Claim], names: Names, reserved_for: Mapping[str, str] = NOT_RESERVED) -> Ownership:
     """Who has which names: a fleet has all that it wants, or else keeps those that it has.
 
     A name belongs to the fleet that has it already and wants it, else to the oldest that wants it (by namespace and
-    name at equal age). So no fleet gets another's requests by an edit, however old it is. One that keeps what it has
-    loses a name there that it does not want any more and another fleet does.
+    name at equal age), of the namespace alone that it is ``reserved_for``. So no fleet gets another's requests by an
+    edit, however old it is. One that keeps what it has loses a name there that it does not want any more and another
+    fleet does.
     """
     by_age = sorted(claims, key=lambda claim: claim.age)
     reserved: dict[str, Key] = {}
@@ -65,7 +67,11 @@ def assign_names(claims: Iterable[Claim], names: Names) -> Ownership:
     owners: dict[str, Key] = {}
     for claim in by_age:
         others = (names_of.get(name, claim.key) for name in claim.wanted for names_of in (reserved, owners))
-        if _is_allowed(claim, names) and all(other == claim.key for other in others):
+        if (
+            _is_allowed(claim, names)
+            and all(other == claim.key for other in others)
+            and not _find_reserved(claim, reserved_for)
+        ):
             found[claim.key] = claim.wanted
             owners |= dict.fromkeys(claim.wanted, claim.key)
     for claim in by_age:
@@ -74,7 +80,7 @@ def assign_names(claims: Iterable[Claim], names: Names) -> Ownership:
             if still_free := tuple(name for name in free if not _find_misnamed([name], claim.key, names)):
                 found[claim.key] = still_free
                 owners |= dict.fromkeys(still_free, claim.key)
-    return Ownership(found, owners)
+    return Ownership(found, owners, reserved_for)
 
 
 def explain_refusal(claim: Claim, owned: Ownership, names: Names) -> tuple[str, str] | None:
@@ -84,14 +90,18 @@ def explain_refusal(claim: Claim, owned: Ownership, names: Names) -> tuple[str, 
             f"{_field_of(claim, misnamed[0])} is {misnamed[0]}: must begin with {claim.key.namespace}/, as this "
             "installation wants served names to begin"
         )
-    conflicting = {name: owner for name in claim.wanted if (owner := owned.owners.get(name, claim.key)) != claim.key}
-    if not conflicting:
-        return None
-    conflicts = "; ".join(
+    conflicts = [
         f"the served name {name} belongs to LLMDeployment {owner}, which has claimed it before {claim.key}"
-        for name, owner in conflicting.items()
-    )
-    return "ServedNameTaken", f"{conflicts}: choose another"
+        for name in claim.wanted
+        if (owner := owned.owners.get(name, claim.key)) != claim.key
+    ]
+    conflicts += [
+        f"the served name {name} is reserved for namespace {owned.reserved[name]}, whose LLMDeployment that had it "
+        "was deleted within the last day"
+        for name in _find_reserved(claim, owned.reserved)
+        if name not in owned.owners
+    ]
+    return ("ServedNameTaken", f"{'; '.join(conflicts)}: choose another") if conflicts else None
 
 
 def _field_of(claim: Claim, name: str) -> str:
@@ -105,3 +115,9 @@ def _is_allowed(claim: Claim, names: Names) -> bool:
 def _find_misnamed(wanted: Iterable[str], key: Key, names: Names) -> list[str]:
     """Those of ``wanted`` that do not begin as this installation wants them to."""
     return [name for name in wanted if names is not Names.GLOBAL and not name.startswith(f"{key.namespace}/")]
+
+
+def _find_reserved(claim: Claim, reserved_for: Mapping[str, str]) -> list[str]:
+    """The names it wants that are another namespace's."""
+    namespace = claim.key.namespace
+    return [name for name in claim.wanted if reserved_for.get(name, namespace) != namespace]

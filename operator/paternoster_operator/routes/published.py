@@ -1,14 +1,15 @@
 """A routing table as one moment has it: rows, those that could not be built, and what of it fits. Pure."""
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_contract.routing_rows import End, Row
+from paternoster_contract.shares.rows import Sized, rows_beyond_share
 from paternoster_operator.cluster.port import Key
-from paternoster_operator.routes.share import Sized, rows_beyond_share
 
 
 @dataclass(frozen=True)
@@ -36,27 +37,52 @@ class PublishedRow:
 
 
 @dataclass(frozen=True, slots=True)
+class UnreadRow:
+    """The names of a fleet whose row could not be built: gateways keep the row that they have."""
+
+    names: Sequence[str]
+    fleet: Key
+    created: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes at most of its names in the last line."""
+        return sum(len(json.dumps(name)) + 1 for name in self.names)
+
+
+@dataclass(frozen=True, slots=True)
 class PublishedTable:
     """All rows as of one moment."""
 
     rows: Sequence[PublishedRow] = ()
-    unread: Sequence[str] = ()
-    """Served names whose row could not be built, in order."""
+    unread: Sequence[UnreadRow] = ()
+    """Rows that could not be built."""
     left_out: Mapping[Key, int] = field(default_factory=dict)
     """Fleets whose row does not fit, with the bytes that their namespace has."""
 
     def fit_rows(self, capacity: int) -> "PublishedTable":
-        """The rows that fit into ``capacity`` bytes, shared out by namespace."""
-        if sum(len(row.line) for row in self.rows) <= capacity:
+        """The rows, and names of unread ones, that fit into ``capacity`` bytes, shared out by namespace."""
+        if sum(len(row.line) for row in self.rows) + sum(row.size for row in self.unread) <= capacity:
             return self  # without sorting: gateways read the table twice a second
-        sized = [Sized(row.name, row.fleet.namespace, len(row.line), row.created) for row in self.rows]
+        sized = [Sized(str(row.fleet), row.fleet.namespace, len(row.line), row.created) for row in self.rows]
+        sized += [Sized(str(row.fleet), row.fleet.namespace, row.size, row.created) for row in self.unread]
         beyond = rows_beyond_share(sized, capacity)
-        left_out = {row.fleet: beyond[row.name] for row in self.rows if row.name in beyond}
-        return PublishedTable([row for row in self.rows if row.name not in beyond], self.unread, left_out)
+        fleets = (*(row.fleet for row in self.rows), *(row.fleet for row in self.unread))
+        left_out = {fleet: beyond[name] for fleet in fleets if (name := str(fleet)) in beyond}
+        return PublishedTable(
+            [row for row in self.rows if row.fleet not in left_out],
+            [row for row in self.unread if row.fleet not in left_out],
+            left_out,
+        )
+
+    @property
+    def unread_names(self) -> list[str]:
+        """Served names whose row could not be built, in order."""
+        return sorted(name for row in self.unread for name in row.names)
 
     @property
     def table(self) -> RoutingTable:
-        return RoutingTable(models={row.name: row.route for row in self.rows}, unread=list(self.unread))
+        return RoutingTable(models={row.name: row.route for row in self.rows}, unread=self.unread_names)
 
     @property
     def lines(self) -> bytes:
@@ -73,4 +99,4 @@ class PublishedTable:
 
     @property
     def _end(self) -> bytes:
-        return End(rows=len(self.rows), unread=list(self.unread)).encode()
+        return End(rows=len(self.rows), unread=self.unread_names).encode()

@@ -1,5 +1,6 @@
 """The routing table, row by row: a row is built anew when what it is made of changed, and its fault stays its own."""
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +14,13 @@ from paternoster_operator.keys.client_keys import ClientKeys
 from paternoster_operator.keys.fleet_keys import FleetKeys
 from paternoster_operator.names.directory import Directory
 from paternoster_operator.observe import Observed
-from paternoster_operator.routes.published import PublishedRow, PublishedTable
+from paternoster_operator.routes.published import PublishedRow, PublishedTable, UnreadRow
 from paternoster_operator.routes.row import build_route
 
 log = logging.getLogger(__name__)
+
+ROWS_PER_TURN = 64
+"""Built in one turn of the event loop, which has other fleets' work and probes to do: a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +51,38 @@ class RoutesTable:
         self._keys = keys
         self._built: dict[Key, _Built] = {}
         self._faults: dict[Key, str] = {}
+        self._building: asyncio.Future[PublishedTable] | None = None
         self.left_out: Mapping[Key, int] = {}
         """Of the table that was built last."""
 
     async def build(self) -> PublishedTable:
-        """The table now; what is wrong with one fleet leaves out its row alone."""
+        """The table now; what is wrong with one fleet leaves out its row alone. Calls at the same time share one."""
+        building = self._building
+        if building is None:
+            building = self._building = asyncio.ensure_future(self._build_once())
+        return await asyncio.shield(building)
+
+    async def _build_once(self) -> PublishedTable:
+        try:
+            return await self._build_rows()
+        finally:
+            self._building = None
+
+    async def _build_rows(self) -> PublishedTable:
         built: dict[Key, _Built] = {}
-        unread: list[str] = []
-        for names, resource in self._directory.list_served():
+        unread: list[UnreadRow] = []
+        for number, (names, resource) in enumerate(await self._directory.list_served(), 1):
             key = Key(resource.metadata.namespace, resource.metadata.name)
             try:
                 built[key] = await self._build_row(key, names, resource)
                 self._faults.pop(key, None)
             except Exception as error:
-                unread += names
+                unread.append(UnreadRow(names, key, resource.metadata.creation_timestamp or ""))
                 self._log_once(key, error)
+            if number % ROWS_PER_TURN == 0:
+                await asyncio.sleep(0)
         self._built = built
-        published = PublishedTable([each.row for each in built.values()], sorted(unread)).fit_rows(MOST_BYTES)
+        published = PublishedTable([each.row for each in built.values()], unread).fit_rows(MOST_BYTES)
         self.left_out = published.left_out
         return published
 

@@ -1,5 +1,6 @@
 """The adapter's requests on the wire, against a server that writes them down."""
 
+import base64
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -9,11 +10,13 @@ import pytest
 import yaml
 from aiohttp import web
 
+from paternoster_contract.routing import ModelRoute, RoutingTable
+from paternoster_contract.routing_copy import FIELD, RoutingCopy
 from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.cluster.kubernetes import KubernetesCluster
 from paternoster_operator.cluster.port import ClusterError, Event, ForeignObject, Key
 from paternoster_operator.desired.children import RootKeys, build_children
-from paternoster_operator.handlers import Indices
+from paternoster_operator.handlers import Indices, name_record
 
 KEY = Key("lifts", "ride")
 ROOTS = RootKeys(["admin-root"])
@@ -26,6 +29,7 @@ class Server:
     def __init__(self) -> None:
         self.status = 200
         self.message = "because"
+        self.written: dict[str, Any] = {"kind": "Anything"}
         self.objects: dict[str, dict[str, Any]] = {}
         self.requests: list[tuple[str, str, dict[str, str], str, Any]] = []
 
@@ -39,7 +43,7 @@ class Server:
             return web.json_response(there or {"message": "not found"}, status=200 if there else 404)
         if self.status >= 400:
             return web.json_response({"kind": "Status", "message": self.message}, status=self.status)
-        return web.json_response({"kind": "Anything"})
+        return web.json_response(self.written)
 
 
 @pytest.fixture
@@ -273,3 +277,39 @@ async def test_a_target_is_read_with_the_pods_that_it_made(cluster: KubernetesCl
     queries = {path: query for _, path, query, *_ in server.requests if path != deployments}
     assert len(queries) == 2
     assert all(query == {"labelSelector": "app=chat", "resourceVersion": "0"} for query in queries.values())
+
+
+async def test_a_config_map_is_replaced_only_as_it_was_read(cluster: KubernetesCluster, server: Server) -> None:
+    key, root = Key("lifts", "names"), "/api/v1/namespaces/lifts/configmaps"
+    assert await cluster.read_config_map(key) is None
+    server.objects[f"{root}/names"] = {"metadata": {"resourceVersion": "7"}, "data": {"f": "v"}}
+    assert await cluster.read_config_map(key) == ({"f": "v"}, "7")
+    server.written = {"metadata": {"resourceVersion": "8"}}
+    assert await cluster.write_config_map(key, {"f": "w"}, None) == "8"
+    assert await cluster.write_config_map(key, {"f": "w"}, "7") == "8"
+    assert [(method, path) for method, path, *_ in server.requests[-2:]] == [("POST", root), ("PUT", f"{root}/names")]
+    assert [body["metadata"].get("resourceVersion") for *_, body in server.requests[-2:]] == [None, "7"]
+    server.status = 409
+    assert await cluster.write_config_map(key, {"f": "w"}, "7") is None
+
+
+async def test_names_of_an_operator_without_a_record_come_from_its_routes(
+    cluster: KubernetesCluster, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = Key("lifts", "routes")
+    record = name_record(cluster, Key("lifts", "names"), secret)
+    assert record is not None
+    assert await record.read_earlier_names() == {}
+    table = RoutingTable(models={"m": ModelRoute(fleet="uid-1", aliases=["n"]), "by-hand": ModelRoute()})
+    packed = RoutingCopy(written_at=0, table=table).pack()
+    path = "/api/v1/namespaces/lifts/secrets/routes"
+    server.objects[path] = {"data": {FIELD: base64.b64encode(packed).decode()}}
+    assert await record.read_earlier_names() == {"uid-1": ("m", "n")}
+    server.objects[path] = {"data": {FIELD: "aGVsbG8="}}
+    assert await record.read_earlier_names() == {}
+    server.status = 403
+    assert await record.read_earlier_names() == {}
+    assert "without the published routes" in caplog.text
+    server.status = 500
+    with pytest.raises(ClusterError):
+        await record.read_earlier_names()

@@ -113,9 +113,11 @@ async def test_a_taken_name_stalls_the_newcomer_which_starts_nothing(
     world: World, document: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.cluster.resource = document()
-    names_and_conflict = ((), ("ServedNameTaken", "the served name ride belongs to LLMDeployment a/b"))
-    directory = world.reconciler._directory
-    monkeypatch.setattr(directory, "served_names", lambda _: names_and_conflict)
+
+    async def claim_names(_: object) -> tuple[tuple[str, ...], tuple[str, str]]:
+        return (), ("ServedNameTaken", "the served name ride belongs to LLMDeployment a/b")
+
+    monkeypatch.setattr(world.reconciler._directory, "claim_names", claim_names)
     await world.reconcile()
     assert world.cluster.applies == []
     assert world.cluster.condition("Stalled")["reason"] == "ServedNameTaken"

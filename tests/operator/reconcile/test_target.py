@@ -151,16 +151,16 @@ async def test_a_fleet_with_pods_of_its_own_keeps_them_and_its_name(observing: W
     assert observing.cluster.applies == []
     status = observing.cluster.statuses[-1]
     assert (status["servedModel"], status["readyReplicas"]) == ("ride", 1)
-    assert [names for names, _ in observing.reconciler._directory.list_served()] == [("ride",)]
+    assert [names for names, _ in await observing.reconciler._directory.list_served()] == [("ride",)]
 
 
 async def test_it_has_no_name_and_no_route(observing: World) -> None:
     await observing.reconcile()
     directory = observing.reconciler._directory
-    assert directory.list_served() == []
+    assert await directory.list_served() == []
     resource = observing.reconciler.fleets[KEY].resource
     assert resource is not None
-    assert directory.served_names(resource) == ((), None)
+    assert await directory.claim_names(resource) == ((), None)
 
 
 async def test_a_cluster_that_does_not_answer_is_asked_again(observing: World, monkeypatch: pytest.MonkeyPatch) -> None:

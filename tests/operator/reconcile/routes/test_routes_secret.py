@@ -9,7 +9,7 @@ from paternoster_contract.routing import ModelRoute
 from paternoster_contract.routing_copy import CONFIRM_SECONDS, RoutingCopy
 from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.routes.copy_secret import RoutesSecret
-from paternoster_operator.routes.published import PublishedRow, PublishedTable
+from paternoster_operator.routes.published import PublishedRow, PublishedTable, UnreadRow
 
 
 class World:
@@ -40,7 +40,7 @@ class World:
 
 def naming(*models: str, unread: Sequence[str] = (), fleet: str = "") -> PublishedTable:
     rows = [PublishedRow(model, Key(f"of-{model}", model), ModelRoute(fleet=fleet)) for model in models]
-    return PublishedTable(rows, unread)
+    return PublishedTable(rows, [UnreadRow([name], Key(f"of-{name}", name)) for name in unread])
 
 
 async def test_a_change_is_written_and_a_table_that_stands_is_confirmed() -> None:

@@ -1,5 +1,6 @@
 """One fleet's fault takes its own row out of the routing table, and a row is built again when it has to be."""
 
+import asyncio
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,10 +11,12 @@ from tests.operator.reconcile.world import FakeCluster, FakeEngine
 
 from paternoster_contract.access.keys import digest_key
 from paternoster_contract.labels import SCALE_DOWN
+from paternoster_contract.routing import ModelRoute
 from paternoster_contract.routing_rows import CONTENT_TYPE, End, Row
 from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.publish import build_app, serve_app
 from paternoster_operator.routes import table as routes_table
+from paternoster_operator.routes.published import PublishedRow, PublishedTable, UnreadRow
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
 
@@ -122,6 +125,37 @@ async def test_a_namespace_beyond_its_share_loses_its_youngest_rows_and_is_told_
         in (refusal[1])
     )
     assert operator._reconciler._route_refusal(A) is None
+
+
+def test_names_of_rows_that_cannot_be_built_are_shared_out_as_rows_are() -> None:
+    """Or one namespace's would make the table longer than a gateway reads, and no fleet had a newer one."""
+    hostile = [UnreadRow([f"{i}-{j}" + "x" * 500 for j in range(17)], Key("hostile", str(i))) for i in range(4000)]
+    row = PublishedRow("m", Key("team", "m"), ModelRoute())
+    fitting = PublishedTable([row], [*hostile, UnreadRow(["n"], Key("team", "n"))]).fit_rows(routes_table.MOST_BYTES)
+    assert len(fitting.lines) <= routes_table.MOST_BYTES + 2**20
+    assert [each.name for each in fitting.rows] == ["m"]
+    assert "n" in fitting.unread_names
+    assert {key.namespace for key in fitting.left_out} == {"hostile"}
+
+
+async def test_tables_that_are_read_at_the_same_time_are_built_once_and_in_turns(
+    fleets: Fleets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes_table, "ROWS_PER_TURN", 1)
+    operator, turns = Operator(fleets, Settings()), 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_turns())
+    one, two = await asyncio.gather(operator.routes.build(), operator.routes.build())
+    counting.cancel()
+    assert one is two
+    assert turns >= len(one.rows)
+    assert await operator.routes.build() is not one
 
 
 async def test_gateways_get_rows_with_an_etag_and_older_ones_the_whole(fleets: Fleets) -> None:

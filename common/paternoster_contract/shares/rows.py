@@ -1,25 +1,25 @@
-"""What of a routing table fits, shared out by namespace. Pure."""
+"""Which rows of a document fit, shared out by namespace: its bytes, or the rows themselves. Pure."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Sized(NamedTuple):
-    """One row's place in the table."""
+    """One row's place in a document."""
 
     name: str
     namespace: str
     size: int
-    """Bytes."""
-    created: str
-    """Of its LLMDeployment, in RFC 3339; rows of one namespace are kept from the oldest on."""
+    """Bytes, or whatever the document is bounded in."""
+    rank: Any
+    """Rows of one namespace are kept from the smallest on, such as the time their LLMDeployment was made."""
 
 
 def rows_beyond_share(rows: Sequence[Sized], capacity: int) -> dict[str, int]:
     """Names of the rows that are left out so that the others have at most ``capacity`` bytes, each with its share.
 
     Max-min fair over namespaces: while all fits, every namespace has what it wants. Otherwise the largest are cut to
-    one share, which is as large as possible, and lose their youngest rows.
+    one share, which is as large as possible, and lose their last rows by rank.
     """
     wanted: dict[str, int] = {}
     for row in rows:
@@ -27,7 +27,7 @@ def rows_beyond_share(rows: Sequence[Sized], capacity: int) -> dict[str, int]:
     share = fair_share(wanted.values(), capacity)
     used: dict[str, int] = dict.fromkeys(wanted, 0)
     beyond: dict[str, int] = {}
-    for row in sorted(rows, key=lambda row: (row.created, row.name)):
+    for row in sorted(rows, key=lambda row: (row.rank, row.name)):
         if used[row.namespace] + row.size > share:
             beyond[row.name] = share
         else:

@@ -1,9 +1,9 @@
-"""The routing table is shared out by namespace: who has few fleets keeps all of them."""
+"""A document is shared out by namespace: who has few rows keeps all of them."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_operator.routes.share import Sized, fair_share, rows_beyond_share
+from paternoster_contract.shares.rows import Sized, fair_share, rows_beyond_share
 
 ROWS = st.lists(
     st.tuples(st.sampled_from("abc"), st.integers(1, 100), st.sampled_from(["2026-01-01", "2026-02-01"])), max_size=30

@@ -1,0 +1,1 @@
+"""How documents and places that all namespaces use are shared out among them."""

@@ -1,0 +1,131 @@
+"""Keep the record of served names where only the operator writes: read once, written before a name is used."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+from paternoster_operator.cluster.port import ClusterError, Key
+from paternoster_operator.names.record import FIELD, Entry, NameRecord
+
+log = logging.getLogger(__name__)
+
+WRITE_SECONDS = 1.0
+"""Least time between two writes, each of which has all changes since the last one."""
+
+
+class RecordObject(Protocol):
+    """The object that the record is in; its methods raise :class:`ClusterError`."""
+
+    async def read(self) -> tuple[Mapping[str, str], str] | None:
+        """Its fields and version; None where there is none."""
+        ...
+
+    async def write(self, data: Mapping[str, str], version: str | None) -> str | None:
+        """Replace its fields if ``version`` is still its own (None: if there is none); returns the new version.
+
+        None where another writer came first.
+        """
+        ...
+
+    async def read_earlier_names(self) -> Mapping[str, tuple[str, ...]]:
+        """Names by the uid of their fleet, as an operator published them that kept no record."""
+        ...
+
+
+class RecordStore:
+    """The record as last read or written; :attr:`is_read` is false before."""
+
+    def __init__(
+        self,
+        stored: RecordObject | None,
+        on_fault: Callable[[str], object] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        """``stored``: None where the record lives as long as this process.
+
+        ``on_fault``: called with ``read``, ``write`` or ``invalid`` for each.
+        """
+        self.record = NameRecord()
+        self.is_read = stored is None
+        self._object = stored
+        self._on_fault = on_fault
+        self._clock = clock
+        self._sleep = sleep
+        self._version: str | None = None
+        self._stored: NameRecord | None = None
+        """The record in the object; None while there is none, or an invalid one."""
+        self._written_at = float("-inf")
+        self._turn = asyncio.Lock()
+        self._invalid = ""
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the record is outside of this process; before the first write, or without any, it is not."""
+        return self._stored is not None
+
+    async def read(self, keys_by_uid: Callable[[], Mapping[str, Key]]) -> None:
+        """Read the record; one that is not there, or is invalid, begins with what was published without one.
+
+        Raises :class:`ClusterError`.
+        """
+        if self._object is None:
+            return
+        async with self._turn:
+            try:
+                await self._read(self._object, keys_by_uid)
+            except ClusterError:
+                self._on_fault("read")
+                raise
+
+    async def _read(self, stored: RecordObject, keys_by_uid: Callable[[], Mapping[str, Key]]) -> None:
+        found = await stored.read()
+        if found is not None and self.is_read and found[1] == self._version:
+            return
+        data, self._version = ({}, None) if found is None else found
+        record = self._stored = None if found is None else self._parse(data)
+        if record is None:
+            earlier = await stored.read_earlier_names()
+            keys = keys_by_uid()
+            record = NameRecord({keys[uid]: Entry(names=names) for uid, names in earlier.items() if uid in keys})
+        self.record, self.is_read = record, True
+
+    async def write(self, build: Callable[[], NameRecord]) -> None:
+        """Write what ``build`` returns unless it is stored already. Raises :class:`ClusterError`.
+
+        Writers take turns, and ``build`` is called at one's turn: many fleets that come at once cost one write.
+        """
+        if self._object is None:
+            self.record = build()
+            return
+        async with self._turn:
+            if build() == self._stored:
+                return
+            await self._sleep(max(0.0, self._written_at + WRITE_SECONDS - self._clock()))
+            record = build()
+            self._written_at = self._clock()
+            try:
+                version = await self._object.write({FIELD: record.encode()}, self._version)
+            except ClusterError:
+                self._on_fault("write")
+                raise
+            if version is None:
+                self.is_read = False
+                raise ClusterError("the record of served names was written by another operator: it is read again")
+            self.record, self._stored, self._version = record, record, version
+
+    def _parse(self, data: Mapping[str, str]) -> NameRecord | None:
+        """None for an invalid one, which is logged once."""
+        try:
+            record, fault = NameRecord.decode(data.get(FIELD, "")), ""
+        except ValueError as error:
+            record, fault = None, str(error)
+            self._on_fault("invalid")
+            if fault != self._invalid:
+                log.error(
+                    "%s; it is made again from the routes that were published, and from when fleets were made", fault
+                )
+        self._invalid = fault
+        return record
