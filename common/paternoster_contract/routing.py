@@ -31,6 +31,10 @@ class ModelRoute(BaseModel):
     """Where requests for one served model go."""
 
     fleet: str = Field(default="", description="uid of the LLMDeployment: the keys of its engines are made from it")
+    namespace: str = Field(
+        default="",
+        description="of the LLMDeployment: what all fleets use is shared out by it; empty where there is none",
+    )
     aliases: list[str] = Field(default_factory=list, description="further names that clients may use for the model")
     key_digests: list[str] | None = Field(
         default=None, description="SHA-256 of each key that clients may send, in hex; None: clients need no key"
@@ -117,6 +121,14 @@ class RoutingTable(BaseModel):
         """By each name that clients may use: the model's first name, which ``models`` has."""
         aliases = {alias: name for name, route in self.models.items() for alias in route.aliases}
         return {**aliases, **{name: name for name in self.models}}
+
+    @cached_property
+    def names_by_fleet(self) -> dict[str, list[str]]:
+        """First names of the models by the uid of their LLMDeployment."""
+        found: dict[str, list[str]] = {}
+        for name, route in self.models.items():
+            found.setdefault(route.fleet, []).append(name)
+        return found
 
     @cached_property
     def all_key_digests(self) -> frozenset[str] | None:

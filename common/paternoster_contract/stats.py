@@ -14,7 +14,13 @@ from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.limits import LONGEST_NAME, MAX_ALIASES
 
 MOST_MODELS = 10_000
-"""In a gateway's stats."""
+"""In a gateway's stats, which share them out by namespace."""
+MOST_MODEL_BYTES = 6 * 2**20
+"""Of them in JSON."""
+FLEET = "fleet"
+"""Parameter of a gateway's stats: a uid, whose models alone are reported."""
+WAITING = "waiting"
+"""Parameter of a gateway's stats: only models whose requests wait for a replica, or were refused for want of one."""
 Count = Annotated[int, Field(ge=0, le=2**53)]
 """Also the largest whole number that every reader of JSON takes as it is."""
 Seconds = Annotated[float, Field(ge=0, le=1e12)]
@@ -209,3 +215,4 @@ class GatewayStats(BaseModel):
     models: dict[Annotated[str, Field(max_length=LONGEST_NAME)], GatewayModelStats] = Field(
         default_factory=dict, max_length=MOST_MODELS
     )
+    left_out: Count = Field(default=0, description="models that had no room beside these")

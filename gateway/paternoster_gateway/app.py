@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import ClientDisconnect
 
 from paternoster_contract.access.key_files import KeyFiles
@@ -18,6 +18,7 @@ from paternoster_contract.http import paths
 from paternoster_contract.http.headers import DEBUG, REQUEST_ID
 from paternoster_contract.http.routes import FORWARDED
 from paternoster_contract.routing import RoutingTable
+from paternoster_contract.stats import FLEET, WAITING
 from paternoster_contract.stream_journal import PROGRESS, STREAM_ID, StreamId
 from paternoster_contract.supervise import supervise_task
 from paternoster_gateway.admission.admission import admit_request, models_open_to, only_model, opens_any_model
@@ -47,6 +48,7 @@ from paternoster_http.cors import allow_origins
 from paternoster_http.errors.refusal import RETRY_AFTER_SECONDS, Refusal
 from paternoster_http.errors.request_id import RequestId, current_request_id
 from paternoster_http.errors.unforeseen import UnforeseenErrors
+from paternoster_http.metrics_page import render_metrics
 from paternoster_http.open_requests import charge_request, open_request_of, party_of
 from paternoster_http.request_line import CanonicalRequestLine
 from paternoster_http.start_turns import StartTurns
@@ -150,7 +152,7 @@ def create_app(
         fault.__traceback__ = fault.__context__ = None
         error = unavailable_error(str(fault), RETRY_AFTER_SECONDS) if isinstance(fault, Refusal) else fault
         metrics.failures[model] += 1
-        metrics.requests.labels(model, route, str(error.status)).inc()
+        metrics.requests.labels(metrics.label_of(model), route, str(error.status)).inc()
         return JSONResponse(error.to_body(), error.status, error.to_headers())
 
     async def forward(request: Request) -> Response:
@@ -184,8 +186,9 @@ def create_app(
         except (GatewayError, Refusal) as fault:
             return respond_error(model, route, fault)
         details.upstream_host, details.upstream_request_attempt_count = answer.replica, answer.attempts
-        metrics.first_byte.labels(model, route).observe(time.monotonic() - started)
-        metrics.requests.labels(model, route, str(answer.status)).inc()
+        label = metrics.label_of(model)
+        metrics.first_byte.labels(label, route).observe(time.monotonic() - started)
+        metrics.requests.labels(label, route, str(answer.status)).inc()
 
         def record_end() -> None:
             metrics.end_request(model, admission.fleet)
@@ -228,20 +231,21 @@ def create_app(
         return JSONResponse({"status": status, "routing_table": table}, 200 if status == "ready" else 503)
 
     @app.get(paths.STATS)
-    async def report_stats() -> Response:
-        numbers = metrics.build_stats(source.table.models, dispatcher.count_held, dispatcher.count_rejected)
+    async def report_stats(request: Request) -> Response:
+        table, query, only = source.table, request.query_params, None
+        if (fleet := query.get(FLEET)) is not None:
+            only = table.names_by_fleet.get(fleet, [])
+        elif WAITING in query:
+            only = dispatcher.list_waiting()
+        numbers = metrics.build_stats(table.models, dispatcher.count_held, dispatcher.count_rejected, only)
         return Response(numbers.model_dump_json(), media_type="application/json")
 
     @app.get(paths.METRICS)
     async def export_metrics() -> Response:
         # As at each table: an answer that began while the model was in the table may have ended since.
         metrics.retain_only(source.table.models)
-        for model in source.table.models:
-            waiting = dispatcher.count_held(model)
-            metrics.held_gauge.labels(model).set(waiting)
-            metrics.in_flight_gauge.labels(model).set(max(0, metrics.in_flight[model] - waiting))
-            metrics.broken.labels(model)  # from 0 on, or rate() would not see the first
-        return Response(generate_latest(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        metrics.set_gauges(dispatcher.count_held)
+        return Response(await render_metrics(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     return app
 

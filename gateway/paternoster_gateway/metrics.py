@@ -20,10 +20,16 @@ from prometheus_client.core import CounterMetricFamily
 from paternoster_contract import __version__
 from paternoster_contract.metrics import BUILD
 from paternoster_contract.routing import ModelRoute
-from paternoster_contract.stats import GatewayModelStats, GatewayStats
+from paternoster_contract.shares.places import SharedPlaces
+from paternoster_contract.shares.rows import Sized, rows_beyond_share
+from paternoster_contract.stats import MOST_MODEL_BYTES, MOST_MODELS, GatewayModelStats, GatewayStats
 from paternoster_contract.supervise import failures
 from paternoster_http.open_requests import refusals
 
+MOST_MODELS_WITH_SERIES = 500
+"""Models that have series of their own, shared out by namespace; requests of further ones are counted for no model."""
+_ROW_BYTES = 512
+"""Of a model in /stats without its names, at most; of these a character has six bytes at most."""
 _BUCKETS = (.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40, 80, 160)  # fmt: skip
 
 
@@ -67,6 +73,10 @@ class GatewayMetrics:
         self.registry.register(TaskFailures("paternoster_gateway_task_failures"))
         self.registry.register(ShareRefusals())
         self.instance = uuid.uuid4().hex
+        self._routes: Mapping[str, ModelRoute] = {}
+        """Of the table that was read last, by model."""
+        self._places = SharedPlaces[str](MOST_MODELS_WITH_SERIES)
+        """Models with series of their own: those that had a request."""
         self.in_flight: Counts[str] = Counts()
         """Requests by model, held ones included."""
         self._last_requests: dict[str, tuple[str, float]] = {}
@@ -98,6 +108,12 @@ class GatewayMetrics:
             f"{prefix}continued_streams", "Streams a replica broke off or handed over that went on at another one.",
             ["model", "reason"], registry=self.registry,
         )  # fmt: skip
+        without = Gauge(
+            f"{prefix}models_without_series",
+            'Models beyond their namespace\'s share of series, with the label model="".',
+            registry=self.registry,
+        )
+        without.set_function(lambda: sum(model not in self._places for model in self.totals if model))
         self.hangs = Counter(
             f"{prefix}hangs", "Times that a replica answered no probe and was left.", registry=self.registry
         )
@@ -152,6 +168,20 @@ class GatewayMetrics:
     def begin_request(self, model: str) -> None:
         self.totals[model] += 1
         self.in_flight[model] += 1
+        self.label_of(model)
+
+    def label_of(self, model: str) -> str:
+        """``model``, for which it has series from now on; or ``""`` while its namespace has its share of them."""
+        if model in self._places or not model:
+            return model
+        route = self._routes.get(model)
+        has, evicted = self._places.claim_place(model, "" if route is None else route.namespace)
+        if evicted is not None:
+            self._remove_series(evicted)
+        if not has:
+            return ""
+        self.broken.labels(model)  # from 0 on, or rate() would not see the first
+        return model
 
     def end_request(self, model: str, fleet: str) -> None:
         self.in_flight[model] -= 1
@@ -159,6 +189,7 @@ class GatewayMetrics:
 
     def count_cached_tokens(self, model: str, prompt_tokens: int, stages: Mapping[str, int]) -> None:
         """An engine has answered a prompt that was sent by its text; ``stages``: cached tokens of it by stage."""
+        model = self.label_of(model)
         for stage, number in stages.items():
             self.cached_tokens.labels(model, stage).inc(number)
         self.routed_tokens.labels(model).inc(prompt_tokens)
@@ -170,40 +201,74 @@ class GatewayMetrics:
         last_fleet, ended = self._last_requests.get(model, ("", 0.0))
         return max(0.0, self._clock() - ended) if last_fleet == fleet and model in self._last_requests else None
 
-    def retain_only(self, models: Collection[str]) -> None:
+    def retain_only(self, routes: Mapping[str, ModelRoute]) -> None:
         """Remove the series of all other models but ``""``: alerts would fire on their last values for ever."""
+        self._routes = routes
+        for model in [each for each in self._places if each not in routes]:
+            self._places.release(model)
+            self._remove_series(model)
+        for counts in (self.totals, self.failures, self._last_requests):
+            for model in counts.keys() - {"", *routes}:
+                del counts[model]
+        # Requests that still run are counted down when they end.
+        for model in [each for each, count in self.in_flight.items() if count == 0 and each not in routes]:
+            del self.in_flight[model]
+
+    def _remove_series(self, model: str) -> None:
         for metric in (
             self.requests, self.broken, self.continued, self.first_byte, self.in_flight_gauge, self.held_gauge,
             self.cached_tokens, self.routed_tokens,
         ):  # fmt: skip
-            seen = {sample.labels["model"] for family in metric.collect() for sample in family.samples}
-            for model in seen - {"", *models}:
-                metric.remove_by_labels({"model": model})
-        for counts in (self.totals, self.failures, self._last_requests):
-            for model in counts.keys() - {"", *models}:
-                del counts[model]
-        # Requests that still run are counted down when they end.
-        for model in [each for each, count in self.in_flight.items() if count == 0 and each not in models]:
-            del self.in_flight[model]
+            metric.remove_by_labels({"model": model})
+
+    def set_gauges(self, held: Callable[[str], int]) -> None:
+        """Requests of each model that has series, as of now; ``held``: those of a model that wait for a replica."""
+        for model in self._places:
+            waiting = held(model)
+            self.held_gauge.labels(model).set(waiting)
+            self.in_flight_gauge.labels(model).set(max(0, self.in_flight[model] - waiting))
 
     def build_stats(
-        self, routes: Mapping[str, ModelRoute], held: Callable[[str], int], refused: Callable[[str], int]
+        self,
+        routes: Mapping[str, ModelRoute],
+        held: Callable[[str], int],
+        refused: Callable[[str], int],
+        only: Collection[str] | None = None,
     ) -> GatewayStats:
-        """The numbers of every model of ``routes``.
+        """The numbers of the models of ``routes``, or of ``only`` some; as many as have room, shared out by namespace.
 
         ``held`` and ``refused`` count a model's requests that wait for a replica, and that were rejected a moment ago.
         """
+        wanted = routes if only is None else only
+        names = [name for name in wanted if name in routes]
+        sizes = [_ROW_BYTES + 6 * sum(map(len, (name, *routes[name].aliases))) for name in names]
+        if len(names) > MOST_MODELS or sum(sizes) > MOST_MODEL_BYTES:
+            for capacity, unit in ((MOST_MODEL_BYTES, 0), (MOST_MODELS, 1)):
+                sized = [
+                    # What a fleet waits for comes first, then what it had.
+                    Sized(
+                        name,
+                        routes[name].namespace,
+                        unit or size,
+                        (not held(name), not refused(name), not self.totals[name]),
+                    )
+                    for name, size in zip(names, sizes, strict=True)
+                ]
+                beyond = rows_beyond_share(sized, capacity)
+                sizes = [size for name, size in zip(names, sizes, strict=True) if name not in beyond]
+                names = [name for name in names if name not in beyond]
         models = {
-            model: GatewayModelStats(
-                fleet=route.fleet,
-                aliases=route.aliases,
-                in_flight=max(0, self.in_flight[model] - held(model)),
-                held=held(model),
-                refused=refused(model),
-                idle_seconds=self._idle_seconds(model, route.fleet, refused(model)),
-                requests_total=self.totals[model],
-                failed_total=self.failures[model],
+            name: GatewayModelStats(
+                fleet=routes[name].fleet,
+                aliases=routes[name].aliases,
+                in_flight=max(0, self.in_flight[name] - held(name)),
+                held=held(name),
+                refused=refused(name),
+                idle_seconds=self._idle_seconds(name, routes[name].fleet, refused(name)),
+                requests_total=self.totals[name],
+                failed_total=self.failures[name],
             )
-            for model, route in routes.items()
+            for name in names
         }
-        return GatewayStats(instance=self.instance, time=time.time(), models=models)
+        left_out = len(wanted) - len(names)
+        return GatewayStats(instance=self.instance, time=time.time(), models=models, left_out=left_out)

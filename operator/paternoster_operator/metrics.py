@@ -20,6 +20,7 @@ from prometheus_client.utils import floatToGoString
 
 from paternoster_contract import __version__
 from paternoster_contract.metrics import BUILD, ENGINE_METRICS
+from paternoster_contract.shares.places import SharedPlaces
 from paternoster_contract.supervise import failures
 from paternoster_operator.api.types.objective import Slo
 from paternoster_operator.autoscaling.decision import LOOP_NAMES, Decision, LoopDecision
@@ -27,6 +28,8 @@ from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.cluster.port import Key
 
 _OBJECT = ("namespace", "name")
+MOST_FLEETS_WITH_SERIES = 1000
+"""LLMDeployments that have series of their own, shared out by namespace."""
 OBJECTIVES = {"ttft": "time_to_first_token_seconds", "itl": "inter_token_latency_seconds"}
 """Each objective of ``spec.slo`` and the engines' histogram that shows whether it is met."""
 _EDGES = {metric.key: metric.buckets for metric in ENGINE_METRICS}
@@ -77,6 +80,15 @@ class OperatorMetrics:
         )
         for reason in ("read", "write", "invalid"):
             self._name_record_faults.labels(reason)
+        self._places = SharedPlaces[Key](MOST_FLEETS_WITH_SERIES)
+        """Fleets with series of their own."""
+        self._without_place: set[Key] = set()
+        without = Gauge(
+            "paternoster_operator_fleets_without_series",
+            "LLMDeployments that have no series, because their namespace has its share of them.",
+            registry=self.registry,
+        )
+        without.set_function(lambda: len(self._without_place))
         self.failures = self._add_counter("reconcile_failures", "Looks that could not do all.", *_OBJECT, "reason")
         self.reports_refused = self._add_counter(
             "reports_refused", "Numbers of engines that were not believed, by the field.", *_OBJECT, "reason"
@@ -120,6 +132,8 @@ class OperatorMetrics:
         self, key: Key, signals: Signals, last_decision: Decision, recorded: Sequence[LoopDecision], ready: int
     ) -> None:
         """Take in one reconcile: the last decision of each loop, and those that the history has now."""
+        if not self._claim_series(key):
+            return
         values: dict[str, float] = {
             "ready_replicas": ready,
             "pending_replicas": signals.pending,
@@ -159,6 +173,8 @@ class OperatorMetrics:
 
     def observe_conditions(self, key: Key, conditions: Sequence[Mapping[str, Any]]) -> None:
         """Take in the conditions of a status; those that are gone, or have another status or reason, end."""
+        if not self._claim_series(key):
+            return
         now: set[tuple[str, str, str]] = {(each["type"], each["status"], each["reason"]) for each in conditions}
         before = self._conditions.get(key, set())
         for ended in before - now:
@@ -169,7 +185,7 @@ class OperatorMetrics:
 
     def observe_slo(self, key: Key, slo: Slo) -> None:
         """Export the limits. A histogram has no number between two edges: the bucket is the next one above."""
-        if self._objectives.get(key) == slo:
+        if not self._claim_series(key) or self._objectives.get(key) == slo:
             return
         self._objectives[key] = slo
         self.slo.remove_by_labels(_label_values(key))
@@ -183,6 +199,34 @@ class OperatorMetrics:
 
     def remove_series(self, key: Key) -> None:
         """End every series of ``key``."""
+        self._without_place.discard(key)
+        if key not in self._places:
+            return
+        self._places.release(key)
+        self._remove_labels(key)
+
+    def count_failure(self, key: Key, reason: str) -> None:
+        """A reconcile could not do all."""
+        if self._claim_series(key):
+            self.failures.labels(*key, reason).inc()
+
+    def count_refused_report(self, key: Key, field: str) -> None:
+        """The numbers of an engine were not believed."""
+        if self._claim_series(key):
+            self.reports_refused.labels(*key, field).inc()
+
+    def _claim_series(self, key: Key) -> bool:
+        """Whether the fleet has series; one of a namespace that has more of them may lose its own for it."""
+        if key in self._places:
+            return True
+        has, evicted = self._places.claim_place(key, key.namespace)
+        if evicted is not None:
+            self._remove_labels(evicted)
+            self._without_place.add(evicted)
+        (self._without_place.discard if has else self._without_place.add)(key)
+        return has
+
+    def _remove_labels(self, key: Key) -> None:
         for metric in (*self._gauges.values(), *self._by_fleet):
             metric.remove_by_labels(_label_values(key))
         self._conditions.pop(key, None)
@@ -192,6 +236,8 @@ class OperatorMetrics:
         """End every series of every LLMDeployment: another operator exports them now."""
         for metric in (*self._gauges.values(), *self._by_fleet):
             metric.clear()
+        self._places.clear()
+        self._without_place.clear()
         self._conditions.clear()
         self._objectives.clear()
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -21,6 +21,7 @@ from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.routing_rows import CONTENT_TYPE
 from paternoster_http.errors.unforeseen import UnforeseenErrors
 from paternoster_http.listeners import open_listener
+from paternoster_http.metrics_page import render_metrics
 from paternoster_http.request_line import CanonicalRequestLine
 from paternoster_http.server import BackgroundServer
 from paternoster_operator.cluster.port import ClusterError
@@ -81,7 +82,8 @@ def build_app(operator: Operator, objects: Objects | None = None, key: str | Non
         return Response(table.lines, headers=headers | {"Content-Type": CONTENT_TYPE})
 
     async def get_metrics(_: Request) -> Response:
-        return Response(generate_latest(operator.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        text = await render_metrics(operator.metrics.registry)
+        return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def get_health(_: Request) -> Response:
         return Response(status_code=200 if operator.alive else 503)

@@ -158,7 +158,7 @@ class Reconciler:
         fetching = observed.fetching if resource.spec.model.remote else ()
         (stats, faults), fleet.gateways, downloads = await asyncio.gather(
             self._scraper.read_engines(urls, fleet.adapters, fleet.admin_keys),
-            self._scraper.read_gateways(),
+            self._scraper.read_gateways(resource.metadata.uid),
             self._scraper.read_downloads({pod.name: pod.admin_url for pod in fetching if pod.admin_url is not None}),
         )
         if downloads:
@@ -208,7 +208,7 @@ class Reconciler:
     async def _refuse_reports(self, key: Key, fleet: Fleet, refused: Mapping[str, Refusal]) -> None:
         """Count each, and tell of a pod's first."""
         for pod, refusal in refused.items():
-            self._metrics.reports_refused.labels(*key, refusal.field).inc()
+            self._metrics.count_refused_report(key, refusal.field)
             if pod not in fleet.refused:
                 log.warning("%s: what %s tells of itself is not believed: %s", key, pod, refusal)
                 await self._cluster.record_event(key, Event("Warning", "ReportsRefused", f"{pod}: {refusal}"))
@@ -239,7 +239,7 @@ class Reconciler:
         except ClusterError as error:
             if error.retriable:
                 raise
-            self._metrics.failures.labels(*key, error.reason).inc()
+            self._metrics.count_failure(key, error.reason)
             return error
         return None
 
@@ -387,7 +387,7 @@ class Reconciler:
         else:
             condition = Condition("Stalled", "True", "ReconcileFailed", f"{type(error).__name__}: {error}")
         status = failed_status(generation, previous, condition, self._format_now())
-        self._metrics.failures.labels(*key, condition.reason).inc()
+        self._metrics.count_failure(key, condition.reason)
         self._metrics.observe_conditions(key, status["conditions"])
         try:
             await self._warn_once(key, status, previous, condition.type)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 
@@ -19,7 +19,7 @@ from paternoster_contract.error_text import error_text
 from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.http import paths
 from paternoster_contract.limits import LONGEST_NAME
-from paternoster_contract.stats import MOST_MODELS, EngineStats, GatewayModelStats, GatewayStats
+from paternoster_contract.stats import FLEET, MOST_MODELS, WAITING, EngineStats, GatewayModelStats, GatewayStats
 from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
 from paternoster_http.json_bounds import bounded_json
 from paternoster_operator.engines.adapter import EngineAdapter, LimitsUnavailable, StatsRequest, StatsUnavailable
@@ -90,8 +90,11 @@ class Scraper:
             _find_fault(url, error)
             return None
 
-    async def read_gateways(self) -> list[GatewayStats]:
-        """Stats of each gateway; one that does not answer in time is left out."""
+    async def read_gateways(self, fleet: str) -> list[GatewayStats]:
+        """What each gateway reports of the fleet with that uid; one that does not answer in time is left out."""
+        return await self._read_gateways({FLEET: fleet})
+
+    async def _read_gateways(self, query: Mapping[str, str]) -> list[GatewayStats]:
         if self._gateway_url is None:
             return []
         try:
@@ -100,12 +103,12 @@ class Scraper:
         except OSError as error:
             log.debug("gateway %s: %s", self._gateway_url, error)
             return []
-        answers = await asyncio.gather(*(self._gateway_stats(url) for url in urls))
+        answers = await asyncio.gather(*(self._gateway_stats(f"{url}{paths.STATS}?{urlencode(query)}") for url in urls))
         return [stats for stats in answers if stats is not None]
 
     async def held_by_fleet(self) -> dict[str, int]:
         """Requests that all gateways hold, or have refused for now, by uid; a silent gateway counts none."""
-        return held_by_fleet(await self.read_gateways())
+        return held_by_fleet(await self._read_gateways({WAITING: "1"}))
 
     async def set_limits(
         self, url: str, limits: LiveConfigPatch, keys: Sequence[str], adapter: EngineAdapter = PATERNOSTER
@@ -172,7 +175,7 @@ class Scraper:
     async def _gateway_stats(self, url: str) -> GatewayStats | None:
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                return await _parse_gateway_stats(await self._get(url + paths.STATS, LONGEST_GATEWAY_STATS))
+                return await _parse_gateway_stats(await self._get(url, LONGEST_GATEWAY_STATS))
         except Exception as error:
             _find_fault(url, error)
             return None

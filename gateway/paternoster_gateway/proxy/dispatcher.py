@@ -97,6 +97,11 @@ class Dispatcher:
     def count_held(self, model: str) -> int:
         return self.balancer.count_held(model)
 
+    def list_waiting(self) -> list[str]:
+        """Models whose requests wait for a replica, or were rejected for want of one."""
+        models = self.balancer.table.models
+        return [name for name, fleet in self.balancer.list_waiting() if name in models and models[name].fleet == fleet]
+
     def count_rejected(self, model: str) -> int:
         return self.balancer.count_rejected(model, self._clock())
 

@@ -147,7 +147,7 @@ class Proxy:
                 if (handed.failed or handed.broken) and await self._is_blamed(replica.url, attempt, request, suspected):
                     raise self._put_in_quarantine(replica.url, call, admission)
                 reason = "drained" if target else "broken" if handed.broken else "handed_over"
-                self._metrics.continued.labels(request.model, reason).inc()
+                self._metrics.continued.labels(self._metrics.label_of(request.model), reason).inc()
                 if target is None and not handed.broken:
                     self._dispatcher.report_result(request, replica.url, Result.NOT_SERVING)
                     if suspected.is_suspect:

@@ -121,7 +121,7 @@ class AnswerRelay:
                 except BROKEN as error:
                     self._record_break(answer, error)
                     if not answer.is_stream:
-                        self._metrics.broken.labels(self._request.model).inc()
+                        self._metrics.broken.labels(self._metrics.label_of(self._request.model)).inc()
                         raise
                 await answer.discard()
                 following = following or await self._continue_stream(answer, journal)
@@ -147,7 +147,7 @@ class AnswerRelay:
 
     def _end_in_error(self, error: GatewayError) -> bytes:
         """The event that ends the stream."""
-        self._metrics.broken.labels(self._request.model).inc()
+        self._metrics.broken.labels(self._metrics.label_of(self._request.model)).inc()
         return error.encode_event(self._call.path)
 
     def _record_break(self, answer: Answer, error: Exception) -> None:
@@ -187,7 +187,7 @@ class AnswerRelay:
         if following is None:
             return broken
         if isinstance(following, Answer):
-            self._metrics.continued.labels(self._request.model, reason).inc()
+            self._metrics.continued.labels(self._metrics.label_of(self._request.model), reason).inc()
         return following
 
     async def _hand_over(self, journal: JournaledStream) -> Answer | None:
@@ -215,7 +215,7 @@ class AnswerRelay:
         self._sent_at = now
         journal.switch_replica()
         self._dispatcher.balancer.on_hand_over(self._request, url)
-        self._metrics.continued.labels(self._request.model, "drained").inc()
+        self._metrics.continued.labels(self._metrics.label_of(self._request.model), "drained").inc()
         return attempt.outcome
 
     def _build_resumption(self, journal: JournaledStream) -> Call | None:

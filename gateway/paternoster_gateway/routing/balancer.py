@@ -64,6 +64,10 @@ class Balancer:
         """Requests that wait for a replica of the fleet that has the name ``model`` now."""
         return self._held.count(self._place_now(model))
 
+    def list_waiting(self) -> list[Place]:
+        """Fleets with requests that wait for a replica, or that were rejected for want of one."""
+        return [*{*self._held.list_places(), *self._rejected.list_places()}]
+
     def count_rejected(self, model: str, now: float) -> int:
         """Rejected requests of that fleet that may not come again yet: until then they are demand."""
         return self._rejected.count(self._place_now(model), now)

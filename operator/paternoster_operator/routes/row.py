@@ -31,6 +31,7 @@ def build_route(
     uid, created = resource.metadata.uid, _unix_seconds(resource.metadata.creation_timestamp)
     route = ModelRoute(
         fleet=uid,
+        namespace=resource.metadata.namespace,
         aliases=list(aliases),
         key_digests=key_digests,
         identities=dict(identities),

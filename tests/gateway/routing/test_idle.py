@@ -59,7 +59,7 @@ def test_idle_seconds_do_not_count_requests_of_another_fleet() -> None:
     reported.metrics.begin_request("m")
     reported.metrics.end_request("m", "before")
     assert (reported.idle(), reported.idle("before")) == (None, 0.0)
-    reported.metrics.retain_only(())
+    reported.metrics.retain_only({})
     assert reported.idle("before") is None
 
 

@@ -170,7 +170,7 @@ async def test_a_fleet_is_ready_once_every_gateway_knows_it(
 ) -> None:
     uids: list[str] = []
 
-    async def gateways() -> list[GatewayStats]:
+    async def gateways(_: str) -> list[GatewayStats]:
         numbers = {"in_flight": 0, "held": 0, "requests_total": 0, "failed_total": 0}
         return [
             GatewayStats(instance=name, time=0, models={"ride": GatewayModelStats(fleet=fleet, **numbers)})

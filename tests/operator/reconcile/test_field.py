@@ -133,7 +133,7 @@ async def test_a_request_wakes_a_sleeping_fleet_at_the_next_look(
 ) -> None:
     waiting = 0
 
-    async def gateways() -> list[GatewayStats]:
+    async def gateways(_: str) -> list[GatewayStats]:
         model = GatewayModelStats(fleet="uid-1", in_flight=0, held=waiting, requests_total=0, failed_total=0)
         return [GatewayStats(instance="one", time=0, models={"ride": model})]
 

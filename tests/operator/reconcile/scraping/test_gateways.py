@@ -48,7 +48,7 @@ async def test_every_gateway_behind_a_name_counts(monkeypatch: pytest.MonkeyPatc
         name_stands_for(monkeypatch, "127.0.0.1", "127.0.0.2", "127.0.0.3")
         scraper = Scraper(timeout_seconds=2, gateway_url=f"http://gateways:{port}")
         assert await scraper.held_by_fleet() == {"uid": 7}, "the third does not answer and counts none"
-        gateways = await scraper.read_gateways()
+        gateways = await scraper.read_gateways("uid")
         assert [count_routing(gateways, [name], uid) for name, uid in (("m", "uid"), ("m", "other"), ("n", "uid"))] == [
             2,
             0,
