@@ -21,7 +21,8 @@ K = TypeVar("K")
 log = logging.getLogger(__name__)
 
 FIRST_BACKOFF_SECONDS = 1.0
-LONGEST_BACKOFF_SECONDS = 300.0
+LONGEST_BACKOFF_SECONDS = 10.0
+"""A key costs no more than one that is looked at every few seconds, and does not wait long after an outage."""
 
 
 class RoundRobin(Generic[K]):
@@ -116,8 +117,9 @@ class WorkQueue(Generic[K]):
                 self._failures.pop(key, None)
             except Exception:
                 failures = self._failures[key] = self._failures.get(key, 0) + 1
-                again = min(FIRST_BACKOFF_SECONDS * 2 ** (failures - 1), LONGEST_BACKOFF_SECONDS)
-                log.exception("%s failed %d times; again in %.0f s", key, failures, again)
+                again = min(FIRST_BACKOFF_SECONDS * 2.0 ** min(failures - 1, 30), LONGEST_BACKOFF_SECONDS)
+                if failures & (failures - 1) == 0:  # a power of two: one that fails for hours is logged a dozen times
+                    log.exception("%s failed %d times; again in %.0f s", key, failures, again)
             finally:
                 self._busy.discard(key)
             due = self._again.pop(key, None)
