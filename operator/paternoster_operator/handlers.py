@@ -15,9 +15,11 @@ import kopf
 
 from paternoster_contract import labels, routing_copy
 from paternoster_contract.supervise import supervise_task
+from paternoster_operator.cluster.kopf_watches import configure_watches, install_watches, log_in
 from paternoster_operator.cluster.kubernetes import KubernetesCluster
 from paternoster_operator.cluster.lease import Leadership
-from paternoster_operator.cluster.port import ClusterError, Key
+from paternoster_operator.cluster.port import Key
+from paternoster_operator.cluster.watch_states import EVERY_NAMESPACE, Watch, WatchStates
 from paternoster_operator.names.config_map import ConfigMapRecord
 from paternoster_operator.publish import build_app, serve_app
 from paternoster_operator.routes.copy_secret import RoutesSecret
@@ -28,9 +30,14 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 2.0
 """Between two polls of what no watch reports."""
+LONGEST_EXIT_SECONDS = 60.0
+"""From SIGTERM until the process ends, whatever it waits for."""
 MANAGED = {labels.MANAGED_BY: labels.MANAGER, labels.COMPONENT: labels.ENGINE_COMPONENT}
 
 
+RESOURCE = (labels.GROUP, labels.VERSION, labels.PLURAL)
+REPLICA_SETS = ("apps", "v1", "replicasets")
+PODS = ("", "v1", "pods")
 CHILDREN = {
     "Deployment": ("apps", "v1", "deployments"),
     "Service": ("", "v1", "services"),
@@ -38,6 +45,7 @@ CHILDREN = {
     "NetworkPolicy": ("networking.k8s.io", "v1", "networkpolicies"),
 }
 """The watched children. Secrets are not among them: watching some needs the right to list them all."""
+WATCHED = {labels.KIND: RESOURCE, "ReplicaSet": REPLICA_SETS, "Pod": PODS, **CHILDREN}
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,7 @@ class NothingHandled(kopf.DiffBaseStorage):
         return None
 
 
-@kopf.index(labels.GROUP, labels.VERSION, labels.PLURAL)
+@kopf.index(*RESOURCE)
 async def resource_index(namespace: str, name: str, body: kopf.Body, **_: Any) -> Any:
     return {(namespace, name): dict(body)}
 
@@ -72,19 +80,19 @@ async def resource_index(namespace: str, name: str, body: kopf.Body, **_: Any) -
 @kopf.index(*CHILDREN["Service"], id="Service", labels=MANAGED)
 @kopf.index(*CHILDREN["PodDisruptionBudget"], id="PodDisruptionBudget", labels=MANAGED)
 @kopf.index(*CHILDREN["NetworkPolicy"], id="NetworkPolicy", labels=MANAGED)
-@kopf.index("", "v1", "pods", id="Pod", labels=MANAGED)
+@kopf.index(*PODS, id="Pod", labels=MANAGED)
 async def object_index(namespace: str, labels: Any, body: kopf.Body, **_: Any) -> Any:
     return {index_owner(namespace, labels): dict(body)}
 
 
-@kopf.index("apps", "v1", "replicasets", id="ReplicaSet", labels=MANAGED)
+@kopf.index(*REPLICA_SETS, id="ReplicaSet", labels=MANAGED)
 async def replica_set_index(namespace: str, labels: Any, meta: kopf.Meta, **_: Any) -> Any:
     # Whose it is, and nothing else: an old one has a whole pod template.
     metadata = {name: meta.get(name) for name in ("uid", "labels", "ownerReferences")}
     return {index_owner(namespace, labels): {"metadata": metadata}}
 
 
-@kopf.on.event(labels.GROUP, labels.VERSION, labels.PLURAL)
+@kopf.on.event(*RESOURCE)
 async def resource_changed(namespace: str, name: str, meta: kopf.Meta, memo: Any, type: Any, **_: Any) -> None:
     memo.operator.synced = True  # kopf calls no handler before every index is whole
     if type == "DELETED" or "deletionTimestamp" in meta:
@@ -97,18 +105,24 @@ async def resource_changed(namespace: str, name: str, meta: kopf.Meta, memo: Any
 @kopf.on.event(*CHILDREN["Service"], labels=MANAGED)
 @kopf.on.event(*CHILDREN["PodDisruptionBudget"], labels=MANAGED)
 @kopf.on.event(*CHILDREN["NetworkPolicy"], labels=MANAGED)
-@kopf.on.event("apps", "v1", "replicasets", labels=MANAGED)
-@kopf.on.event("", "v1", "pods", labels=MANAGED)
+@kopf.on.event(*REPLICA_SETS, labels=MANAGED)
+@kopf.on.event(*PODS, labels=MANAGED)
 async def child_changed(namespace: str, labels: Any, memo: Any, **_: Any) -> None:
     memo.operator.enqueue_soon(Key(*index_owner(namespace, labels)))
 
 
-@kopf.on.startup()
+kopf.on.login()(log_in)
+
+
+# Where it fails the process ends; kopf would wait a minute and call it again.
+@kopf.on.startup(errors=kopf.ErrorsMode.PERMANENT)
 async def start_operator(settings: kopf.OperatorSettings, memo: Any, resource_index: Any, **indices: Any) -> None:
     configure_kopf(settings)
     memo.leadership = memo.writing = None
     children = {kind: indices[kind] for kind in CHILDREN}
-    memo.cluster = KubernetesCluster(Indices(resource_index, children, indices["ReplicaSet"], indices["Pod"]))
+    watches = WatchStates(lambda watch, works: observe_watch(memo.operator, watch, works))
+    cache = Indices(resource_index, children, indices["ReplicaSet"], indices["Pod"])
+    memo.cluster = KubernetesCluster(cache, watches)
     await memo.cluster.log_in()
     memo.operator = Operator(
         memo.cluster, memo.settings, name_record(memo.cluster, memo.name_record, memo.routes_secret)
@@ -119,9 +133,9 @@ async def start_operator(settings: kopf.OperatorSettings, memo: Any, resource_in
         supervise_task(memo.operator.make_root_keys, "make-root-keys"),
         supervise_task(memo.operator.follow_names, "follow-names"),
     ]
-    await resource_is_served(memo.cluster)
+    install_watches(watches, WATCHED.values())
     memo.tasks.append(
-        supervise_task(lambda: notice_emptiness(memo.cluster, memo.operator, memo.namespaces), "notice-emptiness")
+        supervise_task(lambda: notice_emptiness(watches, memo.operator, memo.namespaces), "notice-emptiness")
     )
     if memo.lease is None:
         lead_operators(memo)
@@ -175,7 +189,7 @@ async def stop_writing(memo: Any) -> None:
         memo.writing = None
 
 
-@kopf.on.cleanup()
+@kopf.on.cleanup(errors=kopf.ErrorsMode.PERMANENT)
 async def stop_operator(memo: Any, **_: Any) -> None:
     await stop_writing(memo)
     for task in memo.tasks:
@@ -188,41 +202,30 @@ async def stop_operator(memo: Any, **_: Any) -> None:
     await memo.cluster.close()
 
 
-async def resource_is_served(cluster: KubernetesCluster) -> None:
-    """Wait for the CRD: kopf looks for it once, when this has returned, and would not see it come later."""
-    has_warned = False
-    while True:
-        try:
-            if await cluster.is_served():
-                return
-            if not has_warned:
-                log.warning("%s.%s is not served yet: waiting for its CRD", labels.PLURAL, labels.GROUP)
-                has_warned = True
-        except ClusterError as error:
-            log.warning("%s", error)
-        await asyncio.sleep(LOOK_SECONDS)
+def observe_watch(operator: Operator, watch: Watch, works: bool) -> None:
+    """Count a failed watch, and look at its namespace once it works again."""
+    operator.metrics.observe_watch(*watch, works)
+    if works and operator.synced:
+        operator.enqueue_namespace(None if watch.namespace == EVERY_NAMESPACE else watch.namespace)
 
 
-async def notice_emptiness(cluster: KubernetesCluster, operator: Operator, namespaces: list[str]) -> None:
+async def notice_emptiness(watches: WatchStates, operator: Operator, namespaces: list[str]) -> None:
     """Where there is no LLMDeployment at all, no handler is ever called, and the empty table is the true one."""
     while not operator.synced:
-        try:
-            operator.synced = operator.synced or await cluster.is_empty(namespaces)
-        except ClusterError as error:
-            log.warning("%s", error)
+        if watches.is_complete(WATCHED, max(len(set(namespaces)), 1)):
+            operator.synced = operator.synced or not watches.count_objects(labels.KIND)
         await asyncio.sleep(LOOK_SECONDS)
 
 
 def configure_kopf(settings: kopf.OperatorSettings) -> None:
-    """Events are ours to post; watches give up on silence instead of hanging."""
+    """Events are ours to post, and watches never end."""
     # Following CRDs as they come would need the right to list all of them, and kopf may look before
     # discovery lists a new one.
     settings.scanning.disabled = True
     settings.posting.enabled = False
     settings.persistence.diffbase_storage = NothingHandled()
-    settings.watching.server_timeout = 600
-    settings.watching.connect_timeout = 10
-    settings.networking.request_timeout = 60
+    settings.process.ultimate_exiting_timeout = LONGEST_EXIT_SECONDS
+    configure_watches(settings)
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
 
 

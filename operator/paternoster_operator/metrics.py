@@ -89,6 +89,15 @@ class OperatorMetrics:
             registry=self.registry,
         )
         without.set_function(lambda: len(self._without_place))
+        self._watch_up = Gauge(
+            "paternoster_operator_watch_up",
+            "1 while the API server answers the watch of this kind in this namespace ('*' for all), 0 while it fails.",
+            ("kind", "namespace"),
+            registry=self.registry,
+        )
+        self._watch_failures = self._add_counter(
+            "watch_failures", "Attempts to list or watch that failed.", "kind", "namespace"
+        )
         self.failures = self._add_counter("reconcile_failures", "Looks that could not do all.", *_OBJECT, "reason")
         self.reports_refused = self._add_counter(
             "reports_refused", "Numbers of engines that were not believed, by the field.", *_OBJECT, "reason"
@@ -161,6 +170,13 @@ class OperatorMetrics:
             key = f"{name}_{snake_case(loop)}"
             if key not in self._gauges:
                 self._gauges[key] = self._add_gauge(key, text)
+
+    def observe_watch(self, kind: str, namespace: str, works: bool) -> None:
+        """Take in that a watch failed, or that it works again."""
+        self._watch_up.labels(kind, namespace).set(works)
+        failures = self._watch_failures.labels(kind, namespace)  # a series that begins at 1 hides that from rate()
+        if not works:
+            failures.inc()
 
     def observe_routes_secret(self, written_at: float, size: int) -> None:
         """Take in a write of the routing table's copy: Unix seconds and bytes."""

@@ -22,8 +22,8 @@ from paternoster_operator.autoscaling.decision import (
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.scale_down import longest_answer_seconds
-from paternoster_operator.cluster.port import Cluster, ClusterError, Event, Key
-from paternoster_operator.cluster.read_objects import read_objects
+from paternoster_operator.cluster.port import Cluster, ClusterError, Event, Key, WatchFailed
+from paternoster_operator.cluster.read_objects import check_listed, read_objects
 from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.desired.rollout import choose_strategy
 from paternoster_operator.desired.service import service_url
@@ -76,6 +76,8 @@ class Reconciler:
         self._routes_share = routes_share
         self._clock = clock
         self._wall = wall
+        self._warned: dict[Key, dict[str, str]] = {}
+        """The reason that was logged last for a condition, by its type."""
 
     def clear(self) -> None:
         """Begin anew from what is there: somebody else may have acted meanwhile."""
@@ -102,8 +104,10 @@ class Reconciler:
         document = self._cluster.get(key)
         if document is None or "deletionTimestamp" in document["metadata"]:
             self.fleets.pop(key, None)
+            self._warned.pop(key, None)
             self._metrics.remove_series(key)
             return None
+        unwatched = check_listed(self._cluster, key.namespace)
         fleet = self.fleets.get(key)
         try:
             resource = self._directory.read(document, parsed=None if fleet is None else fleet.resource)
@@ -116,6 +120,8 @@ class Reconciler:
         names, refusal = await self._directory.claim_names(resource)
         fleet.autoscaler.policy = ScalingPolicy.from_spec(resource.spec, self._wall())
         refusal = await self._observe(key, fleet) or refusal
+        if unwatched is not None:
+            refusal = (WatchFailed.reason, f"{unwatched.message}; replicas and limits stay as they are")
         now = self._clock()
         decision = fleet.autoscaler.decide(now)
         last_decision, recorded = fleet.record_decision(decision, self._format_now())
@@ -245,28 +251,18 @@ class Reconciler:
 
     async def _apply(self, key: Key, resource: LLMDeployment, fleet: Fleet, target: int, roots: RootKeys) -> None:
         deployment = fleet.observed.deployment
+        requests = {pod: stats.running + stats.waiting for pod, stats in fleet.engines.items()}
         replicas, fleet.observed = await drain_surplus(
-            self._cluster,
-            key,
-            fleet.observed,
-            {pod: stats.running + stats.waiting for pod, stats in fleet.engines.items()},
-            target,
-            self._longest_drain_seconds(resource, fleet),
+            self._cluster, key, fleet.observed, requests, target, self._longest_drain_seconds(resource, fleet),
             self._wall(),
-        )
+        )  # fmt: skip
         now, applied, settings = self._clock(), fleet.applied, self._settings
         every = now - applied.all_sent_at >= settings.resync_seconds
         strategy = choose_strategy(resource.spec, replicas, fleet.observed)
         children = build_children(
-            resource,
-            replicas,
-            roots,
-            engine_image=settings.engine_image,
-            fetch_image=settings.fetch_image,
-            vllm_metrics=settings.vllm_metrics,
-            peers=settings.peers,
-            strategy=strategy,
-        )
+            resource, replicas, roots, engine_image=settings.engine_image, fetch_image=settings.fetch_image,
+            vllm_metrics=settings.vllm_metrics, peers=settings.peers, strategy=strategy,
+        )  # fmt: skip
         # A pod cannot start without its Secret.
         there = await applied.apply(self._cluster, key, children, every=every, unwatched=bool(fleet.observed.pending))
         if there is not None:
@@ -370,8 +366,12 @@ class Reconciler:
 
     async def _warn_once(self, key: Key, status: Mapping[str, Any], previous: Mapping[str, Any], type_: str) -> None:
         """Log and record the condition of that type if its reason changed since the last status."""
-        condition = find_condition(status, type_)
-        if condition is not None and condition["reason"] != (find_condition(previous, type_) or {}).get("reason"):
+        condition, warned = find_condition(status, type_), self._warned.setdefault(key, {})
+        reason = warned.pop(type_, None)
+        if condition is None:
+            return
+        warned[type_] = condition["reason"]  # the status may be one that cannot be written, for as long as that lasts
+        if condition["reason"] not in (reason, (find_condition(previous, type_) or {}).get("reason")):
             log.warning("%s: %s: %s", key, condition["reason"], condition["message"])
             await self._cluster.record_event(key, Event("Warning", condition["reason"], condition["message"]))
 
@@ -393,8 +393,8 @@ class Reconciler:
             await self._warn_once(key, status, previous, condition.type)
             if status != previous:
                 await self._cluster.write_status(key, status)
-        except ClusterError as other:
-            log.warning("%s: its status does not tell of %s: %s", key, type(error).__name__, other)
+        except ClusterError as other:  # the queue logs ``error``, now and then
+            log.debug("%s: its status does not tell of %s: %s", key, type(error).__name__, other)
 
     def _format_now(self) -> str:
         return self._wall().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

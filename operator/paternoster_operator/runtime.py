@@ -65,6 +65,12 @@ class Operator:
         """Something about ``key`` changed."""
         self._queue.add(key)
 
+    def enqueue_namespace(self, namespace: str | None) -> None:
+        """The cluster can be read again, there or everywhere: its fleets do not wait for the end of a back-off."""
+        for key in self._cluster.list():
+            if namespace in (None, key.namespace):
+                self._queue.add(key)
+
     def enqueue_soon(self, key: Key) -> None:
         """A child of ``key`` changed: others of it will in the same moment, and one look sees them all."""
         self._queue.add_after(key, CHILD_SECONDS)

@@ -6,13 +6,16 @@ Reference: the Kubernetes API's ``application/apply-patch+yaml``; one field mana
 import asyncio
 import base64
 import json
+import logging
 import os
 import socket
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from aiohttp import ClientError
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, ApiException
 from kubernetes.aio.dynamic import DynamicClient
@@ -20,11 +23,14 @@ from kubernetes.aio.dynamic import DynamicClient
 from paternoster_contract import labels
 from paternoster_contract.error_text import error_text
 from paternoster_operator.cluster.ownership import controlled_by, own_pods, refuse_foreign
-from paternoster_operator.cluster.port import ClusterError, Event, Key, Object, TargetObjects
+from paternoster_operator.cluster.port import ClusterError, Event, Key, Object, TargetObjects, WatchFault
 from paternoster_operator.cluster.selector import write_selector
+from paternoster_operator.cluster.watch_states import WatchStates
 from paternoster_operator.pods.reading import LONGEST_MESSAGE
 
-REQUEST_TIMEOUT_SECONDS = 30
+log = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_SECONDS = 10
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _PERMANENT = frozenset({400, 403, 405, 422})
@@ -76,8 +82,10 @@ class Cache(Protocol):
 class KubernetesCluster:
     """Implements :class:`Cluster`. Open it before the first write."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: Cache, watches: WatchStates | None = None) -> None:
+        """``watches``: what came of those that fill ``cache``."""
         self._cache = cache
+        self._watches = watches
         self._api: ApiClient | None = None
 
     async def log_in(self) -> None:
@@ -102,23 +110,8 @@ class KubernetesCluster:
         assert self._api is not None
         return self._api
 
-    async def is_served(self) -> bool:
-        """Whether discovery lists LLMDeployments: their CRD is there, and every part of the API server serves it."""
-        groups = await self._send("get", "/apis")
-        if groups is None or labels.GROUP not in (group["name"] for group in groups["groups"]):
-            return False
-        kinds = await self._send("get", f"/apis/{labels.API_VERSION}", ignore=404)
-        return kinds is not None and labels.PLURAL in (kind["name"] for kind in kinds["resources"])
-
-    async def is_empty(self, namespaces: Sequence[str]) -> bool:
-        """Whether the API server has no LLMDeployment in ``namespaces``, or anywhere if there are none given."""
-        root = f"/apis/{labels.API_VERSION}"
-        paths = [f"{root}/namespaces/{name}/{labels.PLURAL}" for name in namespaces] or [f"{root}/{labels.PLURAL}"]
-        for path in paths:
-            answer = await self._send("get", f"{path}?limit=1")
-            if answer is None or answer["items"]:
-                return False
-        return True
+    def find_watch_fault(self, namespace: str) -> WatchFault | None:
+        return None if self._watches is None else self._watches.find_fault(namespace)
 
     def list(self) -> Sequence[Key]:
         return [Key(*key) for key in self._cache.resources]
@@ -286,7 +279,10 @@ class KubernetesCluster:
                 "uid": resource["metadata"]["uid"],
             },
         }
-        await self._send("post", f"/apis/events.k8s.io/v1/namespaces/{key.namespace}/events", body)
+        try:
+            await self._send("post", f"/apis/events.k8s.io/v1/namespaces/{key.namespace}/events", body)
+        except ClusterError as error:
+            log.warning("%s: the event %s is not recorded: %s", key, event.reason, error)
 
     async def _send(
         self,
@@ -315,12 +311,12 @@ class KubernetesCluster:
             document: Mapping[str, Any] = json.loads(text)
             return document
         except ApiException as error:
-            if error.status == ignore:
+            if error.status == ignore and (ignore != HTTPStatus.NOT_FOUND or _is_status(error)):
                 return None
             message = f"{method.upper()} {path}: HTTP {error.status}: {_read_message(error)}"
             retriable = error.status not in _PERMANENT or _KIND_UNKNOWN in message
             raise ClusterError(message, retriable=retriable) from error
-        except (OSError, TimeoutError) as error:
+        except (ClientError, OSError, TimeoutError, ValueError) as error:  # the last for an answer that is no JSON
             raise ClusterError(f"{method.upper()} {path}: {error_text(error)}") from error
 
 
@@ -332,6 +328,14 @@ def _object_path(api_version: str, kind: str, namespace: str, name: str) -> str:
 def _decode_text(encoded: str) -> str:
     """A value of a Secret; bytes that are no text are no key either."""
     return base64.b64decode(encoded).decode(errors="replace")
+
+
+def _is_status(error: ApiException) -> bool:
+    """Whether the API server itself refused: what stands before it answers 404 for objects that are there, too."""
+    try:
+        return bool(json.loads(error.body or "")["kind"] == "Status")
+    except (ValueError, TypeError, KeyError):
+        return False
 
 
 def _read_message(error: ApiException) -> str:

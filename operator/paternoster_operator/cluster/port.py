@@ -56,6 +56,12 @@ class ClusterError(Exception):
         return "ClusterUnavailable" if self.retriable else "ClusterRefused"
 
 
+class WatchFailed(ClusterError):
+    """What is cached of a namespace is not whole, so that nothing can be decided by it."""
+
+    reason = "WatchFailed"
+
+
 class ForeignObject(ClusterError):
     """Objects of children's names are there and belong to another owner; they are left alone."""
 
@@ -80,8 +86,21 @@ class TargetObjects:
     pods: Sequence[Mapping[str, Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class WatchFault:
+    """Why what is cached of a namespace may be out of date."""
+
+    message: str
+    listed: bool
+    """Whether the cache was whole before."""
+
+
 class Cluster(Protocol):
     """Reads come from the adapter's cache and never block; writes raise :class:`ClusterError`."""
+
+    def find_watch_fault(self, namespace: str) -> WatchFault | None:
+        """Why the cache of ``namespace`` may be out of date; None while it is not."""
+        ...
 
     def list(self) -> Sequence[Key]:
         """Every LLMDeployment there is."""
@@ -149,5 +168,5 @@ class Cluster(Protocol):
         ...
 
     async def record_event(self, key: Key, event: Event) -> None:
-        """Tell of something that happened to the LLMDeployment."""
+        """Record what happened to the LLMDeployment; an event that the cluster does not take is only logged."""
         ...

@@ -1,9 +1,17 @@
-"""Read Deployment and pods of a fleet: its own, or those that ``spec.targetRef`` names."""
+"""Read Deployment and pods of a fleet: its own, or those that ``spec.targetRef`` names; and whether all are known."""
 
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.cluster.port import Cluster, Key
+from paternoster_operator.cluster.port import Cluster, Key, WatchFailed, WatchFault
 from paternoster_operator.observe import Observed
 from paternoster_operator.pods.view import EngineAddress
+
+
+def check_listed(cluster: Cluster, namespace: str) -> WatchFault | None:
+    """Why the cache of ``namespace`` may be out of date; raises :class:`WatchFailed` where it was never whole."""
+    fault = cluster.find_watch_fault(namespace)
+    if fault is not None and not fault.listed:
+        raise WatchFailed(fault.message)
+    return fault
 
 
 async def read_objects(cluster: Cluster, key: Key, resource: LLMDeployment) -> tuple[Observed, tuple[str, str] | None]:

@@ -44,6 +44,9 @@ class LocalCluster:
         """Deleted, with pods that still finish their requests, and the task that waits for them."""
         self._version = 0
 
+    def find_watch_fault(self, namespace: str) -> None:
+        """What is on this machine is always known."""
+
     def put(self, resource: LLMDeployment) -> Key:
         """Create or replace an LLMDeployment, as ``kubectl apply`` would."""
         document = resource.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"status"})

@@ -10,6 +10,7 @@ from paternoster_contract.routing import Replica
 from paternoster_contract.routing_rows import MOST_BYTES
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Cluster, ClusterError, Key
+from paternoster_operator.cluster.read_objects import check_listed
 from paternoster_operator.keys.client_keys import ClientKeys
 from paternoster_operator.keys.fleet_keys import FleetKeys
 from paternoster_operator.names.directory import Directory
@@ -88,6 +89,7 @@ class RoutesTable:
 
     async def _build_row(self, key: Key, names: Sequence[str], resource: LLMDeployment) -> _Built:
         name, *aliases = names
+        check_listed(self._cluster, key.namespace)
         clients = await self._keys.client_keys(resource)
         pods = self._cluster.list_pods(key)
         before = self._built.get(key)

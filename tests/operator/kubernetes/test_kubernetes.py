@@ -31,6 +31,9 @@ class Server:
         self.message = "because"
         self.written: dict[str, Any] = {"kind": "Anything"}
         self.objects: dict[str, dict[str, Any]] = {}
+        self.text: str | None = None
+        """What stands before the API server answers in its place, with ``text_status``."""
+        self.text_status = 404
         self.requests: list[tuple[str, str, dict[str, str], str, Any]] = []
 
     async def handle(self, request: web.Request) -> web.Response:
@@ -38,9 +41,12 @@ class Server:
         kind = request.headers.get("Content-Type", "")
         body = json.loads(text) if text else None
         self.requests.append((request.method, request.path, dict(request.query), kind, body))
+        if self.text is not None:
+            return web.Response(text=self.text, status=self.text_status)
         if request.method == "GET" and self.status < 400:
             there = self.objects.get(request.path)
-            return web.json_response(there or {"message": "not found"}, status=200 if there else 404)
+            absent = {"kind": "Status", "message": "not found"}
+            return web.json_response(there or absent, status=200 if there else 404)
         if self.status >= 400:
             return web.json_response({"kind": "Status", "message": self.message}, status=self.status)
         return web.json_response(self.written)
@@ -256,6 +262,29 @@ async def test_what_is_gone_already_is_no_error(cluster: KubernetesCluster, serv
     await cluster.annotate_pod(KEY, "ride-1", {"a": "1"})
     await cluster.write_status(KEY, {})
     assert [request[0] for request in server.requests] == ["PATCH", "PATCH"]
+
+
+@pytest.mark.parametrize("body", ["404 page not found", '{"message": "no"}', '["Status"]', ""])
+async def test_what_only_a_load_balancer_does_not_find_may_be_there(
+    cluster: KubernetesCluster, server: Server, body: str
+) -> None:
+    """Or a Secret would count as deleted, and every client's key as revoked, for as long as that lasts."""
+    server.text = body
+    with pytest.raises(ClusterError, match="HTTP 404") as refused:
+        await cluster.read_secret(Key("lifts", "keys"))
+    assert refused.value.retriable
+
+
+async def test_an_answer_that_is_no_json_is_a_fault_of_the_cluster(cluster: KubernetesCluster, server: Server) -> None:
+    server.text, server.text_status = "<html>", 200
+    with pytest.raises(ClusterError, match="GET /api"):
+        await cluster.read_secret(Key("lifts", "keys"))
+
+
+async def test_an_event_that_is_refused_is_no_fault_of_the_fleet(cluster: KubernetesCluster, server: Server) -> None:
+    server.status = 403
+    await cluster.record_event(KEY, Event("Normal", "ScaledUp", "replicas 1->2"))
+    assert [method for method, *_ in server.requests] == ["POST"]
 
 
 async def test_a_target_is_read_with_the_pods_that_it_made(cluster: KubernetesCluster, server: Server) -> None:

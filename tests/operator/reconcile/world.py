@@ -6,7 +6,7 @@ from typing import Any
 from aiohttp import web
 
 from paternoster_contract.stats import EngineState, EngineStats
-from paternoster_operator.cluster.port import Event, Key, Object, TargetObjects
+from paternoster_operator.cluster.port import Event, Key, Object, TargetObjects, WatchFault
 from paternoster_operator.keys.fleet_keys import FleetKeys
 from paternoster_operator.keys.key_secrets import KeySecrets
 from paternoster_operator.metrics import OperatorMetrics
@@ -41,6 +41,10 @@ class FakeCluster:
         """What an apply meets, by kind."""
         self.unreadable: Exception | None = None
         """What reading a Secret meets."""
+        self.watch_fault: WatchFault | None = None
+
+    def find_watch_fault(self, namespace: str) -> WatchFault | None:
+        return self.watch_fault
 
     def list(self) -> Sequence[Key]:
         return [KEY] if self.resource is not None else []

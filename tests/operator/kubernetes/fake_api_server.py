@@ -1,0 +1,231 @@
+"""An API server in memory that lists, watches, applies and deletes, and fails as a test asks."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from aiohttp import web
+
+from paternoster_operator.handlers import WATCHED
+
+PLURALS = {plural: kind for kind, (_, _, plural) in WATCHED.items()}
+KINDS = {**PLURALS, "secrets": "Secret", "events": "Event", "namespaces": "Namespace"}
+GROUPS = {(group, version) for group, version, _ in WATCHED.values()} | {("events.k8s.io", "v1")}
+VERBS = ["get", "list", "watch", "create", "patch", "delete"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What some requests are answered: a status, ``reset`` or ``silence``."""
+
+    answer: int | str
+    plural: str = ""
+    """Of the requests that meet it; all where this is empty."""
+    namespace: str = ""
+
+    def meets(self, path: str) -> bool:
+        parts = path.split("/")
+        return (not self.plural or self.plural in parts) and (not self.namespace or self.namespace in parts)
+
+
+class FakeApiServer:
+    """Give it objects with :meth:`put`; ``fault`` is what requests meet from now on."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str, str], dict[str, Any]] = {}
+        """By plural, namespace and name."""
+        self.fault: Fault | None = None
+        self.refused: Counter[str] = Counter()
+        """Requests that met a fault, by path."""
+        self.expired = False
+        """Whether versions are too old to go on from."""
+        self.port = 0
+        self._version = 1
+        self._events: list[tuple[int, str, str, dict[str, Any]]] = []
+        self._changed = asyncio.Condition()
+        self._streams: set[tuple[str, asyncio.Transport]] = set()
+        self._lost: set[tuple[str, asyncio.Transport]] = set()
+
+    async def put(self, plural: str, document: dict[str, Any], *, hidden: bool = False) -> dict[str, Any]:
+        """Create or change; ``hidden``: no watch reports it."""
+        metadata = document["metadata"]
+        key = (plural, metadata["namespace"], metadata["name"])
+        before = self.objects.get(key)
+        self._version += 1
+        made = {"uid": f"uid-{plural}-{key[1]}-{key[2]}", "generation": 1}
+        metadata_before = {} if before is None else before["metadata"]
+        changed = {**(before or {}), **document}
+        changed["metadata"] = {**made, **metadata_before, **metadata, "resourceVersion": str(self._version)}
+        changed["kind"] = KINDS[plural]
+        self.objects[key] = changed
+        await self._publish("ADDED" if before is None else "MODIFIED", plural, changed, hidden)
+        return changed
+
+    async def remove(self, plural: str, namespace: str, name: str, *, hidden: bool = False) -> None:
+        gone = self.objects.pop((plural, namespace, name))
+        self._version += 1
+        gone = {**gone, "metadata": {**gone["metadata"], "resourceVersion": str(self._version)}}
+        await self._publish("DELETED", plural, gone, hidden)
+
+    def fail(self, fault: Fault | None) -> None:
+        """Let requests meet ``fault``, and break the watches that it concerns."""
+        self.fault = fault
+        self.refused.clear()
+        if fault is not None:
+            self.break_watches(fault)
+
+    def break_watches(self, of: Fault) -> None:
+        for path, transport in list(self._streams):
+            if of.meets(path):
+                transport.abort()
+
+    def lose_watches(self) -> None:
+        """Send nothing more on those that are open, and do not end them: a network that forgot them."""
+        self._lost |= self._streams
+
+    def most_refused(self) -> int:
+        """How often the request was tried that was tried most."""
+        return max(self.refused.values(), default=0)
+
+    async def _publish(self, kind: str, plural: str, document: dict[str, Any], hidden: bool) -> None:
+        if hidden:
+            return
+        async with self._changed:
+            self._events.append((self._version, kind, plural, document))
+            self._changed.notify_all()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        path = request.path
+        if self.fault is not None and self.fault.meets(path):
+            return await self._misbehave(request, self.fault.answer)
+        parts = path.strip("/").split("/")
+        discovered = _discover(parts)
+        if discovered is not None:
+            return web.json_response(discovered)
+        namespace = parts[parts.index("namespaces") + 1] if "namespaces" in parts else ""
+        position = next((index for index, part in enumerate(parts) if part in KINDS and part != "namespaces"), None)
+        if position is None:
+            return refuse(404, "no such path")
+        plural, names = parts[position], parts[position + 1 :]
+        if request.method == "GET" and not names:
+            if "watch" in request.query:
+                return await self._watch(request, plural, namespace)
+            items = [o for (kind, where, _), o in self.objects.items() if kind == plural and namespace in ("", where)]
+            return web.json_response(
+                {"kind": f"{KINDS[plural]}List", "metadata": {"resourceVersion": str(self._version)}, "items": items}
+            )
+        if request.method == "GET":
+            found = self.objects.get((plural, namespace, names[0]))
+            return refuse(404, "not found") if found is None else web.json_response(found)
+        if names[1:] == ["status"] and (plural, namespace, names[0]) not in self.objects:
+            return refuse(404, "not found")
+        body = json.loads(await request.read())
+        body["metadata"] = {"name": f"made-{self._version}", "namespace": namespace, **body["metadata"]}
+        body["metadata"].pop("resourceVersion", None)
+        return web.json_response(await self.put(plural, body))
+
+    async def _misbehave(self, request: web.Request, answer: int | str) -> web.StreamResponse:
+        self.refused[request.path] += 1
+        fault = self.fault
+        if isinstance(answer, int):
+            return refuse(answer, "as told")
+        while answer == "silence" and self.fault is fault:
+            await asyncio.sleep(0.01)
+        if request.transport is not None:
+            request.transport.abort()
+        raise web.HTTPServiceUnavailable
+
+    async def _watch(self, request: web.Request, plural: str, namespace: str) -> web.StreamResponse:
+        version = int(request.query["resourceVersion"])
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        transport: Any = request.transport
+        stream = (request.path, transport)
+        self._streams.add(stream)
+        try:
+            if self.expired:
+                gone = {"kind": "Status", "code": 410, "message": "too old resource version"}
+                await response.write(json.dumps({"type": "ERROR", "object": gone}).encode() + b"\n")
+                return response
+            while not transport.is_closing():
+                if stream in self._lost:
+                    await asyncio.sleep(0.01)
+                    continue
+                for made, kind, of, document in [each for each in self._events if each[0] > version]:
+                    version = made
+                    if of == plural and namespace in ("", document["metadata"]["namespace"]):
+                        await response.write(json.dumps({"type": kind, "object": document}).encode() + b"\n")
+                async with self._changed:
+                    if self._events and self._events[-1][0] > version:
+                        continue
+                    try:
+                        async with asyncio.timeout(0.1):
+                            await self._changed.wait()
+                    except TimeoutError:
+                        continue
+        finally:
+            self._streams.discard(stream)
+        return response
+
+
+def refuse(status: int, message: str) -> web.Response:
+    return web.json_response({"kind": "Status", "code": status, "message": message}, status=status)
+
+
+def _discover(parts: Collection[str]) -> dict[str, Any] | None:
+    """What the API server serves, where a path asks for that."""
+    match list(parts):
+        case ["api"]:
+            return {"versions": ["v1"]}
+        case ["apis"]:
+            groups = []
+            for group, version in sorted(each for each in GROUPS if each[0]):
+                served = {"groupVersion": f"{group}/{version}", "version": version}
+                groups.append({"name": group, "versions": [served], "preferredVersion": served})
+            return {"groups": groups}
+        case ["api", version]:
+            group = ""
+        case ["apis", group, version]:
+            pass
+        case _:
+            return None
+    kinds = [plural for _, (of, at, plural) in WATCHED.items() if (of, at) == (group, version)]
+    kinds += ["namespaces", "secrets"] if group == "" else []
+    return {
+        "resources": [
+            {
+                "name": plural, "kind": KINDS[plural], "singularName": "", "namespaced": plural != "namespaces",
+                "verbs": VERBS,
+            }
+            for plural in kinds
+        ]
+    }  # fmt: skip
+
+
+@asynccontextmanager
+async def serve(server: FakeApiServer, folder: Path) -> AsyncIterator[Path]:
+    """Serve it on this machine; gives a kubeconfig for it."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server.port = runner.addresses[0][1]
+    config = {
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.port}"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    }  # fmt: skip
+    file = folder / "kubeconfig"
+    file.write_text(yaml.safe_dump(config))
+    try:
+        yield file
+    finally:
+        await runner.cleanup()
