@@ -76,7 +76,7 @@ class Resource:
             spare = self._find_spare(party, amount)
             if spare is None:
                 return False
-            spare.drop()
+            spare.drop_bytes()
         return True
 
     def count_spare(self, spare: "SpareBytes", party: Party) -> None:
@@ -255,7 +255,7 @@ class OpenRequest:
         if self._ended or party == self.party:
             return
         for spare in list(self._spares):
-            spare.drop()  # it has none before it is charged
+            spare.drop_bytes()  # it has none before it is charged
         before = self.party
         holdings = {resource: held for resource, held in self.held.items() if held}
         for resource, held in holdings.items():
@@ -316,14 +316,14 @@ class SpareBytes:
         self.held = 0
         self.is_dropped = False
 
-    def hold(self, count: int) -> bool:
+    def hold_bytes(self, count: int) -> bool:
         """Whether there is room for ``count`` bytes in all; else none are counted, and all must be forgotten."""
         return self._request.hold_spare(self, count)
 
-    def drop(self) -> None:
+    def drop_bytes(self) -> None:
         """Others need the room."""
         self.is_dropped = True
-        self.hold(0)
+        self.hold_bytes(0)
         self._forget()
 
 

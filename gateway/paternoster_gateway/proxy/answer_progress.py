@@ -134,7 +134,7 @@ class AnswerProgress:
             return None
         return HandedOver(self._numerics, self._journal.read_lines(), broken=True)
 
-    def end(self) -> None:
+    def drop_journal(self) -> None:
         """Keep nothing any more."""
         if self._journal is not None:
             self._journal.drop_lines()

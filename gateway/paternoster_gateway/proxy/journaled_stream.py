@@ -58,11 +58,11 @@ class KeptJournal:
     def drop_lines(self) -> None:
         """Keep none from now on."""
         self._lines = None
-        self._spare.hold(0)
+        self._spare.hold_bytes(0)
 
     def _count_lines(self, size: int) -> None:
         self._counted = min(size + size // HEADROOM, MAX_JOURNAL_BYTES)
-        if size > MAX_JOURNAL_BYTES or not self._spare.hold(self._counted):
+        if size > MAX_JOURNAL_BYTES or not self._spare.hold_bytes(self._counted):
             self.drop_lines()
 
     def _forget_lines(self) -> None:
@@ -151,7 +151,7 @@ class JournaledStream:
         """``call`` as the next replica gets it."""
         return call.resume(self.num_frames, self.numerics, self._journal.read_lines())
 
-    def end(self) -> None:
+    def drop_buffers(self) -> None:
         """Keep nothing any more."""
         self._buffer.clear()
         self._count_buffer()

@@ -315,7 +315,7 @@ class Proxy:
                 self._quarantine.add_left(replica.url, _digest_body(call, admission), header_wait.read_by)
             raise
         finally:
-            progress.end()
+            progress.drop_journal()
 
     def _report_answer(
         self, request: RoutedRequest, replica: Replica, call: Call, admission: Admission, response: EngineResponse

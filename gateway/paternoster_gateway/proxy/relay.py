@@ -117,7 +117,7 @@ class AnswerRelay:
                     error.with_traceback(None)  # as in _record_break
                 except FrameTooLong as error:
                     self._record_break(answer, error)
-                    following = _broken(f"The replica sent {error}.")
+                    following = _describe_break(f"The replica sent {error}.")
                 except BROKEN as error:
                     self._record_break(answer, error)
                     if not answer.is_stream:
@@ -131,7 +131,7 @@ class AnswerRelay:
                 answer = following
         finally:
             if journal is not None:
-                journal.end()
+                journal.drop_buffers()
             self._dispatcher.count_output(self._request, output.count_final())
             self._dispatcher.end_request(self._request)
             await answer.discard()
@@ -170,7 +170,7 @@ class AnswerRelay:
 
     async def _continue_stream(self, answer: Answer, journal: JournaledStream | None) -> Answer | GatewayError:
         """The rest of the stream from another replica, or the error that ends it."""
-        broken = _broken("The replica broke off its answer.")
+        broken = _describe_break("The replica broke off its answer.")
         if journal is None:
             return broken
         reason = "handed_over" if journal.handed_over else "broken"
@@ -256,5 +256,5 @@ class AnswerRelay:
         return None
 
 
-def _broken(message: str) -> GatewayError:
+def _describe_break(message: str) -> GatewayError:
     return GatewayError(502, "BadGatewayError", message)

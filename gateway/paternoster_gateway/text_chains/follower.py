@@ -57,7 +57,7 @@ class TextChainFollower:
         self._keys = keys
         self._metrics = metrics
         self._share = LoopShare()
-        self._kept = Shares(MAX_KEPT_BYTES)
+        self._unapplied = Shares(MAX_KEPT_BYTES)
         """Bytes that were read and not applied, by fleet and replica."""
         self._session: aiohttp.ClientSession | None = None
         self._tasks: dict[tuple[str, str, str], asyncio.Task[None]] = {}
@@ -153,17 +153,17 @@ class TextChainFollower:
         """Yields what states how many bytes are kept of a connection; it raises :class:`StreamFault` for too many."""
         party, held = (fleet, url), 0
 
-        def hold(count: int) -> None:
+        def hold_bytes(count: int) -> None:
             nonlocal held
-            if count > held and not self._kept.has_room(party, count - held):
+            if count > held and not self._unapplied.has_room(party, count - held):
                 raise StreamFault("memory", f"{count} bytes are read of it, and its fleet has too many")
-            self._kept.add(party, count - held)
+            self._unapplied.add(party, count - held)
             held = count
 
         try:
-            yield hold
+            yield hold_bytes
         finally:
-            self._kept.remove(party, held)
+            self._unapplied.remove(party, held)
 
     def _record_fault(self, url: str, reason: str, fault: Exception) -> None:
         self._metrics.chain_faults.labels(reason).inc()

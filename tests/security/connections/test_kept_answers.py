@@ -92,7 +92,7 @@ class Port:
     def journal(self, tenant: str, size: int) -> SpareBytes:
         name = f"{tenant} {size}"
         spare = SpareBytes(self.stream(tenant), lambda: self.dropped.append(name))
-        assert spare.hold(size)
+        assert spare.hold_bytes(size)
         return spare
 
     def held(self, *group: str) -> int:
@@ -121,7 +121,7 @@ def test_journals_of_a_larger_tenant_go_for_a_smaller_one_and_never_the_other_wa
     port.open("small", 250)
     assert port.dropped == ["large 250"]
     spare = SpareBytes(port.stream("large"), lambda: port.dropped.append("itself"))
-    assert not spare.hold(700)
+    assert not spare.hold_bytes(700)
     assert port.dropped == ["large 250", "large 200", "large 190"]
     assert (port.held("fleet", "small"), port.held("fleet", "large"), spare.held) == (350, 0, 0)
 
@@ -130,21 +130,21 @@ def test_a_journal_that_is_its_tenants_largest_is_dropped_itself() -> None:
     port = Port()
     port.journal("one", 50)
     spare = SpareBytes(port.stream("one"), lambda: port.dropped.append("itself"))
-    assert spare.hold(500)
-    assert not spare.hold(900)
+    assert spare.hold_bytes(500)
+    assert not spare.hold_bytes(900)
     assert port.dropped == ["itself"]
-    assert not spare.hold(10)
+    assert not spare.hold_bytes(10)
     assert port.held() == 50
 
 
 def test_what_has_ended_holds_no_journal() -> None:
     port = Port()
     spare = SpareBytes(request := port.stream("one"), lambda: port.dropped.append("itself"))
-    assert spare.hold(500)
+    assert spare.hold_bytes(500)
     request.release_all()
     assert (port.held(), spare.held) == (0, 0)
-    assert not spare.hold(10)
-    assert spare.hold(0)
+    assert not spare.hold_bytes(10)
+    assert spare.hold_bytes(0)
     assert (port.held(), port.dropped) == (0, [])
 
 
