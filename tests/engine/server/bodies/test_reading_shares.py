@@ -59,7 +59,7 @@ async def test_another_tenant_waits_for_nothing(clock: _Clock, shares: ReadingSh
 async def test_refusals_of_a_tenant_take_no_more_than_its_share(clock: _Clock, shares: ReadingShares) -> None:
     for _ in range(1000):
         await shares.pace_refusal("noisy")
-    assert SHARE * clock.now + BURST_SECONDS + 2e-3 >= 1000 * REFUSAL_SECONDS
+    assert SHARE * clock.now + BURST_SECONDS + 2 * REFUSAL_SECONDS >= 1000 * REFUSAL_SECONDS
     before = clock.now
     await shares.pace_refusal("quiet")
     assert clock.now == before
