@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from paternoster_contract.queueing.service_counters import OUTPUT_TOKEN_COST, PROMPT_TOKEN_COST, ServiceCounters
 from paternoster_engine.core.request import Request, RequestStatus
@@ -33,9 +33,9 @@ class FairShareQueue:
 
     @property
     def waiting(self) -> Sequence[Request]:
-        # Other threads read this: sorted() and tuple() copy without releasing the interpreter lock.
-        queues = sorted(self._queues.items(), key=lambda item: self.counters[item[0]])
-        return [request for _, queue in queues for request in tuple(queue)]
+        # Other threads read this: copy() and tuple() copy without releasing the interpreter lock.
+        queues = self._queues.copy()
+        return [request for tenant in self._sort_tenants(queues) for request in tuple(queues[tenant])]
 
     def count_waiting(self, tenant: str | None = None) -> int:
         if tenant is None:
@@ -84,15 +84,14 @@ class FairShareQueue:
             open_ = [tenant for tenant, queue in self._queues.items() if passed.get(tenant, 0) < len(queue)]
             if not open_:
                 return
-            tenant = min(open_, key=self.counters.__getitem__)
+            tenant = min(reversed(open_), key=self.counters.__getitem__)
             request = self._queues[tenant][passed.get(tenant, 0)]
             yield request
             if request.status is not RequestStatus.RUNNING:
                 passed[tenant] = passed.get(tenant, 0) + 1
 
     def first_of_each_tenant(self) -> Iterator[Request]:
-        tenants = sorted(self._queues, key=self.counters.__getitem__)
-        return (self._queues[tenant][0] for tenant in tenants)
+        return (self._queues[tenant][0] for tenant in self._sort_tenants(self._queues))
 
     def may_preempt(self, request: Request, running: Request) -> bool:
         return False
@@ -115,6 +114,15 @@ class FairShareQueue:
 
     def count_rejected(self, request: Request, num_tokens: int) -> None:
         self._add_service(request, PROMPT_TOKEN_COST * num_tokens)
+
+    def _sort_tenants(self, tenants: Iterable[str]) -> list[str]:
+        """Return ``tenants``, in order of their coming, with the least served first, and of equals the last to come.
+
+        One that comes is lifted to the least counter, and has no request in the step under way.
+        """
+        ordered = list(tenants)[::-1]
+        ordered.sort(key=self.counters.__getitem__)
+        return ordered
 
     def _add_service(self, request: Request, cost: float) -> None:
         tenant, limits = request.spec.tenant, request.spec.limits

@@ -141,3 +141,15 @@ def test_tenants_come_and_go_without_being_remembered_for_ever(monkeypatch) -> N
         engine.step()
     engine.run()
     assert len(counters(engine)) < 20
+
+
+def test_a_tenant_that_comes_is_before_the_one_whose_counter_it_is_lifted_to() -> None:
+    engine = CheckedEngine(config(1))
+    for number in range(4):
+        engine.add([number] * 4, 1, tenant="before")
+    engine.step()
+    new = engine.add([9] * 4, 1, tenant="new")
+    assert counters(engine)["new"] == counters(engine)["before"] > 0
+    assert engine.scheduler.waiting[0] is new
+    assert next(engine.scheduler._queue.iterate_candidates()) is new
+    assert next(engine.scheduler._queue.first_of_each_tenant()) is new
