@@ -90,6 +90,10 @@ SOURCES = (
 )
 
 
+ENDS = ("<|im_end|>", "<|endoftext|>", "<reponame>")
+"""Tokens of the model at which llama.cpp ends an answer, of which transformers has the first."""
+
+
 @pytest.fixture(scope="module")
 def vocabulary(tokenizer: Tokenizer) -> Vocabulary:
     return Vocabulary.from_tokenizer(tokenizer)
@@ -125,6 +129,8 @@ def reference(
         tokenizer = AutoTokenizer.from_pretrained(str(source.path.parent), gguf_file=source.path.name)
         shared = from_tokenizer(tokenizer)
         matchers = [LLMatcher(shared, text) for text in texts]
+        ends = tokenizer.convert_tokens_to_ids(list(ENDS))
+        assert tokenizer.eos_token_id in ends
         model, outputs = theirs(layers), [[] for _ in texts]  # type: ignore[var-annotated]
         step, past = torch.tensor(prompts), None
         with torch.inference_mode():
@@ -133,13 +139,14 @@ def reference(
                 past, logits = result.past_key_values, result.logits[:, -1]
                 chosen = []
                 for i, matcher in enumerate(matchers):
-                    if outputs[i][-1:] == [tokenizer.eos_token_id]:
+                    if outputs[i] and outputs[i][-1] in ends:
                         chosen.append(0)
                         continue
                     bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
                     allowed = np.unpackbits(bits, bitorder="little")[: logits.shape[1]] == 1
+                    allowed[ends] = allowed[tokenizer.eos_token_id]
                     token = int(logits[i].masked_fill(torch.from_numpy(~allowed), float("-inf")).argmax())
-                    assert matcher.consume_token(token)
+                    assert token in ends or matcher.consume_token(token)
                     outputs[i].append(token)
                     chosen.append(token)
                 step = torch.tensor(chosen).unsqueeze(-1)
