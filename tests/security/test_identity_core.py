@@ -3,7 +3,7 @@
 import pytest
 
 from paternoster_contract.queueing.service_counters import MAX_COUNTERS
-from paternoster_engine.core.admission.validation import MAX_BUCKETS, TenantQuota
+from paternoster_engine.core.admission.tenant_quota import MAX_BUCKETS, TenantQuota
 from paternoster_engine.core.batch import StepResult
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
 from paternoster_engine.core.errors import TenantQueueFull, TenantRateExceeded
@@ -46,7 +46,10 @@ def test_names_do_not_fill_the_memory_though_each_is_overdrawn() -> None:
     for i in range(3 * MAX_BUCKETS):
         each = request(str(i), f"name-{i}", limits=limits)
         quota.check_request(each, 0)
-        quota.charge_tokens(each, 16 + (i == 0), 0.0)
+        quota.reserve_tokens(each, goes_on=False)
+        each.max_computed = each.num_prompt
+        quota.charge_output(each, 1 + (i == 0), 0.0)
+        quota.settle_request(each)
         assert len(quota._buckets) <= MAX_BUCKETS
     with pytest.raises(TenantRateExceeded):
         quota.check_request(request("again", "name-0", 1.0, limits=limits), 0)

@@ -147,8 +147,8 @@ class Scheduler:
             raise ValueError(f"token_budget is {tokens}: must be 1 to {self.config.max_batched_tokens}, the capacity")
         return tokens
 
-    def add(self, *requests: Request) -> None:
-        """Queue the requests of one call.
+    def add(self, *requests: Request, following: Sequence[Request] = ()) -> None:
+        """Queue the requests of one call; it adds the ``following`` ones later, or has their quota settled.
 
         Raises :class:`AdmissionError`, with nothing changed, when one of them cannot or may not wait.
         """
@@ -156,7 +156,7 @@ class Scheduler:
             if request.request_id in self._requests:
                 raise ValueError(f"request_id {request.request_id!r} is already in use")
         try:
-            self.validation.check_call(requests, self.queue_wait.queue_pace(requests[0].spec.arrival))
+            self.validation.check_call(requests, following, self.queue_wait.queue_pace(requests[0].spec.arrival))
         except AdmissionError as error:
             self.counters.rejected[error.reason] += 1
             raise
@@ -391,6 +391,7 @@ class Scheduler:
         else:
             self._queue.remove(request)
             self.swap.discard(request)
+        self.validation.quota.settle_request(request)
         request.status = RequestStatus.FINISHED
         request.finish_reason = reason
         del self._requests[request.request_id]

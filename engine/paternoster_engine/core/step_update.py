@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from paternoster_engine.core.admission.reservation import Slots
-from paternoster_engine.core.admission.validation import TenantQuota
+from paternoster_engine.core.admission.tenant_quota import TenantQuota
 from paternoster_engine.core.batch import Batch, ScheduledRequest, StepOutput, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.kv.kv_cache import KVCache
@@ -99,14 +99,14 @@ class StepUpdate:
         before = len(request.output)
         for each in tokens:
             request.output.append(each)
-            if self._meters_output or request.spec.limits is not None:
-                self._meter_output(request, now)
             reason = request.ends_with(each, self._max_model_len)
             outputs.append(StepOutput(request, each, reason))
             if reason is not None:
                 break
         count = len(request.output) - before
         self._counters.generation_tokens += count
+        if self._meters_output or request.spec.limits is not None:
+            self._meter_output(request, count, now)
         if request.spec.params.logprobs is not None and request in result.logprobs:
             request.logprobs += result.logprobs[request][:count]
         if item.proposed:
@@ -140,14 +140,13 @@ class StepUpdate:
         request.last_token = now
         self._counters.generation_tokens += count
         if self._meters_output or request.spec.limits is not None:
-            for _ in range(count):
-                self._meter_output(request, now)
+            self._meter_output(request, count, now)
         if branches.ended:
             output, reason = branches.outcome
             self._finish(request, reason)
             request.output = list(output)
             yield StepOutput(request, None, reason)
 
-    def _meter_output(self, request: Request, now: float) -> None:
-        self._queue.count_sampled(request)
-        self._quota.charge_tokens(request, 1, now)
+    def _meter_output(self, request: Request, count: int, now: float) -> None:
+        self._queue.count_sampled(request, count)
+        self._quota.charge_output(request, count, now)

@@ -132,9 +132,10 @@ class EngineLoop:
         self._inbox.put(run_command)
         return future
 
-    async def submit(self, requests: Sequence[Request], deliver: Deliver) -> None:
+    async def submit(self, requests: Sequence[Request], deliver: Deliver, *, following: Sequence[Request] = ()) -> None:
         """Queue all of ``requests`` or none; raises :class:`AdmissionError`. ``deliver`` gets each token and end.
 
+        ``following``: others of the call, which are submitted later or settled.
         What another engine admitted can be refused for its size alone, and does not wait for the step under way.
         """
         for request in requests:
@@ -145,7 +146,7 @@ class EngineLoop:
             if goes_on:
                 for request in requests:
                     scheduler.validation.check_size(request)
-            queued = self._send_command(partial(scheduler.add, *requests))
+            queued = self._send_command(partial(scheduler.add, *requests, following=following))
             if goes_on:
                 queued.add_done_callback(partial(self._end_unqueued, requests))
             else:
@@ -165,6 +166,14 @@ class EngineLoop:
         ids = [request_id for request_id in request_ids if self._deliver.pop(request_id, None) is not None]
         if ids:
             self._inbox.put(partial(self._end_requests, ids, reason))
+
+    def settle(self, requests: Iterable[Request]) -> None:
+        """Return what is reserved for those of ``requests`` that have not ended, and will not be submitted."""
+        self._inbox.put(partial(self._settle_requests, list(requests)))
+
+    def _settle_requests(self, requests: Sequence[Request]) -> None:
+        for request in requests:
+            self.engine.scheduler.validation.quota.settle_request(request)
 
     def attach_text(self, request: Request, pieces: Sequence[TextPiece]) -> None:
         """Tie ``pieces``, which came with the request's answer, to its blocks, as far as they are cached."""

@@ -118,6 +118,27 @@ async def test_quota_of_a_key_counts_a_calls_tokens(serve):
     assert int(second.headers["Retry-After"]) >= 29
 
 
+async def test_calls_at_once_are_taken_with_all_that_they_have_yet_to_queue(serve):
+    """Each queues few of its texts at a time: what follows is reserved when it begins, and returned when it ends."""
+    rules = TenantRules(believes_header=True)
+    headers = {HEADER: Identity(tenant="team", tokens_per_second=0.001, token_burst=60).encode()}
+    async with serve(gated=True, max_num_seqs=2, tenants=rules) as server:
+        server.runner.gate.clear()
+        body = {"input": [[5, 6]] * 40}
+        first = asyncio.create_task(server.client.post(URL, json=body, headers=headers))
+        await until(server.runner.entered.is_set)
+        others = [asyncio.create_task(server.client.post(URL, json=body, headers=headers)) for _ in range(10)]
+        await until(lambda: server.loop._inbox.qsize() == len(others))
+        first.cancel()
+        server.runner.gate.set()
+        statuses = [answer.status_code for answer in await asyncio.gather(*others)]
+        quota = server.loop.engine.scheduler.validation.quota
+        await until(lambda: not server.loop.engine.scheduler.has_work and not quota._reservations)
+        level = await server.loop.call_in_loop(lambda: quota._buckets["team"].level)
+    assert statuses == [429] * len(others)
+    assert 60 - 2 * 8 <= level < 60, "a call that its client left is charged for the texts that were computed"
+
+
 @pytest.mark.parametrize("path", ["/v1/rerank", "/v1/score", URL])
 async def test_draining_and_unknown_models(serve, path):
     bodies = {

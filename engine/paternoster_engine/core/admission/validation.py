@@ -1,20 +1,11 @@
 """Which requests may join the queue: those that can ever be served, and that a tenant has quota for."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from paternoster_contract.queueing.queue_wait import QueuePace
-from paternoster_engine.core.config import SchedulerConfig, TenantLimits
-from paternoster_engine.core.errors import (
-    NeverFits,
-    PromptTooLong,
-    QueueFull,
-    QueueTooSlow,
-    TenantQueueFull,
-    TenantRateExceeded,
-    TooManySequences,
-)
+from paternoster_engine.core.admission.tenant_quota import TenantQuota
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.errors import NeverFits, PromptTooLong, QueueFull, QueueTooSlow, TooManySequences
 from paternoster_engine.core.kv.kv_groups import KVGroups
 from paternoster_engine.core.request import Request, RequestStatus
 from paternoster_engine.core.waiting.waiting_queue import WaitingQueue
@@ -30,8 +21,12 @@ class RequestValidation:
         self._groups = KVGroups(config)
         self.quota = TenantQuota(config)
 
-    def check_call(self, requests: Sequence[Request], pace: QueuePace | None = None) -> None:
-        """All of one call or none of them, none charged then. ``pace`` bounds what they may wait.
+    def check_call(
+        self, requests: Sequence[Request], following: Sequence[Request] = (), pace: QueuePace | None = None
+    ) -> None:
+        """All of one call or none of them, whose tokens are reserved then, with those of the ``following`` ones.
+
+        ``pace`` bounds what they may wait.
 
         Raises :class:`AdmissionError`, and ``ValueError`` for a request that no caller should make.
         """
@@ -40,12 +35,14 @@ class RequestValidation:
             if request.status is not RequestStatus.PREEMPTED:
                 self._check_room(request, ahead)
         # Requests that begin as preempted ones were admitted, and their prompts charged, by the engine before this one.
-        requests = [request for request in requests if request.status is not RequestStatus.PREEMPTED]
-        if pace is not None and requests and self._queue.count_waiting():
+        new = [request for request in requests if request.status is not RequestStatus.PREEMPTED]
+        if pace is not None and new and self._queue.count_waiting():
             # By the first of a call: a large one that meets a short queue would be refused for ever.
-            self._check_wait(requests[0], pace)
+            self._check_wait(new[0], pace)
         for request in requests:
-            self.quota.charge_tokens(request, request.num_prompt, request.spec.arrival)
+            self.quota.reserve_tokens(request, goes_on=request.status is RequestStatus.PREEMPTED)
+        for request in following:
+            self.quota.reserve_tokens(request, goes_on=False)
 
     def check_size(self, request: Request) -> None:
         """Refuse what can never be served, whatever else there is: from any thread."""
@@ -87,83 +84,3 @@ class RequestValidation:
         own = self._queue.count_waiting(request.spec.tenant)
         others = self._queue.count_tenants() - (own > 0)
         return own + ahead < places // (others + 1)
-
-
-DEFAULT_BURST_SECONDS = 10.0
-MAX_BUCKETS = 4096
-"""Most tenants remembered."""
-
-
-@dataclass(slots=True)
-class _TokenBucket:
-    level: float
-    filled: float
-    """When the level was right."""
-    rate: float
-    burst: float
-    empty_since: float | None = None
-    """When it was last overdrawn; None while it is above zero."""
-
-    def level_at(self, now: float) -> float:
-        return min(self.burst, self.level + (now - self.filled) * self.rate)
-
-
-class TenantQuota:
-    """A queue limit and a token bucket for each tenant.
-
-    Prompts are charged when they join the queue and output tokens as they are sampled. So a bucket can be overdrawn by
-    what is under way; the tenant waits until it has filled up above zero again. Requests with one arrival are one call:
-    what the first of them takes is not held against the others.
-    """
-
-    def __init__(self, config: SchedulerConfig) -> None:
-        """``config`` has the limits of tenants whose requests bring none."""
-        self._limits = TenantLimits(
-            max_queued=config.max_queued_per_tenant,
-            tokens_per_second=config.tenant_tokens_per_second,
-            token_burst=config.tenant_token_burst,
-        )
-        self._buckets: dict[str, _TokenBucket] = {}
-
-    def check_request(self, request: Request, num_waiting: int) -> None:
-        """``num_waiting``: of the tenant. Raises :class:`TenantQueueFull` or :class:`TenantRateExceeded`."""
-        tenant, limits = request.spec.tenant, request.spec.limits or self._limits
-        if limits.max_queued and num_waiting >= limits.max_queued:
-            raise TenantQueueFull(tenant, limits.max_queued)
-        if limits.tokens_per_second:
-            bucket = self._refill_bucket(tenant, limits, request.spec.arrival)
-            if bucket.empty_since is not None and bucket.empty_since < request.spec.arrival:
-                wait = max(1, math.ceil(-bucket.level / bucket.rate))
-                raise TenantRateExceeded(tenant, bucket.rate, wait)
-
-    def charge_tokens(self, request: Request, num_tokens: int, now: float) -> None:
-        limits = request.spec.limits or self._limits
-        if limits.tokens_per_second:
-            bucket = self._refill_bucket(request.spec.tenant, limits, now)
-            bucket.level -= num_tokens
-            if bucket.level <= 0 and bucket.empty_since is None:
-                bucket.empty_since = now
-
-    def _refill_bucket(self, tenant: str, limits: TenantLimits, now: float) -> _TokenBucket:
-        rate = limits.tokens_per_second
-        burst = limits.token_burst or DEFAULT_BURST_SECONDS * rate
-        bucket = self._buckets.get(tenant)
-        if bucket is None:
-            if len(self._buckets) >= MAX_BUCKETS:
-                self._forget_buckets(now)
-            bucket = self._buckets[tenant] = _TokenBucket(burst, now, rate, burst)
-        elif now > bucket.filled:
-            bucket.level = bucket.level_at(now)
-            bucket.filled = now
-            if bucket.level > 0:
-                bucket.empty_since = None
-        bucket.rate, bucket.burst = rate, burst
-        return bucket
-
-    def _forget_buckets(self, now: float) -> None:
-        """Full buckets, and where few are, half of all: those that lack least, so that few tokens are given away."""
-        lacking = {t: b for t, b in self._buckets.items() if b.level_at(now) < b.burst}
-        if len(lacking) > MAX_BUCKETS // 2:
-            emptiest = sorted(lacking, key=lambda t: lacking[t].level_at(now) - lacking[t].burst)
-            lacking = {t: lacking[t] for t in emptiest[: MAX_BUCKETS // 2]}
-        self._buckets = lacking

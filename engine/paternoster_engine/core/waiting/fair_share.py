@@ -109,8 +109,8 @@ class FairShareQueue:
             self._add_service(request, PROMPT_TOKEN_COST * (stop - request.num_charged))
             request.num_charged = stop
 
-    def count_sampled(self, request: Request) -> None:
-        self._add_service(request, OUTPUT_TOKEN_COST)
+    def count_sampled(self, request: Request, num_tokens: int) -> None:
+        self._add_service(request, OUTPUT_TOKEN_COST * num_tokens)
 
     def count_rejected(self, request: Request, num_tokens: int) -> None:
         self._add_service(request, PROMPT_TOKEN_COST * num_tokens)

@@ -72,8 +72,8 @@ class WaitingQueue(Protocol):
         """Count the first ``stop`` tokens of ``request`` as computed or found in the cache."""
         ...
 
-    def count_sampled(self, request: Request) -> None:
-        """Count a sampled token of ``request``."""
+    def count_sampled(self, request: Request, num_tokens: int) -> None:
+        """Count ``num_tokens`` sampled tokens of ``request``."""
         ...
 
     def count_rejected(self, request: Request, num_tokens: int) -> None:
@@ -146,7 +146,7 @@ class RankedQueue(ABC):
     def count_computed(self, request: Request, stop: int) -> None:  # noqa: B027
         pass
 
-    def count_sampled(self, request: Request) -> None:  # noqa: B027
+    def count_sampled(self, request: Request, num_tokens: int) -> None:  # noqa: B027
         pass
 
     def count_rejected(self, request: Request, num_tokens: int) -> None:  # noqa: B027

@@ -15,7 +15,7 @@ class VectorWork:
     """Requests whose vectors are awaited. The caller that starts one closes it.
 
     No more of a call is queued than two steps can take, and may wait: a call of thousands of texts neither fills the
-    queue nor keeps others' behind all of its own.
+    queue nor keeps others' behind all of its own. Its tenant's quota takes the call as a whole when it begins.
     """
 
     def __init__(self, loop: EngineLoop, requests: Sequence[Request]) -> None:
@@ -54,15 +54,17 @@ class VectorWork:
         self._loop.abort(self._open)
         self._open.clear()
         self._waiting.clear()
+        self._loop.settle(self._requests)
 
     async def _submit(self) -> None:
         count = min(self._at_once - len(self._open), len(self._waiting))
         if count == 0:
             return
+        following = list(self._waiting)[count:] if len(self._waiting) == len(self._requests) else ()
         portion = [self._waiting.popleft() for _ in range(count)]
         self._open.update(request.request_id for request in portion)
         try:
-            await self._loop.submit(portion, self._outputs.put_nowait)
+            await self._loop.submit(portion, self._outputs.put_nowait, following=following)
         except (QueueFull, TenantQueueFull):
             self._open.difference_update(request.request_id for request in portion)
             if not self._open:

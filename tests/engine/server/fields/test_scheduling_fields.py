@@ -46,7 +46,7 @@ def _spy(server: Any) -> list[Any]:
     """Requests that the scheduler takes from now on."""
     scheduler, added = server.loop.engine.scheduler, []
     add = scheduler.add
-    scheduler.add = lambda *requests: (added.extend(requests), add(*requests))[1]
+    scheduler.add = lambda *requests, **more: (added.extend(requests), add(*requests, **more))[1]
     return added
 
 

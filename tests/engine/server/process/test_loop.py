@@ -119,7 +119,7 @@ async def test_what_cannot_be_queued_after_all_ends_as_the_engine_does(
 ) -> None:
     async with serve() as server:
 
-        def refuse(*_: Request) -> None:
+        def refuse(*_: Request, **__: object) -> None:
             raise ValueError("a bug")
 
         monkeypatch.setattr(server.loop.engine.scheduler, "add", refuse)
