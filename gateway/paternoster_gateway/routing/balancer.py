@@ -148,7 +148,7 @@ class Balancer:
             computed = served and result is Result.ANSWERED
             if tokens is not None:
                 tokens = self.prefixes.on_prompt_tokens(request.model, url, sent, tokens)
-            self.prefixes.on_first_byte(sent, url, now, served=computed, tokens=tokens)
+            self.prefixes.on_first_byte(request.model, sent, url, now, served=computed, tokens=tokens)
         if result in EJECTING:
             self._states.eject(url, now)
             self.prefixes.forget_sent(url)
@@ -362,7 +362,7 @@ class Balancer:
 
     def _end_attempt(self, request: RoutedRequest, url: str) -> None:
         if (sent := request.sent.pop(url, None)) is not None:
-            self.prefixes.on_first_byte(sent, url, sent.at, served=False)
+            self.prefixes.on_first_byte(request.model, sent, url, sent.at, served=False)
         request.in_flight.remove(url)
         self._held.queue_of(request).end_attempt(request)
         self._picker.count_place(url, -1)

@@ -32,15 +32,25 @@ class Pace:
         self._work_at = 0.0
 
     @property
+    def has_samples(self) -> bool:
+        """Whether there are enough to go by."""
+        return self._weight >= MIN_SAMPLES
+
+    @property
     def seconds_per_token(self) -> float:
         """What a prompt token that is not cached, its own or one that waits before, adds to the time."""
-        slope = self._slopes[0] if self._weight >= MIN_SAMPLES else FIRST_SECONDS_PER_TOKEN
+        slope = self._slopes[0] if self.has_samples else FIRST_SECONDS_PER_TOKEN
         return max(slope, LEAST_SECONDS_PER_TOKEN)
 
     @property
     def seconds_per_request(self) -> float:
         """What each further request at a replica adds to the time, besides its tokens that wait."""
-        return self._slopes[1] if self._weight >= MIN_SAMPLES else 0.0
+        return self._slopes[1] if self.has_samples else 0.0
+
+    def expect_seconds(self, tokens: float, beside: int) -> float:
+        """The time to the first byte after ``tokens`` are computed, with ``beside`` other requests at the replica."""
+        (mean_tokens, mean_beside, mean), (per_token, per_request) = self._means, self._slopes
+        return mean + per_token * (tokens - mean_tokens) + per_request * (beside - mean_beside)
 
     def delay_factor(self, replicas: int, now: float) -> float:
         """How long a second of work delays the requests of a fleet together, at least one: its own and those behind it.

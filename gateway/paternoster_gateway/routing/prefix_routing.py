@@ -8,6 +8,7 @@ from typing import NamedTuple
 from paternoster_contract.routing import Replica
 from paternoster_gateway.prefixes.expected_pieces import ExpectedPieces
 from paternoster_gateway.prefixes.prefix_index import NO_PREFIX, Prefix, PrefixIndex
+from paternoster_gateway.routing.cache_credit import CacheCredit
 from paternoster_gateway.routing.least_loaded import ReadyReplicas
 from paternoster_gateway.routing.pace import Pace
 
@@ -19,8 +20,6 @@ LEARN_SHARE = 0.1
 """Of a report in the mean."""
 MAX_SENT_PIECES = 31_250
 """Pieces remembered of what a replica was sent that publishes nothing; llm-d remembers as many blocks."""
-DOUBT_TOKENS = 4096.0
-"""Cached tokens that a replica has to deliver, or fail to, before its reports count for clearly more or less."""
 MAX_CANDIDATES = 64
 """Replicas that are compared for a request; of more, those that hold most of it and others by chance."""
 
@@ -70,6 +69,10 @@ class Sent:
     at: float
     tokens: int
     """Prompt tokens that the replica has to compute for it."""
+    all_tokens: float
+    """Prompt tokens by the gateway's count."""
+    claimed: float
+    """Of these, what is cached there by its claims."""
     ahead: int
     """Prompt tokens that were to be computed there before."""
     beside: int
@@ -93,8 +96,7 @@ class PrefixRouting:
         """By URL of a publishing replica: whether its cache is parted by tenant."""
         self._sent = PrefixIndex()
         """What other replicas were sent."""
-        self._delivered: dict[str, tuple[float, float]] = {}
-        """By URL: cached tokens that were expected there, and how many of these it delivered; both fade."""
+        self._credit = CacheCredit()
         self._waiting: dict[str, int] = {}
         """Prompt tokens to compute for requests that wait for their first byte."""
         self._paces: dict[str, Pace] = {}
@@ -119,22 +121,38 @@ class PrefixRouting:
         per_token, per_request = pace.seconds_per_token, pace.seconds_per_request
         waiting, size, ends = self._waiting, prompt.size, prompt.ends
         factor = pace.delay_factor(len(ready), now)
-        costs = []
+        costs, savings = {}, {}
         for url in urls:
-            own: float = size
             if (held := found.get(url)) is not None:
-                own -= ends[held.pieces - 1] * self.find_credit(url)
-            tokens = waiting.get(url, 0) + factor * per_byte * own
-            costs.append(per_token * tokens + per_request * in_flight.get(url, 0))
-        least = min(costs)
+                savings[url] = per_token * factor * per_byte * ends[held.pieces - 1] * self.find_credit(url)
+            tokens = waiting.get(url, 0) + factor * per_byte * size
+            costs[url] = per_token * tokens + per_request * in_flight.get(url, 0) - savings.get(url, 0.0)
         # No estimate is finer than a piece.
         margin = per_token * per_byte * size / len(prompt.digests)
-        near = [url for url, cost in zip(urls, costs, strict=True) if cost <= least + margin]
+        url, ignored = self._pick_least(costs, margin, in_flight), False
+        by_claims = self._is_won_by_claims(url, costs, savings, margin)
+        while by_claims and not self._credit.may_win(model, url, len(ready)):
+            costs[url] += savings.pop(url)
+            url, ignored = self._pick_least(costs, margin, in_flight), True
+            by_claims = self._is_won_by_claims(url, costs, savings, margin)
+        self._credit.count_pick(model, url, by_claims=by_claims, ignored=ignored)
+        promised = max((found[each].tokens for each in urls if each in found), default=0)
+        return ready.get_replica(url), Pick(found.get(url, NO_PREFIX), promised, costs[url], len(urls))
+
+    def _pick_least(self, costs: Mapping[str, float], margin: float, in_flight: Mapping[str, int]) -> str:
+        most = min(costs.values()) + margin
+        near = [url for url, cost in costs.items() if cost <= most]
         if len(near) > 2:
             near = self._random.sample(near, 2)
-        url = min(near, key=lambda each: (in_flight.get(each, 0), self._random.random()))
-        promised = max((found[each].tokens for each in urls if each in found), default=0)
-        return ready.get_replica(url), Pick(found.get(url, NO_PREFIX), promised, costs[urls.index(url)], len(urls))
+        return min(near, key=lambda each: (in_flight.get(each, 0), self._random.random()))
+
+    def _is_won_by_claims(
+        self, url: str, costs: Mapping[str, float], savings: Mapping[str, float], margin: float
+    ) -> bool:
+        """Whether another replica might have been chosen, had ``url`` held nothing."""
+        if url not in savings or len(costs) < 2:
+            return False
+        return costs[url] + savings[url] + margin >= min(cost for each, cost in costs.items() if each != url)
 
     def find(self, model: str, prompt: Prompt, now: float) -> Mapping[str, Prefix]:
         """The longest beginning of ``prompt`` that each replica holds, or was sent."""
@@ -168,18 +186,19 @@ class PrefixRouting:
 
     def find_credit(self, url: str) -> float:
         """The part of what a replica reports to hold that it delivers; from 0 to 1."""
-        expected, delivered = self._delivered.get(url, (0.0, 0.0))
-        return (delivered + DOUBT_TOKENS) / (expected + DOUBT_TOKENS)
+        return self._credit.find_credit(url)
 
     def send(self, model: str, prompt: Prompt, pick: Pick, url: str, beside: int, now: float) -> Sent:
         """Count what a replica has to compute for a request that is sent there now, and remember what it will hold."""
         per_byte = self.tokens_per_byte(model)
-        tokens, ahead = round(per_byte * prompt.rest_behind(pick.held)), self._waiting.get(url, 0)
+        ahead, all_tokens = self._waiting.get(url, 0), per_byte * prompt.size
+        claimed = all_tokens - per_byte * prompt.rest_behind(pick.held)
+        tokens = round(all_tokens - claimed * self.find_credit(url) if claimed else all_tokens)
         self._waiting[url] = ahead + tokens
         pace = self.get_pace(model)
         pace.observe_work(tokens, now)
         self._store_sent(model, prompt, url, now)
-        return Sent(now, tokens, ahead, beside, pick.held.tokens, prompt, pace)
+        return Sent(now, tokens, all_tokens, claimed, ahead, beside, pick.held.tokens, prompt, pace)
 
     def _store_sent(self, model: str, prompt: Prompt, url: str, now: float) -> None:
         if url in self.reported:
@@ -200,22 +219,29 @@ class PrefixRouting:
         before = self.tokens_per_byte(model)
         self._tokens_per_byte[model] = before + (tokens.prompt / size - before) * LEARN_SHARE
         if sent.cached:
-            expected, delivered = self._delivered.get(url, (0.0, 0.0))
-            rest = 1 - LEARN_SHARE
-            self._delivered[url] = rest * expected + sent.cached, rest * delivered + min(tokens.cached, sent.cached)
+            self._credit.observe_report(url, sent.cached, tokens.cached)
         return tokens
 
     def on_first_byte(
-        self, sent: Sent, url: str, now: float, *, served: bool, tokens: PromptTokens | None = None
+        self, model: str, sent: Sent, url: str, now: float, *, served: bool, tokens: PromptTokens | None = None
     ) -> None:
         """The prompt is computed, or will not be; ``tokens``: as the replica reports them."""
         rest = self._waiting.pop(url, 0) - sent.tokens
         if rest > 0:
             self._waiting[url] = rest
         if tokens is not None:
-            sent.tokens = tokens.prompt - tokens.cached
+            sent.tokens = round(tokens.prompt - tokens.cached * self.find_credit(url))
         if served:
             sent.pace.observe_first_byte(sent.tokens + sent.ahead, sent.beside, now - sent.at)
+            self._credit.observe_first_byte(
+                model,
+                url,
+                prompt=sent.all_tokens,
+                claimed=sent.claimed if tokens is None else min(sent.claimed, tokens.cached),
+                ahead=sent.ahead,
+                beside=sent.beside,
+                seconds=now - sent.at,
+            )
 
     def retain_only(self, models: Collection[str], urls: Collection[str], ready: Collection[str]) -> None:
         """Forget all other fleets and replicas: they have left the routing table.
@@ -224,8 +250,9 @@ class PrefixRouting:
         """
         for url in set(self._sent.replicas) - set(ready):
             self.forget_sent(url)
-        for replica in {*self.reported.replicas, *self._sent.replicas, *self._delivered} - set(urls):
+        for replica in {*self.reported.replicas, *self._sent.replicas} - set(urls):
             self.remove_replica(replica)
+        self._credit.retain_only(set(models), set(urls))
         for by_model in (self._paces, self._tokens_per_byte):
             for model in by_model.keys() - set(models):
                 del by_model[model]
@@ -240,7 +267,6 @@ class PrefixRouting:
         self._sent.remove_replica(url)
         self._isolates.pop(url, None)
         self._expected.remove_replica(url)
-        self._delivered.pop(url, None)
 
     def get_pace(self, model: str) -> Pace:
         return self._paces.setdefault(model, Pace())
