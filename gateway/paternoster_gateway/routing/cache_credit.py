@@ -5,7 +5,7 @@ is cached has its first byte sooner than one that is not, by the time that the t
 from prompts of the same fleet of which little is cached.
 """
 
-from collections import Counter, deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
 from paternoster_gateway.routing.pace import Pace
@@ -52,6 +52,11 @@ class _Delivered:
 class _Replica:
     reported: _Delivered = field(default_factory=_Delivered)
     measured: _Delivered = field(default_factory=_Delivered)
+    credit: float = 1.0
+    """By both."""
+
+    def update_credit(self) -> None:
+        self.credit = self.reported.share * min(1.0, max(0.0, self.measured.share) / FULL_SHARE)
 
 
 @dataclass(slots=True)
@@ -62,10 +67,8 @@ class _Fleet:
     """Seconds that such prompts have taken more than ``uncached`` expects, of late."""
     spread: float = 0.0
     """Squared seconds by which they differ from it."""
-    picks: deque[str | None] = field(default_factory=deque)
+    picks: deque[str | None] = field(default_factory=lambda: deque(maxlen=RECENT_PICKS))
     """The last ones: which replica its claims decided for, None where load did."""
-    wins: Counter[str] = field(default_factory=Counter)
-    """Of ``picks``, by replica."""
     decided: int = 0
     """Picks that claims decided, where no prompt without cache was measured."""
 
@@ -74,15 +77,13 @@ class CacheCredit:
     """By replica URL how far its claims count, and by fleet what prompts without a cache take."""
 
     def __init__(self) -> None:
-        self._replicas: dict[str, _Replica] = {}
-        self._fleets: dict[str, _Fleet] = {}
+        self._replicas: defaultdict[str, _Replica] = defaultdict(_Replica)
+        self._fleets: defaultdict[str, _Fleet] = defaultdict(_Fleet)
 
     def find_credit(self, url: str) -> float:
         """The part of what a replica claims to hold that it delivers; from 0 to 1."""
         replica = self._replicas.get(url)
-        if replica is None:
-            return 1.0
-        return replica.reported.share * min(1.0, max(0.0, replica.measured.share) / FULL_SHARE)
+        return 1.0 if replica is None else replica.credit
 
     def may_win(self, model: str, url: str, replicas: int) -> bool:
         """Whether the claims of a replica may decide for it now.
@@ -98,29 +99,25 @@ class CacheCredit:
         replica = self._replicas.get(url)
         if replica is None or replica.measured.share >= CONFIRMED_SHARE:
             return True
-        return fleet.wins[url] < RECENT_PICKS * min(2 / replicas, (1 + 1 / replicas) / 2)
+        return fleet.picks.count(url) < RECENT_PICKS * min(2 / replicas, (1 + 1 / replicas) / 2)
 
     def count_pick(self, model: str, url: str, *, by_claims: bool, ignored: bool) -> None:
         """Count a choice; ``by_claims``: the claims of the replica at ``url`` decided, ``ignored``: some were not."""
-        fleet = self._fleets.setdefault(model, _Fleet())
-        if len(fleet.picks) >= RECENT_PICKS and (old := fleet.picks.popleft()) is not None:
-            fleet.wins[old] -= 1
-            if not fleet.wins[old]:
-                del fleet.wins[old]
+        fleet = self._fleets[model]
         fleet.picks.append(url if by_claims else None)
-        if by_claims:
-            fleet.wins[url] += 1
         fleet.decided += by_claims or ignored
 
     def observe_report(self, url: str, claimed: int, cached: int) -> None:
         """A replica reports that it had ``cached`` of the ``claimed`` tokens: less counts against it, whatever came."""
-        self._replicas.setdefault(url, _Replica()).reported.add(claimed, min(cached, claimed), REPORT_FADE)
+        replica = self._replicas[url]
+        replica.reported.add(claimed, min(cached, claimed), REPORT_FADE)
+        replica.update_credit()
 
     def observe_first_byte(
         self, model: str, url: str, *, prompt: float, claimed: float, ahead: float, beside: int, seconds: float
     ) -> None:
         """A first byte came after ``seconds``; the others are tokens by the gateway's count, and requests beside it."""
-        fleet = self._fleets.setdefault(model, _Fleet())
+        fleet = self._fleets[model]
         pace = fleet.uncached
         if claimed <= UNCACHED_SHARE * prompt:
             if pace.has_samples:
@@ -130,17 +127,21 @@ class CacheCredit:
             pace.observe_first_byte(prompt - claimed + ahead, beside, seconds)
             if (replica := self._replicas.get(url)) is not None:
                 replica.measured.add(REGAIN_SHARE * DOUBT_TOKENS, REGAIN_SHARE * DOUBT_TOKENS, 1 - REGAIN_SHARE)
+                replica.update_credit()
         elif pace.has_samples:
             saving = pace.seconds_per_token * claimed
             saved = pace.expect_seconds(prompt + ahead, beside) + fleet.late - seconds
             # As far above all that was claimed as below nothing: what is not measured at all comes to a half.
             part = min(2.0, max(-1.0, saved / saving))
-            replica = self._replicas.setdefault(url, _Replica())
+            replica = self._replicas[url]
             # What is lost in how much times differ anyway counts for little, and so does not move it by chance.
             weight = saving**2 / (saving**2 + fleet.spread)
             replica.measured.add(weight * claimed, weight * part * claimed, 1 - TIME_SHARE * weight)
+            replica.update_credit()
 
     def retain_only(self, models: set[str], urls: set[str]) -> None:
         """Forget all other fleets and replicas. A replica that only began its reports anew keeps what it has."""
-        self._replicas = {url: replica for url, replica in self._replicas.items() if url in urls}
-        self._fleets = {model: fleet for model, fleet in self._fleets.items() if model in models}
+        for url in self._replicas.keys() - urls:
+            del self._replicas[url]
+        for model in self._fleets.keys() - models:
+            del self._fleets[model]

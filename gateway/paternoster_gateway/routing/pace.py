@@ -24,8 +24,8 @@ class Pace:
     def __init__(self) -> None:
         self._weight = 0.0
         self._slopes = 0.0, 0.0
-        self._means = [0.0] * 3
-        self._moments = [0.0] * 5
+        self._means = 0.0, 0.0, 0.0
+        self._moments = 0.0, 0.0, 0.0, 0.0, 0.0
         """Central: xx, xz, zz, xy, zy."""
         self._work = 0.0
         """Seconds of computing prompts that were sent, which fade."""
@@ -73,13 +73,16 @@ class Pace:
         """``tokens``: to compute until then; ``beside``: other requests at the replica when it was sent."""
         self._weight = self._weight * FADE + 1
         share = 1 / self._weight
-        dx, dz, dy = tokens - self._means[0], beside - self._means[1], seconds - self._means[2]
-        self._means = [self._means[0] + share * dx, self._means[1] + share * dz, self._means[2] + share * dy]
-        rest = 1 - share
-        products = (dx * dx, dx * dz, dz * dz, dx * dy, dz * dy)
-        self._moments = [
-            rest * (moment + share * product) for moment, product in zip(self._moments, products, strict=True)
-        ]
+        (mx, mz, my), (xx, xz, zz, xy, zy), rest = self._means, self._moments, 1 - share
+        dx, dz, dy = tokens - mx, beside - mz, seconds - my
+        self._means = mx + share * dx, mz + share * dz, my + share * dy
+        self._moments = (
+            rest * (xx + share * dx * dx),
+            rest * (xz + share * dx * dz),
+            rest * (zz + share * dz * dz),
+            rest * (xy + share * dx * dy),
+            rest * (zy + share * dz * dy),
+        )
         self._slopes = self._solve_line()
 
     def _solve_line(self) -> tuple[float, float]:

@@ -1,5 +1,6 @@
 """Which replica answers a prompt with the least delay to all: by what it holds of it, and by what is queued there."""
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -99,7 +100,7 @@ class PrefixRouting:
         self._credit = CacheCredit()
         self._waiting: dict[str, int] = {}
         """Prompt tokens to compute for requests that wait for their first byte."""
-        self._paces: dict[str, Pace] = {}
+        self._paces: defaultdict[str, Pace] = defaultdict(Pace)
         self._tokens_per_byte: dict[str, float] = {}
         self._random = Random(seed)
 
@@ -121,38 +122,45 @@ class PrefixRouting:
         per_token, per_request = pace.seconds_per_token, pace.seconds_per_request
         waiting, size, ends = self._waiting, prompt.size, prompt.ends
         factor = pace.delay_factor(len(ready), now)
-        costs, savings = {}, {}
+        costs, savings, promised = [], [], 0
         for url in urls:
+            own = 0.0
             if (held := found.get(url)) is not None:
-                savings[url] = per_token * factor * per_byte * ends[held.pieces - 1] * self.find_credit(url)
-            tokens = waiting.get(url, 0) + factor * per_byte * size
-            costs[url] = per_token * tokens + per_request * in_flight.get(url, 0) - savings.get(url, 0.0)
+                own = ends[held.pieces - 1] * self.find_credit(url)
+                promised = max(promised, held.tokens)
+            tokens = waiting.get(url, 0) + factor * per_byte * (size - own)
+            costs.append(per_token * tokens + per_request * in_flight.get(url, 0))
+            savings.append(per_token * factor * per_byte * own)
         # No estimate is finer than a piece.
         margin = per_token * per_byte * size / len(prompt.digests)
-        url, ignored = self._pick_least(costs, margin, in_flight), False
-        by_claims = self._is_won_by_claims(url, costs, savings, margin)
-        while by_claims and not self._credit.may_win(model, url, len(ready)):
-            costs[url] += savings.pop(url)
-            url, ignored = self._pick_least(costs, margin, in_flight), True
-            by_claims = self._is_won_by_claims(url, costs, savings, margin)
+        at, ignored = self._pick_least(urls, costs, margin, in_flight), False
+        by_claims = self._is_won_by_claims(at, costs, savings, margin)
+        while by_claims and not self._credit.may_win(model, urls[at], len(ready)):
+            costs[at] += savings[at]
+            savings[at] = 0.0
+            at, ignored = self._pick_least(urls, costs, margin, in_flight), True
+            by_claims = self._is_won_by_claims(at, costs, savings, margin)
+        url = urls[at]
         self._credit.count_pick(model, url, by_claims=by_claims, ignored=ignored)
-        promised = max((found[each].tokens for each in urls if each in found), default=0)
-        return ready.get_replica(url), Pick(found.get(url, NO_PREFIX), promised, costs[url], len(urls))
+        return ready.get_replica(url), Pick(found.get(url, NO_PREFIX), promised, costs[at], len(urls))
 
-    def _pick_least(self, costs: Mapping[str, float], margin: float, in_flight: Mapping[str, int]) -> str:
-        most = min(costs.values()) + margin
-        near = [url for url, cost in costs.items() if cost <= most]
+    def _pick_least(
+        self, urls: Sequence[str], costs: Sequence[float], margin: float, in_flight: Mapping[str, int]
+    ) -> int:
+        """Its place in ``urls``."""
+        most = min(costs) + margin
+        near = [at for at, cost in enumerate(costs) if cost <= most]
+        if len(near) == 1:
+            return near[0]
         if len(near) > 2:
             near = self._random.sample(near, 2)
-        return min(near, key=lambda each: (in_flight.get(each, 0), self._random.random()))
+        return min(near, key=lambda at: (in_flight.get(urls[at], 0), self._random.random()))
 
-    def _is_won_by_claims(
-        self, url: str, costs: Mapping[str, float], savings: Mapping[str, float], margin: float
-    ) -> bool:
-        """Whether another replica might have been chosen, had ``url`` held nothing."""
-        if url not in savings or len(costs) < 2:
+    def _is_won_by_claims(self, at: int, costs: list[float], savings: Sequence[float], margin: float) -> bool:
+        """Whether another replica might have been chosen, had the one at ``at`` held nothing."""
+        if not savings[at] or len(costs) < 2:
             return False
-        return costs[url] + savings[url] + margin >= min(cost for each, cost in costs.items() if each != url)
+        return costs[at] + savings[at] + margin >= min(costs[:at] + costs[at + 1 :])
 
     def find(self, model: str, prompt: Prompt, now: float) -> Mapping[str, Prefix]:
         """The longest beginning of ``prompt`` that each replica holds, or was sent."""
@@ -269,7 +277,7 @@ class PrefixRouting:
         self._expected.remove_replica(url)
 
     def get_pace(self, model: str) -> Pace:
-        return self._paces.setdefault(model, Pace())
+        return self._paces[model]
 
     def tokens_per_byte(self, model: str) -> float:
         return self._tokens_per_byte.get(model, TOKENS_PER_BYTE)
