@@ -49,6 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="take what the cache has for ADDRESS without asking its source, as serve does",
     )
     parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="hash all files that the cache has of the model, and fetch it again where one is not what was fetched",
+    )
+    parser.add_argument(
         "--link",
         type=Path,
         metavar="PATH",
@@ -92,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
             each.publish(status)
 
     try:
-        model = _pull_model(args.address, args.refresh, publish)
+        model = _pull_model(args.address, args.refresh, args.verify, publish)
     except SourceError as error:
         publish(of_error(error))
         print_error(f"paternoster pull: {error.reason}: {error}")
@@ -136,7 +141,7 @@ def become_program(command: "Sequence[str]", model: "Model") -> int:
         return 2
 
 
-def _pull_model(address: str, refresh: bool, publish: "Callable[[FetchStatus], None]") -> "Model":
+def _pull_model(address: str, refresh: bool, verify: bool, publish: "Callable[[FetchStatus], None]") -> "Model":
     from paternoster_sources.fetch import fetch_model
     from paternoster_sources.report import of_progress, terminal_bar
 
@@ -146,4 +151,4 @@ def _pull_model(address: str, refresh: bool, publish: "Callable[[FetchStatus], N
             bar(progress)
             publish(of_progress(progress))
 
-        return fetch_model(address, refresh=refresh, report=report_progress)
+        return fetch_model(address, refresh=refresh, verify=verify, report=report_progress)

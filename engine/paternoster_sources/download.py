@@ -1,37 +1,21 @@
 """One file brought to disk: from where it stopped, again after a break, and hashed on the way."""
 
 import errno
-import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
+from paternoster_sources.digest import BLOCK, make_hasher
 from paternoster_sources.errors import Corrupted, Interrupted, NoSpace
-from paternoster_sources.plan import Digest, RemoteFile
+from paternoster_sources.plan import Algorithm, Digest, RemoteFile
 from paternoster_sources.remote.source import Source
 from paternoster_sources.retry import Retry, Stopped
 
 PROGRESS = 8 * 2**20
 """Bytes after which failures are counted anew: a connection that gives less is no connection."""
-BLOCK = 2**20
-
-
-class _Hash(Protocol):
-    def update(self, data: bytes, /) -> None: ...
-    def hexdigest(self) -> str: ...
-
-
-class _Unchecked:
-    """Where a source gives no hash."""
-
-    def update(self, data: bytes, /) -> None:
-        pass
-
-    def hexdigest(self) -> str:
-        return ""
 
 
 class Download:
@@ -51,10 +35,12 @@ class Download:
         self._retry = retry or Retry()
         self._stopping = stopping or threading.Event()
         self._have = 0
-        self._hash = _choose_hasher(file.digest, file.size)
+        # Where a source gives no digest, what came is recorded.
+        self._algorithm: Algorithm = "sha256" if file.digest is None else file.digest.algorithm
+        self._hash = make_hasher(self._algorithm, file.size)
 
-    def run(self) -> None:
-        """Leaves the whole file at ``path``.
+    def run(self) -> Digest:
+        """Leaves the whole file at ``path``, and returns the digest of its bytes.
 
         Raises :class:`SourceError`; after :class:`Corrupted` the file is gone, after anything else what came is kept.
         """
@@ -72,6 +58,7 @@ class Download:
                 raise
             out.flush()
             os.fsync(out.fileno())
+        return Digest(self._algorithm, self._hash.hexdigest())
 
     def _resume(self, out: BinaryIO) -> bool:
         """Take up what an earlier attempt left; whether there was anything."""
@@ -117,7 +104,7 @@ class Download:
         out.truncate(0)
         self._advance(-self._have, False)
         self._have = 0
-        self._hash = _choose_hasher(self._file.digest, self._file.size)
+        self._hash = make_hasher(self._algorithm, self._file.size)
 
     @property
     def _joins(self) -> bool:
@@ -135,16 +122,6 @@ class Download:
                 f"{self._file.name}: the {self._file.digest.algorithm} of what came is {self._hash.hexdigest()}: "
                 f"must be {self._file.digest.value}"
             )
-
-
-def _choose_hasher(digest: Digest | None, size: int) -> _Hash:
-    if digest is None:
-        return _Unchecked()
-    if digest.algorithm == "git-sha1":
-        return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-    if digest.algorithm == "md5":
-        return hashlib.md5(usedforsecurity=False)
-    return hashlib.sha256()
 
 
 @contextmanager

@@ -1,28 +1,36 @@
 """A model fetched into the cache, once, however many ask for it."""
 
 import contextlib
+import functools
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import TypeVar
 
 from paternoster_sources.address import IMAGE_FILES, Address, parse_address
+from paternoster_sources.digest import hash_file
 from paternoster_sources.download import Download
 from paternoster_sources.errors import CacheUnusable, SourceError, SourceNotFound, Unreachable
 from paternoster_sources.names import base_name
-from paternoster_sources.plan import Plan, make_plan
+from paternoster_sources.plan import Digest, Plan, make_plan
 from paternoster_sources.progress import Progress, Report, Tally
 from paternoster_sources.remote.source import Source
 from paternoster_sources.retry import Retry, Stopped
 from paternoster_sources.storage.cache import Cache, Model
 from paternoster_sources.storage.lock import POLL
+from paternoster_sources.storage.record import FileToHash
+
+T = TypeVar("T")
 
 SIDE_BY_SIDE = 4
 """Files at a time."""
 TICK = 1.0
 """Seconds between two reports."""
+MOST_POLLS_IN_USE = 50
+"""Looks in a row at a model that lacks a file or has a wrong one, and is in use all the same."""
 
 
 def fetch_model(
@@ -30,24 +38,31 @@ def fetch_model(
     cache: Cache | None = None,
     *,
     refresh: bool = False,
+    verify: bool = False,
     report: Report = lambda _: None,
     retry: Retry | None = None,
 ) -> Model:
     """The model behind ``address``, from the cache without the network if it is there, else fetched.
 
-    With ``refresh`` the source resolves the address anew. Raises :class:`SourceError`.
+    With ``refresh`` the source resolves the address anew; with ``verify`` all files in the cache are hashed, and not
+    only those that changed since they were fetched. Raises :class:`SourceError`.
     """
     parsed = parse_address(address)
     cache = cache or Cache.from_env()
     retry = retry or Retry()
+    hash_files = functools.partial(_hash_files, report=report)
     with _unusable_cache(address):
-        if not refresh and (model := cache.find_model(address)):
+        if not refresh and (model := cache.find_model(address, hash_files, verify=verify)):
             return model
         cache.make_folder()
     with _name_model(address), contextlib.closing(open_source(parsed)) as source:
         plan = make_plan(parsed, retry.call_again(source.list, f"model {address!r}"))
         with _unusable_cache(address):
-            return _fetch_plan(plan, cache, source, report, retry)
+            if (model := cache.lease_model(plan.key, hash_files, verify=verify)) is None:
+                model = _fetch_plan(plan, cache, source, report, retry)
+            cache.record_address(plan.address.text, plan.key)
+        report(Progress("ready", plan.total, plan.total))
+        return model
 
 
 def fetch_side_file(address: str, name: str, folder: Path) -> None:
@@ -112,41 +127,66 @@ def _open_source(address: Address) -> Source:
 
 
 def _fetch_plan(plan: Plan, cache: Cache, source: Source, report: Report, retry: Retry) -> Model:
-    lock = cache.lock_model(plan.key)
+    lock, polls_in_use = cache.lock_model(plan.key), 0
     try:
         # Not the lock alone: who fetched the model uses it from then on, and holds the lock shared as long.
         while (model := cache.lease_model(plan.key)) is None:
             if lock.try_exclusive():
                 _complete_files(plan, cache, source, report, retry)
                 lock.unlock()
-            else:
-                report(Progress("waiting", total=plan.total))
-                time.sleep(POLL)
+                continue
+            polls_in_use = polls_in_use + 1 if lock.try_shared() else 0
+            lock.unlock()
+            if polls_in_use > MOST_POLLS_IN_USE:
+                raise CacheUnusable(
+                    f"{cache.folder / plan.key}: files of it are missing or are not those that were fetched, and "
+                    "another process uses it: must end before it is fetched again"
+                )
+            report(Progress("waiting", total=plan.total))
+            time.sleep(POLL)
     finally:
         lock.close()
-    cache.record_address(plan.address.text, plan.key)
-    report(Progress("ready", plan.total, plan.total))
     return model
 
 
 def _complete_files(plan: Plan, cache: Cache, source: Source, report: Report, retry: Retry) -> None:
     if not cache.has_model(plan.key):
-        _download_files(plan, cache.prepare_folder(plan), source, report, retry)
-        cache.complete_model(plan)
+        digests = _download_files(plan, cache.prepare_folder(plan), source, report, retry)
+        cache.complete_model(plan, digests)
 
 
-def _download_files(plan: Plan, folder: Path, source: Source, report: Report, retry: Retry) -> None:
-    """All files, some at a time; the first that fails stops the others."""
+def _download_files(plan: Plan, folder: Path, source: Source, report: Report, retry: Retry) -> dict[str, Digest]:
+    """The digests of all files, by the names that they have in ``folder``."""
     tally, stopping = Tally(plan.total), threading.Event()
+    downloads = {
+        base_name(file.name): Download(
+            source, file, folder / base_name(file.name), tally.add, retry=retry, stopping=stopping
+        ).run
+        for file in plan.files
+    }
+    digests = _run_side_by_side(list(downloads.values()), tally, report, stopping)
+    return dict(zip(downloads, digests, strict=True))
+
+
+def _hash_files(files: Sequence[FileToHash], report: Report) -> list[Digest]:
+    """The digests of files in the cache; their bytes count as those of an earlier attempt."""
+    tally, stopping = Tally(sum(file.path.stat().st_size for file in files)), threading.Event()
+
+    def advance(count: int) -> None:
+        tally.add(count, False)
+
+    jobs = [functools.partial(hash_file, file.path, file.algorithm, advance, stopping) for file in files]
+    return _run_side_by_side(jobs, tally, report, stopping)
+
+
+def _run_side_by_side(
+    jobs: Sequence[Callable[[], T]], tally: Tally, report: Report, stopping: threading.Event
+) -> list[T]:
+    """What all jobs return, some at a time; the first that fails stops the others."""
     with ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="fetch") as pool:
-        downloads = [
-            pool.submit(
-                Download(source, file, folder / base_name(file.name), tally.add, retry=retry, stopping=stopping).run
-            )
-            for file in plan.files
-        ]
+        futures = [pool.submit(job) for job in jobs]
         try:
-            pending = set(downloads)
+            pending = set(futures)
             while pending:
                 done, pending = wait(pending, TICK, FIRST_EXCEPTION)
                 report(tally.measure_progress())
@@ -155,7 +195,8 @@ def _download_files(plan: Plan, folder: Path, source: Source, report: Report, re
         finally:
             stopping.set()
             pool.shutdown(cancel_futures=True)
-    for future in downloads:
+    for future in futures:
         error = None if future.cancelled() else future.exception()
         if error is not None and not isinstance(error, Stopped):
             raise error
+    return [future.result() for future in futures]

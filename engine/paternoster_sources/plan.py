@@ -27,14 +27,15 @@ LARGEST_SIDE_FILE = 256 * 2**20
 SHOWN = 20
 """Names in a message."""
 
-_HEX = {"sha256": 64, "git-sha1": 40, "md5": 32}
+Algorithm = Literal["sha256", "git-sha1", "md5"]
+_HEX: dict[Algorithm, int] = {"sha256": 64, "git-sha1": 40, "md5": 32}
 
 
 @dataclass(frozen=True, slots=True)
 class Digest:
     """What a file's bytes must hash to. ``git-sha1`` is of a git blob: its size is hashed before its bytes."""
 
-    algorithm: Literal["sha256", "git-sha1", "md5"]
+    algorithm: Algorithm
     value: str
 
     def __post_init__(self) -> None:

@@ -70,6 +70,14 @@ def test_a_file(web: Web, cache: Cache) -> None:
     assert len(web.server.received) == num_requests
 
 
+def test_a_cached_file_is_compared_with_what_came_where_the_server_gives_no_hash(web: Web, cache: Cache) -> None:
+    model = fetch_model(web.address(), cache, retry=AT_ONCE)
+    assert model.lease is not None
+    model.lease.close()
+    model.path.write_bytes(DATA[::-1])
+    assert fetch_model(web.address(), cache, retry=AT_ONCE).path.read_bytes() == DATA
+
+
 def test_a_file_of_a_known_hash(web: Web, cache: Cache) -> None:
     assert fetch_model(f"{web.address()}#sha256={SHA256}", cache, retry=AT_ONCE).path.read_bytes() == DATA
     web.files[PATH] = b"x" + DATA[1:]

@@ -10,41 +10,35 @@ import hashlib
 import json
 import os
 import re
-import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, Field, ValidationError
-
 from paternoster_contract.labels import MODELS_ENV, MODELS_LIMIT_ENV
 from paternoster_sources import names
 from paternoster_sources.errors import CacheUnusable, NoSpace
-from paternoster_sources.plan import Plan
+from paternoster_sources.plan import Digest, Plan
 from paternoster_sources.storage.eviction import Entry, choose_evicted
+from paternoster_sources.storage.files import modified_at, size_of, sync_folder, write_text
 from paternoster_sources.storage.lock import FileLock
+from paternoster_sources.storage.record import (
+    ENTRY,
+    FILES,
+    HashFiles,
+    Record,
+    check_contents,
+    describe_contents,
+    read_record,
+)
 
 DEFAULT_FOLDER = "~/.cache/paternoster/models"
 PARTIAL = ".partial"
-FILES = "files"
 TOTAL = "total"
 """How many bytes one that is begun will have."""
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*-[0-9a-f]{20}")
-
-
-class _Record(BaseModel):
-    """``entry.json``."""
-
-    address: str
-    revision: str
-    format: Literal["gguf", "safetensors"]
-    name: str
-    """Of the folder with the files."""
-    files: dict[str, int] = Field(min_length=1)
-    """Their bytes, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +74,22 @@ class Cache:
             raise CacheUnusable(f"${MODELS_LIMIT_ENV} is {limit_text!r}: must be a whole number of bytes above 0")
         return cls(folder, int(limit_text) if limit_text else None)
 
-    def find_model(self, address: str) -> Model | None:
-        """What ``address`` led to when it was last asked, if it is still there."""
+    def find_model(self, address: str, hash_files: HashFiles | None = None, *, verify: bool = False) -> Model | None:
+        """What ``address`` led to when it was last asked, if it is still there; else as :meth:`lease_model`."""
         try:
             key = json.loads(self._pointer_path(address).read_text()).get("key")
         except (OSError, ValueError, AttributeError):
             return None
-        return self.lease_model(key) if isinstance(key, str) and _KEY.fullmatch(key) else None
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            return None
+        return self.lease_model(key, hash_files, verify=verify)
 
-    def lease_model(self, key: str) -> Model | None:
-        """The whole model ``key``, leased; None where there is none."""
+    def lease_model(self, key: str, hash_files: HashFiles | None = None, *, verify: bool = False) -> Model | None:
+        """The whole model ``key``, leased; None where there is none.
+
+        With ``hash_files`` files that changed since they were fetched are hashed, with ``verify`` all; a model with
+        other bytes than were fetched is none from then on.
+        """
         if not (self.folder / key).is_dir():
             return None
         try:
@@ -99,21 +99,26 @@ class Cache:
             lease = None
         if lease is not None:
             lease.wait_shared()
-        model = self._find_model(key, lease)
+        try:
+            model = self._find_model(key, lease, hash_files, verify)
+        except BaseException:
+            if lease is not None:
+                lease.close()
+            raise
         if model is None and lease is not None:
             lease.close()
         return model
 
     def has_model(self, key: str) -> bool:
         """Whether the model ``key`` is whole."""
-        return self._find_model(key, None) is not None
+        return read_record(self.folder / key) is not None
 
     def lock_model(self, key: str) -> FileLock:
         return FileLock(self.folder / f"{key}.lock")
 
     def record_address(self, address: str, key: str) -> None:
         """Remember that ``address`` leads to ``key``."""
-        _write_text(self._pointer_path(address), json.dumps({"address": address, "key": key}))
+        write_text(self._pointer_path(address), json.dumps({"address": address, "key": key}))
 
     def prepare_folder(self, plan: Plan) -> Path:
         """The folder to fetch the files of ``plan`` into, perhaps with some of an earlier attempt in it.
@@ -123,12 +128,14 @@ class Cache:
         """
         partial = self.folder / f"{plan.key}{PARTIAL}"
         files = partial / FILES / plan.address.name
+        # What is there is no model, and the room of its files is needed.
+        _remove_folder(self.folder / plan.key)
         with contextlib.closing(self.lock_model("room")) as room:
             # One at a time: what another process is about to write counts as written.
             room.wait_exclusive()
-            self._make_room(plan, plan.total - min(_size_of(partial), plan.total))
+            self._make_room(plan, plan.total - min(size_of(partial / FILES), plan.total))
             files.mkdir(parents=True, exist_ok=True)
-            _write_text(partial / TOTAL, str(plan.total))
+            write_text(partial / TOTAL, str(plan.total))
         return files
 
     def _make_room(self, plan: Plan, need: int) -> None:
@@ -150,25 +157,29 @@ class Cache:
         if need > free:
             raise NoSpace(f"{what}: needs {need} bytes more: {self.folder} has {free} bytes free")
 
-    def complete_model(self, plan: Plan) -> None:
-        """Make what :meth:`prepare_folder` gave a model, all at once; its files must be whole and on disk."""
+    def complete_model(self, plan: Plan, digests: Mapping[str, Digest]) -> None:
+        """Make what :meth:`prepare_folder` gave a model, all at once; its files must be whole and on disk.
+
+        ``digests``: of what was written, by the name of the file in its folder.
+        """
         partial = self.folder / f"{plan.key}{PARTIAL}"
         whole = self.folder / plan.key
-        record = _Record(
+        record = Record(
             address=plan.address.text,
             revision=plan.revision,
             format=plan.format,
             name=plan.address.name,
             files={names.base_name(file.name): file.size for file in plan.files},
+            contents=describe_contents(partial / FILES / plan.address.name, digests),
         )
-        _write_text(partial / "entry.json", record.model_dump_json())
+        write_text(partial / ENTRY, record.model_dump_json())
         (partial / TOTAL).unlink(missing_ok=True)
-        _sync_folder(partial / FILES / plan.address.name)
-        _sync_folder(partial)
+        sync_folder(partial / FILES / plan.address.name)
+        sync_folder(partial)
         if whole.exists():
             shutil.rmtree(whole)
         partial.rename(whole)
-        _sync_folder(self.folder)
+        sync_folder(self.folder)
 
     def evict_model(self, key: str) -> bool:
         """Remove a model, unless somebody uses or fetches it."""
@@ -176,10 +187,7 @@ class Cache:
             if not lock.try_exclusive():
                 return False
             for folder in (self.folder / key, self.folder / f"{key}{PARTIAL}"):
-                if folder.is_dir():
-                    # Without its record first: what is half removed is no model.
-                    (folder / "entry.json").unlink(missing_ok=True)
-                    shutil.rmtree(folder, ignore_errors=True)
+                _remove_folder(folder)
             return True
 
     def is_in_use(self, key: str) -> bool:
@@ -195,20 +203,16 @@ class Cache:
                 f"{self.folder}: cannot be made: {error.strerror}; ${MODELS_ENV} names another"
             ) from error
 
-    def _find_model(self, key: str, lease: FileLock | None) -> Model | None:
+    def _find_model(self, key: str, lease: FileLock | None, hash_files: HashFiles | None, verify: bool) -> Model | None:
         entry = self.folder / key
-        try:
-            record = _Record.model_validate_json((entry / "entry.json").read_text())
-        except (OSError, ValidationError, UnicodeDecodeError):
-            return None
-        folder = entry / FILES / names.check_name(record.name)
-        paths = {folder / names.check_name(name): size for name, size in record.files.items()}
-        if any(not path.is_file() or path.stat().st_size != size for path, size in paths.items()):
+        record = read_record(entry)
+        if record is None or (hash_files and not check_contents(entry, record, hash_files, verify=verify)):
             return None
         with contextlib.suppress(OSError):
-            os.utime(entry / "entry.json")
-        path = next(iter(paths)) if record.format == "gguf" else folder
-        return Model(path, record.format, record.revision, sum(paths.values()), lease)
+            os.utime(entry / ENTRY)
+        first = next(iter(record.find_files(entry).values()))
+        path = first if record.format == "gguf" else first.parent
+        return Model(path, record.format, record.revision, sum(record.files.values()), lease)
 
     def _list_entries(self, fetching: str) -> list[Entry]:
         """By what is on disk, whole or begun; nothing more comes of ``fetching``, for which room is sought."""
@@ -217,24 +221,15 @@ class Cache:
             if not _KEY.fullmatch(key):
                 continue
             whole, partial = self.folder / key, self.folder / f"{key}{PARTIAL}"
-            begun = _size_of(partial)
+            begun = size_of(partial / FILES)
             in_use = self.is_in_use(key)
             coming = max(0, _total_size(partial) - begun) if in_use and key != fetching else 0
-            used = max(_modified_at(whole / "entry.json"), _modified_at(partial))
-            found.append(Entry(key, _size_of(whole) + begun, used, in_use, coming))
+            used = max(modified_at(whole / ENTRY), modified_at(partial))
+            found.append(Entry(key, size_of(whole / FILES) + begun, used, in_use, coming))
         return found
 
     def _pointer_path(self, address: str) -> Path:
         return self.folder / "addresses" / f"{hashlib.sha256(address.encode()).hexdigest()[:40]}.json"
-
-
-def _size_of(entry: Path) -> int:
-    """Bytes of a model's files, whole or begun."""
-    total = 0
-    for file in (entry / FILES).rglob("*"):
-        with contextlib.suppress(OSError):
-            total += file.lstat().st_size if file.is_file() else 0
-    return total
 
 
 def _total_size(partial: Path) -> int:
@@ -245,29 +240,8 @@ def _total_size(partial: Path) -> int:
         return 0
 
 
-def _modified_at(path: Path) -> float:
-    """Seconds since the epoch; 0 where there is nothing."""
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-def _write_text(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    # Not by the process's number: in a container it is 1.
-    other = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-    with other.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    other.replace(path)
-
-
-def _sync_folder(folder: Path) -> None:
-    """What was renamed in it stays renamed after a crash."""
-    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
+def _remove_folder(folder: Path) -> None:
+    if folder.is_dir():
+        # Without its record first: what is half removed is no model.
+        (folder / ENTRY).unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
