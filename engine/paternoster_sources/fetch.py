@@ -55,6 +55,7 @@ def fetch_model(
         if not refresh and (model := cache.find_model(address, hash_files, verify=verify)):
             return model
         cache.make_folder()
+        cache.remove_leftovers()
     with _name_model(address), contextlib.closing(open_source(parsed)) as source:
         plan = make_plan(parsed, retry.call_again(source.list, f"model {address!r}"))
         with _unusable_cache(address):

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from paternoster_sources.storage.cache import Cache
 ADDRESS = "hf://org/tiny"
 WEIGHTS = "model.safetensors"
 FETCHED = ["config.json", WEIGHTS, "tokenizer.json"]
+OLD, NEW = "0" * 16, "1" * 16
 
 
 def fetched(cache: Cache, **more: Any) -> Path:
@@ -187,4 +189,33 @@ def test_wrong_files_make_room_for_the_right_ones(hub: LoopbackHub, tmp_path: Pa
     path = fetched(Cache(tmp_path / "models", limit=total))
     swap_bytes(path / WEIGHTS)
     assert fetched(Cache(tmp_path / "models", limit=total)) == path
+    assert (path / WEIGHTS).read_bytes() == files[WEIGHTS]
+
+
+def test_what_killed_processes_left_is_removed(hub: LoopbackHub, cache: Cache) -> None:
+    files = model_files()
+    hub.add("org/tiny", files)
+    path = fetched(cache)
+    old, now = time.time() - 30 * 86_400, time.time()
+    left = [cache.folder / "addresses" / f"{'0' * 40}.json", record(path), record(path).with_name("total")]
+    other = record(path).with_name("other.json")
+    for name, modified in ((OLD, old), (NEW, now)):
+        for begun in (*left, other):
+            unfinished = begun.with_name(f"{begun.name}.{name}")
+            unfinished.write_text("{")
+            os.utime(unfinished, (modified, modified))
+    for name in ("old", "new", "locked"):
+        begun = cache.folder / f"hf--org--{name}-{'0' * 20}.partial" / "files" / name
+        begun.mkdir(parents=True)
+        (begun / WEIGHTS).write_bytes(b"begun")
+        modified = now if name == "new" else old
+        for each in (begun / WEIGHTS, begun, begun.parent, begun.parents[1]):
+            os.utime(each, (modified, modified))
+    lock = cache.lock_model(f"hf--org--locked-{'0' * 20}")
+    assert lock.try_exclusive()
+    fetched(cache, refresh=True)
+    lock.close()
+    assert [each.name for each in cache.folder.rglob(f"*.{OLD}")] == [f"{other.name}.{OLD}"], "it is not the cache's"
+    assert len(list(cache.folder.rglob(f"*.{NEW}"))) == len(left) + 1
+    assert sorted(each.name[9:-29] for each in cache.folder.glob("*.partial")) == ["locked", "new"]
     assert (path / WEIGHTS).read_bytes() == files[WEIGHTS]

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from paternoster_sources import names
 from paternoster_sources.errors import CacheUnusable, NoSpace
 from paternoster_sources.plan import Digest, Plan
 from paternoster_sources.storage.eviction import Entry, choose_evicted
-from paternoster_sources.storage.files import modified_at, size_of, sync_folder, write_text
+from paternoster_sources.storage.files import modified_at, remove_unfinished, size_of, sync_folder, write_text
 from paternoster_sources.storage.lock import FileLock
 from paternoster_sources.storage.record import (
     ENTRY,
@@ -37,6 +38,8 @@ DEFAULT_FOLDER = "~/.cache/paternoster/models"
 PARTIAL = ".partial"
 TOTAL = "total"
 """How many bytes one that is begun will have."""
+GIVEN_UP_SECONDS = 7 * 86_400.0
+"""Age above which a model that is begun, and that no process fetches, is removed."""
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*-[0-9a-f]{20}")
 
@@ -190,6 +193,19 @@ class Cache:
                 _remove_folder(folder)
             return True
 
+    def remove_leftovers(self) -> None:
+        """Remove what killed processes left, and models that were begun and given up."""
+        remove_unfinished(self.folder)
+        before = time.time() - GIVEN_UP_SECONDS
+        for partial in self.folder.glob(f"*{PARTIAL}"):
+            key = partial.name.removesuffix(PARTIAL)
+            if not _KEY.fullmatch(key) or _last_written(partial) > before:
+                continue
+            # What is another user's stays.
+            with contextlib.suppress(OSError), contextlib.closing(self.lock_model(key)) as lock:
+                if lock.try_exclusive() and _last_written(partial) <= before:
+                    _remove_folder(partial)
+
     def is_in_use(self, key: str) -> bool:
         """Whether somebody uses or fetches it, perhaps this process."""
         with contextlib.closing(self.lock_model(key)) as lock:
@@ -238,6 +254,10 @@ def _total_size(partial: Path) -> int:
         return int((partial / TOTAL).read_text())
     except (OSError, ValueError):
         return 0
+
+
+def _last_written(partial: Path) -> float:
+    return max(modified_at(path) for path in (partial, *partial.rglob("*")))
 
 
 def _remove_folder(folder: Path) -> None:

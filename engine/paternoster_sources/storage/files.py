@@ -1,9 +1,16 @@
-"""Files of the cache's own: written whole, and measured."""
+"""Files of the cache's own: written whole, measured, and removed where a killed process left them."""
 
 import contextlib
 import os
+import re
 import secrets
+import time
 from pathlib import Path
+
+UNFINISHED_SECONDS = 3600.0
+"""Age above which an unfinished file was left by a killed process: one is written in milliseconds."""
+
+_UNFINISHED = re.compile(r"(entry\.json|total|[0-9a-f]{40}\.json)\.[0-9a-f]{16}")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -15,6 +22,15 @@ def write_text(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     other.replace(path)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what killed processes left of :func:`write_text` in the folders of ``folder``."""
+    before = time.time() - UNFINISHED_SECONDS
+    for path in folder.glob("*/*"):
+        if _UNFINISHED.fullmatch(path.name) and 0 < modified_at(path) < before:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 def sync_folder(folder: Path) -> None:
