@@ -6,7 +6,7 @@ from typing import Literal, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from paternoster_sources.errors import InvalidAddress, UnsafeListing
-from paternoster_sources.names import check_name, is_gguf
+from paternoster_sources.names import LONGEST_NAME, check_name, is_gguf
 
 ALLOWED = (
     "allowed: hf://org/name, hf://org/name@revision, hf://org/name/file.gguf, s3://bucket/prefix, gs://bucket/prefix, "
@@ -129,6 +129,11 @@ def _https_address(text: str) -> Address:
         raise InvalidAddress("a model's https address must have a host, and neither user nor password in it")
     if "?" in text:
         raise InvalidAddress(f"model {text.partition('?')[0]!r}: must have no query, which would be in every log")
+    # The model's folder in the cache has this name.
+    if parts.netloc in (".", "..") or len(parts.netloc.encode()) > LONGEST_NAME:
+        raise InvalidAddress(
+            f"model {text!r}: its host must have a name of at most {LONGEST_NAME} bytes, not {parts.netloc!r}"
+        )
     fragment_fields = dict(parse_qsl(parts.fragment, keep_blank_values=True))
     digest = fragment_fields.pop("sha256", None)
     if fragment_fields or (parts.fragment and digest is None) or (digest is not None and not _SHA256.fullmatch(digest)):

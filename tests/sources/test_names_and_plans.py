@@ -3,7 +3,7 @@
 from pathlib import PurePosixPath
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from paternoster_sources import names
@@ -72,7 +72,8 @@ def test_addresses(text: str, address: dict[str, str]) -> None:
         "https:///a.gguf", "https://host/a.gguf?token=secret", "https://user:secret@host/a.gguf",
         "https://host/a.gguf#md5=1", "https://host/a.gguf#sha256=1", "https://host:port/a.gguf", "ftp://host/a.gguf",
         "http://host/a.gguf", "model.gguf", "", "hf://org/tiny\n", "https://host/%2e%2e/a.gguf",
-        "s3://bucket/" + "a" * 3000,
+        "s3://bucket/" + "a" * 3000, "https://./a.gguf", "https://../a.gguf",
+        f"https://{'a' * 256}/a.gguf",
     ],
 )  # fmt: skip
 def test_addresses_that_are_none(text: str) -> None:
@@ -81,6 +82,8 @@ def test_addresses_that_are_none(text: str) -> None:
     assert "secret" not in str(caught.value)
 
 
+@example("https://./.gguf")
+@example("https://../.gguf")
 @given(st.text(max_size=60) | st.builds("{}://{}".format, st.sampled_from(["hf", "s3", "gs", "https"]), HOSTILE))
 def test_any_text_is_an_address_or_refused(text: str) -> None:
     try:
