@@ -112,7 +112,7 @@ def _engine_settings(engine: Engine) -> dict[str, Any]:
 
 
 def _default_order(spec: LLMDeploymentSpec) -> OrderName | None:
-    """Tenants share fairly where keys name them; vLLM has no tenants, and its gateways hold them to their quotas."""
+    """Tenants share fairly where keys name them; engines of other types have no tenants, and no such order."""
     ours = spec.engine.runtime.type is RuntimeType.PATERNOSTER
     return "fair-share" if spec.security.api_keys and ours else None
 

@@ -40,7 +40,7 @@ HONOURED: Mapping[str, str] = {
 
 _PASSED = "the operator cannot pass it to the server: use engine.runtime.args"
 _ONLY_TEXT = "only generation is supported on such a server"
-_NO_TENANTS = "such a server has no tenants; gateways hold keys to their quotas"
+_NO_TENANTS = "such a server has no tenants, so quotas of keys do not hold there"
 _DEFAULTS: Mapping[str, Any] = {
     "model.chatTemplate": None,
     "model.toolParser": "auto",

@@ -44,7 +44,7 @@ ELSEWHERE: Mapping[str, str] = {
 
 _OTHER_ARGS = "use engine.runtime.args, where SGLang has such a flag"
 _NO_CHOICE = "SGLang has no such choice"
-_NO_TENANTS = "SGLang has no tenants; gateways hold keys to their quotas"
+_NO_TENANTS = "SGLang has no tenants, so quotas of keys do not hold there"
 _ITS_SERVER = "SGLang's HTTP server has no such limit; gateways have their own"
 _ONLY_TEXT = "only generation is supported on SGLang yet"
 _DEFAULTS: Mapping[str, tuple[Any, str]] = {

@@ -65,7 +65,7 @@ ELSEWHERE: Mapping[str, str] = {
 }
 """Settings that are no flag, and what becomes of them."""
 
-_NO_TENANTS = "vLLM has no tenants; gateways hold keys to their quotas"
+_NO_TENANTS = "vLLM has no tenants, so quotas of keys do not hold there"
 _ITS_PARSERS = "vLLM's parsers have other names: use engine.runtime.args, as --tool-call-parser or --reasoning-parser"
 _ITS_SERVER = "vLLM's HTTP server has no such limit; gateways have their own"
 HTTP_DEFAULTS: Mapping[str, int] = {
