@@ -167,7 +167,7 @@ class EngineLoop:
         if ids:
             self._inbox.put(partial(self._end_requests, ids, reason))
 
-    def settle(self, requests: Iterable[Request]) -> None:
+    def settle_requests(self, requests: Iterable[Request]) -> None:
         """Return what is reserved for those of ``requests`` that have not ended, and will not be submitted."""
         self._inbox.put(partial(self._settle_requests, list(requests)))
 

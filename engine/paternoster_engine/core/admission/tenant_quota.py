@@ -31,7 +31,7 @@ class TokenBucket:
     def level_at(self, now: float) -> float:
         return min(self.burst, self.level + (now - self.filled) * self.rate)
 
-    def refill(self, now: float) -> None:
+    def refill_tokens(self, now: float) -> None:
         if now > self.filled:
             self.level, self.filled = self.level_at(now), now
 
@@ -105,7 +105,7 @@ class TenantQuota:
         reservation = self._reservations.get(request)
         if reservation is not None:
             bucket = reservation.bucket
-            bucket.refill(now)
+            bucket.refill_tokens(now)
             bucket.level -= num_tokens
             bucket.reserved -= num_tokens
             reservation.output -= num_tokens
@@ -133,7 +133,7 @@ class TenantQuota:
                 self._forget_buckets(now)
             bucket = self._buckets[tenant] = TokenBucket(burst, now, rate, burst)
         else:
-            bucket.refill(now)
+            bucket.refill_tokens(now)
         bucket.rate, bucket.burst = rate, burst
         return bucket
 

@@ -54,7 +54,7 @@ class VectorWork:
         self._loop.abort(self._open)
         self._open.clear()
         self._waiting.clear()
-        self._loop.settle(self._requests)
+        self._loop.settle_requests(self._requests)
 
     async def _submit(self) -> None:
         count = min(self._at_once - len(self._open), len(self._waiting))
