@@ -1,4 +1,4 @@
-"""No permission of the operator is superfluous: without any one of them the scenario ends at a known stage.
+"""No permission of the operator is superfluous: without any of them the scenario ends at a known stage, or is stalled.
 
 An operator runs for each permission left out, several at a time. It is at the stage that the permission is for when
 its log has the refusal, and it must not get beyond: work done in spite of a refusal would need no permission.
@@ -14,7 +14,7 @@ import pytest
 
 from paternoster_e2e.fakes.fake_node import FakeNode
 from paternoster_e2e.fakes.stub_engine import StubEngines
-from paternoster_e2e.kubectl import Kubectl, until
+from paternoster_e2e.kubectl import Kubectl, condition, until
 from paternoster_e2e.local_operator import namespaced_operator
 from paternoster_e2e.objects import scratch_namespace
 from paternoster_e2e.permissions import ChartPermissions, Permission
@@ -30,43 +30,50 @@ ENDS_AT = {
     (LEASES, "leases", "get"): "lead",
     (LEASES, "leases", "update"): "renew",
     (LLMD, "llmdeployments", "list"): "keys",
-    (LLMD, "llmdeployments", "watch"): "keys",
     (LLMD, "llmdeployments/status", "patch"): "keys",
     (LLMD, "llmdeployments/finalizers", "update"): "keys",
     ("apps", "deployments", "get"): "deployment",
     ("apps", "deployments", "list"): "keys",
-    ("apps", "deployments", "watch"): "ready",
     ("apps", "deployments", "create"): "deployment",
     ("apps", "deployments", "patch"): "deployment",
     ("", "services", "get"): "service",
     ("", "services", "list"): "keys",
-    ("", "services", "watch"): "restore",
     ("", "services", "create"): "service",
     ("", "services", "patch"): "service",
     ("policy", "poddisruptionbudgets", "get"): "budget",
     ("policy", "poddisruptionbudgets", "list"): "keys",
-    ("policy", "poddisruptionbudgets", "watch"): "restore",
     ("policy", "poddisruptionbudgets", "create"): "budget",
     ("policy", "poddisruptionbudgets", "patch"): "budget",
     ("networking.k8s.io", "networkpolicies", "get"): "policy",
     ("networking.k8s.io", "networkpolicies", "list"): "keys",
-    ("networking.k8s.io", "networkpolicies", "watch"): "restore",
     ("networking.k8s.io", "networkpolicies", "create"): "policy",
     ("networking.k8s.io", "networkpolicies", "patch"): "policy",
     ("apps", "replicasets", "list"): "keys",
-    ("apps", "replicasets", "watch"): "ready",
     ("", "secrets", "get"): "keys",
     ("", "secrets", "create"): "keys",
     ("", "secrets", "patch"): "keys",
     ("", "pods", "list"): "keys",
-    ("", "pods", "watch"): "ready",
     ("", "pods", "patch"): "price",
     ("events.k8s.io", "events", "create"): "event",
     ("events.k8s.io", "events", "list"): "mount",
 }
 """(API group, resource, verb) -> the first stage that is not reached without it."""
 
-LONGEST_FIRST = sorted(ENDS_AT, key=lambda it: -STAGES.index(ENDS_AT[it]))
+WATCHES = (
+    (LLMD, "llmdeployments", "watch"),
+    ("apps", "deployments", "watch"),
+    ("", "services", "watch"),
+    ("policy", "poddisruptionbudgets", "watch"),
+    ("networking.k8s.io", "networkpolicies", "watch"),
+    ("apps", "replicasets", "watch"),
+    ("", "pods", "watch"),
+)
+"""Without one of them the operator lists in place of the watch, and the fleet is stalled for it."""
+
+RECORD_OF_NAMES = {("", "configmaps", verb) for verb in ("get", "create", "update")}
+"""Which fleet has which served name: e2e/trust/test_names.py needs them."""
+
+LONGEST_FIRST = [*sorted(ENDS_AT, key=lambda it: -STAGES.index(ENDS_AT[it])), *WATCHES]
 
 OTHER_WORDS = {
     (LEASES, "leases", "get"): "Error retrieving resource lock",
@@ -88,20 +95,24 @@ def probes(
 ) -> Iterator[Probes]:
     """All of them, begun; the longest first."""
 
-    def probe(permission: Permission, stage: str) -> None:
+    def probe(permission: Permission, stage: str | None) -> None:
         with scratch_namespace(kubectl, "rbac") as namespace:
             scenario = Scenario(kubectl, node, engines, namespace, (namespace, namespaced.lease_name))
-            ends_at(scenario, stage, namespaced, permission, tmp_path_factory.mktemp("operator"))
+            folder = tmp_path_factory.mktemp("operator")
+            if stage is None:
+                stalls(scenario, namespaced, permission, folder)
+            else:
+                ends_at(scenario, stage, namespaced, permission, folder)
 
     permissions = {key(permission): permission for permission in [*namespaced.operator, *namespaced.lease]}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield {it: pool.submit(probe, permissions[it], ENDS_AT[it]) for it in LONGEST_FIRST if it in permissions}
+        yield {it: pool.submit(probe, permissions[it], ENDS_AT.get(it)) for it in LONGEST_FIRST if it in permissions}
         pool.shutdown(cancel_futures=True)
 
 
 def test_the_chart_gives_nothing_else(namespaced: ChartPermissions) -> None:
     given = {key(permission) for permission in [*namespaced.operator, *namespaced.lease]}
-    assert given == set(ENDS_AT)
+    assert given == {*ENDS_AT, *WATCHES} | RECORD_OF_NAMES
 
 
 @pytest.mark.parametrize("permission", LONGEST_FIRST, ids=lambda key: f"{key[2]} {key[1]}")
@@ -124,6 +135,19 @@ def ends_at(scenario: Scenario, stage: str, permissions: ChartPermissions, left_
             raise
         time.sleep(STAY_SECONDS)
         assert not scenario.reached(stage), f"needs no {left_out}"
+
+
+def stalls(scenario: Scenario, permissions: ChartPermissions, left_out: Permission, folder: Path) -> None:
+    """Meet the refusal of a watch, and state it of the fleet."""
+    scenario.create()
+    with namespaced_operator(scenario.kubectl, permissions.without(left_out), scenario.namespace, folder) as operator:
+        until(lambda: left_out.refusal in operator.log, f"refused: {left_out}")
+
+        def is_stalled() -> bool:
+            fleet = scenario.kubectl.get("llmd", scenario.name, scenario.namespace)
+            return condition(fleet, "Stalled").get("reason") == "WatchFailed"
+
+        until(is_stalled, f"stalled without {left_out}")
 
 
 def key(permission: Permission) -> tuple[str, str, str]:
