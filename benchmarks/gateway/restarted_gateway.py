@@ -82,7 +82,7 @@ def published_pieces(engines: int, pieces: int) -> Iterator[list[str]]:
             feed.publish(False, {chance.getrandbits(64): 64 for _ in range(pieces)})
             feed.flush()
             feeds.append(feed)
-            runners.append(runner := web.AppRunner(_publisher(feed), shutdown_timeout=0.1, logger=NO_LOGGER))
+            runners.append(runner := web.AppRunner(publish_chains(feed), shutdown_timeout=0.1, logger=NO_LOGGER))
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             urls.append(f"http://127.0.0.1:{runner.addresses[0][1]}")
@@ -104,7 +104,9 @@ def published_pieces(engines: int, pieces: int) -> Iterator[list[str]]:
         loop.close()
 
 
-def _publisher(feed: TextChainFeed) -> web.Application:
+def publish_chains(feed: TextChainFeed) -> web.Application:
+    """A server with the stream of one engine."""
+
     async def stream_chains(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": MEDIA_TYPE})
         await response.prepare(request)

@@ -27,6 +27,7 @@ from tqdm import tqdm
 
 from hostile.attackers.attack_rows import ROWS, AttackRow
 from hostile.attackers.attacker_process import run_attackers
+from hostile.attackers.claiming_engine import KINDS, measure_claims
 from hostile.felt import Felt, compare, passes
 from hostile.shared_fleets import EMBEDDING, KEYS, SharedFleets, shared_fleets
 from paternoster_contract.http import paths
@@ -206,17 +207,20 @@ def _pair(numbers: Sequence[float] | None, digits: int) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=12, help="of each attack, and alone (default: %(default)s)")
-    kinds = [row.kind for row in ROWS]
+    kinds = [*(row.kind for row in ROWS), *KINDS]
     parser.add_argument("--only", nargs="*", choices=kinds, metavar="NAME", help=f"these alone: {', '.join(kinds)}")
     parser.add_argument("--json", type=Path, help="write the result here")
     args = parser.parse_args()
     rows = [row for row in ROWS if args.only is None or row.kind in args.only]
     with tempfile.TemporaryDirectory(prefix="paternoster-hostile-") as folder:
-        summary = summarize(asyncio.run(measure(Path(folder), args, rows)))
+        summary = summarize(asyncio.run(measure(Path(folder), args, rows))) if rows else []
+    summary += [measure_claims(kind) for kind in KINDS if args.only is None or kind in args.only]
     console = Console(width=140)
     console.print(table(summary))
     statuses: defaultdict[str, int] = defaultdict(int)
     for row in summary:
+        if "share" in row:
+            console.print(f"{row['name']}: {row['share']:.0%} of the requests", markup=False)
         for refusal in row["refusals"]:
             console.print(f"{row['name']}: {refusal}", markup=False)
         for name, number in row["answers"].items():

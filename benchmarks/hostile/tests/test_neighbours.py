@@ -6,6 +6,7 @@ import pytest
 
 from hostile.attackers.attack_kinds import LARGE_BODIES, AttackKinds, large_body
 from hostile.attackers.attack_rows import ROWS
+from hostile.attackers.claiming_engine import BEGINNINGS, KINDS, REQUESTS, SHARED_PART, find_pieces, make_prompts
 from hostile.attackers.raw_requests import BODY_BYTES
 from hostile.felt import Felt, compare, passes
 from hostile.neighbours import summarize, table
@@ -34,6 +35,7 @@ def test_a_client_is_near_enough_to_alone(alone: Felt, attacked: Felt, near: boo
 
 async def test_each_row_has_a_kind_of_request_and_no_kind_is_left_out() -> None:
     kinds = AttackKinds(["http://127.0.0.1:1"], None).kinds  # type: ignore[arg-type]
+    assert not kinds.keys() & KINDS.keys()
     assert sorted(row.kind for row in ROWS) == sorted(kinds)
 
 
@@ -48,3 +50,11 @@ def test_rows_are_shown_with_and_without_tokens() -> None:
     assert [row["passes"] for row in summary] == [False, True]
     assert table(summary).row_count == 2
     json.dumps(summary)
+
+
+def test_prompts_that_are_claimed_share_as_many_beginnings_as_stated() -> None:
+    prompts = make_prompts()
+    pieces = [set(find_pieces(prompt)) for prompt in prompts]
+    shared = sum(any(each & other for other in pieces if other is not each) for each in pieces)
+    assert len(set(prompts)) == len(prompts) == REQUESTS
+    assert abs(shared - SHARED_PART * REQUESTS) <= BEGINNINGS
