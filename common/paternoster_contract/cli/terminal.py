@@ -5,6 +5,8 @@ elsewhere in the packages.
 """
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -14,7 +16,7 @@ from paternoster_contract.cli.quoting import quote_line
 
 def print_line(text: str = "") -> None:
     """One line to standard output, at once."""
-    print(quote_line(text), flush=True)
+    _write(quote_line(text))
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -24,12 +26,22 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def print_text(text: str) -> None:
     """Text with line breaks of its own, such as a YAML document, to standard output: quoted by line, and whole."""
-    print("\n".join(quote_line(line, None) for line in text.split("\n")), flush=True)
+    _write("\n".join(quote_line(line, None) for line in text.split("\n")))
 
 
 def print_json(document: Any, indent: int | None = None) -> None:
     """A JSON document to standard output, whole: in ASCII, nothing of it has to be quoted."""
-    print(json.dumps(document, indent=indent), flush=True)
+    _write(json.dumps(document, indent=indent))
+
+
+def _write(text: str) -> None:
+    """Write to standard output; where its reader has closed it, as ``| head`` does, end as SIGPIPE would."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # The interpreter flushes once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(128 + signal.SIGPIPE) from None
 
 
 def print_error(text: str) -> None:
