@@ -3,7 +3,8 @@
 import pytest
 
 from paternoster_contract.labels import ENGINE_PORT
-from paternoster_e2e.kubectl import CommandError, until
+from paternoster_e2e.fleet import Fleet
+from paternoster_e2e.kubectl import CommandError, condition, until
 from paternoster_e2e.outage import SYSTEM
 from paternoster_e2e.teams import Teams
 
@@ -72,11 +73,11 @@ def test_a_fleet_that_is_ready_is_known_to_the_gateway(teams: Teams) -> None:
 def test_neither_a_forged_status_nor_waiting_takes_a_name(teams: Teams) -> None:
     """The older fleet waits for the name, claims in its status to have it, and sees its owner made again."""
     waiting, ours = teams.fleet(teams.b, "waits"), teams.fleet(teams.a, "ours")
-    waiting.apply(model={"servedName": "waits"}, replicas=0)
+    waiting.apply(model={"servedName": "waits"})
     ours.apply(model={"servedName": "contested"})
     ours.until_ready()
-    waiting.apply(model={"servedName": "waits", "aliases": ["contested"]}, replicas=0)
-    waiting.until_stalled("ServedNameTaken")
+    waiting.apply(model={"servedName": "waits", "aliases": ["contested"]})
+    until(lambda: taken(waiting), "the name is taken")
     forged = '{"status": {"servedModel": "contested", "servedAliases": ["waits"]}}'
     waiting("patch", "llmd", "waits", "--subresource=status", "--type=merge", f"--patch={forged}")
     teams.kubectl("delete", "pods", "--selector=app.kubernetes.io/component=operator", f"--namespace={SYSTEM}")
@@ -84,7 +85,13 @@ def test_neither_a_forged_status_nor_waiting_takes_a_name(teams: Teams) -> None:
                   f"--namespace={SYSTEM}", "--timeout=120s")  # fmt: skip
     assert ours.chat(model="contested").status_code == 200
     ours("delete", "llmd", "ours", "--wait=true")
-    assert f"reserved for namespace {teams.a}" in waiting.until_stalled("ServedNameTaken")
+    until(lambda: f"reserved for namespace {teams.a}" in taken(waiting), "the name is reserved")
     ours.apply(model={"servedName": "contested"})
     ours.until_ready()
     assert ours.get()["status"]["servedModel"] == "contested"
+
+
+def taken(fleet: Fleet) -> str:
+    """Why the fleet lacks a name that it asks for; empty where it has all."""
+    stalled = condition(fleet.get(), "Stalled")
+    return str(stalled["message"]) if stalled.get("reason") == "ServedNameTaken" else ""

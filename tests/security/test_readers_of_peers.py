@@ -28,6 +28,8 @@ METHODS = {"model_validate_json", "iter_chunked", "iter_any", "json", "readline"
 PLACES = {
     "api/manifest.py: _read_documents": "the user's own file",
     "api/pod/fields.py: _read_types": "a file of this package",
+    "cluster/kopf_watches.py: _list_and_follow": "the API server's: a line an event, of 1.5 MiB",
+    "cluster/kubernetes.py: _is_status": "the API server's refusal, whose kind alone is read",
     "cluster/kubernetes.py: _read_message": "the API server's words, cut to LONGEST_MESSAGE",
     "cluster/kubernetes.py: _send": "the API server's: _LONGEST_ANSWER, of events _LONGEST_EVENTS",
     "engines/answers.py: read_object": "check_values before it",
@@ -43,6 +45,7 @@ PLACES = {
     "local/client.py: _running_session": "this user's own file",
     "local/client.py: fetch_objects": "a command's, of an address that its user names",
     "local/session.py: _remove_state": "this user's own file",
+    "names/record.py: decode": "a ConfigMap that only the operator writes, of at most 1 MiB",
     "report/model_fetch.py: find_failure": "LONGEST_TERMINATION, and the bounds of FetchStatus",
     "report/model_fetch.py: progress_words": "LONGEST_TERMINATION, and the bounds of FetchStatus",
     "scrape.py: _parse_gateway_stats": "LONGEST_GATEWAY_STATS, the bounds of bounded_json, MODELS_AT_ONCE",
