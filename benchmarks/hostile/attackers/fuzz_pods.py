@@ -28,6 +28,7 @@ from aiohttp import web
 from hostile.fleet import free_port
 from hostile.fuzz import Watched
 from paternoster_contract.admin import LiveConfigPatch
+from paternoster_contract.http import paths
 from paternoster_contract.stats import EngineStats
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.autoscaling.autoscaler import Autoscaler
@@ -227,7 +228,7 @@ class Reader:
             await self._scraper.set_limits(url, LiveConfigPatch(live_cap=1), ["k1", "k2"], adapter)
 
     async def _read_gateways(self) -> None:
-        await self._scraper._gateway_stats(f"{self._urls[1]}/gateway")
+        await self._scraper._gateway_stats(f"{self._urls[1]}/gateway{paths.STATS}")
 
     async def report(self, _: web.Request) -> web.Response:
         text = {"looks": self.looks, "errors": self.errors, "faults": self.faults.most_common(12), "late": self.late}

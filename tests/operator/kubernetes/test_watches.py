@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -68,7 +69,7 @@ class Running:
         return next((each["reason"] for each in conditions if each["type"] == "Stalled"), None)
 
     async def get(self, path: str) -> tuple[int, str]:
-        port = self.memo.http.addresses[0][1]
+        port = self.memo.port
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(5)) as session,
             session.get(f"http://127.0.0.1:{port}{path}") as response,
@@ -103,6 +104,12 @@ async def add_fleet(server: FakeApiServer, namespace: str) -> None:
     await server.put("pods", {**child(replica_set["metadata"]["uid"]), "spec": spec, "status": ready})
 
 
+def _find_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
 @asynccontextmanager
 async def operator(server: FakeApiServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
     async with serve(server, folder) as kubeconfig:
@@ -112,8 +119,8 @@ async def operator(server: FakeApiServer, folder: Path, monkeypatch: pytest.Monk
         for namespace in NAMESPACES:
             await add_fleet(server, namespace)
         memo = kopf.Memo(
-            settings=Settings(look_seconds=0.1), host="127.0.0.1", port=0, namespaces=list(NAMESPACES), lease=None,
-            routes_secret=None,
+            settings=Settings(look_seconds=0.1), host="127.0.0.1", port=_find_port(), namespaces=list(NAMESPACES),
+            lease=None, routes_secret=None, name_record=None,
         )  # fmt: skip
         stop = asyncio.Event()
         task = asyncio.create_task(

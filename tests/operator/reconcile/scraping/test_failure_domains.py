@@ -115,7 +115,7 @@ async def test_a_fleet_with_hostile_pods_is_reconciled(
     assert fleet.engines.keys() == {"honest"}
     assert {pod["metadata"]["name"] for pod in pods[1:]} == fleet.refused
     assert await world.scraper.read_downloads({"hostile": url}) == {}
-    assert await world.scraper.read_gateways() == []
+    assert await world.scraper.read_gateways("a-uid") == []
 
 
 async def test_a_check_of_a_hostile_answer_ends_with_that_call(
@@ -170,7 +170,7 @@ async def test_models_of_a_gateway_are_refused_at_the_first_fault(
 
     scraper = Scraper(timeout_seconds=20, gateway_url=await serve(stats))
     try:
-        assert await scraper.read_gateways() == []
+        assert await scraper.read_gateways("a-uid") == []
     finally:
         await scraper.close()
     assert len(validated) <= 1
