@@ -275,8 +275,9 @@ class Thinking(Body):
     budget_tokens: int | None = Field(
         default=None, ge=MIN_BUDGET, description="of type enabled: tokens of thinking, after which it is ended"
     )
-    display: Literal["summarized", "omitted"] = Field(
-        default="summarized", description="omitted: the answer has no reasoning, though its tokens count"
+    display: Annotated[Text, accept_hint("summarized", "omitted")] = Field(
+        default="summarized",
+        description="omitted: the answer has no reasoning, though its tokens count; others are ignored",
     )
 
     @model_validator(mode="after")
@@ -342,7 +343,9 @@ class MessagesRequest(CountTokensRequest):
     stop_sequences: StopStrings = Field(default_factory=list)
     stream: bool = False
     metadata: MessageMetadata = Field(default_factory=MessageMetadata)
-    service_tier: Literal["auto", "standard_only"] = Field(default="auto", description="of no effect")
+    service_tier: Annotated[Text, accept_hint("auto", "standard_only")] = Field(
+        default="auto", description="of no effect; others are ignored"
+    )
     inference_geo: Text | None = Field(default=None, description="of no effect")
 
     container: Annotated[Any, accept_hint(None)] = Field(

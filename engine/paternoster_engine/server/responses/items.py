@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from paternoster_engine.server.openai.fields.body import MAX_MESSAGES, Body, Text, text_or_list
+from paternoster_engine.server.openai.fields.body import MAX_MESSAGES, Body, Text, accept_hint, text_or_list
 from paternoster_engine.server.openai.fields.template import JsonObject, plain_json
 from paternoster_engine.server.responses.tools import Tools
 from paternoster_engine.server.translation.fields import TypedBody
@@ -113,7 +113,9 @@ class InputItem(TypedBody):
     error: Text | JsonObject | None = Field(default=None, description="of a call that a server ran")
     server_label: Text | None = Field(default=None, description="taken and not used")
     tools: Tools | None = Field(default=None, description="that are offered from here on")
-    execution: Literal["client", "server"] | None = Field(default=None, description="taken and not used")
+    execution: Annotated[Text | None, accept_hint(None, "client", "server")] = Field(
+        default=None, description="client and server are taken and not used; others are ignored"
+    )
     success: Any = Field(default=None, description="taken and not used")
     caller: Any = Field(default=None, description="taken and not used")
     max_output_length: Any = Field(default=None, description="taken and not used")

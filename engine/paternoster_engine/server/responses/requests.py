@@ -28,6 +28,8 @@ from paternoster_engine.server.translation.fields import PassedFields
 
 MAX_EDITS = 16
 """Of ``context_management``."""
+SUMMARIES = (None, "auto", "concise", "detailed")
+"""Values of ``reasoning.summary`` that ask for no more than the answer has."""
 LOGPROBS = "message.output_text.logprobs"
 INCLUDED = (LOGPROBS, "reasoning.encrypted_content")
 """Values of ``include`` that are served; the others are parts of what the server's own tools write."""
@@ -49,15 +51,19 @@ class ResponseTextFormat(Body):
 
 class TextConfig(Body):
     format: ResponseTextFormat | None = None
-    verbosity: Literal["low", "medium", "high"] | None = Field(default=None, description="a hint, of no effect")
+    verbosity: Annotated[Text | None, accept_hint(None, "low", "medium", "high")] = Field(
+        default=None, description="low, medium and high are of no effect; others are ignored"
+    )
 
 
 class ReasoningConfig(Body):
     effort: Text | None = None
-    summary: Literal["auto", "concise", "detailed"] | None = Field(
-        default=None, description="of no effect: the answer has the reasoning itself"
+    summary: Annotated[Text | None, accept_hint(*SUMMARIES)] = Field(
+        default=None,
+        description="auto, concise and detailed are of no effect: the answer has the reasoning itself; others are "
+        "ignored",
     )
-    generate_summary: Literal["auto", "concise", "detailed"] | None = Field(
+    generate_summary: Annotated[Text | None, accept_hint(*SUMMARIES)] = Field(
         default=None, description="older name of summary"
     )
 
@@ -106,8 +112,8 @@ class ResponsesRequest(PassedFields):
     conversation: Annotated[Any, allow_only()] = None
     background: Annotated[Any, allow_only(False)] = False
     prompt: Annotated[Any, allow_only()] = Field(default=None, description="a template that is kept elsewhere")
-    truncation: Annotated[Literal["disabled", "auto"], accept_hint("disabled")] = Field(
-        default="disabled", description="what does not fit is refused: auto is ignored"
+    truncation: Annotated[Text, accept_hint("disabled")] = Field(
+        default="disabled", description="what does not fit is refused: others, such as auto, are ignored"
     )
     service_tier: Annotated[Text, accept_hint("auto", "default")] = Field(
         default="auto", description="others are ignored"

@@ -185,7 +185,12 @@ async def test_items_of_calls_are_in_the_prompt(tokenizer: Tokenizer, item: Any,
 
 
 IGNORED: list[tuple[dict[str, Any], str]] = [
-    ({"store": True, "truncation": "auto", "service_tier": "flex"}, "service_tier, store, truncation"),
+    ({"store": True, "truncation": "auto", "service_tier": "flex"}, "service_tier=flex, store, truncation=auto"),
+    ({"truncation": "oldest"}, "truncation=oldest"),
+    ({"text": {"verbosity": "max"}}, "text.verbosity=max"),
+    ({"reasoning": {"summary": "full", "generate_summary": "full"}},
+     "reasoning.generate_summary=full, reasoning.summary=full"),
+    ({"input": [QUESTION | {"execution": "sandbox"}]}, "input[].execution=sandbox"),
     ({"tools": [SHELL, {"type": "web_search", "external_web_access": True}, {"type": "image_generation"}]},
      "tools[].type=image_generation, tools[].type=web_search"),
     ({"tools": [{"type": "local_shell"}, {"type": "tool_search"}, {"type": "mcp", "server_label": "x"}]},

@@ -292,7 +292,7 @@ REFUSED: list[tuple[dict[str, Any], str | None]] = [
     ({"user": "x" * 257}, "user"),
     ({"metadata": {"a": "x" * 513}}, "metadata"),
     ({"metadata": {str(i): "" for i in range(17)}}, "metadata"),
-    ({"truncation": "some"}, "truncation"),
+    ({"truncation": 1}, "truncation"),
     ({"include": 1}, "include"),
     ({"tools": [{}]}, "tools.0.type"),
     ({"tools": [{"type": "web_search"}, {"type": "function", "name": "no spaces"}]}, "tools.1.name"),
@@ -335,7 +335,7 @@ REFUSED: list[tuple[dict[str, Any], str | None]] = [
     ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "input.0.content.0"),
     ({"input": [{"role": "user", "content": "\ud800"}]}, "input.0.content"),
     ({"input": [{"role": "user", "content": "x"}] * 10_000}, "input"),
-    ({"text": {"verbosity": "some"}}, "text.verbosity"),
+    ({"text": {"verbosity": 1}}, "text.verbosity"),
     ({"text": {"format": FORMAT}, "structured_outputs": {"regex": "a"}}, "structured_outputs.regex"),
     ({"text": {"format": FORMAT | {"schema": {"not": {}}}}}, "text.format.schema"),
 ]

@@ -78,7 +78,8 @@ def allow_only(*allowed: Any) -> Only:
 class Hint:
     """Marks a field whose other values are read as the first of ``served``, and reported as ignored.
 
-    For what an answer may do without: a store, another way to bill, tokens that are cut from long prompts.
+    For what an answer may do without: a store, another way to bill, tokens that are cut from long prompts. Such a field
+    is no ``Literal``: vendors add values with each release.
     """
 
     served: tuple[Any, ...]
@@ -282,9 +283,10 @@ class Body(BaseModel):
         own = own_names(type(self))
         yield from (_shorten_name(name) for name in given if name not in own)
         for name, field_hint in _hints_of_fields(type(self)).items():
-            if not field_hint.is_served(getattr(self, name)):
+            value = getattr(self, name)
+            if not field_hint.is_served(value):
                 setattr(self, name, field_hint.served[0])
-                yield name
+                yield ignored_value(name, value) if isinstance(value, str) else name
         for name, value in self.__dict__.items():
             if isinstance(value, Body):
                 yield from (f"{name}.{path}" for path in value._ignored_names)
