@@ -6,6 +6,11 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
+
+from paternoster_engine.server.openai.fields.body import collect_ignored
+from paternoster_engine.server.openai.requests import ChatCompletionRequest
+
 JSON = {"content-type": "application/json"}
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
@@ -61,7 +66,6 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"guided_whitespace_pattern": " "}, "guided_whitespace_pattern", "null"),
     ({"structured_outputs": {}}, "structured_outputs", "exactly one of json, regex, choice"),
     ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs", "not regex and choice"),
-    ({"structured_outputs": {"regex": "a"}, "guided_regex": "a"}, "guided_regex", "structured_outputs.regex"),
     ({"response_format": FORMAT, "guided_choice": ["a"]}, "guided_choice", "together with response_format"),
     ({"guided_json": SCHEMA, "guided_grammar": "start: \"a\""}, "guided_grammar", "guided_json"),
     ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "at least 1"),
@@ -98,6 +102,56 @@ async def test_accepted_for_chat_and_text(serve: Any) -> None:
             for path, rest in (("chat/completions", CHAT), ("completions", {"prompt": "Hi"})):
                 response = await server.client.post(f"/v1/{path}", json={**rest, **body, "max_tokens": 1})
                 assert response.status_code == 200, (body, response.text)
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "kind", "ignored"),
+    [
+        ({"structured_outputs": {"regex": "a"}, "guided_regex": "a"}, "structured_outputs.regex", "regex", []),
+        ({"structured_outputs": {"json": SCHEMA}, "guided_json": SCHEMA}, "structured_outputs.json", "json", []),
+        (
+            {"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": True}, "guided_json": SCHEMA},
+            "structured_outputs.json",
+            "json",
+            [],
+        ),
+        (
+            {"structured_outputs": {"regex": "a"}, "guided_regex": "b", "guided_choice": ["a"]},
+            "structured_outputs.regex",
+            "regex",
+            ["guided_regex", "guided_choice"],
+        ),
+        (_schema_format(SCHEMA) | {"guided_json": SCHEMA}, "response_format.json_schema.schema", "json", []),
+        (
+            _schema_format(SCHEMA) | {"structured_outputs": {"json": SCHEMA}},
+            "response_format.json_schema.schema",
+            "json",
+            [],
+        ),
+        (
+            {"response_format": {"type": "json_object"}, "structured_outputs": {"json_object": True}},
+            "response_format",
+            "json",
+            [],
+        ),
+    ],
+)
+def test_equal_forms_count_once_and_structured_outputs_precede_guided(
+    body: dict[str, Any], field: str, kind: str, ignored: list[str]
+) -> None:
+    """guidance sends ``guided_X`` beside ``structured_outputs.X``, for older vLLMs."""
+    with collect_ignored() as names:
+        found = ChatCompletionRequest.model_validate({**CHAT, **body}).find_structure()
+    assert found is not None
+    assert (found.field, found.source.kind, names) == (field, kind, ignored)
+
+
+async def test_a_guided_field_that_is_passed_over_is_named(serve: Any) -> None:
+    async with serve("a") as server:
+        body = {**CHAT, "structured_outputs": {"regex": "a"}, "guided_regex": "b"}
+        response = await server.client.post("/v1/chat/completions", json=body)
+        assert response.status_code == 200, response.text
+        assert response.headers["x-paternoster-ignored"] == "guided_regex"
 
 
 async def test_refused_by_name(serve: Any) -> None:

@@ -15,6 +15,7 @@ from paternoster_engine.server.openai.fields.body import (
     Text,
     allow_only,
     own_names,
+    report_ignored,
     whole_characters,
 )
 from paternoster_engine.server.openai.fields.counts import count_free_values
@@ -177,14 +178,24 @@ class StructuredFields(Body):
     guided_whitespace_pattern: Annotated[Any, allow_only()] = None
 
     def find_structure(self) -> Structured | None:
-        """What the answer must be; raises :class:`InvalidValue` where the body says so twice."""
-        every = list(self._structured_outputs_of_fields())
-        if len(every) > 1:
-            field, other = every[1].field, every[0].field
-            raise InvalidValue(field, f"{field}: not allowed together with {other}: give one of the two", other=other)
+        """What the answer must be; raises :class:`InvalidValue` where two fields ask for different forms.
+
+        Beside ``structured_outputs``, ``guided_*`` is for older servers: passed over, and reported where it differs.
+        """
+        every, guided = list(self._forms()), list(self._guided_forms())
+        if self.structured_outputs is None:
+            every += guided
+        else:
+            precedent = every[-1].source._replace(compact=False)
+            report_ignored(*(each.field for each in guided if each.source != precedent))
+        for each in every[1:]:
+            if each.source != every[0].source:
+                field, other = each.field, every[0].field
+                message = f"{field}: not allowed together with {other}: give one of the two"
+                raise InvalidValue(field, message, other=other)
         return every[0] if every else None
 
-    def _structured_outputs_of_fields(self) -> Iterator[Structured]:
+    def _forms(self) -> Iterator[Structured]:
         match self.response_format:
             case JsonObjectFormat():
                 yield Structured("response_format", GrammarSource("json", _write_json(ANY_OBJECT)))
@@ -196,6 +207,8 @@ class StructuredFields(Body):
         if self.structured_outputs is not None:
             for name, source in self.structured_outputs.list_sources():
                 yield Structured(f"structured_outputs.{name}", source)
+
+    def _guided_forms(self) -> Iterator[Structured]:
         guided: dict[Kind, str | Sequence[str] | Mapping[str, Any] | None] = {
             "json": self.guided_json,
             "regex": self.guided_regex,
