@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paternoster_engine.server.openai.fields.body import collect_ignored
-from paternoster_engine.server.openai.requests import ChatCompletionRequest
+from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest
 
 JSON = {"content-type": "application/json"}
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
@@ -67,6 +67,12 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"structured_outputs": {}}, "structured_outputs", "exactly one of json, regex, choice"),
     ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs", "not regex and choice"),
     ({"response_format": FORMAT, "guided_choice": ["a"]}, "guided_choice", "together with response_format"),
+    ({"regex": "a", "guided_regex": "b"}, "regex", "together with guided_regex"),
+    ({"regex": "a", "ebnf": 'root ::= "a"'}, "ebnf", "together with regex"),
+    ({"stop_regex": "a"}, "stop_regex", "null"),
+    ({"no_stop_trim": True}, "no_stop_trim", "false"),
+    ({"custom_logit_processor": "x"}, "custom_logit_processor", "null"),
+    ({"lora_path": "x"}, "lora_path", "null"),
     ({"guided_json": SCHEMA, "guided_grammar": "start: \"a\""}, "guided_grammar", "guided_json"),
     ({"structured_outputs": {"choice": []}}, "structured_outputs.choice", "at least 1"),
     ({"guided_choice": ["a", ""]}, "guided_choice.1", "at least 1"),
@@ -144,6 +150,28 @@ def test_equal_forms_count_once_and_structured_outputs_precede_guided(
         found = ChatCompletionRequest.model_validate({**CHAT, **body}).find_structure()
     assert found is not None
     assert (found.field, found.source.kind, names) == (field, kind, ignored)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "kind"),
+    [("regex", "a", "regex"), ("json_schema", json.dumps(SCHEMA), "json"), ("ebnf", 'root ::= "a"', "grammar")],
+)
+async def test_sglangs_fields_hold_the_answer(serve: Any, field: str, value: str, kind: str) -> None:
+    for request in (
+        ChatCompletionRequest.model_validate({**CHAT, field: value}),
+        CompletionRequest.model_validate({"prompt": "Hi", field: value}),
+    ):
+        found = request.find_structure()
+        assert found is not None
+        assert (found.field, found.source.kind) == (field, kind)
+        assert found.source.text == value
+    async with serve("a") as server:
+        for path, rest in (("chat/completions", CHAT), ("completions", {"prompt": "Hi"})):
+            response = await server.client.post(f"/v1/{path}", json={**rest, field: value, "max_tokens": 1})
+            assert response.status_code == 200, response.text
+            assert "x-paternoster-ignored" not in response.headers
+            response = await server.client.post(f"/v1/{path}", json={**rest, field: "("})
+            assert (response.status_code, response.json()["error"]["param"]) == (400, field)
 
 
 async def test_a_guided_field_that_is_passed_over_is_named(serve: Any) -> None:

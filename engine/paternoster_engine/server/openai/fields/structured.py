@@ -1,4 +1,4 @@
-"""What an answer must be: OpenAI's ``response_format``, vLLM's ``structured_outputs`` and its older ``guided_*``."""
+"""What an answer must be: OpenAI's ``response_format``, vLLM's ``structured_outputs``, older and SGLang's fields."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -166,6 +166,18 @@ class Structured(NamedTuple):
     """Whether a schema is refused of which something cannot be enforced."""
 
 
+OTHER_FORMS: Mapping[str, Kind] = {
+    "guided_json": "json",
+    "guided_regex": "regex",
+    "guided_choice": "choice",
+    "guided_grammar": "grammar",
+    "json_schema": "json",
+    "regex": "regex",
+    "ebnf": "grammar",
+}
+"""vLLM's older fields, and SGLang's, which ``structured_outputs`` precedes."""
+
+
 class StructuredFields(Body):
     """Of chat and text completions."""
 
@@ -175,19 +187,23 @@ class StructuredFields(Body):
     guided_regex: NonEmptyText | None = None
     guided_choice: Choice | None = None
     guided_grammar: NonEmptyText | None = None
+    json_schema: Schema | None = Field(default=None, description="as guided_json, of SGLang")
+    regex: NonEmptyText | None = Field(default=None, description="as guided_regex, of SGLang")
+    ebnf: NonEmptyText | None = Field(default=None, description="as guided_grammar, of SGLang")
     guided_whitespace_pattern: Annotated[Any, allow_only()] = None
 
     def find_structure(self) -> Structured | None:
         """What the answer must be; raises :class:`InvalidValue` where two fields ask for different forms.
 
-        Beside ``structured_outputs``, ``guided_*`` is for older servers: passed over, and reported where it differs.
+        Beside ``structured_outputs``, those of ``OTHER_FORMS`` are for other servers: passed over, and reported where
+        they differ.
         """
-        every, guided = list(self._forms()), list(self._guided_forms())
+        every, others = list(self._forms()), list(self._other_forms())
         if self.structured_outputs is None:
-            every += guided
+            every += others
         else:
             precedent = every[-1].source._replace(compact=False)
-            report_ignored(*(each.field for each in guided if each.source != precedent))
+            report_ignored(*(each.field for each in others if each.source != precedent))
         for each in every[1:]:
             if each.source != every[0].source:
                 field, other = each.field, every[0].field
@@ -208,15 +224,10 @@ class StructuredFields(Body):
             for name, source in self.structured_outputs.list_sources():
                 yield Structured(f"structured_outputs.{name}", source)
 
-    def _guided_forms(self) -> Iterator[Structured]:
-        guided: dict[Kind, str | Sequence[str] | Mapping[str, Any] | None] = {
-            "json": self.guided_json,
-            "regex": self.guided_regex,
-            "choice": self.guided_choice,
-            "grammar": self.guided_grammar,
-        }
-        for name, source in _given_sources(guided):
-            yield Structured(f"guided_{name}", source)
+    def _other_forms(self) -> Iterator[Structured]:
+        for field, kind in OTHER_FORMS.items():
+            for _, source in _given_sources({kind: getattr(self, field)}):
+                yield Structured(field, source)
 
 
 def _given_sources(
