@@ -198,7 +198,7 @@ class StructuredFields(Body):
         Beside ``structured_outputs``, those of ``OTHER_FORMS`` are for other servers: passed over, and reported where
         they differ.
         """
-        every, others = list(self._forms()), list(self._other_forms())
+        every, others = list(self._list_forms()), list(self._list_other_forms())
         if self.structured_outputs is None:
             every += others
         else:
@@ -211,7 +211,7 @@ class StructuredFields(Body):
                 raise InvalidValue(field, message, other=other)
         return every[0] if every else None
 
-    def _forms(self) -> Iterator[Structured]:
+    def _list_forms(self) -> Iterator[Structured]:
         match self.response_format:
             case JsonObjectFormat():
                 yield Structured("response_format", GrammarSource("json", _write_json(ANY_OBJECT)))
@@ -224,7 +224,7 @@ class StructuredFields(Body):
             for name, source in self.structured_outputs.list_sources():
                 yield Structured(f"structured_outputs.{name}", source)
 
-    def _other_forms(self) -> Iterator[Structured]:
+    def _list_other_forms(self) -> Iterator[Structured]:
         for field, kind in OTHER_FORMS.items():
             for _, source in _given_sources({kind: getattr(self, field)}):
                 yield Structured(field, source)
