@@ -72,26 +72,10 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     # With more than 30 attributes in its dictionary an instance has one of its own, of three times the size.
     __slots__ = (
-        "_blocked",
-        "_body_bytes",
-        "_body_parts",
-        "_body_pieces",
-        "_buffered",
-        "_header_bytes",
-        "_in_body",
-        "_limits",
-        "_open",
-        "_parsed",
-        "_piece_bytes",
-        "_place",
-        "_reading",
-        "_refused_at",
-        "_replayed_head",
-        "_requests",
-        "_unsent",
-        "_untaken",
-        "_waiting_since",
-    )
+        "_blocked", "_body_bytes", "_body_parts", "_body_pieces", "_buffered", "_header_bytes", "_in_body",
+        "_limits", "_open", "_parsed", "_piece_bytes", "_place", "_reading", "_refused_at", "_replayed_head",
+        "_requests", "_unsent", "_untaken", "_waiting_since",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from tests.operator.vllm_plugin.continuation.stub_vllm import NUMERICS, PROMPT, 
 
 from paternoster_contract.stream_journal import JOURNAL, RESUME, STREAM_ID, Resume, StreamId
 from paternoster_gateway.proxy.journaled_stream import JournaledStream
+from paternoster_http.open_requests import open_request_alone
 from paternoster_vllm.continuation import GATEWAY_ENV, StreamContinuation, is_rest_of_stream
 from paternoster_vllm.middleware import API_KEYS_ENV, LimitsMiddleware
 from paternoster_vllm.server_facts import ServerFacts
@@ -63,7 +64,7 @@ async def test_a_stream_has_a_journal_and_the_frames_of_vllm(server: Server, pat
     body = BODY if path == CHAT else {"model": "m", "prompt": PROMPT.decode(), "stream": True, "max_tokens": 3}
     answer = await server.call(body, CALL, path)
     assert answer.headers[JOURNAL] == NUMERICS
-    stream = JournaledStream(NUMERICS)
+    stream = JournaledStream(NUMERICS, open_request_alone())
     frames = stream.feed(answer.content)
     assert frames == await whole(server, body, path)
     assert (len(stream.journal.splitlines()), stream.num_frames) == (frames.count(b"\n\n"),) * 2
@@ -74,7 +75,7 @@ async def test_a_journal_is_continued(server: Server) -> None:
     expected = await whole(server, BODY)
     for cut in range(1, expected.count(b"\n\n") + 1):
         first = (await server.call(BODY, CALL)).content.split(b"\n\n")[:cut]
-        stream = JournaledStream(NUMERICS)
+        stream = JournaledStream(NUMERICS, open_request_alone())
         got = stream.feed(b"\n\n".join([*first, b""]))
         journal = stream.journal
         answer = await server.call(json.dumps(BODY).encode() + journal, resume(journal, cut))
@@ -146,7 +147,7 @@ async def test_a_call_that_is_not_continued_is_not_resumed(server: Server, frame
 
 async def test_a_stream_of_which_the_client_has_no_frame_begins_anew(server: Server) -> None:
     answer = await server.call(json.dumps(BODY).encode() + b"[]", resume(b"[]", 0))
-    assert JournaledStream(NUMERICS).feed(answer.content) == await whole(server, BODY)
+    assert JournaledStream(NUMERICS, open_request_alone()).feed(answer.content) == await whole(server, BODY)
 
 
 async def test_vllm_aborts_what_a_stop_string_ends() -> None:
@@ -154,7 +155,7 @@ async def test_vllm_aborts_what_a_stop_string_ends() -> None:
     server = Server(vllm, lambda _: facts())
     body = BODY | {"stop": ["cd"]}
     first = b"\n\n".join([*(await server.call(body, CALL)).content.split(b"\n\n")[:4], b""])
-    stream = JournaledStream(NUMERICS)
+    stream = JournaledStream(NUMERICS, open_request_alone())
     stream.feed(first)
     journal = stream.journal
     vllm.pause, sent = 0.01, vllm.sent

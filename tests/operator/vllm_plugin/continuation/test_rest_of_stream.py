@@ -15,6 +15,7 @@ from tests.operator.vllm_plugin.continuation.stub_vllm import (
 )
 
 from paternoster_gateway.proxy.journaled_stream import JournaledStream
+from paternoster_http.open_requests import open_request_alone
 from paternoster_vllm.frames import JournalWriter, decode_frame
 from paternoster_vllm.rest_of_stream import RestOfStream
 from paternoster_vllm.stream_journal import END, decode_journal
@@ -89,10 +90,10 @@ def test_a_stream_that_is_cut_is_the_stream_that_nothing_cut(
     """Characters of several tokens, stop strings, limits, usage: frame by frame, over two breaks."""
     vllm = StubVllm(text.encode(), tokens_a_frame)
     expected, first = undisturbed(call, vllm), journaled(call, vllm)
-    stream = JournaledStream("vllm-a")
+    stream = JournaledStream("vllm-a", open_request_alone())
     assert b"".join(map(stream.feed, first)) == b"".join(expected)
     assert stream.num_frames == len(expected)
-    stream = JournaledStream("vllm-a")
+    stream = JournaledStream("vllm-a", open_request_alone())
     got = b""
     frames, cuts = first, data.draw(st.lists(st.integers(1, len(first)), min_size=1, max_size=2))
     for cut in cuts:
@@ -107,7 +108,7 @@ def test_a_stream_that_is_cut_is_the_stream_that_nothing_cut(
 def test_a_stop_string_that_begins_before_the_break_ends_the_stream() -> None:
     call, vllm = chat(stop=["cde"], stream_options={"include_usage": True}), StubVllm(b"abcdefgh")
     first = journaled(call, vllm)
-    stream = JournaledStream("vllm-a")
+    stream = JournaledStream("vllm-a", open_request_alone())
     client = b"".join(map(stream.feed, first[:5]))  # the role, then a, b, c, d, of which two are held back
     client += stream.feed(b"".join(continued(call, vllm, stream.journal, 5)))
     documents = [decode_frame(frame) for frame in client.split(END)]
