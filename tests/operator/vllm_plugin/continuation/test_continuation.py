@@ -11,12 +11,15 @@ import pytest
 from tests.operator.vllm_plugin.continuation.stub_vllm import NUMERICS, PROMPT, StubVllm, facts
 
 from paternoster_contract.stream_journal import JOURNAL, RESUME, STREAM_ID, Resume, StreamId
+from paternoster_gateway.proxy.call import Call
 from paternoster_gateway.proxy.journaled_stream import JournaledStream
 from paternoster_http.open_requests import open_request_alone
 from paternoster_vllm.continuation import GATEWAY_ENV, StreamContinuation, is_rest_of_stream
 from paternoster_vllm.middleware import API_KEYS_ENV, LimitsMiddleware
 from paternoster_vllm.server_facts import ServerFacts
 from paternoster_vllm.streamed_call import CHAT, COMPLETIONS
+
+ANY_CALL = Call("/v1/chat/completions", "m", b"", {})
 
 CALL = {STREAM_ID: StreamId("0" * 32, 1795792422).encode()}
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "stream": True, "max_tokens": 8}
@@ -67,7 +70,9 @@ async def test_a_stream_has_a_journal_and_the_frames_of_vllm(server: Server, pat
     stream = JournaledStream(NUMERICS, open_request_alone())
     frames = stream.feed(answer.content)
     assert frames == await whole(server, body, path)
-    assert (len(stream.journal.splitlines()), stream.num_frames) == (frames.count(b"\n\n"),) * 2
+    assert (len(stream.build_resumption(ANY_CALL).journal.splitlines()), stream.num_frames) == (
+        frames.count(b"\n\n"),
+    ) * 2
     assert server.vllm.bodies == [{**body, "return_token_ids": True}]
 
 
@@ -77,7 +82,7 @@ async def test_a_journal_is_continued(server: Server) -> None:
         first = (await server.call(BODY, CALL)).content.split(b"\n\n")[:cut]
         stream = JournaledStream(NUMERICS, open_request_alone())
         got = stream.feed(b"\n\n".join([*first, b""]))
-        journal = stream.journal
+        journal = stream.build_resumption(ANY_CALL).journal
         answer = await server.call(json.dumps(BODY).encode() + journal, resume(journal, cut))
         assert (answer.status_code, answer.headers[JOURNAL]) == (200, NUMERICS)
         assert answer.headers["Content-Type"].startswith("text/event-stream")
@@ -157,7 +162,7 @@ async def test_vllm_aborts_what_a_stop_string_ends() -> None:
     first = b"\n\n".join([*(await server.call(body, CALL)).content.split(b"\n\n")[:4], b""])
     stream = JournaledStream(NUMERICS, open_request_alone())
     stream.feed(first)
-    journal = stream.journal
+    journal = stream.build_resumption(ANY_CALL).journal
     vllm.pause, sent = 0.01, vllm.sent
     answer = await server.call(json.dumps(body).encode() + journal, resume(journal, 4))
     assert b'"finish_reason":"stop","stop_reason":"cd"' in answer.content

@@ -14,12 +14,15 @@ from tests.operator.vllm_plugin.continuation.stub_vllm import (
     facts,
 )
 
+from paternoster_gateway.proxy.call import Call
 from paternoster_gateway.proxy.journaled_stream import JournaledStream
 from paternoster_http.open_requests import open_request_alone
 from paternoster_vllm.frames import JournalWriter, decode_frame
 from paternoster_vllm.rest_of_stream import RestOfStream
 from paternoster_vllm.stream_journal import END, decode_journal
 from paternoster_vllm.streamed_call import CHAT, COMPLETIONS, StreamedCall, read_call
+
+ANY_CALL = Call("/v1/chat/completions", "m", b"", {})
 
 MESSAGES = [{"role": "user", "content": "hello"}]
 TEXT = st.text(alphabet="ab.é漢🙂", min_size=1, max_size=12)
@@ -99,7 +102,7 @@ def test_a_stream_that_is_cut_is_the_stream_that_nothing_cut(
     for cut in cuts:
         got += b"".join(map(stream.feed, frames[:cut]))
         stream.switch_replica()
-        frames = continued(call, vllm, stream.journal, stream.num_frames)
+        frames = continued(call, vllm, stream.build_resumption(ANY_CALL).journal, stream.num_frames)
         frames = [frame + END for frame in b"".join(frames).removesuffix(END).split(END) if frame]
     got += b"".join(map(stream.feed, frames))
     assert got == b"".join(expected)
@@ -110,7 +113,7 @@ def test_a_stop_string_that_begins_before_the_break_ends_the_stream() -> None:
     first = journaled(call, vllm)
     stream = JournaledStream("vllm-a", open_request_alone())
     client = b"".join(map(stream.feed, first[:5]))  # the role, then a, b, c, d, of which two are held back
-    client += stream.feed(b"".join(continued(call, vllm, stream.journal, 5)))
+    client += stream.feed(b"".join(continued(call, vllm, stream.build_resumption(ANY_CALL).journal, 5)))
     documents = [decode_frame(frame) for frame in client.split(END)]
     choices = [choice for document in documents if document is not None for choice in document["choices"]]
     assert "".join(choice["delta"]["content"] for choice in choices) == "ab"
