@@ -77,7 +77,7 @@ def test_neither_a_forged_status_nor_waiting_takes_a_name(teams: Teams) -> None:
     ours.apply(model={"servedName": "contested"})
     ours.until_ready()
     waiting.apply(model={"servedName": "waits", "aliases": ["contested"]})
-    until(lambda: taken(waiting), "the name is taken")
+    until(lambda: explain_missing_name(waiting), "the name is taken")
     forged = '{"status": {"servedModel": "contested", "servedAliases": ["waits"]}}'
     waiting("patch", "llmd", "waits", "--subresource=status", "--type=merge", f"--patch={forged}")
     teams.kubectl("delete", "pods", "--selector=app.kubernetes.io/component=operator", f"--namespace={SYSTEM}")
@@ -85,13 +85,13 @@ def test_neither_a_forged_status_nor_waiting_takes_a_name(teams: Teams) -> None:
                   f"--namespace={SYSTEM}", "--timeout=120s")  # fmt: skip
     assert ours.chat(model="contested").status_code == 200
     ours("delete", "llmd", "ours", "--wait=true")
-    until(lambda: f"reserved for namespace {teams.a}" in taken(waiting), "the name is reserved")
+    until(lambda: f"reserved for namespace {teams.a}" in explain_missing_name(waiting), "the name is reserved")
     ours.apply(model={"servedName": "contested"})
     ours.until_ready()
     assert ours.get()["status"]["servedModel"] == "contested"
 
 
-def taken(fleet: Fleet) -> str:
+def explain_missing_name(fleet: Fleet) -> str:
     """Why the fleet lacks a name that it asks for; empty where it has all."""
     stalled = condition(fleet.get(), "Stalled")
     return str(stalled["message"]) if stalled.get("reason") == "ServedNameTaken" else ""

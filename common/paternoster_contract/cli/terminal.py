@@ -16,7 +16,7 @@ from paternoster_contract.cli.quoting import quote_line
 
 def print_line(text: str = "") -> None:
     """One line to standard output, at once."""
-    _write(quote_line(text))
+    _write_output(quote_line(text))
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -26,15 +26,15 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def print_text(text: str) -> None:
     """Text with line breaks of its own, such as a YAML document, to standard output: quoted by line, and whole."""
-    _write("\n".join(quote_line(line, None) for line in text.split("\n")))
+    _write_output("\n".join(quote_line(line, None) for line in text.split("\n")))
 
 
 def print_json(document: Any, indent: int | None = None) -> None:
     """A JSON document to standard output, whole: in ASCII, nothing of it has to be quoted."""
-    _write(json.dumps(document, indent=indent))
+    _write_output(json.dumps(document, indent=indent))
 
 
-def _write(text: str) -> None:
+def _write_output(text: str) -> None:
     """Write to standard output; where its reader has closed it, as ``| head`` does, end as SIGPIPE would."""
     try:
         print(text, flush=True)
