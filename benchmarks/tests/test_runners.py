@@ -21,9 +21,10 @@ RUNNERS = re.findall(r"^  (\S+) +\S", call().stdout, re.MULTILINE)
 
 
 def test_all_that_can_be_run_are_listed_with_what_they_answer() -> None:
-    files = [file for file in BENCHMARKS.glob("*/*.py") if "def main() -> int:" in file.read_text()]
+    files = [file for file in BENCHMARKS.glob("*/**/*.py") if "def main() -> int:" in file.read_text()]
     # Those with a guard are run by path, in a peer's own environment.
-    runners = {f"{file.parent.name}.{file.stem}" for file in files if "__main__" not in file.read_text()}
+    modules = [file.relative_to(BENCHMARKS).with_suffix("") for file in files if "__main__" not in file.read_text()]
+    runners = {".".join(module.parts) for module in modules if "tests" not in module.parts}
     assert set(RUNNERS) == runners
     assert len(RUNNERS) == len(runners) > 10
 
