@@ -1,7 +1,7 @@
 """The operator's HTTP: the routing table, metrics, a probe, and the objects of a local cluster."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -27,11 +27,16 @@ from paternoster_http.server import BackgroundServer
 from paternoster_operator.cluster.port import ClusterError
 from paternoster_operator.runtime import Operator
 
-LIMITS = HttpLimits(max_header_bytes=16 * 1024, max_body_bytes=1024, max_held_body_bytes=2**20, max_connections=1024)
-"""No request to the operator has a body; all of a port's connections keep 16 MiB of headers at most."""
+LIMITS = HttpLimits(
+    max_header_bytes=16 * 1024, max_body_bytes=1024, max_held_body_bytes=32 * 2**20, max_connections=1024
+)
+"""No request to the operator has a body: what is held are answers that are not read, and 16 MiB of headers at most."""
 OPEN = frozenset({paths.ROUTES, paths.OPERATOR_HEALTH, paths.OPERATOR_READY})
 """Without the key of who runs the operator: routes have keys of their own, and probes report nothing else."""
 ASKS_FOR_KEY = {"WWW-Authenticate": "Bearer"}
+
+PIECE_BYTES = 64 * 1024
+"""Of the routing table, each of which is sent once the one before it is nearly read."""
 
 Objects = Callable[[], Sequence[Mapping[str, Any]]]
 
@@ -53,6 +58,12 @@ class _OwnersKey:
 
 def _sent_key(headers: Headers) -> str:
     return read_bearer_key(headers.get("Authorization", ""))
+
+
+async def _cut_pieces(body: bytes) -> AsyncIterator[bytes]:
+    """Pieces of a long body: what a client has not read counts for it, and a table of 16 MiB at once has no room."""
+    for start in range(0, len(body), PIECE_BYTES):
+        yield body[start : start + PIECE_BYTES]
 
 
 def _json_response(text: str) -> Response:
@@ -79,7 +90,8 @@ def build_app(operator: Operator, objects: Objects | None = None, key: str | Non
         headers = {"ETag": table.etag}
         if request.headers.get("If-None-Match") == table.etag:
             return Response(status_code=304, headers=headers)
-        return Response(table.lines, headers=headers | {"Content-Type": CONTENT_TYPE})
+        size = {"Content-Type": CONTENT_TYPE, "Content-Length": str(len(table.lines))}
+        return StreamingResponse(_cut_pieces(table.lines), headers=headers | size)
 
     async def get_metrics(_: Request) -> Response:
         text = await render_metrics(operator.metrics.registry)

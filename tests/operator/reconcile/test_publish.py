@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
 import pytest
 from tests.operator.reconcile.world import FakeCluster, FakeEngine
 
+from paternoster_contract.routing_rows import CONTENT_TYPE
 from paternoster_operator.desired.engine_args import engine_args
 from paternoster_operator.pods.reading import read_pod
 from paternoster_operator.publish import build_app, serve_app
@@ -45,6 +47,25 @@ async def test_no_table_is_told_before_the_cluster_is_read(operator: tuple[Opera
     assert await status(f"{url}/healthz") == 200
     one.synced = True
     assert await status(f"{url}/readyz") == 200
+
+
+async def test_a_table_of_megabytes_is_read_by_a_gateway_that_reads_slowly(
+    operator: tuple[Operator, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has not read is never more than the port has room for: the table comes in pieces."""
+    one, url = operator
+    lines = b"x" * 15 * 2**20
+
+    async def build() -> Any:
+        return SimpleNamespace(lines=lines, etag='"a"', unread=())
+
+    monkeypatch.setattr(one.routes, "build", build)
+    async with (
+        aiohttp.ClientSession(read_bufsize=2**14) as session,
+        session.get(f"{url}/routes", headers={"Accept": CONTENT_TYPE}) as answer,
+    ):
+        await asyncio.sleep(2.5)  # longer than the port takes to count what is not read
+        assert await answer.read() == lines
 
 
 async def test_nobody_acts_on_half_a_cluster(operator: tuple[Operator, str]) -> None:
