@@ -28,7 +28,9 @@ class Int4Files:
     scales: FileTensor
     zeros: FileTensor | None = None
     zeros_less: int = 0
-    """What is to be added to stored zero points: GPTQ's first format has them less one."""
+    """What is to be added to each word of stored zero points, whose carries count: GPTQ's first format has them less
+    one.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +44,25 @@ class Int4Rows:
 
 def by_output(files: Int4Files, first: int, last: int) -> Int4Rows:
     """compressed-tensors': words of eight neighbouring inputs, and zero points of eight neighbouring outputs."""
-    numbers = _unpack_fours(files.numbers[(slice(first, last),)]).flatten(1)
+    numbers = unpack_fours(files.numbers[(slice(first, last),)]).flatten(1)
     scales = files.scales[(slice(first, last),)]
     if files.zeros is None:
         return Int4Rows(numbers, torch.full(scales.shape, MIDDLE, dtype=torch.uint8), scales)
     words = slice(first // 8, -(-last // 8))
-    zeros = _unpack_fours(files.zeros[(words,)]).transpose(1, 2).flatten(0, 1)
+    zeros = unpack_fours(files.zeros[(words,)]).transpose(1, 2).flatten(0, 1)
     return Int4Rows(numbers, zeros[first - 8 * words.start :][: last - first], scales)
 
 
 def by_input(files: Int4Files, first: int, last: int) -> Int4Rows:
     """GPTQ's: words ``[in / 8, out]`` of eight neighbouring inputs."""
-    numbers = _unpack_fours(files.numbers[(slice(None), slice(first, last))]).transpose(0, 1).flatten(1)
+    numbers = unpack_fours(files.numbers[(slice(None), slice(first, last))]).transpose(0, 1).flatten(1)
     return Int4Rows(numbers, _unpack_columns(files, first, last, range(8)), _read_scales(files, first, last))
 
 
 def in_pairs(files: Int4Files, first: int, last: int) -> Int4Rows:
     """AWQ's: words ``[in, out / 8]`` of eight neighbouring outputs, the even ones first."""
     words = slice(first // 8, -(-last // 8))
-    fours = _unpack_fours(files.numbers[(slice(None), words)])[..., AWQ_PLACES].flatten(1)
+    fours = unpack_fours(files.numbers[(slice(None), words)])[..., AWQ_PLACES].flatten(1)
     numbers = fours[:, first - 8 * words.start :][:, : last - first].T
     return Int4Rows(
         numbers.contiguous(), _unpack_columns(files, first, last, AWQ_PLACES), _read_scales(files, first, last)
@@ -118,7 +120,7 @@ def _check_tensor(name: str, what: str, stored: FileTensor, shape: tuple[int, in
         raise ModelError(f"{name} has {stored_as}: must be of {' or '.join(kinds)} in the shape {list(shape)}")
 
 
-def _unpack_fours(words: torch.Tensor) -> torch.Tensor:
+def unpack_fours(words: torch.Tensor) -> torch.Tensor:
     """``[..., n]`` int32 as ``[..., n, 8]`` uint8, the lowest bits first."""
     octets = words.contiguous().unsqueeze(-1).view(torch.uint8)
     return torch.stack((octets & 15, octets >> 4), -1).flatten(-2)
@@ -128,8 +130,8 @@ def _unpack_columns(files: Int4Files, first: int, last: int, places: range | tup
     """Zero points ``[rows, groups]`` of words ``[groups, out / 8]``."""
     assert files.zeros is not None
     words = slice(first // 8, -(-last // 8))
-    zeros = _unpack_fours(files.zeros[(slice(None), words)])[..., list(places)].flatten(1)
-    return zeros[:, first - 8 * words.start :][:, : last - first].T + files.zeros_less
+    zeros = unpack_fours((files.zeros[(slice(None), words)].long() + files.zeros_less).int())
+    return zeros[..., list(places)].flatten(1)[:, first - 8 * words.start :][:, : last - first].T
 
 
 def _read_scales(files: Int4Files, first: int, last: int) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """Matrices of few bits in safetensors files: which tensors say one, by what a config.json says of them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -8,7 +9,15 @@ import torch
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.fields import shorten_value
 from paternoster_engine.model.weights.fp8 import Fp8Tensor
-from paternoster_engine.model.weights.int4 import Int4Files, Int4Tensor, by_input, by_output, in_pairs
+from paternoster_engine.model.weights.int4 import (
+    MIDDLE,
+    Int4Files,
+    Int4Tensor,
+    by_input,
+    by_output,
+    in_pairs,
+    unpack_fours,
+)
 from paternoster_engine.model.weights.safetensors_file import FileTensor
 from paternoster_engine.model.weights.stored import InBlocks
 
@@ -19,6 +28,8 @@ SERVED = (
 
 PACKED = {"weight_packed": ("compressed-tensors",), "qweight": ("awq", "gptq")}
 """What a matrix of packed numbers is called behind its own name -> the methods that have such."""
+GPTQ_LESS = {"gptq": 0x11111111, "gptq_v2": 0}
+"""Format of GPTQ files -> what each word of eight stored zero points is less than the zero points."""
 FP8, FP8_SCALES, FP8_SCALE_KINDS = "F8_E4M3", ("weight_scale_inv", "weight_scale"), ("F32", "BF16", "F16")
 
 Find = Callable[[str], FileTensor | None]
@@ -104,13 +115,56 @@ class QuantizedMatrices:
         if self._method == "awq":
             files = Int4Files(name, _find_words(name, numbers), scales, zeros)
             return _check_groups(name, Int4Tensor(files, in_pairs, (8 * numbers.shape[1], numbers.shape[0])), sizes)
-        less = 0 if self._config.get("checkpoint_format") == "gptq_v2" else 1
-        files = Int4Files(name, _find_words(name, numbers), scales, zeros, less)
+        files = Int4Files(name, _find_words(name, numbers), scales, zeros)
         matrix = _check_groups(name, Int4Tensor(files, by_input, (numbers.shape[1], 8 * numbers.shape[0])), sizes)
+        files = replace(files, zeros_less=self._find_gptq_less(name, zeros[()], matrix.shape[0]))
+        matrix = Int4Tensor(files, by_input, matrix.shape)
         order = find("g_idx")
         if order is not None and not _in_order(order, matrix):
             raise ModelError(f"{name} has groups in another order than its inputs (g_idx): must be as desc_act false")
         return matrix
+
+    def _find_gptq_less(self, name: str, zeros: torch.Tensor, outputs: int) -> int:
+        """Of :attr:`Int4Files.zeros_less`; raises :class:`ModelError` for ``zeros`` that more than one rule can read.
+
+        Zero point 0 less one is -1. GPTQModel subtracts from whole words, so that it borrows from the next four bits;
+        others wrap within four bits, and early AutoGPTQ overwrote the four bits above with ones (AutoGPTQ#640).
+        """
+        written = "checkpoint_format" if "checkpoint_format" in self._config else "format"
+        called = self._config.get(written, "gptq")
+        if not isinstance(called, str) or called not in GPTQ_LESS:
+            raise ModelError(
+                f"config.json: {written} of quantization_config is {shorten_value(called)}: "
+                f"must be {' or '.join(GPTQ_LESS)}"
+            )
+        stored = unpack_fours(zeros).flatten(1)[:, :outputs]
+        if self._config.get("sym") is True:
+            # Whatever the format is called: writers gave files of the second one the first one's name.
+            for less, point in ((0x11111111, MIDDLE - 1), (0, MIDDLE)):
+                if (stored == point).all():
+                    return less
+            raise ModelError(
+                f"{name} has zero points from {int(stored.min())} to {int(stored.max())}, and sym of "
+                f"quantization_config is true: must all be {MIDDLE - 1} (gptq) or all {MIDDLE} (gptq_v2)"
+            )
+        less = GPTQ_LESS[called]
+        by_word = unpack_fours((zeros.long() + less).int()).flatten(1)[:, :outputs]
+        by_four = stored + (less & 15) & 15
+        if not torch.equal(by_word, by_four) and not _is_of_gptqmodel(self._config):
+            raise ModelError(
+                f"{name} has {int((by_word != by_four).sum())} zero points that writers of checkpoint_format 'gptq' "
+                "store in different ways, beside zero points of 0: must have none, be of checkpoint_format 'gptq_v2', "
+                "or name gptqmodel as meta.quantizer in config.json's quantization_config"
+            )
+        return less
+
+
+def _is_of_gptqmodel(config: Mapping[str, Any]) -> bool:
+    """Whether the file names GPTQModel as what wrote it, as it does."""
+    meta = config.get("meta")
+    writers = meta.get("quantizer") if isinstance(meta, Mapping) else None
+    names = writers if isinstance(writers, list) else [writers]
+    return any(isinstance(name, str) and name.startswith("gptqmodel") for name in names)
 
 
 def _read_groups(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
