@@ -11,7 +11,14 @@ from paternoster_contract.labels import FORCE_PREEMPT_ENV
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import StartPart
 from paternoster_engine.build_draft import open_draft
-from paternoster_engine.build_embedder import build_encoder_engine, for_embedding, is_embedder
+from paternoster_engine.build_embedder import (
+    EmbeddingCheckpoint,
+    build_bidirectional_engine,
+    build_encoder_engine,
+    check_generates,
+    for_embedding,
+    is_embedder,
+)
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
@@ -65,8 +72,11 @@ def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Eng
         return build_encoder_engine(args, source, timer)
     checkpoint = open_checkpoint(source)
     if is_embedder(args, source):
-        checkpoint = for_embedding(args, checkpoint, source)
+        checkpoint = for_embedding(args, checkpoint)
     config = checkpoint.config
+    if isinstance(checkpoint, EmbeddingCheckpoint) and config.block.bidirectional:
+        return build_bidirectional_engine(args, checkpoint, timer)
+    check_generates(config)
     check_shapes(checkpoint)
     tokenizer = _build_tokenizer(checkpoint, args.chat_template)
     defaults = _sampling_defaults(checkpoint, args)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_engine.build_embedder import is_embedder
+from paternoster_engine.build_embedder import check_generates, is_embedder
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.checkpoints.shapes import check_shapes
 from paternoster_engine.model.config import ModelConfig
@@ -68,6 +68,7 @@ def open_draft(
         raise ModelError(f"{setting}: must be a model that generates text")
     checkpoint = open_checkpoint(source)
     drafts = checkpoint.config
+    check_generates(drafts)
     check_shapes(checkpoint)
     if drafts.vocab_size != config.vocab_size:
         raise ModelError(

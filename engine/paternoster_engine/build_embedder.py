@@ -1,7 +1,9 @@
 """Engines whose models embed: what is put together in another way than where text is generated."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 
@@ -11,15 +13,17 @@ from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.limits import EngineLimits, scheduler_config
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
+from paternoster_engine.model.checkpoints.shapes import check_shapes
 from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.encoders.checkpoint import EncoderCheckpoint
 from paternoster_engine.model.encoders.config import EncoderConfig
 from paternoster_engine.model.encoders.encoder import Encoder
-from paternoster_engine.model.encoders.pooling_files import read_pooling
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from paternoster_engine.model.source import ModelSource
+from paternoster_engine.model.text_decoder import TextDecoder
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights.model_folder import ModelFolder
 from paternoster_engine.model.weights.stored import Stored
@@ -28,6 +32,7 @@ from paternoster_engine.runner.pooling_runner import EncoderRunner
 from paternoster_engine.start_timer import StartTimer
 
 log = logging.getLogger(__name__)
+C = TypeVar("C", ModelConfig, EncoderConfig)
 
 
 def is_embedder(args: EngineArgs, source: ModelSource) -> bool:
@@ -58,6 +63,9 @@ class EmbeddingCheckpoint:
     def get_tensor(self, name: str) -> Stored:
         return self.inner.get_tensor(name)
 
+    def read_pooling(self) -> Pooling | None:
+        return self.config.pooling
+
     def build_tokenizer(self) -> Tokenizer:
         return self.inner.build_tokenizer()
 
@@ -65,20 +73,42 @@ class EmbeddingCheckpoint:
         return NO_DEFAULTS
 
 
-def for_embedding(args: EngineArgs, checkpoint: Checkpoint, source: ModelSource) -> EmbeddingCheckpoint:
+def for_embedding(args: EngineArgs, checkpoint: Checkpoint) -> EmbeddingCheckpoint:
     """Raises :class:`ModelError` for settings that are of other models."""
-    config, pooling = checkpoint.config, None
-    if source.format == "safetensors":
-        folder = ModelFolder(source.path)
-        pooling = read_pooling(folder, folder.json("config.json"))
-    pooling = _apply_settings(args, pooling or Pooling("last", config.hidden_size))
-    if pooling.mode != "last":
+    config = checkpoint.config
+    pooling = _apply_settings(args, checkpoint.read_pooling() or Pooling("last", config.hidden_size))
+    if pooling.mode != "last" and config.block.bidirectional is None:
         raise ModelError(f"pooling is {pooling.mode!r}: must be 'last' for a decoder, whose last token has seen all")
     if args.tensor_parallel_size > 1:
         raise ModelError(f"tensor_parallel_size is {args.tensor_parallel_size}: must be 1 for a model that embeds")
     if args.preemption != "recompute":
         raise ModelError(f"preemption is {args.preemption!r}: must be 'recompute' for a model that embeds")
     return EmbeddingCheckpoint(checkpoint, replace(config, pooling=pooling))
+
+
+def check_generates(config: ModelConfig) -> None:
+    """Raise :class:`ModelError` for a model whose tokens see those after them."""
+    if config.block.bidirectional:
+        raise ModelError(
+            f"{config.block.bidirectional}: must have a causal mask to generate text; as a model that embeds (task "
+            "'embed') it reads texts in both directions"
+        )
+
+
+def build_bidirectional_engine(
+    args: EngineArgs, checkpoint: EmbeddingCheckpoint, timer: StartTimer
+) -> tuple[Engine, Tokenizer, ModelConfig]:
+    """As :func:`build_encoder_engine`, of a decoder without a causal mask."""
+    _check_settings(args)
+    if args.batch_invariant:
+        raise ModelError("batch_invariant is True: must be false for a model that reads texts in both directions")
+    check_shapes(checkpoint)
+
+    def load(dtype: torch.dtype, device: torch.device) -> TextDecoder:
+        decoder = Decoder(checkpoint.config, checkpoint.get_tensor, dtype, device, quantization=args.quantization)
+        return TextDecoder(decoder, device)
+
+    return _build_whole_text_engine(args, checkpoint, checkpoint.config, load, timer)
 
 
 def build_encoder_engine(
@@ -88,7 +118,25 @@ def build_encoder_engine(
     _check_settings(args)
     checkpoint = EncoderCheckpoint(source)
     config = replace(checkpoint.config, pooling=_apply_settings(args, checkpoint.config.pooling))
-    tokenizer = checkpoint.build_tokenizer()
+    # Elsewhere oneDNN's float32 is as fast as its bfloat16 (docs/embeddings.md).
+    if args.dtype == "auto" and resolve_device(args.device).type == "cpu" and not multiplies_bfloat16():
+        args = args.model_copy(update={"dtype": "float32"})
+
+    def load(dtype: torch.dtype, device: torch.device) -> Encoder:
+        return Encoder(config, checkpoint.get_tensor, dtype, device)
+
+    return _build_whole_text_engine(args, checkpoint, config, load, timer)
+
+
+def _build_whole_text_engine(
+    args: EngineArgs,
+    checkpoint: EmbeddingCheckpoint | EncoderCheckpoint,
+    config: C,
+    load: Callable[[torch.dtype, torch.device], Encoder | TextDecoder],
+    timer: StartTimer,
+) -> tuple[Engine, Tokenizer, C]:
+    """An engine whose steps take whole texts, and that keeps nothing of them."""
+    tokenizer: Tokenizer = checkpoint.build_tokenizer()
     for message in (*checkpoint.notes, *tokenizer.notes):
         log.warning("%s: %s", config.name, message)
     if tokenizer.largest_id >= config.vocab_size:
@@ -97,9 +145,7 @@ def build_encoder_engine(
             "the model's vocabulary"
         )
     device = resolve_device(args.device)
-    # Elsewhere oneDNN's float32 is as fast as its bfloat16 (docs/embeddings.md).
-    plain = args.dtype == "auto" and device.type == "cpu" and not multiplies_bfloat16()
-    dtype = torch.float32 if plain else resolve_dtype(args.dtype, device)
+    dtype = resolve_dtype(args.dtype, device)
     limits = EngineLimits.resolve_limits(args, config, device, whole_prompts=True)
     torch.set_num_threads(rank_threads(args.threads, 1))
     scheduler = Scheduler(
@@ -115,7 +161,7 @@ def build_encoder_engine(
         live_cap=args.live_cap,
         token_budget=args.token_budget,
     )
-    runner = EncoderRunner(Encoder(config, checkpoint.get_tensor, dtype, device))
+    runner = EncoderRunner(load(dtype, device))
     timer.record_end(StartPart.LOAD)
     log.info(
         "model %s loaded in %.1f s (%s on %s, %d threads); it embeds, by %s",
@@ -124,7 +170,7 @@ def build_encoder_engine(
         str(dtype).removeprefix("torch."),
         device,
         torch.get_num_threads(),
-        config.pooling.mode,
+        config.pooling.mode if config.pooling else "",
     )
     return Engine(scheduler, runner), tokenizer, config
 

@@ -48,7 +48,9 @@ class Layer:
     rope: Rope | None
     """None: the causal mask alone distinguishes tokens (NoPE, arXiv 2305.19466)."""
     window: int | None = None
-    """A token sees itself and ``window - 1`` before it; None: all before it."""
+    """A token sees itself and ``window - 1`` before it, and of a bidirectional model those at most ``window`` from it;
+    None: all.
+    """
     experts: Experts | None = None
     """None for one MLP."""
 
@@ -75,6 +77,9 @@ class Block:
     """Scores become ``softcap * tanh(score / softcap)``."""
     residual_scale: float = 1.0
     """Of what attention and MLP add."""
+    bidirectional: str | None = None
+    """The field and value by which a token sees its whole text, such as "is_causal is False"; None: what is before it.
+    """
 
 
 class Described(Protocol):

@@ -68,7 +68,8 @@ class Decoder:
         trim_heap()
         self._norm = parts.load_weight("model.norm")
         self._rms_norm = parts.pick_operation("rms_norm")
-        self._native_layers = in_one_call(config, self._layers, ranks) if device.type == "cpu" else None
+        native = device.type == "cpu" and config.block.bidirectional is None
+        self._native_layers = in_one_call(config, self._layers, ranks) if native else None
         _log_formats(parts, dtype)
 
     def forward(self, step: StepInput, kv_cache: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -76,7 +77,7 @@ class Decoder:
 
         ``kv_cache``: one tensor for each layer of a group, from :func:`allocate_kv_cache`. Of a model with a pooling
         it is the hidden states, ``[sampling rows, hidden]``. Ranks other than the first get their part of the logits
-        alone.
+        alone. A bidirectional model has no ``kv_cache``.
         """
         config = self.config
         residual = self._embedding(step.token_ids)
@@ -127,7 +128,8 @@ class Decoder:
         """What the last layer puts out; ``residual``, the embeddings, becomes what the last norm adds to it."""
         added = None
         for layer in self._layers:
-            cache, plan = kv_cache[layer.place], step.attention[layer.group]
+            cache = kv_cache[layer.place] if kv_cache else None
+            plan = step.attention[layer.group]
             hidden = self._read(residual, added, layer.attention_norm)
             added = self._norm_output(layer.attention(hidden, cache, step.positions, plan), layer.attention_post_norm)
             hidden = self._read(residual, added, layer.mlp_norm)

@@ -2,8 +2,9 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import ChainMap
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Any, cast
 
 from paternoster_engine.model.errors import ModelError, UnsupportedModelError
 
@@ -21,6 +22,10 @@ class Fields:
         self._values = values
         self._file = file
         self._prefix = prefix
+
+    def replace_values(self, values: Mapping[str, Any]) -> "Fields":
+        """With other ``values`` of some fields."""
+        return Fields(ChainMap(dict(values), cast("MutableMapping[str, Any]", self._values)), self._file, self._prefix)
 
     def read_integer(self, key: str, most: int, *, least: int = 1, default: Any = _REQUIRED) -> int:
         """A whole number from ``least`` to ``most``."""

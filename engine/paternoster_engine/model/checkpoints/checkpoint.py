@@ -5,6 +5,7 @@ from typing import Protocol
 from paternoster_engine.model.checkpoints.gguf_checkpoint import GgufCheckpoint
 from paternoster_engine.model.checkpoints.safetensors_checkpoint import SafetensorsCheckpoint
 from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.model.sampling_defaults import SamplingDefaults
 from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer
@@ -33,6 +34,10 @@ class Checkpoint(Protocol):
 
     def get_tensor(self, name: str) -> Stored:
         """Tensor by its Hugging Face name, to be read in parts; raises :class:`ModelError` when it is missing."""
+        ...
+
+    def read_pooling(self) -> Pooling | None:
+        """What the files say of vectors; None where they say nothing. Raises :class:`ModelError`."""
         ...
 
     def build_tokenizer(self) -> Tokenizer:

@@ -1,5 +1,6 @@
 """Weights, shape and tokenizer of a GGUF file."""
 
+from collections.abc import Mapping
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -10,12 +11,13 @@ from gguf.constants import GGML_QUANT_SIZES, MODEL_ARCH_NAMES
 from gguf.constants import GGMLQuantizationType as QuantizationType
 from gguf.quants import dequantize
 
-from paternoster_engine.model.config import LARGEST_HEAD, ModelConfig
+from paternoster_engine.model.config import LARGEST_HEAD, LARGEST_SIZE, ModelConfig
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.families.family import Family, rows_of, stored_name
 from paternoster_engine.model.families.read import config_from_gguf
 from paternoster_engine.model.families.registry import find_family
 from paternoster_engine.model.fields import Fields
+from paternoster_engine.model.pooling import Pooling, PoolingMode
 from paternoster_engine.model.sampling_defaults import SamplingDefaults, defaults_of_gguf
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights.gguf_file import StoredTensor
@@ -25,6 +27,8 @@ from paternoster_engine.model.weights.other_files import note_of_unused
 from paternoster_engine.model.weights.stored import Cut, InBlocks, Part, Stored, block_format, whole_cut
 from paternoster_kernels.blocks import FORMATS, GGUF_FORMATS, BlockFormat
 from paternoster_sources.names import whole_stem
+
+POOLING_TYPES: Mapping[int, PoolingMode] = {1: "mean", 2: "cls", 3: "last"}
 
 
 class GgufCheckpoint:
@@ -65,6 +69,17 @@ class GgufCheckpoint:
 
     def build_tokenizer(self) -> Tokenizer:
         return Tokenizer.from_gguf(self._fields)
+
+    def read_pooling(self) -> Pooling | None:
+        """By ``pooling_type``, a number of llama.cpp's ``llama_pooling_type``."""
+        fields = Fields(self._fields, "the GGUF file", f"{self.architecture}.")
+        number = fields.read_integer("pooling_type", LARGEST_SIZE, least=0, default=0)
+        if number == 0:
+            return None
+        if number not in POOLING_TYPES:
+            allowed = ", ".join(f"{type} ({mode})" for type, mode in POOLING_TYPES.items())
+            raise fields.describe_refusal("pooling_type", number, f"0 (none), {allowed}")
+        return Pooling(POOLING_TYPES[number], self.config.hidden_size)
 
     def sampling_defaults(self) -> SamplingDefaults:
         return defaults_of_gguf(self._fields)

@@ -7,11 +7,13 @@ from pathlib import Path
 import torch
 
 from paternoster_engine.model.config import ModelConfig
+from paternoster_engine.model.encoders.pooling_files import read_pooling
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.families.family import Family, rows_of, stored_name
 from paternoster_engine.model.families.read import config_from_hf
 from paternoster_engine.model.families.registry import find_family
 from paternoster_engine.model.fields import Fields
+from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.model.sampling_defaults import SamplingDefaults, defaults_of_generation_config
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.tokenizer_folder import (
@@ -83,6 +85,9 @@ class SafetensorsCheckpoint:
         tokenizer = Tokenizer.from_json(files, chat_template(self._folder, files), tool_use_template(self._folder))
         tokenizer.notes = [*tokenizer.notes, *note_of_templates(self._folder, files)]
         return tokenizer
+
+    def read_pooling(self) -> Pooling | None:
+        return read_pooling(self._folder, self._config)
 
     def sampling_defaults(self) -> SamplingDefaults:
         return defaults_of_generation_config(self._generation)

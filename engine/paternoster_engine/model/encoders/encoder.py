@@ -6,13 +6,14 @@ length in one call. Products and attention are in the type asked for, sums of la
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 import torch
 from torch.nn import functional
 
 from paternoster_engine.model.encoders.config import Activation, EncoderConfig
 from paternoster_engine.model.encoders.dense import Dense
+from paternoster_engine.model.layers.text_attention import attend_texts
+from paternoster_engine.model.pooling import PoolingMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,40 +98,32 @@ class Encoder:
         hidden = self._words[batch.token_ids] + self._positions[batch.positions] + self._types[batch.token_types]
         hidden = self._norm(hidden)
         for layer in self._layers:
-            mixed = self._attend_texts(layer.qkv(hidden), batch.lengths)
-            hidden = layer.attention_norm(hidden + layer.out(mixed))
+            queries, keys, values = layer.qkv(hidden).unflatten(1, (3, self.config.num_heads, -1)).unbind(1)
+            mixed = attend_texts(queries, keys, values, batch.lengths)
+            hidden = layer.attention_norm(hidden + layer.out(mixed.flatten(1)))
             hidden = layer.mlp_norm(hidden + layer.down(layer.up(hidden)))
         return hidden
 
     def compute_vectors(self, batch: TextBatch) -> torch.Tensor:
         """``[texts, size]`` float32, in the order of ``batch``: pooled as the model does it, or its scores."""
-        hidden, lengths = self.forward(batch), torch.tensor(batch.lengths, device=self.device)
-        ends = lengths.cumsum(0)
-        match self.config.pooling.mode:
-            case "cls":
-                pooled = hidden[ends - lengths]
-            case "last":
-                pooled = hidden[ends - 1]
-            case "mean":
-                text = torch.repeat_interleave(torch.arange(len(lengths), device=self.device), lengths)
-                sums = torch.zeros((len(lengths), hidden.shape[1]), device=self.device)
-                pooled = sums.index_add_(0, text, hidden) / lengths.unsqueeze(1)
+        pooled = pool_texts(self.forward(batch), batch.lengths, self.config.pooling.mode)
         if self._head is not None:
             first, last = self._head
             score = last(torch.tanh(first(pooled)))
             return score if self.config.score == "none" else torch.sigmoid(score)
         return functional.normalize(pooled) if self.config.pooling.normalized else pooled
 
-    def _attend_texts(self, qkv: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
-        """``[tokens, hidden]``: each text's own tokens with each other, texts of one length together."""
-        config = self.config
-        parts, first = [], 0
-        for length, texts in groupby(lengths):
-            count = sum(1 for _ in texts)
-            rows = qkv[first : first + count * length]
-            first += count * length
-            heads = rows.view(count, length, 3, config.num_heads, config.head_dim)
-            query, key, value = heads.permute(2, 0, 3, 1, 4)
-            mixed = functional.scaled_dot_product_attention(query, key, value)
-            parts.append(mixed.transpose(1, 2).reshape(count * length, config.hidden_size))
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+def pool_texts(hidden: torch.Tensor, lengths: Sequence[int], mode: PoolingMode) -> torch.Tensor:
+    """``[texts, size]`` of the hidden states ``[tokens, size]`` of texts behind one another."""
+    counts = torch.tensor(lengths, device=hidden.device)
+    ends = counts.cumsum(0)
+    match mode:
+        case "cls":
+            return hidden[ends - counts]
+        case "last":
+            return hidden[ends - 1]
+        case "mean":
+            text = torch.repeat_interleave(torch.arange(len(lengths), device=hidden.device), counts)
+            sums = hidden.new_zeros(len(lengths), hidden.shape[1])
+            return sums.index_add_(0, text, hidden) / counts.unsqueeze(1)

@@ -45,6 +45,8 @@ def _describe_gemma3(config: ModelConfig, fields: Fields) -> ModelConfig:
         config, fields.read_positive("query_pre_attn_scalar", default=256.0) ** -0.5, head_norm=True
     )
     caps = (fields.read_positive(key, default=None) for key in ("attn_logit_softcapping", "final_logit_softcapping"))
+    if fields.read_flag("use_bidirectional_attention"):
+        config, fields = _see_whole_texts(config, fields)
     pattern = fields.read_integer("sliding_window_pattern", LARGEST_SIZE, default=6)
     parameters = Fields(fields.read_mapping("rope_parameters"), "config.json: rope_parameters")
     own = Fields(parameters.read_mapping("sliding_attention"), "config.json: rope_parameters.sliding_attention")
@@ -52,6 +54,15 @@ def _describe_gemma3(config: ModelConfig, fields: Fields) -> ModelConfig:
     return build_windowed(
         _cap_logits(config, *caps), fields, lambda layer: (layer + 1) % pattern != 0, local=Rope(theta)
     )
+
+
+def _see_whole_texts(config: ModelConfig, fields: Fields) -> tuple[ModelConfig, Fields]:
+    """As EmbeddingGemma (arXiv 2509.20354): a window is divided between what is before a token and what is after it."""
+    # transformers includes one token more where is_causal is false as well.
+    window = fields.read_integer("sliding_window", LARGEST_SIZE, default=4096) // 2 + bool(config.block.bidirectional)
+    bidirectional = "config.json: use_bidirectional_attention is True"
+    block = replace(config.block, bidirectional=bidirectional)
+    return replace(config, block=block), fields.replace_values({"sliding_window": window})
 
 
 def _gguf_scale(config: ModelConfig) -> float:

@@ -13,6 +13,7 @@ MOST_LAYERS = 2**12
 """Many times the deepest known."""
 ACTIVATIONS = {"silu": "silu", "gelu_pytorch_tanh": "gelu"}
 """Names in ``config.json`` -> ours."""
+NOT_CAUSAL = "config.json: is_causal is False"
 
 
 def config_from_hf(values: Mapping[str, Any], name: str) -> ModelConfig:
@@ -40,6 +41,9 @@ def config_from_hf(values: Mapping[str, Any], name: str) -> ModelConfig:
     activation = fields.read_text("hidden_activation", default=fields.read_text("hidden_act", default="silu"))
     if activation not in ACTIVATIONS:
         raise fields.describe_refusal("hidden_act", activation, f"one of {', '.join(ACTIVATIONS)}")
+    # Of a model that takes images as well, either place may say it.
+    places = (fields, Fields(values, "config.json"))
+    bidirectional = None if all(place.read_flag("is_causal", default=True) for place in places) else NOT_CAUSAL
     config = ModelConfig(
         architecture=architecture,
         name=fields.read_text("_name_or_path", default="") or name,
@@ -61,6 +65,7 @@ def config_from_hf(values: Mapping[str, Any], name: str) -> ModelConfig:
             out_bias=attention_bias,
             mlp_bias=fields.read_flag("mlp_bias"),
             activation=ACTIVATIONS[activation],  # type: ignore[arg-type]
+            bidirectional=bidirectional,
         ),
     )
     return family.from_hf(config, fields)
@@ -86,6 +91,7 @@ def config_from_gguf(
         )
     turned = fields.read_integer("rope.dimension_count", head_dim, default=head_dim)
     general = Fields(metadata, "the GGUF file")
+    causal = fields.read_flag("attention.causal", default=True)
     config = ModelConfig(
         architecture=architecture,
         name=general.read_text("general.name", default="") or name,
@@ -107,9 +113,14 @@ def config_from_gguf(
             qkv_bias="blk.0.attn_q.bias" in tensor_names,
             out_bias="blk.0.attn_output.bias" in tensor_names,
             mlp_bias="blk.0.ffn_up.bias" in tensor_names,
+            bidirectional=None if causal else f"the GGUF file: {architecture}.attention.causal is False",
         ),
     )
-    return family.from_gguf(config, fields)
+    config = family.from_gguf(config, fields)
+    if not causal and any(layer.window for layer in config.layers):
+        # llama.cpp bounds such a window on one side alone.
+        raise fields.describe_refusal("attention.causal", False, "true for a model with attention windows")
+    return config
 
 
 def _rope_fields(fields: Fields) -> Fields:

@@ -1,11 +1,13 @@
-"""A layer's attention over the paged KV cache."""
+"""A layer's attention: over the paged KV cache, or within whole texts."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from paternoster_engine.model.config import Layer
 from paternoster_engine.model.layers.parts import Parts
+from paternoster_engine.model.layers.text_attention import attend_texts, rotate_heads
 
 
 class Attention:
@@ -41,16 +43,21 @@ class Attention:
         self._rope_kv_write = parts.pick_operation("rope_kv_write")
         self._paged_attention = parts.pick_operation("paged_attention")
 
-    def __call__(self, hidden: torch.Tensor, cache: torch.Tensor, positions: torch.Tensor, plan: Any) -> torch.Tensor:
+    def __call__(
+        self, hidden: torch.Tensor, cache: torch.Tensor | None, positions: torch.Tensor, plan: Any
+    ) -> torch.Tensor:
         """What is added to the residual, ``[tokens, hidden]``; keys and values are left in ``cache``.
 
-        ``positions [tokens]``; ``plan``: of the layer's group.
+        ``positions [tokens]``; ``plan``: of the layer's group. A bidirectional model has no ``cache``, and its ``plan``
+        is the length of each text.
         """
         config = self._config
         qkv = self.qkv(hidden)
         if self.norms:
             self._norm_heads(qkv)
         heads = qkv.view(len(qkv), -1, config.head_dim)
+        if config.block.bidirectional:
+            return self._ranks.all_reduce(self.out(self._attend_texts(heads, positions, plan).flatten(1)))
         if self.rotary is None:
             keys, values = heads[:, config.num_heads :].split(config.num_kv_heads, 1)
             self._kv_write(keys, values, cache, plan.slots)
@@ -59,6 +66,14 @@ class Attention:
         queries = heads[:, : config.num_heads]
         mixed = self._paged_attention(queries, cache, plan, self.scale, **self.options)
         return self._ranks.all_reduce(self.out(mixed.view(len(hidden), -1)))
+
+    def _attend_texts(self, heads: torch.Tensor, positions: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+        """Of ``heads [tokens, all heads, head_dim]``, which are rotated in place."""
+        counts = self._config.num_heads, self._config.num_kv_heads
+        if self.rotary is not None:
+            rotate_heads(heads[:, : sum(counts)], positions, self.rotary)
+        queries, keys, values = heads.split((*counts, counts[1]), 1)
+        return attend_texts(queries, keys, values, lengths, self.scale, **self.options)
 
     def _norm_heads(self, qkv: torch.Tensor) -> None:
         """Of queries and keys, in place."""

@@ -19,6 +19,8 @@ def notes_of_folder(folder: ModelFolder, config: Mapping[str, Any], weights: Col
     for name in fields.read_texts("architectures", default=[]):
         if not GENERATES.fullmatch(name) or name.endswith("RewardModel"):
             raise fields.describe_refusal("architectures", name, "of a language model, such as LlamaForCausalLM")
+        if "bidirec" in name.lower() and fields.read_flag("is_causal", default=True):
+            raise fields.describe_refusal("architectures", name, "of a decoder that generates, or with is_causal false")
     notes = note_of_other_weights(folder, weights)
     if folder.passes_over_index(weights):
         notes.append(f"{INDEX} is not read: it names none of {some_of(weights)}")

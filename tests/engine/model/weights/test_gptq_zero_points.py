@@ -1,5 +1,6 @@
 """Zero points of GPTQ files as their writers store them: the number that was meant, or a refusal by name."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -87,12 +88,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example(zeros=torch.zeros(2, OUT, dtype=torch.int64))
 @example(zeros=torch.full((2, OUT), 15))
 def test_zero_points_are_those_meant_or_refused(write: Any, zeros: torch.Tensor, folder: Path) -> None:
-    try:
+    # What stands last in a word borrows from nothing.
+    borrows = (zeros.unflatten(1, (-1, 8))[..., :7] == 0).any()
+    ambiguous = pytest.raises(
+        ModelError, match="zero points that writers of checkpoint_format 'gptq' store in differen"
+    )
+    with ambiguous if borrows else nullcontext():
         check_numbers(folder, write(zeros), zeros)
-    except ModelError as error:
-        assert "zero points that writers of checkpoint_format 'gptq' store in different ways" in str(error)
-        # What stands last in a word borrows from nothing.
-        assert (zeros.unflatten(1, (-1, 8))[..., :7] == 0).any()
 
 
 @pytest.mark.parametrize("write", WRITERS)
