@@ -19,11 +19,11 @@ from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.encoders.checkpoint import EncoderCheckpoint
 from paternoster_engine.model.encoders.config import EncoderConfig
 from paternoster_engine.model.encoders.encoder import Encoder
+from paternoster_engine.model.encoders.text_decoder import TextDecoder
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 from paternoster_engine.model.source import ModelSource
-from paternoster_engine.model.text_decoder import TextDecoder
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights.model_folder import ModelFolder
 from paternoster_engine.model.weights.stored import Stored

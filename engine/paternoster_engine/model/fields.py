@@ -23,9 +23,18 @@ class Fields:
         self._file = file
         self._prefix = prefix
 
+    def with_defaults(self, values: Mapping[str, Any]) -> "Fields":
+        """With ``values`` of fields that are absent."""
+        return Fields(ChainMap(cast("MutableMapping[str, Any]", self._values), dict(values)), self._file, self._prefix)
+
     def replace_values(self, values: Mapping[str, Any]) -> "Fields":
         """With other ``values`` of some fields."""
         return Fields(ChainMap(dict(values), cast("MutableMapping[str, Any]", self._values)), self._file, self._prefix)
+
+    def pass_over(self, *keys: str) -> None:
+        """Count ``keys`` as read: another field says that they mean nothing."""
+        for key in keys:
+            self._values.get(self._prefix + key)
 
     def read_integer(self, key: str, most: int, *, least: int = 1, default: Any = _REQUIRED) -> int:
         """A whole number from ``least`` to ``most``."""

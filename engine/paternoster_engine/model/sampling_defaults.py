@@ -6,11 +6,12 @@ From generation_config.json (https://huggingface.co/docs/transformers/main_class
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from paternoster_contract.default_parameters import LEAST_PENALTY, MOST_PENALTY, MOST_TEMPERATURE, MOST_TOKENS
 from paternoster_engine.model.fields import Fields, shorten_value
+from paternoster_engine.model.unread_fields import GENERATION_CONFIG, RecordedFields, note_unread
 
 _OF_GGUF = {
     "temperature": "temp",
@@ -79,18 +80,20 @@ def defaults_of_generation_config(values: Mapping[str, Any]) -> SamplingDefaults
 
     Raises :class:`UnsupportedModelError` for a value that no request may have.
     """
+    values = RecordedFields.wrap_fields(values)
     fields = Fields(values, "generation_config.json")
     greedy = not fields.read_flag("do_sample", default=True)
     temperature = fields.read_number("temperature", 0, MOST_TEMPERATURE, default=None)
-    return SamplingDefaults(
+    defaults = SamplingDefaults(
         temperature=0.0 if greedy else temperature,
         top_p=fields.read_number("top_p", 0, 1, default=None),
         top_k=fields.read_integer("top_k", MOST_TOKENS, least=-1, default=None),
         min_p=fields.read_number("min_p", 0, 1, default=None),
         repetition_penalty=fields.read_number("repetition_penalty", LEAST_PENALTY, MOST_PENALTY, default=None),
         max_tokens=fields.read_integer("max_new_tokens", MOST_TOKENS, default=None),
-        notes=_describe_ignored("generation_config.json: ", values, _WITHOUT_EFFECT),
     )
+    ignored = _describe_ignored("generation_config.json: ", values, _WITHOUT_EFFECT)
+    return replace(defaults, notes=[*ignored, *note_unread(values, GENERATION_CONFIG)])
 
 
 def defaults_of_gguf(metadata: Mapping[str, Any]) -> SamplingDefaults:

@@ -10,7 +10,7 @@ from paternoster_engine.core.batch import Batch, ScheduledRequest, StepResult
 from paternoster_engine.core.request import Request
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.encoders.encoder import Encoder, TextBatch
-from paternoster_engine.model.text_decoder import TextDecoder
+from paternoster_engine.model.encoders.text_decoder import TextDecoder
 from paternoster_engine.runner.find_corrupted import with_infinite_vector
 from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.runner.protocol import SynchronousRunner

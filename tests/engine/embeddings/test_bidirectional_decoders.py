@@ -19,11 +19,11 @@ from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.checkpoints.gguf_checkpoint import POOLING_TYPES
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.encoders.encoder import TextBatch
+from paternoster_engine.model.encoders.text_decoder import TextDecoder
 from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.layers import text_attention
 from paternoster_engine.model.pooling import PoolingMode
 from paternoster_engine.model.source import resolve_source
-from paternoster_engine.model.text_decoder import TextDecoder
 from paternoster_engine.runner.pooling_runner import EncoderRunner
 
 MODES = {

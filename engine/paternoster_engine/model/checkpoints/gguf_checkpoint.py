@@ -20,6 +20,7 @@ from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.pooling import Pooling, PoolingMode
 from paternoster_engine.model.sampling_defaults import SamplingDefaults, defaults_of_gguf
 from paternoster_engine.model.tokenizer import Tokenizer
+from paternoster_engine.model.unread_fields import GGUF, RecordedFields, note_unread
 from paternoster_engine.model.weights.gguf_file import StoredTensor
 from paternoster_engine.model.weights.gguf_parts import read_parts
 from paternoster_engine.model.weights.mapped_file import MappedFile
@@ -36,7 +37,8 @@ class GgufCheckpoint:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._fields, self._tensors, self._homes = read_parts(path)
+        fields, self._tensors, self._homes = read_parts(path)
+        self._fields = RecordedFields(fields)
         self._used: set[str] = set()
         self.architecture = Fields(self._fields, path.name).read_text("general.architecture")
 
@@ -86,7 +88,8 @@ class GgufCheckpoint:
 
     @property
     def notes(self) -> list[str]:
-        return note_of_unused(name for name in self._tensors if name not in self._used)
+        unused = note_of_unused(name for name in self._tensors if name not in self._used)
+        return [*note_unread(self._fields, GGUF), *unused]
 
     def _rope_divisors(self) -> list[float]:
         """Of each frequency of the rotary embedding; empty where the file has none."""

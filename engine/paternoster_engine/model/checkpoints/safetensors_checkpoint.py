@@ -22,6 +22,7 @@ from paternoster_engine.model.tokenizer_folder import (
     tokenizer_files,
     tool_use_template,
 )
+from paternoster_engine.model.unread_fields import CONFIG, RecordedFields, note_unread
 from paternoster_engine.model.weights.model_folder import ModelFolder, add_tensors
 from paternoster_engine.model.weights.other_files import note_of_unused, notes_of_folder, quantization_of
 from paternoster_engine.model.weights.quantized import QuantizedMatrices
@@ -34,10 +35,10 @@ class SafetensorsCheckpoint:
 
     def __init__(self, path: Path) -> None:
         self._folder = ModelFolder(path)
-        self._config = self._folder.json("config.json")
+        self._config = RecordedFields(self._folder.json("config.json"))
         self.architecture = Fields(self._config, "config.json").read_text("model_type")
         self._quantized = QuantizedMatrices(quantization_of(self._folder, self._config))
-        self._generation = self._folder.optional_json("generation_config.json")
+        self._generation = RecordedFields(self._folder.optional_json("generation_config.json"))
         self._files: dict[str, FileTensor] = {}
         weights, homes = self._folder.find_weights(), dict[str, str]()
         for name, path in weights.items():
@@ -75,7 +76,8 @@ class SafetensorsCheckpoint:
 
     @property
     def notes(self) -> list[str]:
-        return [*self._notes, *note_of_unused(name for name in self._files if name not in self._used)]
+        unused = note_of_unused(name for name in self._files if name not in self._used)
+        return [*self._notes, *note_unread(self._config, CONFIG), *unused]
 
     def build_tokenizer(self) -> Tokenizer:
         ends = self._generation.get("eos_token_id")

@@ -11,6 +11,7 @@ from paternoster_engine.model.errors import ModelError
 from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.tokenizer_folder import tokenizer_files
+from paternoster_engine.model.unread_fields import ENCODER_CONFIG, RecordedFields, note_unread
 from paternoster_engine.model.weights.model_folder import ModelFolder, add_tensors
 from paternoster_engine.model.weights.other_files import note_of_other_weights, note_of_unused
 
@@ -25,7 +26,7 @@ class EncoderCheckpoint:
 
     def __init__(self, source: ModelSource) -> None:
         self._folder = ModelFolder(source.path)
-        values = self._folder.json("config.json")
+        self._values = values = RecordedFields(self._folder.json("config.json"))
         self.config: EncoderConfig = encoder_config(values, source.path.name, read_pooling(self._folder, values))
         self._files: dict[str, Any] = {}
         homes: dict[str, str] = {}
@@ -53,7 +54,11 @@ class EncoderCheckpoint:
     def notes(self) -> list[str]:
         """What of the files is not used, a line each."""
         others = note_of_other_weights(self._folder, self._weights)
-        return [*others, *note_of_unused(self._files.keys() - self._names.values())]
+        return [
+            *others,
+            *note_unread(self._values, ENCODER_CONFIG),
+            *note_of_unused(self._files.keys() - self._names.values()),
+        ]
 
     def build_tokenizer(self) -> Tokenizer:
         return Tokenizer.from_json(tokenizer_files(self._folder, None, self.config.vocab_size))

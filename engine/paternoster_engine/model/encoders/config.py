@@ -9,6 +9,7 @@ from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.fields import Fields, shorten_value
 from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
+from paternoster_engine.model.unread_fields import ENCODER_CONFIG, RecordedFields, refuse_unread
 
 MOST_LAYERS = 2**12
 MOST_TOKEN_TYPES = 256
@@ -111,6 +112,7 @@ def encoder_config(values: Mapping[str, Any], name: str, pooling: Pooling | None
 
     Raises :class:`UnsupportedModelError` naming the field.
     """
+    values = RecordedFields.wrap_fields(values)
     fields = Fields(values, "config.json")
     architecture = fields.read_text("model_type")
     family = ENCODERS[architecture]
@@ -135,6 +137,7 @@ def encoder_config(values: Mapping[str, Any], name: str, pooling: Pooling | None
     if scores:
         _check_one_label(fields)
         pooling = Pooling("cls", 1, normalized=False, scores=True)
+    refuse_unread(values, ENCODER_CONFIG)
     return EncoderConfig(
         architecture=architecture,
         name=fields.read_text("_name_or_path", default="") or name,

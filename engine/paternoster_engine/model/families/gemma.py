@@ -84,7 +84,8 @@ def _gemma2_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
 def _gemma3_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
     config = _describe_gemma(config, _gguf_scale(config), head_norm=True)
     window = fields.read_integer("attention.sliding_window", LARGEST_SIZE)
-    slides = [(layer + 1) % 6 != 0 for layer in range(config.num_layers)]
+    pattern = fields.read_integer("attention.sliding_window_pattern", LARGEST_SIZE, default=6)
+    slides = [(layer + 1) % pattern != 0 for layer in range(config.num_layers)]
     return with_window(config, window, slides, Rope(fields.read_positive("rope.freq_base_swa", default=LOCAL_THETA)))
 
 

@@ -24,6 +24,7 @@ def _norm_heads(config: ModelConfig, fields: Fields) -> ModelConfig:
 def _window_layers(config: ModelConfig, fields: Fields) -> ModelConfig:
     """Windows count where the file enables them."""
     if not fields.read_flag("use_sliding_window"):
+        fields.pass_over("sliding_window", "max_window_layers")
         return config
     full = fields.read_integer("max_window_layers", LARGEST_SIZE, least=0, default=28)
     return build_windowed(config, fields, lambda layer: layer >= full)

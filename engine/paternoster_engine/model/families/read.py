@@ -8,6 +8,7 @@ from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.families.registry import find_family
 from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.rope_scaling import Divided, RopeScaling, from_gguf, from_hf
+from paternoster_engine.model.unread_fields import CONFIG, GGUF, RecordedFields, refuse_unread
 
 MOST_LAYERS = 2**12
 """Many times the deepest known."""
@@ -21,10 +22,11 @@ def config_from_hf(values: Mapping[str, Any], name: str) -> ModelConfig:
 
     Raises :class:`UnsupportedModelError` naming the field.
     """
+    values = RecordedFields.wrap_fields(values)
     architecture = Fields(values, "config.json").read_text("model_type")
     family = find_family(architecture)
     inner = Fields(values, "config.json").read_mapping("text_config")
-    fields = Fields({**family.defaults, **(inner or values)}, "config.json")
+    fields = Fields(inner or values, "config.json").with_defaults(family.defaults)
     hidden = fields.read_integer("hidden_size", LARGEST_SIZE)
     heads = fields.read_integer("num_attention_heads", hidden)
     head_dim = _head_dim(fields, "head_dim", hidden // heads)
@@ -68,13 +70,16 @@ def config_from_hf(values: Mapping[str, Any], name: str) -> ModelConfig:
             bidirectional=bidirectional,
         ),
     )
-    return family.from_hf(config, fields)
+    config = family.from_hf(config, fields)
+    refuse_unread(values, CONFIG)
+    return config
 
 
 def config_from_gguf(
     metadata: Mapping[str, Any], tensor_names: frozenset[str], name: str, rope_divisors: Sequence[float] = ()
 ) -> ModelConfig:
     """From GGUF key-value ``metadata``; keys as in the GGUF specification. ``rope_divisors``: ``rope_freqs``."""
+    metadata = RecordedFields.wrap_fields(metadata)
     architecture = Fields(metadata, "the GGUF file").read_text("general.architecture")
     family = find_family(architecture)
     if family.from_gguf is None:
@@ -84,6 +89,8 @@ def config_from_gguf(
     heads = fields.read_integer("attention.head_count", hidden)
     vocabulary = fields.read_integer("vocab_size", LARGEST_SIZE, default=0)
     head_dim = _head_dim(fields, "attention.key_length", hidden // heads)
+    if (size := fields.read_integer("attention.value_length", LARGEST_HEAD, default=head_dim)) != head_dim:
+        raise fields.describe_refusal("attention.value_length", size, f"{head_dim}, the size of a key")
     context = fields.read_integer("context_length", LONGEST_CONTEXT)
     if rope_divisors and len(rope_divisors) != head_dim // 2:
         raise UnsupportedModelError(
@@ -120,6 +127,7 @@ def config_from_gguf(
     if not causal and any(layer.window for layer in config.layers):
         # llama.cpp bounds such a window on one side alone.
         raise fields.describe_refusal("attention.causal", False, "true for a model with attention windows")
+    refuse_unread(metadata, GGUF)
     return config
 
 
@@ -130,7 +138,7 @@ def _rope_fields(fields: Fields) -> Fields:
         values = full
     # Phi has it beside, the others within.
     original = fields.read_integer("original_max_position_embeddings", LONGEST_CONTEXT, default=None)
-    return Fields({"original_max_position_embeddings": original, **values}, "config.json")
+    return Fields(values, "config.json").with_defaults({"original_max_position_embeddings": original})
 
 
 def _find_reach(scaling: RopeScaling | None, context: int, rope: Fields) -> int:

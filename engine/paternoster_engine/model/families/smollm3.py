@@ -18,6 +18,7 @@ def _from_hf(config: ModelConfig, fields: Fields) -> ModelConfig:
         )
     if fields.read_flag("use_sliding_window"):
         raise fields.describe_refusal("use_sliding_window", True, "false: no window of SmolLM3 is built in")
+    fields.pass_over("sliding_window", "max_window_layers")
     # The list says which layers do have one.
     return replace(config, layer_kinds=tuple(Layer(config.rope if rotated else None) for rotated in kinds))
 

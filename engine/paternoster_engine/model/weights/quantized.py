@@ -171,11 +171,11 @@ def _read_groups(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What compressed-tensors says of weights, group by group."""
     groups = config.get("config_groups")
     found = (
-        [group.get("weights") for group in groups.values() if isinstance(group, dict)]
-        if isinstance(groups, dict)
+        [group.get("weights") for group in groups.values() if isinstance(group, Mapping)]
+        if isinstance(groups, Mapping)
         else []
     )
-    return [weights for weights in found if isinstance(weights, dict)]
+    return [weights for weights in found if isinstance(weights, Mapping)]
 
 
 def _find_tensor(name: str, find: Find, suffix: str) -> FileTensor:
