@@ -163,16 +163,23 @@ def _long_rope(rope: Fields, original: int, context: int) -> Divided:
     return Divided(tuple(divisors), amplitude, original)
 
 
-def from_gguf(fields: Fields, divisors: Sequence[float], context: int) -> RopeScaling | None:
-    """Of the keys ``rope.scaling.*``; ``divisors``: the tensor ``rope_freqs.weight``, empty where it is not."""
+def from_gguf(
+    fields: Fields, divisors: Sequence[float], context: int, *, long_rope: bool = False
+) -> RopeScaling | None:
+    """Of the keys ``rope.scaling.*``; ``divisors``: ``rope_freqs.weight``, or LongRoPE's short ones; empty for none."""
     key = "rope.scaling"
     kind = fields.read_text(f"{key}.type", default="none")
     if divisors:
         if kind != "none":
-            raise fields.describe_refusal(f"{key}.type", kind, "'none' beside rope_freqs.weight")
+            raise fields.describe_refusal(
+                f"{key}.type", kind, "'none' beside rope_freqs.weight or rope_factors_short.weight"
+            )
         if not all(0 < divisor < math.inf for divisor in divisors):
             raise fields.describe_refusal("rope_freqs.weight", list(divisors), "finite numbers above 0")
-        return Divided(tuple(divisors))
+        if not long_rope:
+            return Divided(tuple(divisors))
+        original = fields.read_integer(f"{key}.original_context_length", LONGEST_ORIGINAL, default=None)
+        return Divided(tuple(divisors), fields.read_positive(f"{key}.attn_factor", default=1.0), original)
     if kind == "none":
         return None
     if kind not in ("linear", "yarn"):

@@ -58,7 +58,7 @@ class RecordedFields(Mapping[str, Any]):
 
 
 @dataclass(frozen=True, slots=True)
-class KnownFields:
+class FieldTables:
     """What is known of one kind of file's fields, by names without :attr:`optional`."""
 
     file: str
@@ -79,14 +79,14 @@ class Unread:
     unknown: Sequence[tuple[str, Any]]
 
 
-def classify_unread(document: RecordedFields, known: KnownFields) -> Unread:
+def classify_unread(document: RecordedFields, tables: FieldTables) -> Unread:
     """What is known of the fields that nothing has read so far."""
     harmless, refused, unknown = [], [], []
     for name, value in document.list_unread():
-        short = known.optional.sub("", name)
-        allowed = known.allowed.get(short)
+        short = tables.optional.sub("", name)
+        allowed = tables.allowed.get(short)
         items = value if isinstance(value, list) else [value]
-        if value is None or (isinstance(value, Mapping | list) and not value) or known.harmless.fullmatch(short):
+        if value is None or (isinstance(value, Mapping | list) and not value) or tables.harmless.fullmatch(short):
             harmless.append(name)
         elif allowed is None:
             unknown.append((name, value))
@@ -97,21 +97,21 @@ def classify_unread(document: RecordedFields, known: KnownFields) -> Unread:
     return Unread(harmless, refused, unknown)
 
 
-def refuse_unread(document: RecordedFields, known: KnownFields) -> None:
+def refuse_unread(document: RecordedFields, tables: FieldTables) -> None:
     """Raise :class:`UnsupportedModelError` for the first field that changes the sums and that nothing has read."""
-    for name, value, allowed in classify_unread(document, known).refused:
+    for name, value, allowed in classify_unread(document, tables).refused:
         must = " or ".join(["absent", *map(repr, allowed)])
-        raise UnsupportedModelError(f"{known.file}: {name} is {shorten_value(value)}: must be {must} in this family")
+        raise UnsupportedModelError(f"{tables.file}: {name} is {shorten_value(value)}: must be {must} in this family")
 
 
-def note_unread(document: RecordedFields, known: KnownFields) -> list[str]:
+def note_unread(document: RecordedFields, tables: FieldTables) -> list[str]:
     """Return a note that names the fields of which nothing is known, if there are any."""
-    unknown = classify_unread(document, known).unknown
+    unknown = classify_unread(document, tables).unknown
     if not unknown:
         return []
     named = ", ".join(f"{name} ({shorten_value(value)})" for name, value in unknown[:MOST_NAMED])
     more = f" and {len(unknown) - MOST_NAMED} more" if len(unknown) > MOST_NAMED else ""
-    return [f"{known.file}: {len(unknown)} of its fields are not read and not known to be harmless: {named}{more}"]
+    return [f"{tables.file}: {len(unknown)} of its fields are not read and not known to be harmless: {named}{more}"]
 
 
 def _join_names(text: str) -> re.Pattern[str]:
@@ -119,7 +119,7 @@ def _join_names(text: str) -> re.Pattern[str]:
     return re.compile("|".join(text.split()))
 
 
-CONFIG = KnownFields(
+CONFIG = FieldTables(
     "config.json",
     re.compile(r"^text_config\.|(?<=rope_)(scaling|parameters)\.(full_attention\.)?"),
     _join_names(r"""
@@ -206,7 +206,7 @@ CONFIG = KnownFields(
     },
 )
 """Of decoders; ``rope_`` stands for ``rope_parameters`` and ``rope_scaling``."""
-ENCODER_CONFIG = KnownFields(
+ENCODER_CONFIG = FieldTables(
     "config.json",
     re.compile("(?!)"),
     CONFIG.harmless,
@@ -219,7 +219,7 @@ ENCODER_CONFIG = KnownFields(
         "is_causal": (False,),
     },
 )
-GENERATION_CONFIG = KnownFields(
+GENERATION_CONFIG = FieldTables(
     "generation_config.json",
     re.compile("(?!)"),
     _join_names(r"""
@@ -230,7 +230,7 @@ GENERATION_CONFIG = KnownFields(
     """),
     {},
 )
-GGUF = KnownFields(
+GGUF = FieldTables(
     "the GGUF file",
     re.compile(r"^(?!general\.|tokenizer\.|split\.|quantize\.|imatrix\.)[^.]+\."),
     _join_names(r"""

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from gguf import GGUFReader, GGUFWriter
 from tests.engine.embeddings import tiny_encoders as tiny_files
 from tests.engine.embeddings.test_decoders import embed, prompts, write_tokenizer
 from tests.engine.families import tiny_families as tiny
@@ -161,21 +160,9 @@ def write_gguf(folder: Path, name: str, **keys: int | bool) -> Path:
     """The family's tiny model as a GGUF file with further ``keys``."""
     architecture = tiny.GGUF[name]
     tiny.save_gguf(tiny.make(name), folder / "plain.gguf", architecture)
-    reader = GGUFReader(folder / "plain.gguf")
-    writer = GGUFWriter(folder / "model.gguf", architecture)
-    for field in reader.fields.values():
-        if not field.name.startswith("GGUF.") and field.name != "general.architecture":
-            writer.add_key_value(field.name, field.contents(), field.types[0])
-    for key, value in keys.items():
-        add = writer.add_bool if isinstance(value, bool) else writer.add_uint32
-        add(f"{architecture}.{key.replace('__', '.')}", value)
-    for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, tensor.data)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return folder / "model.gguf"
+    return tiny.add_to_gguf(
+        folder / "plain.gguf", {f"{architecture}.{key.replace('__', '.')}": value for key, value in keys.items()}
+    )
 
 
 @pytest.mark.parametrize("mode", ["last", "mean", "cls"])

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gguf import GGUFWriter, get_tensor_name_map
+from gguf import GGUFReader, GGUFValueType, GGUFWriter, get_tensor_name_map
 from gguf.constants import MODEL_ARCH_NAMES
 
 from paternoster_engine.core.config import SchedulerConfig
@@ -158,6 +158,25 @@ def save_gguf(model: Any, path: Path, architecture: str, tensors_a_part: int = 0
     writer.write_tensors_to_file()
     writer.close()
     return open_model(min(path.parent.glob(f"{path.stem}-0*.gguf")) if tensors_a_part else path)
+
+
+def add_to_gguf(path: Path, keys: dict[str, Any], tensors: dict[str, torch.Tensor] | None = None) -> Path:
+    """A copy of the file with further or other ``keys``, and with further ``tensors``."""
+    reader = GGUFReader(path)
+    own = {field.name: field.contents() for field in reader.fields.values() if not field.name.startswith("GGUF.")}
+    writer = GGUFWriter(path.with_name("changed.gguf"), own.pop("general.architecture"))
+    for name, value in (own | keys).items():
+        kind = reader.fields[name].types[0] if name in own else GGUFValueType.get_type(value)
+        writer.add_key_value(name, value, kind)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data)
+    for name, added in (tensors or {}).items():
+        writer.add_tensor(name, added.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path.with_name("changed.gguf")
 
 
 def _split_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

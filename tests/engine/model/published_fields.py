@@ -189,6 +189,8 @@ GGUF_HEADS: dict[str, dict[str, Any]] = {
         **{"rope.scaling.attn_factor": 1.1902, "attention.sliding_window": 262_144},
     ),
 }  # fmt: skip
+GGUF_DIVISORS = {"Phi-3.5-mini-instruct.gguf": 48}
+"""Sizes of the tensors ``rope_factors_short.weight`` that files have."""
 GENERATION_CONFIGS: dict[str, dict[str, Any]] = {
     "Llama-3.1-8B-Instruct": {
         "bos_token_id": 128_000, "do_sample": True, "eos_token_id": [128_001, 128_008, 128_009], "temperature": 0.6,

@@ -10,6 +10,7 @@ import torch
 from gguf import GGUFWriter
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.families import tiny_families as tiny
 
 from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.core.block_table import BlockTable
@@ -186,11 +187,11 @@ def test_a_gguf_file_names_its_kind(fields: dict[str, Any], scaling: RopeScaling
 @pytest.mark.parametrize(
     ("divisors", "fields", "message"),
     [
-        ([1.0] * 31, {}, "the size of rope_freqs.weight is 31: must be 32, half a head"),
+        ([1.0] * 31, {}, "the size of rope_freqs.weight is 31: must be 32, half of what is rotated"),
         ([1.0] * 31 + [0.0], {}, "rope_freqs.weight is .*: must be finite numbers above 0"),
         ([1.0] * 31 + [math.nan], {}, "rope_freqs.weight is .*: must be finite numbers above 0"),
         ([1.0] * 300, {}, r"rope_freqs.weight is F32 of shape \[300\]: must be at most 256 F32"),
-        ([1.0] * 32, {"type": "linear", "factor": 2.0}, "type is 'linear': must be 'none' beside rope_freqs.weight"),
+        ([1.0] * 32, {"type": "linear", "factor": 2.0}, "type is 'linear': must be 'none' beside rope_freqs"),
         (None, {"type": "longrope", "factor": 2.0}, "scaling is 'longrope': must be one of none, linear, yarn"),
         (None, {"type": "yarn", "factor": 0.0}, "factor is 0.0: must be a finite number above 0"),
     ],
@@ -242,3 +243,32 @@ def test_a_config_of_llama_3_1_as_it_is_published() -> None:
     table = rotary_table(config.rope, config.head_dim, 16, CPU)
     assert table.shape == (16, 128)
     assert torch.equal(table[:, :20], rotary_table(Rope(500_000.0), 128, 16, CPU)[:, :20]), "what turns fast stays"
+
+
+def test_short_divisors_of_a_gguf_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As llama.cpp's converter writes LongRoPE: two tensors, and the amplitude beside; the short ones are served."""
+    own = {"original_max_position_embeddings": 256}
+    monkeypatch.setitem(tiny.MODELS, "phi3, short", tiny.MODELS["phi3, long"] | own)
+    theirs = tiny.make("phi3, short")
+    rope = theirs.config.rope_parameters
+    amplitude = math.sqrt(1 + math.log(tiny.CONTEXT / 256) / math.log(256))
+    # save_gguf has no name for a rotary embedding that it does not know.
+    theirs.config.rope_parameters = tiny.ROPE
+    tiny.save_gguf(theirs, tmp_path / "plain.gguf", "phi3")
+    theirs.config.rope_parameters = rope
+    keys = {"rope.dimension_count": 12, "rope.scaling.original_context_length": 256}
+    keys |= {"rope.scaling.attn_factor": amplitude}
+    tensors = {f"rope_factors_{kind}.weight": torch.tensor(rope[f"{kind}_factor"]) for kind in ("short", "long")}
+    path = tiny.add_to_gguf(tmp_path / "plain.gguf", {f"phi3.{key}": value for key, value in keys.items()}, tensors)
+    checkpoint = open_checkpoint(resolve_source(path.as_uri()))
+    assert checkpoint.config.context_length == 256
+    engine = tiny.engine(Decoder(checkpoint.config, checkpoint.get_tensor, torch.float32, CPU), max_model_len=256)
+    prompt = list(range(20, 150))
+    request = Request(RequestSpec("r", prompt, SamplingParams(max_tokens=6, temperature=0.0)))
+    engine.scheduler.add(request)
+    while engine.scheduler.has_work:
+        engine.step()
+    with torch.inference_mode():
+        expected = theirs.generate(torch.tensor([prompt]), max_new_tokens=6, do_sample=False, eos_token_id=None)
+    assert request.output == expected[0, len(prompt) :].tolist()
+    assert not [note for note in checkpoint.notes if "rope" in note]

@@ -29,6 +29,7 @@ from paternoster_engine.model.weights.stored import Cut, InBlocks, Part, Stored,
 from paternoster_kernels.blocks import FORMATS, GGUF_FORMATS, BlockFormat
 from paternoster_sources.names import whole_stem
 
+ROPE_DIVISORS = "rope_freqs.weight", "rope_factors_short.weight"
 POOLING_TYPES: Mapping[int, PoolingMode] = {1: "mean", 2: "cls", 3: "last"}
 
 
@@ -92,14 +93,18 @@ class GgufCheckpoint:
         return [*note_unread(self._fields, GGUF), *unused]
 
     def _rope_divisors(self) -> list[float]:
-        """Of each frequency of the rotary embedding; empty where the file has none."""
-        stored = self._tensors.get("rope_freqs.weight")
-        if stored is None:
+        """Of each frequency of the rotary embedding; empty where the file has none.
+
+        Of LongRoPE's two lists the short one: contexts that the long one is for are not served.
+        """
+        name = next((name for name in ROPE_DIVISORS if name in self._tensors), None)
+        if name is None:
             return []
-        self._used.add("rope_freqs.weight")
+        stored = self._tensors[name]
+        self._used |= {name, "rope_factors_long.weight"}
         if len(stored.shape) != 1 or stored.shape[0] > LARGEST_HEAD // 2 or stored.kind is not QuantizationType.F32:
             kind = f"{stored.kind.name} of shape {list(stored.shape)}"
-            raise ModelError(f"{self._path.name}: rope_freqs.weight is {kind}: must be at most {LARGEST_HEAD // 2} F32")
+            raise ModelError(f"{self._path.name}: {name} is {kind}: must be at most {LARGEST_HEAD // 2} F32")
         return [float(value) for value in stored.data]
 
     def _find_file(self, name: str) -> MappedFile:

@@ -78,7 +78,7 @@ def config_from_hf(values: Mapping[str, Any], name: str) -> ModelConfig:
 def config_from_gguf(
     metadata: Mapping[str, Any], tensor_names: frozenset[str], name: str, rope_divisors: Sequence[float] = ()
 ) -> ModelConfig:
-    """From GGUF key-value ``metadata``; keys as in the GGUF specification. ``rope_divisors``: ``rope_freqs``."""
+    """From GGUF key-value ``metadata``; keys as in the GGUF specification. ``rope_divisors``: of frequencies."""
     metadata = RecordedFields.wrap_fields(metadata)
     architecture = Fields(metadata, "the GGUF file").read_text("general.architecture")
     family = find_family(architecture)
@@ -92,11 +92,12 @@ def config_from_gguf(
     if (size := fields.read_integer("attention.value_length", LARGEST_HEAD, default=head_dim)) != head_dim:
         raise fields.describe_refusal("attention.value_length", size, f"{head_dim}, the size of a key")
     context = fields.read_integer("context_length", LONGEST_CONTEXT)
-    if rope_divisors and len(rope_divisors) != head_dim // 2:
-        raise UnsupportedModelError(
-            f"the size of rope_freqs.weight is {len(rope_divisors)}: must be {head_dim // 2}, half a head"
-        )
     turned = fields.read_integer("rope.dimension_count", head_dim, default=head_dim)
+    if rope_divisors and len(rope_divisors) != turned // 2:
+        raise UnsupportedModelError(
+            f"the size of rope_freqs.weight is {len(rope_divisors)}: must be {turned // 2}, half of what is rotated"
+        )
+    scaling = from_gguf(fields, rope_divisors, context, long_rope="rope_freqs.weight" not in tensor_names)
     general = Fields(metadata, "the GGUF file")
     causal = fields.read_flag("attention.causal", default=True)
     config = ModelConfig(
@@ -110,11 +111,11 @@ def config_from_gguf(
         num_heads=heads,
         num_kv_heads=_key_heads(fields, "attention.head_count_kv", heads),
         head_dim=head_dim,
-        context_length=context,
+        context_length=scaling.find_reach(context) if isinstance(scaling, Divided) else context,
         rope_theta=fields.read_positive("rope.freq_base", default=10_000.0),
         rms_norm_eps=fields.read_positive("attention.layer_norm_rms_epsilon"),
         tied_embeddings="output.weight" not in tensor_names,
-        rope_scaling=from_gguf(fields, rope_divisors, context),
+        rope_scaling=scaling,
         rotary_dim=None if turned == head_dim else turned,
         block=Block(
             qkv_bias="blk.0.attn_q.bias" in tensor_names,
