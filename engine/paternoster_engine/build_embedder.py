@@ -103,6 +103,7 @@ def build_bidirectional_engine(
     if args.batch_invariant:
         raise ModelError("batch_invariant is True: must be false for a model that reads texts in both directions")
     check_shapes(checkpoint)
+    log.info("%s: the model has no causal mask and reads whole texts", checkpoint.config.block.bidirectional)
 
     def load(dtype: torch.dtype, device: torch.device) -> TextDecoder:
         decoder = Decoder(checkpoint.config, checkpoint.get_tensor, dtype, device, quantization=args.quantization)
