@@ -12,8 +12,9 @@ from paternoster_engine.limited.process import LimitedProcess, Limits, ProcessEn
 from paternoster_engine.sampling.grammars.errors import GrammarError, GrammarProcessLost
 from paternoster_engine.sampling.grammars.grammar import Grammar
 from paternoster_engine.sampling.grammars.limits import CPU_TIME, MAX_BYTES, MAX_MEMORY, MAX_STACK, WALL_TIME
+from paternoster_engine.sampling.grammars.number_bound import NumberBound
 from paternoster_engine.sampling.grammars.schemas.rewriting import Unenforced
-from paternoster_engine.sampling.grammars.source import GrammarSource, most_items
+from paternoster_engine.sampling.grammars.source import KINDS_OF_JSON, GrammarSource, most_items
 from paternoster_engine.sampling.grammars.vocabulary import Encode, Vocabulary
 
 
@@ -34,7 +35,8 @@ class GrammarCompiler:
         if "error" in answer:
             raise GrammarError(answer["error"])
         # The same work again, so it ends as soon as it did there.
-        made = Grammar(self._tokenizer, answer["grammar"], most_items(source))
+        numbers = self._numbers if source.kind in KINDS_OF_JSON else None
+        made = Grammar(self._tokenizer, answer["grammar"], most_items(source), numbers)
         made.unenforced = tuple(Unenforced(tuple(path), *rest) for path, *rest in answer["unenforced"])
         return made
 
@@ -45,7 +47,7 @@ class GrammarCompiler:
         large. Raises :class:`GrammarProcessLost`.
         """
         self._ensure_process()
-        _ = self._tokenizer
+        _ = self._tokenizer, self._numbers
 
     def close(self) -> None:
         """End the process; the next grammar would start another."""
@@ -60,6 +62,10 @@ class GrammarCompiler:
     @cached_property
     def _tokenizer(self) -> LLTokenizer:
         return self._vocabulary.build_tokenizer(self._encode)
+
+    @cached_property
+    def _numbers(self) -> NumberBound:
+        return NumberBound(self._vocabulary.tokens)
 
     def _compile_in_process(self, source: GrammarSource) -> dict[str, Any]:
         process = self._ensure_process()

@@ -13,6 +13,7 @@ from paternoster_engine.core.matching import Row
 from paternoster_engine.sampling.allowed_tokens import without_ends
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.limits import FORCED_TIME, MASK_TIME, MAX_ITEMS, STEP_TIME, parser_limits
+from paternoster_engine.sampling.grammars.number_bound import NumberBound, most_digits
 from paternoster_engine.sampling.grammars.schemas.rewriting import Unenforced
 from paternoster_engine.sampling.output_follower import OutputFollower
 
@@ -29,13 +30,18 @@ MAX_REASON = 300
 class Grammar:
     """A compiled grammar, shared by all sequences that follow it."""
 
-    def __init__(self, tokenizer: LLTokenizer, text: str, items: int = MAX_ITEMS) -> None:
+    def __init__(
+        self, tokenizer: LLTokenizer, text: str, items: int = MAX_ITEMS, numbers: NumberBound | None = None
+    ) -> None:
         """Compile ``text``, a grammar of llguidance, without the interpreter's lock; raises :class:`GrammarError`.
 
-        ``items``: most ways to go on at one place (:func:`most_items`).
+        ``items``: most ways to go on at one place (:func:`most_items`). ``numbers``: bounds the digits of numbers; None
+        where the client says what the text is, character by character.
         """
         self._tokenizer = tokenizer
         self._compiled = partial(LLMatcher, tokenizer, text, log_level=0, limits=parser_limits(items))
+        self._numbers = numbers
+        self._most_digits = 0 if numbers is None else most_digits(text)
         self.num_tokens = tokenizer.vocab_size
         """Of the tokenizer; a model may have more rows."""
         started = time.thread_time()
@@ -101,6 +107,18 @@ class Grammar:
             self.start = self._compiled()
         self.full = full is self.start
         return not self.full
+
+    def bound_numbers(self, mask: bytes, output: Sequence[int], matcher: LLMatcher) -> bytes:
+        """``mask`` behind ``output`` without tokens that only make a number longer than any that is meant."""
+
+        def mask_behind(token: int) -> bytes:
+            ahead = matcher.deep_copy()
+            ahead.consume_token(token)
+            return b"" if ahead.is_error() else ahead.compute_bitmask()
+
+        if self._numbers is None:
+            return mask
+        return self._numbers.bound_mask(mask, output, self._most_digits, mask_behind)
 
     def spell_text(self, text: bytes) -> list[int]:
         """Tokens of ``text``, none of them a control token."""
@@ -214,23 +232,24 @@ class Matcher(OutputFollower):
     def _compute_mask(self, row: Row) -> tuple[bytes, str | None]:
         """What is allowed, and why nothing is."""
         mask = self._free_mask(row)
-        return _held_mask(self._matcher, row) if mask is None else (mask, None)
+        return self._held_mask(row) if mask is None else (mask, None)
 
     def _free_mask(self, row: Row) -> bytes | None:
         """Return the mask where the grammar does not apply, empty if every token is allowed; None where it applies."""
         return None
 
-
-def _held_mask(matcher: LLMatcher, row: Row) -> tuple[bytes, str | None]:
-    """What the grammar allows, and why it allows nothing."""
-    mask = b"" if matcher.is_error() else matcher.compute_bitmask()
-    if matcher.is_error():
-        return b"", shorten_reason(matcher.get_error())
-    if matcher.is_stopped() and not any(mask):
-        return b"", "it allows no token"
-    if len(row.output) < row.params.min_tokens or row.params.ignore_eos:
-        mask = without_ends(mask, row)
-    return mask, None
+    def _held_mask(self, row: Row) -> tuple[bytes, str | None]:
+        """What the grammar allows, and why it allows nothing."""
+        matcher = self._matcher
+        mask = b"" if matcher.is_error() else matcher.compute_bitmask()
+        if matcher.is_error():
+            return b"", shorten_reason(matcher.get_error())
+        if matcher.is_stopped() and not any(mask):
+            return b"", "it allows no token"
+        mask = self._grammar.bound_numbers(mask, self._since, matcher)
+        if len(row.output) < row.params.min_tokens or row.params.ignore_eos:
+            mask = without_ends(mask, row)
+        return mask, None
 
 
 def shorten_reason(message: str) -> str:

@@ -70,6 +70,23 @@ def test_choices_logprobs_and_stop_strings(client: openai.OpenAI) -> None:
     assert cut.choices[0].finish_reason == "length"
 
 
+@pytest.mark.parametrize("schema", [{}, {"type": "integer"}, {"type": "number"}, {"type": "integer", "minimum": 0}])
+def test_a_model_that_repeats_a_digit_comes_to_an_end(engine: Any, client: openai.OpenAI, schema: Any) -> None:
+    body = {"prompt": "1", "add_special_tokens": False}
+    (one,) = httpx.post(f"{engine.url}/tokenize", json=body).json()["tokens"]
+    answer = client.chat.completions.create(
+        model=MODEL,
+        messages=MESSAGES,
+        max_tokens=200,
+        logit_bias={str(one): 100},
+        extra_body={"structured_outputs": {"json": schema}},
+    )
+    (choice,) = answer.choices
+    assert choice.finish_reason == "stop"
+    assert str(choice.message.content).startswith("1" * 40)
+    json.loads(str(choice.message.content))
+
+
 def test_a_grammar_that_explodes_ends_its_request_with_400(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="cannot be followed any further"):
         client.completions.create(model=MODEL, prompt="x", max_tokens=50, extra_body={"guided_grammar": EXPONENTIAL})

@@ -6,6 +6,7 @@ as years with five digits.
 """
 
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Any, NamedTuple
 
 from paternoster_engine.sampling.grammars.errors import GrammarError
@@ -71,7 +72,7 @@ def _rewrite_part(rewriting: Rewriting, schema: Mapping[str, Any], path: Path) -
 
 
 def _check_numbers(part: Part) -> None:
-    """Clamp bounds beyond :data:`LARGEST`, and leave out those that llguidance does not compile."""
+    """Clamp bounds beyond :data:`LARGEST`, leave out those that llguidance does not compile, and bound multiples."""
     for key in NUMBERS:
         value = part.made.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -82,9 +83,15 @@ def _check_numbers(part: Part) -> None:
                 part.made[key] = LARGEST if value > 0 else -LARGEST
             else:
                 part.report_unenforced(key)
+                if isfinite(value):
+                    # As an annotation: numbers may have as many digits as it has (``number_bound.py``).
+                    part.made["examples"] = [*part.made.get("examples", ()), str(int(value))]
         elif not part.rewriting.compiles_schema({"type": "number", key: value}):
             del part.made[key]
             part.report_unenforced(key)
+    if "multipleOf" in part.made and "examples" not in part.made:
+        # A number that is no multiple yet cannot end, however long it is.
+        part.made = {"minimum": -LARGEST, "maximum": LARGEST} | part.made
 
 
 def _check_counts(part: Part) -> None:

@@ -5,7 +5,11 @@ Sources: RFC 3339, 3986, 4291, 4648, 6901, 9562; the OpenAPI format registry; wh
 
 from collections.abc import Iterator
 
+from paternoster_engine.sampling.grammars.number_bound import MOST_DIGITS
+
 HEX = "[0-9a-fA-F]"
+_WHOLE = f"(?:0|[1-9][0-9]{{0,{MOST_DIGITS - 1}}})"
+_DIGITS = f"[0-9]{{1,{MOST_DIGITS}}}"
 _LABEL = "[A-Za-z0-9]{1,30}(?:-[A-Za-z0-9]{1,10}){0,3}"
 """One label of a host name: at most 63 characters, without two hyphens in a row, which mark an encoded label."""
 _HOST = rf"{_LABEL}(?:\.{_LABEL}){{0,5}}"
@@ -34,13 +38,13 @@ _TIME = rf"(?:{_CLOCK}:[0-5][0-9](?:\.[0-9]{{1,9}})?(?:Z|[+-]{_CLOCK}))"
 def _duration_pattern() -> str:
     def unit_pattern(units: str) -> str:
         first, rest = units[0], units[1:]
-        return f"[0-9]+{first}" + (f"(?:{unit_pattern(rest)})?" if rest else "")
+        return _DIGITS + first + (f"(?:{unit_pattern(rest)})?" if rest else "")
 
     def from_any(units: str) -> str:
         return "|".join(unit_pattern(units[i:]) for i in range(len(units)))
 
     time = f"T(?:{from_any('HMS')})"
-    return f"P(?:(?:{from_any('YMD')})(?:{time})?|{time}|[0-9]+W)"
+    return f"P(?:(?:{from_any('YMD')})(?:{time})?|{time}|{_DIGITS}W)"
 
 
 def _uuid_pattern(version: str = HEX, variant: str = HEX) -> str:
@@ -90,7 +94,7 @@ _EMAIL = rf"[A-Za-z0-9_+-]{{1,32}}(?:\.[A-Za-z0-9_+-]{{1,15}}){{0,2}}@{_LABEL}(?
 _URI = rf"{_SCHEME}{_HOST}(?::{_PORT})?(?:/{_CHARACTER}*)*{_QUERY}{_FRAGMENT}"
 _REFERENCE = rf"(?:/?{_FIRST}+(?:/{_CHARACTER}*)*|/)?{_QUERY}{_FRAGMENT}"
 
-OF_ENGINE = frozenset({"duration", "ipv6", "uri"})
+OF_ENGINE = frozenset({"ipv6", "uri"})
 """Formats that llguidance has itself, and defines more widely than here: in JSON they stay as they are."""
 FORMATS = {
     "base64": _BASE64,
@@ -99,11 +103,11 @@ FORMATS = {
     "color": f"(?:#(?:{HEX}{{3}}|{HEX}{{6}})|{_COLORS})",
     "date": _date_pattern(),
     "date-time": f"{_date_pattern()}T{_TIME}",
-    "decimal": r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?",
+    "decimal": rf"-?{_WHOLE}(?:\.{_DIGITS})?",
     "duration": _duration_pattern(),
     "e164": r"\+[1-9][0-9]{6,14}",
     "email": _EMAIL,
-    "fraction": "-?(?:0|[1-9][0-9]*)(?:/[1-9][0-9]*)?",
+    "fraction": f"-?{_WHOLE}(?:/[1-9][0-9]{{0,{MOST_DIGITS - 1}}})?",
     "hex": f"{HEX}*",
     "hostname": _HOST,
     "ipv4": _IPV4,
@@ -119,7 +123,7 @@ FORMATS = {
     "mac": f"(?:{HEX}{{2}}:){{5}}{HEX}{{2}}",
     "multi-host-uri": rf"{_SCHEME}(?:[A-Za-z0-9._~-]+(?::[A-Za-z0-9._~-]+)?@)?{_HOST}(?::{_PORT})?"
     rf"(?:,{_HOST}(?::{_PORT})?)*(?:/{_CHARACTER}*)?{_QUERY}",
-    "relative-json-pointer": f"(?:0|[1-9][0-9]*)(?:#|{_POINTER})",
+    "relative-json-pointer": f"{_WHOLE}(?:#|{_POINTER})",
     "time": _TIME,
     "ulid": "[0-7][0-9A-HJKMNP-TV-Z]{25}",
     "uri": _URI,
