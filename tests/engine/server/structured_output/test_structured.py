@@ -39,6 +39,7 @@ ACCEPTED: list[dict[str, Any]] = [
     {"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": True}},
     {"structured_outputs": {"regex": "a", "disable_any_whitespace": True}},
     {"structured_outputs": {"regex": "a", "disable_fallback": False, "disable_additional_properties": False}},
+    {"structured_outputs": {"json": SCHEMA, "disable_additional_properties": True}},
 ]
 
 

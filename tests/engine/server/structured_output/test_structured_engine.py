@@ -87,6 +87,20 @@ def test_a_model_that_repeats_a_digit_comes_to_an_end(engine: Any, client: opena
     json.loads(str(choice.message.content))
 
 
+@pytest.mark.parametrize("strict", [True, False, None])
+def test_an_object_has_the_names_of_its_schema_alone(client: openai.OpenAI, strict: bool | None) -> None:
+    text = {"type": "string", "maxLength": 12}
+    schema = {"type": "object", "properties": {"name": text, "country": text}, "required": ["name", "country"]}
+    wanted: Any = {"type": "json_schema", "json_schema": {"name": "City", "schema": schema, "strict": strict}}
+    for seed in range(4):
+        answer = client.chat.completions.create(
+            model=MODEL, messages=MESSAGES, max_tokens=200, seed=seed, response_format=wanted
+        )
+        (choice,) = answer.choices
+        assert choice.finish_reason == "stop"
+        assert json.loads(str(choice.message.content)).keys() == {"name", "country"}
+
+
 def test_a_grammar_that_explodes_ends_its_request_with_400(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="cannot be followed any further"):
         client.completions.create(model=MODEL, prompt="x", max_tokens=50, extra_body={"guided_grammar": EXPONENTIAL})

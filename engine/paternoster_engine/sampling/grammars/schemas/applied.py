@@ -8,7 +8,7 @@ from paternoster_engine.sampling.grammars.schemas.part import Part
 
 def rewrite_ref(part: Part, value: Any) -> None:
     """Rewrite ``$ref``, ``$dynamicRef`` and ``$recursiveRef``, which have the same target within one schema."""
-    part.made["$ref"] = part.rewriting.write_reference(value)
+    part.made["$ref"] = part.rewriting.write_reference(value, closed=part.closes_options)
 
 
 def rewrite_one_of(part: Part, value: Any) -> None:
@@ -34,7 +34,7 @@ def rewrite_one_of(part: Part, value: Any) -> None:
 def _require_tag(part: Part, option: Any, made: Any, tag: str) -> Any:
     """Require the property ``tag``, which distinguishes the options, in one option."""
     if isinstance(option, Mapping) and "$ref" in option:
-        return {**made, "$ref": part.rewriting.write_reference(option["$ref"], tag)}
+        return {**made, "$ref": part.rewriting.require_in_target(made["$ref"], tag)}
     return with_required(made, tag)
 
 

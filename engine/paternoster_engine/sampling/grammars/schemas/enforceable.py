@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.schemas import applied, arrays, conditions, objects, strings
+from paternoster_engine.sampling.grammars.schemas.closing import close_object, closes_options
 from paternoster_engine.sampling.grammars.schemas.formats import LARGEST
 from paternoster_engine.sampling.grammars.schemas.keywords import ENFORCED, NUMBERS, OF_NAMED, OF_ONE, OF_SEVERAL
 from paternoster_engine.sampling.grammars.schemas.part import Part
@@ -38,17 +39,18 @@ def make_enforceable(root: Any, failure: CompileFailure | None = None) -> Enforc
         raise GrammarError("it allows no answer: no value is of it")
     definitions: dict[str, Any] = {}
     while rewriting.waiting:
-        name, reference, tag = rewriting.waiting.pop()
+        name, (reference, closed, tag) = rewriting.waiting.pop()
         target = rewriting.references.find_target(reference)
         path = tuple(reference.lstrip("#/").split("/"))
-        definitions[name] = applied.with_required(rewriting.rewrite_schema(target, path), tag)
+        definitions[name] = applied.with_required(rewriting.rewrite_schema(target, path, closed=closed), tag)
     if definitions and isinstance(made, Mapping):
         made = {**made, "$defs": definitions}
     return Enforceable(made, tuple(rewriting.unenforced), rewriting.split)
 
 
-def _rewrite_part(rewriting: Rewriting, schema: Mapping[str, Any], path: Path) -> Any:
+def _rewrite_part(rewriting: Rewriting, schema: Mapping[str, Any], path: Path, closed: bool) -> Any:
     part = Part(rewriting, schema, path)
+    part.closes_options = closed and closes_options(part)
     for key, value in schema.items():
         if key in rewriting.left_out:
             part.report_unenforced(key)
@@ -62,6 +64,8 @@ def _rewrite_part(rewriting: Rewriting, schema: Mapping[str, Any], path: Path) -
             part.made[key] = part.rewrite_within(value, key)
         elif key in _HANDLERS:
             _HANDLERS[key](part, value)
+    if closed and not part.closes_options:
+        close_object(part)
     _check_numbers(part)
     _check_counts(part)
     if rewriting.circular and "$ref" in part.made:

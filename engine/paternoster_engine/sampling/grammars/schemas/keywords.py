@@ -13,7 +13,8 @@ OF_NAMED = frozenset({"properties", "patternProperties"})
 """Enforced by llguidance, with schemas by name inside."""
 NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
-IN_PLACE = ("allOf", "anyOf", "oneOf", "$ref", "$dynamicRef", "if", "then", "else", "dependentSchemas")
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+IN_PLACE = ("allOf", "anyOf", "oneOf", *REFERENCES, "if", "then", "else", "dependentSchemas", "dependencies")
 """With schemas that apply to the same value."""
 ANNOTATIONS = frozenset((
     "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment",

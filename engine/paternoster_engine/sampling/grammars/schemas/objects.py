@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from paternoster_engine.sampling.grammars.schemas.formats import ALIASES, FORMATS, OF_ANY_TEXT
-from paternoster_engine.sampling.grammars.schemas.keywords import ANNOTATIONS, IN_PLACE
+from paternoster_engine.sampling.grammars.schemas.keywords import ANNOTATIONS, IN_PLACE, REFERENCES
 from paternoster_engine.sampling.grammars.schemas.part import Part
 from paternoster_engine.sampling.grammars.schemas.patterns import Unsupported, without_look_around
+from paternoster_engine.sampling.grammars.schemas.rewriting import Rewriting
 
 MOST_NAMES = 200
 """Most names of ``propertyNames`` that become properties."""
@@ -119,7 +120,7 @@ def rewrite_unevaluated_properties(part: Part, value: Any) -> None:
     """Rewrite ``unevaluatedProperties`` as ``additionalProperties`` beside the names of all applied schemas."""
     if value is True or value == {}:
         return
-    evaluated = _Evaluated(part)
+    evaluated = Evaluated(part.rewriting, "unevaluatedProperties")
     evaluated.add(part.schema, MAX_DEPTH, certain=True)
     if not evaluated.certain:
         part.report_unenforced("unevaluatedProperties")
@@ -135,21 +136,30 @@ def rewrite_unevaluated_properties(part: Part, value: Any) -> None:
     )
 
 
-class _Evaluated:
+class Evaluated:
     """The properties that schemas evaluate, found without a value."""
 
-    def __init__(self, part: Part) -> None:
-        self._rewriting = part.rewriting
+    def __init__(self, rewriting: Rewriting, keyword: str) -> None:
+        """``keyword``: on whose behalf the schemas are searched."""
+        self._rewriting, self._keyword = rewriting, keyword
         self.names: dict[str, None] = {}
         self.patterns: dict[str, None] = {}
         self.all = False
         self.certain = True
         """Whether the schemas are applied to every value."""
+        self.required: dict[str, None] = {}
+        """Names that an object must have, or must have beside others."""
+        self.least = 0
+        """The largest ``minProperties``."""
+        self.options = 1
+        """Schemas of ``anyOf`` and ``oneOf``, and 1."""
+        self.restricted = False
+        """Whether names or whole objects are restricted otherwise."""
 
     def add(self, schema: Any, depth: int, *, certain: bool) -> None:
         if not isinstance(schema, Mapping):
             return
-        if depth == 0 or not self._rewriting.may_visit():
+        if depth == 0 or (depth < MAX_DEPTH and not self._rewriting.may_visit(self._keyword)):
             self.all, self.certain = True, False
             return
         properties, patterns = schema.get("properties"), schema.get("patternProperties")
@@ -160,9 +170,26 @@ class _Evaluated:
             self.certain = False
         inner = schema.get("unevaluatedProperties") if depth != MAX_DEPTH else None
         self.all |= "additionalProperties" in schema or (inner is not None and inner is not False)
+        self._add_demands(schema)
         for key, inner_schema, applies in _iterate_applied(schema):
-            target = self._rewriting.references.find_target(inner_schema) if key == "$ref" else inner_schema
+            target = self._rewriting.references.find_target(inner_schema) if key in REFERENCES else inner_schema
             self.add(target, depth - 1, certain=certain and applies)
+
+    def _add_demands(self, schema: Mapping[str, Any]) -> None:
+        """Add what ``schema`` demands of names besides its properties."""
+        dependent = [schema.get(key) for key in ("dependentRequired", "dependencies")]
+        lists = [
+            schema.get("required"),
+            *(names for one in dependent if isinstance(one, Mapping) for names in one.values()),
+        ]
+        self.required |= {
+            name: None for names in lists if isinstance(names, list) for name in names if isinstance(name, str)
+        }
+        least = schema.get("minProperties")
+        self.least = max(self.least, least if isinstance(least, int) else 0)
+        self.options += sum(len(schema[key]) for key in ("anyOf", "oneOf") if isinstance(schema.get(key), list))
+        values = schema["enum"] if isinstance(schema.get("enum"), list) else [schema.get("const")]
+        self.restricted |= "propertyNames" in schema or any(isinstance(value, Mapping) for value in values)
 
 
 def _iterate_applied(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool]]:
@@ -170,13 +197,14 @@ def _iterate_applied(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any, bool
     for key in IN_PLACE:
         if key not in schema:
             continue
-        value, applies = schema[key], key in ("allOf", "$ref")
-        parts = value if isinstance(value, list) else [*value.values()] if key in _BY_NAME else [value]
-        for schema in parts:
-            yield key, schema, applies
+        value, applies = schema[key], key in ("allOf", *REFERENCES)
+        by_name = key in _BY_NAME and isinstance(value, Mapping)
+        parts = value if isinstance(value, list) else [*value.values()] if by_name else [value]
+        for part in parts:
+            yield key, part, applies
 
 
-_BY_NAME = ("dependentSchemas",)
+_BY_NAME = ("dependentSchemas", "dependencies")
 
 
 def uncountable_keywords(made: Mapping[str, Any]) -> Iterator[str]:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from paternoster_engine.sampling.grammars.schemas.keywords import IN_PLACE
+
 if TYPE_CHECKING:
     from paternoster_engine.sampling.grammars.schemas.rewriting import Rewriting
 
@@ -20,6 +22,8 @@ class Part:
         self.conjuncts: list[Any] = []
         """Further schemas that a value must satisfy, added as ``allOf``."""
         self.unsatisfiable = False
+        self.closes_options = False
+        """Whether each schema that is applied to the same value is closed by itself."""
 
     def report_unenforced(self, keyword: str, *, asserts: bool = True) -> None:
         """Report ``keyword`` of this schema as not enforced."""
@@ -27,7 +31,8 @@ class Part:
 
     def rewrite_within(self, schema: Any, *path: str) -> Any:
         """Rewrite ``schema``, which is at ``path`` of this one."""
-        return self.rewriting.rewrite_schema(schema, (*self.path, *path))
+        closed = self.closes_options or path[0] not in IN_PLACE
+        return self.rewriting.rewrite_schema(schema, (*self.path, *path), closed=closed)
 
     def rewrite_list(self, key: str, value: Any) -> Any:
         """Rewrite each schema of a list; return anything else unchanged."""

@@ -1,5 +1,6 @@
 """The state of rewriting one root schema: keywords that are not enforced, and definitions that its references need."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -40,27 +41,39 @@ class Unenforced(NamedTuple):
     """False for an annotation by the standard, which a strict schema may have, too."""
 
 
+class Definition(NamedTuple):
+    """A target of references, as some of them need it."""
+
+    reference: str
+    closed: bool
+    tag: str | None = None
+    """A property that is required."""
+
+
 class Rewriting:
     """The rewriting of one root schema and of the definitions that it refers to."""
 
     def __init__(
         self,
         root: Any,
-        rewrite_part: "Callable[[Rewriting, Mapping[str, Any], Path], Any]",
+        rewrite_part: "Callable[[Rewriting, Mapping[str, Any], Path, bool], Any]",
         failure: CompileFailure | None,
     ) -> None:
-        """``rewrite_part``: rewrites one schema at its path. ``failure``: None at the first attempt."""
+        """``rewrite_part``: rewrites one schema at its path, closed or not. ``failure``: None at the first attempt."""
         self._rewrite_part = rewrite_part
         self._failure = failure
         self.references = References(root)
         self.disjointness = Disjointness(self.references)
+        self.closing_disjointness = Disjointness(self.references)
+        """Of options that are closed each by itself, with a count of comparisons of its own: no keyword needs them."""
         self.unenforced: dict[Unenforced, None] = {}
-        self._names: dict[tuple[str, str | None], str] = {}
-        self._taken_names: set[str] = set()
-        self.waiting: list[tuple[str, str, str | None]] = []
-        """Definitions that are still to be rewritten: name, reference, and a property that the definition requires."""
+        self._names: dict[Definition, str] = {}
+        self._definitions: dict[str, Definition] = {}
+        """By their names."""
+        self.waiting: list[tuple[str, Definition]] = []
+        """Definitions that are still to be rewritten."""
         self._splits = 0
-        self._visited = 0
+        self._visited: Counter[str] = Counter()
         self.left_out = frozenset() if failure is None else failure.left_out
         self.circular = failure is not None and failure.circular
 
@@ -69,9 +82,12 @@ class Rewriting:
         if len(self.unenforced) < MAX_UNENFORCED:
             self.unenforced[Unenforced(path, keyword, asserts)] = None
 
-    def rewrite_schema(self, schema: Any, path: Path) -> Any:
-        """Rewrite ``schema``, a part of the root; returns False where no value satisfies it."""
-        return self._rewrite_part(self, schema, path) if isinstance(schema, Mapping) else schema
+    def rewrite_schema(self, schema: Any, path: Path, *, closed: bool = True) -> Any:
+        """Rewrite ``schema``, a part of the root; returns False where no value satisfies it.
+
+        ``closed``: whether an object has no other names than the schema, where it says nothing of others.
+        """
+        return self._rewrite_part(self, schema, path, closed) if isinstance(schema, Mapping) else schema
 
     def compiles_schema(self, schema: Mapping[str, Any]) -> bool:
         """Whether llguidance compiles ``schema``; assumed until a grammar has failed."""
@@ -82,18 +98,23 @@ class Rewriting:
         self._splits += self._failure is None
         return self._failure is None and self._splits <= MAX_SPLITS
 
-    def may_visit(self) -> bool:
-        """Count one more schema that is searched for evaluated properties; False when there are too many."""
-        self._visited += 1
-        return self._visited <= MAX_VISITED
+    def may_visit(self, keyword: str) -> bool:
+        """Count one more schema that is searched for properties on behalf of ``keyword``; False for too many."""
+        self._visited[keyword] += 1
+        return self._visited[keyword] <= MAX_VISITED
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether llguidance failed to compile a first grammar."""
+        return self._failure is not None
 
     @property
     def split(self) -> bool:
         """Whether some condition became alternatives."""
         return self._splits > 0
 
-    def write_reference(self, reference: Any, tag: str | None = None) -> str:
-        """Return a ``$ref`` to the rewritten target of ``reference``, in which the property ``tag`` is required.
+    def write_reference(self, reference: Any, *, closed: bool = True) -> str:
+        """Return a ``$ref`` to the rewritten target of ``reference``.
 
         Raises :class:`GrammarError` for a reference without a target, and for one that leads to itself.
         """
@@ -101,18 +122,26 @@ class Rewriting:
             raise GrammarError(f"$ref {reference!r:.60} leads to nothing: it must be within the schema")
         if self.references.leads_back(reference):
             raise GrammarError(f"$ref {reference!r:.60} leads back to itself, and no schema says what a value is")
-        if reference == "#" and tag is None:
+        return self._refer_to(Definition(reference, closed))
+
+    def require_in_target(self, written: str, tag: str) -> str:
+        """Return ``written``, of :meth:`write_reference`, as a ``$ref`` whose target requires the property ``tag``."""
+        target = self._definitions.get(written.removeprefix("#/$defs/"), Definition("#", closed=True))
+        return self._refer_to(target._replace(tag=tag))
+
+    def _refer_to(self, definition: "Definition") -> str:
+        if definition == Definition("#", closed=True):
             return "#"
-        if (reference, tag) not in self._names:
-            name = _name_of(reference) if tag is None else None
-            if name is None or name in self._taken_names:
+        if definition not in self._names:
+            name = _name_of(definition.reference) if definition.tag is None else None
+            if name is None or name in self._definitions:
                 name = f"ref{len(self._names)}"
-                while name in self._taken_names:
+                while name in self._definitions:
                     name += "_"
-            self._taken_names.add(name)
-            self._names[reference, tag] = name
-            self.waiting.append((name, reference, tag))
-        return f"#/$defs/{self._names[reference, tag]}"
+            self._names[definition] = name
+            self._definitions[name] = definition
+            self.waiting.append((name, definition))
+        return f"#/$defs/{self._names[definition]}"
 
 
 def _name_of(reference: str) -> str | None:

@@ -130,7 +130,7 @@ class StructuredOutputs(Whole):
     disable_any_whitespace: bool = Field(
         default=False, description="no white space between the tokens of JSON, in place of blanks and indented lines"
     )
-    disable_additional_properties: Annotated[Any, allow_only(False)] = False
+    disable_additional_properties: Annotated[Any, allow_only(False, True)] = False
     disable_fallback: Annotated[Any, allow_only(False)] = False
     whitespace_pattern: Annotated[Any, allow_only()] = None
 

@@ -41,6 +41,8 @@ def _merge_schemas(made: Enforceable) -> Enforceable:
     required: dict[str, None] = {}
     rest: dict[str, Any] = {}
     left_out: dict[str, None] = {}
+    closing: list[set[str]] = []
+    """Names of each schema that allows no others."""
     for i, part in enumerate(_applied_schemas(made.schema)):
         for name, schema in _mapping_at(part, "properties").items():
             earlier = properties.get(name)
@@ -48,9 +50,11 @@ def _merge_schemas(made: Enforceable) -> Enforceable:
         if isinstance(part.get("required"), list):
             required |= dict.fromkeys(name for name in part["required"] if isinstance(name, str))
         if part.get("additionalProperties") is False and i > 0:
-            left_out["allOf"] = None
+            closing.append({*_mapping_at(part, "properties")})
         rest |= {key: part[key] for key in ("type", "additionalProperties") if key in part and key not in rest}
         left_out |= dict.fromkeys(key for key in OF_OBJECTS if key in part and key not in ("$ref", "allOf"))
+    if not all(names >= properties.keys() for names in closing):
+        left_out["allOf"] = None
     whole_schema = rest | ({"properties": properties} if properties else {})
     whole_schema |= {"required": list(required)} if required else {}
     whole_schema |= {key: made.schema[key] for key in ("$defs",) if key in made.schema}

@@ -20,22 +20,8 @@ OF_OBJECTS = (
 
 def json_object(rule: str, schema: Mapping[str, Any], special: Mapping[str, int]) -> Iterator[str]:
     """The schema stands at the root of a grammar of its own, so that its ``$ref`` lead where they did."""
-    yield f"{rule}: {json_of(_close_schema({'type': 'object', **schema}))}"
+    yield f"{rule}: {json_of({'type': 'object', **schema})}"
 
 
 def json_of(schema: Mapping[str, Any]) -> str:
     return f"%json {json.dumps(with_options(schema))}"
-
-
-def _close_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """With no other arguments than it names, unless it says something of them.
-
-    Properties come in the schema's order: a model that comes back to an earlier one could only write another name that
-    begins like it.
-    """
-    properties, required = schema.get("properties"), schema.get("required", [])
-    if not isinstance(properties, Mapping) or not properties or any(key in schema for key in OF_OBJECTS):
-        return schema
-    if not isinstance(required, list) or not {name for name in required if isinstance(name, str)} <= {*properties}:
-        return schema
-    return {"additionalProperties": False, **schema}

@@ -126,6 +126,7 @@ def test_of_one_property(vocabulary: LLTokenizer, name: str, allowed: list[str],
         ("two ifs", ['{"kind":"c"}', '{"kind":"b","y":""}'], ['{"kind":"a"}', '{"kind":"b"}']),
         ("dependentRequired", ["{}", '{"zip":1}', '{"card":"","street":"","zip":1}'], ['{"card":"","zip":1}']),
         ("unevaluatedProperties", ['{"a":1}', '{"a":1,"b":""}'], ['{"a":1,"c":1}']),
+        ("unevaluatedProperties beside allOf", ['{"a":1,"b":""}', '{"b":""}'], ['{"a":1}', '{"b":"","c":1}']),
         ("not with a property", ['{"b":""}'], ['{"a":""}']),
     ],
 )

@@ -48,6 +48,11 @@ ENFORCED: dict[str, dict[str, Any]] = {
     "dependencies": {"type": "object", "properties": {"a": STR, "b": STR}, "dependencies": {"a": ["b"]}},
     "unevaluatedProperties": {"allOf": [{"type": "object", "properties": {"a": INT}, "required": ["a"]}],
                               "properties": {"b": STR}, "unevaluatedProperties": False},
+    "unevaluatedProperties beside allOf": {
+        "allOf": [{"type": "object", "properties": {"a": INT}}], "$ref": "#/$defs/b", "unevaluatedProperties": False,
+        "$defs": {"b": {"properties": {"b": STR}, "required": ["b"]}},
+    },
+    "one property or more": _one({"type": "object", "properties": {"x": INT, "y": INT}, "minProperties": 1}),
     "unevaluatedItems": _list(prefixItems=[STR, INT], unevaluatedItems=False),
     "contains of anything": _list(contains=True, minContains=2, maxContains=3, items=INT),
     "propertyNames of a pattern": _one({"type": "object", "propertyNames": {"pattern": "^[a-z]{1,3}$"},
@@ -92,7 +97,7 @@ UNENFORCED: dict[str, tuple[dict[str, Any], list[str]]] = {
         _one({"type": "object", "properties": {"ok": INT}, "propertyNames": {"pattern": "^[a-z]+$"}}),
         ["properties.a.propertyNames"],
     ),
-    "minProperties": (_one({"type": "object", "properties": {"x": INT, "y": INT}, "minProperties": 1}),
+    "minProperties": (_one({"type": "object", "properties": {"x": INT, "y": INT}, "minProperties": 2}),
                       ["properties.a.minProperties"]),
     "minProperties of a part": (
         {"allOf": [{"type": "object", "properties": {"x": INT, "y": INT}}, {"minProperties": 2}]},
