@@ -234,7 +234,8 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "endless intersection": (
         {"guided_json": _all(_pattern(f"^(.*[a-f]{{{i}}}.*)$") for i in range(3, 30))}, "takes more than 1 s",
     ),
-    "huge multiple": ({"guided_json": {"type": "integer", "multipleOf": 99_999_989}}, "takes more than 1 s"),
+    # Time or memory, whichever ends first.
+    "huge multiple": ({"guided_json": {"type": "integer", "multipleOf": 99_999_989}}, "to compile"),
     "exponential anyOf": (
         {"guided_json": _all({"anyOf": [_with(f"p{i}_{j}") for j in range(4)]} for i in range(12))}, "schema too large",
     ),
