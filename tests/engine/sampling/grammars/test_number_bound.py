@@ -18,6 +18,7 @@ from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.sampling.grammars.compile_source import compile_source
 from paternoster_engine.sampling.grammars.compiler import GrammarCompiler
+from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.grammar import Grammar
 from paternoster_engine.sampling.grammars.json_schema import with_options
 from paternoster_engine.sampling.grammars.number_bound import MOST_DIGITS, MOST_EXPONENT, NumberBound
@@ -193,6 +194,36 @@ def test_whatever_is_written_is_of_the_schema_and_ends(schema: dict[str, Any], s
 
 
 SHARED = VOCABULARY.build_tokenizer()
+
+
+@pytest.mark.parametrize("kind", ["number", "integer"])
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"exclusiveMinimum": 0, "maximum": 0.5},
+        {"exclusiveMinimum": 0, "exclusiveMaximum": 1e-9},
+        {"exclusiveMinimum": 2, "exclusiveMaximum": 2.5},
+        {"exclusiveMinimum": -0.5, "exclusiveMaximum": 0},
+        {"minimum": -2.5, "exclusiveMaximum": -2},
+        {"minimum": -1, "exclusiveMinimum": 0.0, "maximum": 0.5},
+        {"exclusiveMinimum": 0, "exclusiveMaximum": 1},
+        {"minimum": 0, "maximum": 0.5},
+    ],
+    ids=json.dumps,
+)
+def test_a_bound_that_is_excluded_is_not_written(tokenizer: LLTokenizer, bounds: dict[str, Any], kind: str) -> None:
+    schema = {"type": kind, **bounds}
+    try:
+        grammar = _grammar(tokenizer, schema)
+    except GrammarError:
+        assert kind == "integer"
+        return
+    validator = jsonschema_rs.Draft202012Validator(schema)
+    near = [bound + part for bound in (*bounds.values(), 1, -1) for part in (-0.25, 0, 0.25)]
+    texts = {*map(str, near), *(f"{number:.0f}" for number in near), "0.0000000001", "-0.0", "-0"}
+    accepted = [text for text in sorted(texts) if _follows(grammar, text)]
+    assert accepted or kind == "integer"
+    assert all(validator.is_valid(json.loads(text)) for text in accepted), accepted
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ as years with five digits.
 """
 
 from collections.abc import Callable, Mapping
-from math import isfinite
+from math import inf, isfinite, nextafter
 from typing import Any, NamedTuple
 
 from paternoster_engine.sampling.grammars.errors import GrammarError
@@ -93,9 +93,31 @@ def _check_numbers(part: Part) -> None:
         elif not part.rewriting.compiles_schema({"type": "number", key: value}):
             del part.made[key]
             part.report_unenforced(key)
+    _narrow_exclusive_bounds(part.made)
     if "multipleOf" in part.made and "examples" not in part.made:
         # A number that is no multiple yet cannot end, however long it is.
         part.made = {"minimum": -LARGEST, "maximum": LARGEST} | part.made
+
+
+def _narrow_exclusive_bounds(made: dict[str, Any]) -> None:
+    """Exclude whole bounds by the next number within: llguidance allows 0 above 0 and below 0.5."""
+    bounds: dict[str, float] = {
+        key: made[key] for key in BOUNDS if isinstance(made.get(key), int | float) and not isinstance(made[key], bool)
+    }
+    least = max((bounds[key] for key in BOUNDS[:2] if key in bounds), default=-inf)
+    most = min((bounds[key] for key in BOUNDS[2:] if key in bounds), default=inf)
+    if not 0 < most - least < 1:
+        return
+    for key, bound, other in (("exclusiveMinimum", least, most), ("exclusiveMaximum", most, least)):
+        if bounds.get(key) == bound and bound == int(bound):
+            del made[key]
+            within = nextafter(bound, other) if bound else other * SMALLEST_PART
+            made["minimum" if bound == least else "maximum"] = within
+
+
+BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+SMALLEST_PART = 2.0**-52
+"""Of a range that ends at 0, what a double need not reach: numbers closer to 0 are not written."""
 
 
 def _check_counts(part: Part) -> None:
