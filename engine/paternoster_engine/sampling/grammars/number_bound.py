@@ -63,7 +63,7 @@ class NumberBound:
         return int.from_bytes(mask, "little") & ~self._beginning[0] != 0
 
     def _count_left(self, output: Sequence[int], most: int) -> int | None:
-        """How many digits may come next; None where the output does not end within a number."""
+        """How many digits may come next; None where the output ends in no number, or far from its bound."""
         if not output or not self._tokens[output[-1]][-1:].isdigit():
             return None
         text = b""
@@ -71,6 +71,9 @@ class NumberBound:
             text = self._tokens[token] + text
             if self._tokens[token].strip(NUMBER_CHARACTERS):
                 break
+        if len(text) + self._longest <= most and b"e" not in text and b"E" not in text:
+            # Most numbers are far from the bound.
+            return None
         found = NUMBER_END.search(text)
         number = None if found is None else NUMBER.fullmatch(found[0])
         if found is None or number is None or _is_of_text(text[: found.start()][-1:]):
