@@ -69,7 +69,8 @@ class NumberBound:
         text = b""
         for token in reversed(output):
             text = self._tokens[token] + text
-            if self._tokens[token].strip(NUMBER_CHARACTERS):
+            # What begins before a text that is longer than any number does not matter: it is beyond the bound.
+            if self._tokens[token].strip(NUMBER_CHARACTERS) or len(text) > 2 * most + len("-.e-") + MOST_EXPONENT:
                 break
         if len(text) + self._longest <= most and b"e" not in text and b"E" not in text:
             # Most numbers are far from the bound.

@@ -233,11 +233,12 @@ def test_a_bound_that_is_excluded_is_not_written(tokenizer: LLTokenizer, bounds:
         ({"type": "integer", "maximum": -(10**60)}, ["-1" + "0" * 60]),
         ({"type": "number", "minimum": 1e50}, ["1" + "0" * 50, "1e50", "2" + "0" * 50 + ".5"]),
         ({"type": "number", "exclusiveMinimum": 0, "maximum": 1e-45}, ["0." + "0" * 45 + "1"]),
+        ({"type": "integer", "minimum": 10**200}, ["1" + "0" * 200]),
         ({"const": 2**53}, [str(2**53)]),
         ({"enum": ["1" * 90, 3]}, [json.dumps("1" * 90)]),
         ({"type": "string", "pattern": "^[0-9]{60}$"}, [json.dumps("1" * 60)]),
         ({"type": "string", "pattern": "^[0-9]+-[0-9]+$"}, [json.dumps("1" * 60 + "-" + "2" * 60)]),
-        (STRING, [json.dumps("1" * 90), json.dumps("a 1" + "1" * 90)]),
+        (STRING, [json.dumps("1" * 90), json.dumps("a 1" + "1" * 300)]),
         ({}, [json.dumps({"1" * 90: "2" * 90})]),
     ],
 )
