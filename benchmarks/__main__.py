@@ -26,6 +26,7 @@ RUNNERS = (
     "engine.decode_roofline",
     "engine.embeddings",
     "engine.idle",
+    "engine.logprobs",
     "engine.million_requests",
     "engine.offline_throughput",
     "engine.quantization",
