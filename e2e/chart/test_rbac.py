@@ -114,12 +114,12 @@ def test_the_copy_of_the_routing_table_is_one_secret(helm: Any) -> None:
     assert "fleet-paternoster-routes" not in str(without)
 
 
-def test_without_policies_of_fleets_there_is_no_right_to_them(helm: Any) -> None:
+def test_without_policies_of_fleets_those_of_before_may_be_removed(helm: Any) -> None:
     documents = helm.render({"engine": {"networkPolicy": {"enabled": False}}})
     (role, *_) = (
         rules(role) for (_, name), role in roles(documents, "ClusterRole").items() if name.endswith("-operator")
     )
-    assert ("networking.k8s.io", "networkpolicies") not in role
+    assert role == {**OPERATOR, ("networking.k8s.io", "networkpolicies"): {"get", "delete"}}
     assert not any(arg.startswith("--network-policies") for arg in operator_args(documents))
 
 

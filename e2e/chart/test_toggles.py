@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from paternoster_contract.http.routes import ROUTES, Kind
+from paternoster_e2e.permissions import PERMISSION_VALUES
 
 VALUES = yaml.safe_load((Path(__file__).resolve().parents[2] / "charts/paternoster/values.yaml").read_text("utf-8"))
 ISSUER = {"name": "internal-ca", "kind": "ClusterIssuer"}
@@ -67,6 +68,24 @@ def test_every_switch_does_something(helm: Any, path: tuple[str, ...]) -> None:
     assert on != off
     assert list(yaml.load_all(on, yaml.CSafeLoader))
     assert list(yaml.load_all(off, yaml.CSafeLoader))
+
+
+def test_every_switch_that_changes_permissions_is_installed(helm: Any) -> None:
+    """By e2e/install/test_permissions.py, until a fleet is Ready."""
+
+    def permissions(values: dict[str, Any]) -> list[dict[str, Any]]:
+        return [each for each in helm.render(merged(NEEDED, values)) if "Role" in each["kind"]]
+
+    namespaced = {"rbac": {"scope": "namespaced"}, "watchNamespaces": ["red"]}
+    changing = set()
+    for path in switches(VALUES):
+        for base in ({}, namespaced):
+            on, off = (permissions(merged(base, setting(path, value))) for value in (True, False))
+            if on != off:
+                changing.add(".".join(path))
+    installed = {value.partition("=")[0] for values in PERMISSION_VALUES.values() for value in values}
+    assert changing <= installed
+    assert {"engine.networkPolicy.enabled", "gateway.enabled", "rbac.create"} <= changing
 
 
 @pytest.mark.parametrize(

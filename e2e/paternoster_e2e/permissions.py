@@ -11,6 +11,19 @@ from paternoster_e2e.kubectl import Document, Kubectl, until
 
 CHART = ROOT / "charts" / "paternoster"
 RBAC = "rbac.authorization.k8s.io"
+WATCHED = "watchNamespaces={outages}"
+PERMISSION_VALUES = {
+    "policies": ["engine.networkPolicy.enabled=false"],
+    "gateway": ["gateway.enabled=false"],
+    "namespaced": ["rbac.scope=namespaced", WATCHED],
+    "namespaced-policies-gateway": [
+        "rbac.scope=namespaced", WATCHED, "engine.networkPolicy.enabled=false", "gateway.enabled=false",
+    ],
+    "roles": ["rbac.create=false", "rbac.aggregateClusterRoles=false"],
+    "account": ["operator.serviceAccount.create=false", "gateway.serviceAccount.create=false"],
+    "keys": ["keys.gatewaySecret=mine", "keys.adminSecret=mine-too", "rbac.scope=namespaced", WATCHED],
+}  # fmt: skip
+"""Values of the chart that change what the operator may do, as a user would set them together."""
 
 
 @dataclass(frozen=True, order=True)

@@ -1,13 +1,18 @@
 """Children sent to the cluster: only what differs, what somebody changed, and what is gone."""
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from paternoster_operator.cluster.port import Cluster, ForeignObject, Key, Object
+from paternoster_operator.cluster.port import Cluster, ClusterError, Event, ForeignObject, Key, Object
+
+log = logging.getLogger(__name__)
 
 WATCHED = frozenset({"Service", "PodDisruptionBudget", "NetworkPolicy", "Deployment"})
 """Kinds that :meth:`Cluster.get_child` returns; no watch reports changes of the others."""
+OPTIONAL = {"NetworkPolicy": "networking.k8s.io/v1"}
+"""API versions of kinds that a fleet has or lacks by a setting: one that is left from before is removed."""
 
 
 @dataclass(slots=True)
@@ -26,11 +31,15 @@ class AppliedChildren:
     sent: dict[str, _Sent] = field(default_factory=dict)
     all_sent_at: float = float("-inf")
     """When every child was last sent, changed or not, on the operator's clock."""
+    unremoved: str = ""
+    """Why a child that is not wanted any more may be there still, as it was recorded last."""
 
     async def apply(
-        self, cluster: Cluster, key: Key, children: Iterable[Object], *, every: bool, unwatched: bool
+        self, cluster: Cluster, key: Key, children: Sequence[Object], *, every: bool, unwatched: bool
     ) -> Mapping[str, Any] | None:
         """Send what has to be sent: all of it with ``every``, and what no watch reports with ``unwatched``.
+
+        With ``every`` it also removes what a setting has made superfluous: of the name of the last of ``children``.
 
         Returns the Deployment as it is now, where it was sent. Raises :class:`ClusterError` at the first refusal; for a
         :class:`ForeignObject` it names all of them, so that they can be removed at once.
@@ -47,7 +56,26 @@ class AppliedChildren:
                 self.sent[kind] = _Sent(child, 0 if now is None else _version_of(now))
                 if kind == "Deployment":
                     deployment = now
+        for kind in OPTIONAL.keys() - {child["kind"] for child in children} if every else ():
+            metadata = children[-1]["metadata"]
+            await self._remove_child(cluster, key, {"apiVersion": OPTIONAL[kind], "kind": kind, "metadata": metadata})
         return deployment
+
+    async def _remove_child(self, cluster: Cluster, key: Key, like: Object) -> None:
+        """Remove the child with the kind, name and owner of ``like``, and record that; a refusal is recorded once."""
+        what = f"{like['kind']} {like['metadata']['name']}"
+        try:
+            if await cluster.remove_child(like):
+                await cluster.record_event(key, Event("Normal", "ChildRemoved", f"{what}: a setting has turned it off"))
+            self.unremoved = ""
+        except ClusterError as error:
+            if error.retriable:
+                raise
+            if str(error) != self.unremoved:
+                self.unremoved = str(error)
+                left = f"{what} may be left of an earlier installation, and still hold: {error}"
+                log.warning("%s: %s", key, left)
+                await cluster.record_event(key, Event("Warning", "ChildLeft", left))
 
     def _differs_from(self, child: Object, there: Mapping[str, Any] | None) -> bool:
         sent = self.sent.get(child["kind"])

@@ -7,7 +7,7 @@ plain function to a thread.
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,9 +42,10 @@ CHILDREN = {
     "Deployment": ("apps", "v1", "deployments"),
     "Service": ("", "v1", "services"),
     "PodDisruptionBudget": ("policy", "v1", "poddisruptionbudgets"),
-    "NetworkPolicy": ("networking.k8s.io", "v1", "networkpolicies"),
 }
-"""The watched children. Secrets are not among them: watching some needs the right to list them all."""
+"""The children of every fleet. Secrets are not among them: watching some needs the right to list them all."""
+NETWORK_POLICIES = ("networking.k8s.io", "v1", "networkpolicies")
+"""Watched by :func:`watch_network_policies` alone: without them the operator has no right to list them."""
 WATCHED = {labels.KIND: RESOURCE, "ReplicaSet": REPLICA_SETS, "Pod": PODS, **CHILDREN}
 
 
@@ -79,7 +80,6 @@ async def resource_index(namespace: str, name: str, body: kopf.Body, **_: Any) -
 @kopf.index(*CHILDREN["Deployment"], id="Deployment", labels=MANAGED)
 @kopf.index(*CHILDREN["Service"], id="Service", labels=MANAGED)
 @kopf.index(*CHILDREN["PodDisruptionBudget"], id="PodDisruptionBudget", labels=MANAGED)
-@kopf.index(*CHILDREN["NetworkPolicy"], id="NetworkPolicy", labels=MANAGED)
 @kopf.index(*PODS, id="Pod", labels=MANAGED)
 async def object_index(namespace: str, labels: Any, body: kopf.Body, **_: Any) -> Any:
     return {index_owner(namespace, labels): dict(body)}
@@ -104,11 +104,17 @@ async def resource_changed(namespace: str, name: str, meta: kopf.Meta, memo: Any
 @kopf.on.event(*CHILDREN["Deployment"], labels=MANAGED)
 @kopf.on.event(*CHILDREN["Service"], labels=MANAGED)
 @kopf.on.event(*CHILDREN["PodDisruptionBudget"], labels=MANAGED)
-@kopf.on.event(*CHILDREN["NetworkPolicy"], labels=MANAGED)
 @kopf.on.event(*REPLICA_SETS, labels=MANAGED)
 @kopf.on.event(*PODS, labels=MANAGED)
 async def child_changed(namespace: str, labels: Any, memo: Any, **_: Any) -> None:
     memo.operator.enqueue_soon(Key(*index_owner(namespace, labels)))
+
+
+def watch_network_policies(registry: kopf.OperatorRegistry) -> dict[str, tuple[str, str, str]]:
+    """Have kopf watch the fleets' NetworkPolicies, too; returns all kinds that are watched then."""
+    kopf.index(*NETWORK_POLICIES, id="NetworkPolicy", labels=MANAGED, registry=registry)(object_index)
+    kopf.on.event(*NETWORK_POLICIES, labels=MANAGED, registry=registry)(child_changed)
+    return {**WATCHED, "NetworkPolicy": NETWORK_POLICIES}
 
 
 kopf.on.login()(log_in)
@@ -119,7 +125,7 @@ kopf.on.login()(log_in)
 async def start_operator(settings: kopf.OperatorSettings, memo: Any, resource_index: Any, **indices: Any) -> None:
     configure_kopf(settings)
     memo.leadership = memo.writing = None
-    children = {kind: indices[kind] for kind in CHILDREN}
+    children = {kind: indices[kind] for kind in memo.watched.keys() - {labels.KIND, "ReplicaSet", "Pod"}}
     watches = WatchStates(lambda watch, works: observe_watch(memo.operator, watch, works))
     cache = Indices(resource_index, children, indices["ReplicaSet"], indices["Pod"])
     memo.cluster = KubernetesCluster(cache, watches)
@@ -133,9 +139,11 @@ async def start_operator(settings: kopf.OperatorSettings, memo: Any, resource_in
         supervise_task(memo.operator.make_root_keys, "make-root-keys"),
         supervise_task(memo.operator.follow_names, "follow-names"),
     ]
-    install_watches(watches, WATCHED.values())
+    install_watches(watches, memo.watched.values())
     memo.tasks.append(
-        supervise_task(lambda: notice_emptiness(watches, memo.operator, memo.namespaces), "notice-emptiness")
+        supervise_task(
+            lambda: notice_emptiness(watches, memo.watched, memo.operator, memo.namespaces), "notice-emptiness"
+        )
     )
     if memo.lease is None:
         lead_operators(memo)
@@ -209,10 +217,12 @@ def observe_watch(operator: Operator, watch: Watch, works: bool) -> None:
         operator.enqueue_namespace(None if watch.namespace == EVERY_NAMESPACE else watch.namespace)
 
 
-async def notice_emptiness(watches: WatchStates, operator: Operator, namespaces: list[str]) -> None:
+async def notice_emptiness(
+    watches: WatchStates, kinds: Collection[str], operator: Operator, namespaces: list[str]
+) -> None:
     """Where there is no LLMDeployment at all, no handler is ever called, and the empty table is the true one."""
     while not operator.synced:
-        if watches.is_complete(WATCHED, max(len(set(namespaces)), 1)):
+        if watches.is_complete(kinds, max(len(set(namespaces)), 1)):
             operator.synced = operator.synced or not watches.count_objects(labels.KIND)
         await asyncio.sleep(LOOK_SECONDS)
 

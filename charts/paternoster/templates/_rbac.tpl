@@ -20,10 +20,13 @@
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [get, list, watch, create, patch]
-{{- if .Values.engine.networkPolicy.enabled }}
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
+{{- if .Values.engine.networkPolicy.enabled }}
   verbs: [get, list, watch, create, patch]
+{{- else }}
+  # Those that an installation with policies left are removed, one by one.
+  verbs: [get, delete]
 {{- end }}
 # Whose a pod is: a Deployment makes its pods by ReplicaSets.
 - apiGroups: [apps]

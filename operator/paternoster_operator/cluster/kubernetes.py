@@ -22,7 +22,7 @@ from kubernetes.aio.dynamic import DynamicClient
 
 from paternoster_contract import labels
 from paternoster_contract.error_text import error_text
-from paternoster_operator.cluster.ownership import controlled_by, own_pods, refuse_foreign
+from paternoster_operator.cluster.ownership import controlled_by, find_controller, own_pods, refuse_foreign
 from paternoster_operator.cluster.port import ClusterError, Event, Key, Object, TargetObjects, WatchFault
 from paternoster_operator.cluster.selector import write_selector
 from paternoster_operator.cluster.watch_states import WatchStates
@@ -216,6 +216,17 @@ class KubernetesCluster:
         if there is not None:
             refuse_foreign(there, obj)
         return there
+
+    async def remove_child(self, like: Object) -> bool:
+        metadata = like["metadata"]
+        path = _object_path(like["apiVersion"], like["kind"], metadata["namespace"], metadata["name"])
+        there = await self._send("get", path, ignore=404)
+        owner = find_controller(like)
+        if there is None or owner is None or not controlled_by(there, owner["uid"]):
+            return False
+        # As a precondition: another of that name stays.
+        await self._send("delete", path, {"preconditions": {"uid": there["metadata"]["uid"]}}, ignore=404)
+        return True
 
     def _find_watched(self, obj: Object) -> Mapping[str, Any] | None:
         """The child as a watch saw it last."""

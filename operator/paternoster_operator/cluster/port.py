@@ -148,6 +148,13 @@ class Cluster(Protocol):
         """
         ...
 
+    async def remove_child(self, like: Object) -> bool:
+        """Delete the object of the kind and name of ``like`` if its controller controls it, too.
+
+        Returns whether there was one. Raises :class:`ClusterError`.
+        """
+        ...
+
     async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str | None]) -> None:
         """Set annotations of one engine pod of ``key``, or remove those that are None.
 

@@ -142,7 +142,7 @@ def _parse_labels(text: str) -> dict[str, str]:
 def run(args: argparse.Namespace) -> int:
     import kopf
 
-    from paternoster_operator import handlers  # noqa: F401 - registers itself with kopf
+    from paternoster_operator import handlers  # registers itself with kopf
     from paternoster_operator.cluster.port import Key
     from paternoster_operator.settings import Names, Settings
 
@@ -154,7 +154,9 @@ def run(args: argparse.Namespace) -> int:
     if not args.verbose:
         logging.getLogger("kopf").setLevel(logging.WARNING)
     gc.set_threshold(*GC_THRESHOLDS)
+    registry = kopf.get_default_registry()
     memo = kopf.Memo(
+        watched=handlers.WATCHED if peers is None else handlers.watch_network_policies(registry),
         settings=Settings(
             gateway_url=args.gateway_url,
             endpoint=args.endpoint,
@@ -178,6 +180,7 @@ def run(args: argparse.Namespace) -> int:
     # Named here, because kopf would look up a user, and a container's has no name.
     identity = f"{socket.gethostname()}_{os.getpid()}"
     kopf.run(
+        registry=registry,
         standalone=True,
         identity=identity,  # type: ignore[arg-type]  # a NewType of str that kopf keeps to itself
         clusterwide=args.all_namespaces,

@@ -159,6 +159,9 @@ class LocalCluster:
             refuse_foreign(there, obj)
         return there
 
+    async def remove_child(self, like: Object) -> bool:
+        return self._children.pop((like["kind"], _key_of(like)), None) is not None
+
     async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str | None]) -> None:
         if _child_key(key) in self._running:
             self._running[_child_key(key)].annotate_pod(pod, annotations)

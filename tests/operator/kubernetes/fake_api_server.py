@@ -12,11 +12,12 @@ from typing import Any
 import yaml
 from aiohttp import web
 
-from paternoster_operator.handlers import WATCHED
+from paternoster_operator.handlers import NETWORK_POLICIES, WATCHED
 
-PLURALS = {plural: kind for kind, (_, _, plural) in WATCHED.items()}
+SERVED = {**WATCHED, "NetworkPolicy": NETWORK_POLICIES}
+PLURALS = {plural: kind for kind, (_, _, plural) in SERVED.items()}
 KINDS = {**PLURALS, "secrets": "Secret", "events": "Event", "namespaces": "Namespace"}
-GROUPS = {(group, version) for group, version, _ in WATCHED.values()} | {("events.k8s.io", "v1")}
+GROUPS = {(group, version) for group, version, _ in SERVED.values()} | {("events.k8s.io", "v1")}
 VERBS = ["get", "list", "watch", "create", "patch", "delete"]
 
 
@@ -123,6 +124,9 @@ class FakeApiServer:
         if request.method == "GET":
             found = self.objects.get((plural, namespace, names[0]))
             return refuse(404, "not found") if found is None else web.json_response(found)
+        if request.method == "DELETE":
+            await self.remove(plural, namespace, names[0])
+            return web.json_response({"kind": "Status", "status": "Success"})
         if names[1:] == ["status"] and (plural, namespace, names[0]) not in self.objects:
             return refuse(404, "not found")
         body = json.loads(await request.read())
@@ -195,7 +199,7 @@ def _discover(parts: Collection[str]) -> dict[str, Any] | None:
             pass
         case _:
             return None
-    kinds = [plural for _, (of, at, plural) in WATCHED.items() if (of, at) == (group, version)]
+    kinds = [plural for _, (of, at, plural) in SERVED.items() if (of, at) == (group, version)]
     kinds += ["namespaces", "secrets"] if group == "" else []
     return {
         "resources": [

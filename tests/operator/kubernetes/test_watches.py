@@ -1,6 +1,7 @@
 """Whatever an API server answers, for however long: the operator stays, answers probes, and works afterwards."""
 
 import asyncio
+import copy
 import inspect
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -16,9 +17,10 @@ from kopf._core.reactor import observation, queueing
 from tests.operator.kubernetes.fake_api_server import FakeApiServer, Fault, serve
 
 from paternoster_contract import labels
-from paternoster_operator import queue
+from paternoster_operator import handlers, queue
 from paternoster_operator.cluster import kopf_watches, watch_states
 from paternoster_operator.cluster.port import Key
+from paternoster_operator.desired.network_policy import Peers
 from paternoster_operator.settings import Settings
 
 NAMESPACES = ("lifts", "slopes")
@@ -104,6 +106,10 @@ async def add_fleet(server: FakeApiServer, namespace: str) -> None:
     await server.put("pods", {**child(replica_set["metadata"]["uid"]), "spec": spec, "status": ready})
 
 
+def events_of(server: FakeApiServer, reason: str) -> list[dict[str, Any]]:
+    return [each for (plural, _, _), each in server.objects.items() if plural == "events" and each["reason"] == reason]
+
+
 def _find_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
@@ -111,7 +117,11 @@ def _find_port() -> int:
 
 
 @asynccontextmanager
-async def operator(server: FakeApiServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
+async def operator(
+    server: FakeApiServer, folder: Path, monkeypatch: pytest.MonkeyPatch, peers: Peers | None = None
+) -> AsyncIterator[Running]:
+    registry = copy.deepcopy(kopf.get_default_registry())
+    watched = handlers.WATCHED if peers is None else handlers.watch_network_policies(registry)
     async with serve(server, folder) as kubeconfig:
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
         for module in ("kubernetes.config.kube_config", "kubernetes.aio.config", "kubernetes.aio.config.kube_config"):
@@ -119,12 +129,13 @@ async def operator(server: FakeApiServer, folder: Path, monkeypatch: pytest.Monk
         for namespace in NAMESPACES:
             await add_fleet(server, namespace)
         memo = kopf.Memo(
-            settings=Settings(look_seconds=0.1), host="127.0.0.1", port=_find_port(), namespaces=list(NAMESPACES),
-            lease=None, routes_secret=None, name_record=None,
+            settings=Settings(look_seconds=0.1, peers=peers), host="127.0.0.1", port=_find_port(), namespaces=list(NAMESPACES),
+            lease=None, routes_secret=None, name_record=None, watched=watched,
         )  # fmt: skip
         stop = asyncio.Event()
         task = asyncio.create_task(
-            kopf.operator(standalone=True, namespaces=NAMESPACES, memo=memo, stop_flag=stop), name="operator"
+            kopf.operator(registry=registry, standalone=True, namespaces=NAMESPACES, memo=memo, stop_flag=stop),
+            name="operator",
         )
         try:
             yield Running(server, memo, task)
@@ -204,6 +215,50 @@ async def test_the_fleets_that_a_failing_watch_concerns_report_it(
         assert running.stalled("lifts") != "WatchFailed"
         server.fail(None)
         await running.until(lambda: running.stalled("slopes") is None)
+
+
+async def test_an_operator_without_policies_needs_no_right_to_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no watch of them, and records once that one of before may be left, as it can neither read nor delete."""
+    server = FakeApiServer()
+    server.fault = Fault(403, "networkpolicies")
+    async with operator(server, tmp_path, monkeypatch) as running:
+        await running.until(lambda: events_of(server, "ChildLeft"))
+        await running.edit("lifts")
+        assert running.stalled("lifts") is None
+        assert {path.rpartition("/")[2] for path in server.refused} == {"ride"}, "none is listed or watched"
+        assert await running.works("NetworkPolicy", "lifts") is None
+        (event,) = [each for each in events_of(server, "ChildLeft") if each["regarding"]["namespace"] == "lifts"]
+        assert "NetworkPolicy ride may be left" in event["note"]
+
+
+async def test_policies_that_are_off_are_removed_where_the_fleet_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = FakeApiServer()
+    owner = {"apiVersion": "v1", "kind": "Any", "name": "ride", "controller": True}
+    for namespace, uid in zip(NAMESPACES, (f"uid-{labels.PLURAL}-lifts-ride", "of-another"), strict=True):
+        metadata = {"name": "ride", "namespace": namespace, "ownerReferences": [{**owner, "uid": uid}]}
+        await server.put("networkpolicies", {"metadata": metadata})
+    async with operator(server, tmp_path, monkeypatch) as running:
+        for namespace in NAMESPACES:
+            await running.edit(namespace)
+        left = {namespace for plural, namespace, _ in server.objects if plural == "networkpolicies"}
+        assert left == {"slopes"}, "what another made stays"
+        assert [each["regarding"]["namespace"] for each in events_of(server, "ChildRemoved")] == ["lifts"]
+
+
+async def test_policies_that_are_on_are_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = FakeApiServer()
+    async with operator(server, tmp_path, monkeypatch, Peers("lifts", {"app": "operator"})) as running:
+        await running.until(lambda: running.status("lifts"))
+        await running.until(lambda: running.memo.cluster.get_child(Key("lifts", "ride"), "NetworkPolicy"))
+        await running.edit("lifts")
+        await server.remove("networkpolicies", "lifts", "ride")
+        await running.until(lambda: ("networkpolicies", "lifts", "ride") in server.objects)
+        assert await running.works("NetworkPolicy", "lifts")
+        assert not events_of(server, "ChildRemoved")
 
 
 async def test_what_was_deleted_while_nothing_was_seen_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,11 @@ class FakeCluster:
             raise self.refusals[obj["kind"]]
         return self.children.get(obj["kind"])
 
+    async def remove_child(self, like: Object) -> bool:
+        if like["kind"] in self.refusals:
+            raise self.refusals[like["kind"]]
+        return self.children.pop(like["kind"], None) is not None
+
     async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str | None]) -> None:
         merged = {**self.annotations.get(pod, {}), **annotations}
         self.annotations[pod] = {name: value for name, value in merged.items() if value is not None}
