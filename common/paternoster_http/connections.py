@@ -105,7 +105,10 @@ class Place:
 
 def address_of(host: str) -> str:
     """The IPv4 address, or the /64 of an IPv6 address: what one client has."""
-    if ":" not in host:
-        return host
-    address = IPv6Address(host.partition("%")[0])
-    return str(address.ipv4_mapped) if address.ipv4_mapped else f"{int(address) >> 64:x}::/64"
+    host = unmap_address(host)
+    return f"{int(IPv6Address(host.partition('%')[0])) >> 64:x}::/64" if ":" in host else host
+
+
+def unmap_address(host: str) -> str:
+    """The IPv4 address of a client that a socket of both families has as ``::ffff:192.0.2.1``; others as they are."""
+    return host.removeprefix("::ffff:") if "." in host else host

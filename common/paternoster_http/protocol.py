@@ -15,7 +15,7 @@ from uvicorn.server import ServerState
 
 from paternoster_contract.http import paths, routes
 from paternoster_contract.http.limits import HttpLimits
-from paternoster_http.connections import Place
+from paternoster_http.connections import Place, unmap_address
 from paternoster_http.errors.refusal import Refusal
 from paternoster_http.open_requests import EXTENSION, OpenRequest, OpenRequests, State
 from paternoster_http.request_head import check_head, check_version, refuse_body_length, render_head_without_upgrade
@@ -122,6 +122,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if self.client is not None:
+            self.client = unmap_address(self.client[0]), self.client[1]
         self.flow = _Flow(transport, self.pipeline)
         self._place.close = transport.abort
         self._waiting_since = self.loop.time()

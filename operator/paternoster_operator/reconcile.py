@@ -259,10 +259,7 @@ class Reconciler:
         now, applied, settings = self._clock(), fleet.applied, self._settings
         every = now - applied.all_sent_at >= settings.resync_seconds
         strategy = choose_strategy(resource.spec, replicas, fleet.observed)
-        children = build_children(
-            resource, replicas, roots, engine_image=settings.engine_image, fetch_image=settings.fetch_image,
-            vllm_metrics=settings.vllm_metrics, peers=settings.peers, strategy=strategy,
-        )  # fmt: skip
+        children = build_children(resource, replicas, roots, settings.engines, peers=settings.peers, strategy=strategy)
         # A pod cannot start without its Secret.
         there = await applied.apply(self._cluster, key, children, every=every, unwatched=bool(fleet.observed.pending))
         if there is not None:

@@ -18,6 +18,7 @@ from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.error_text import error_text
 from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.http import paths
+from paternoster_contract.http.base_url import join_base_url
 from paternoster_contract.limits import LONGEST_NAME
 from paternoster_contract.stats import FLEET, MOST_MODELS, WAITING, EngineStats, GatewayModelStats, GatewayStats
 from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
@@ -296,5 +297,5 @@ async def resolve_addresses(url: str) -> list[str]:
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_STREAM)
     hosts = sorted({str(address[0]) for *_, address in found})
-    named = [f"[{host}]" if ":" in host else host for host in hosts]
-    return [f"{parts.scheme}://{host}:{parts.port}" if parts.port else f"{parts.scheme}://{host}" for host in named]
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return [join_base_url(host, port, parts.scheme) for host in hosts]

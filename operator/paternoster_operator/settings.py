@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from paternoster_contract import labels
 from paternoster_operator.cluster.port import Key
+from paternoster_operator.desired.engine_args import ALONE, Installation
 from paternoster_operator.desired.network_policy import Peers
 
 GATEWAY_KEY = Key("default", "paternoster-gateway-key")
@@ -29,10 +29,8 @@ class Settings:
     stands for several gateways."""
     endpoint: str | None = None
     """URL of clients in the status; the gateway's, or else the engines' own, when None."""
-    engine_image: str = labels.DEFAULT_ENGINE_IMAGE
-    """Image of engines whose resource names none."""
-    fetch_image: str = labels.DEFAULT_FETCH_IMAGE
-    """Image of the init container that fetches a model; a change rolls every fleet that has one."""
+    engines: Installation = ALONE
+    """What the engines of all fleets have in common; a change rolls the fleets that it concerns."""
     installation: str | None = None
     """Name of this installation, by which it claims fleets; None where there can be no other."""
     names: Names = Names.GLOBAL
@@ -44,8 +42,6 @@ class Settings:
     """Secret from whose key that of each fleet's admin API is derived; made when there is none."""
     peers: Peers | None = None
     """Who may reach engines; None for no NetworkPolicies."""
-    vllm_metrics: bool = False
-    """Engines export the core metrics under vLLM's names, too; a change rolls every fleet."""
     workers: int = 16
     """LLMDeployments reconciled at the same time."""
     look_seconds: float = 5.0

@@ -16,7 +16,7 @@ def _check_origins(value: str | None) -> str | None:
 class ServerSettings(Settings):
     """Ports, keys, metrics and the drain."""
 
-    host: str = Field(default="127.0.0.1", description="address to listen on")
+    host: str = Field(default="127.0.0.1", description="address to listen on; :: for every one, of IPv4 and IPv6")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on; 0 takes a free one")
     admin_port: int | None = Field(
         default=None,

@@ -13,6 +13,7 @@ from paternoster_contract.admin import LiveConfig, LiveConfigPatch
 from paternoster_contract.cli.terminal import print_json, print_text
 from paternoster_contract.error_text import error_text
 from paternoster_contract.http import paths
+from paternoster_contract.http.base_url import join_base_url
 from paternoster_contract.labels import ADMIN_PORT
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import EngineStats
@@ -55,9 +56,7 @@ async def walk_caps(visit: Visit, start: int, *, target: float, decrease_percent
 def default_admin_url(url: str) -> str:
     """Where the engine at ``url`` has its admin API, unless it was given another port."""
     parts = urlsplit(url)
-    host = parts.hostname or ""
-    netloc = f"[{host}]" if ":" in host else host
-    return f"{parts.scheme}://{netloc}:{ADMIN_PORT}"
+    return join_base_url(parts.hostname or "", ADMIN_PORT, parts.scheme)
 
 
 class InProcessTarget:

@@ -40,6 +40,7 @@ class KVEventPublisher:
         self._numbers = count()
         self._lost = 0
         self._context = zmq.Context()
+        self._context.setsockopt(zmq.IPV6, 1)  # of both families, as without it ``*`` is every address of IPv4 alone
         self._events = self._context.socket(zmq.PUB)
         self._events.set_hwm(config.hwm)
         self._replay: zmq.Socket[bytes] | None = None

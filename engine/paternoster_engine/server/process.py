@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.cli.terminal import print_lines
+from paternoster_contract.http.base_url import join_base_url
 from paternoster_contract.http.origins import parse_origins
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import StartPart
@@ -49,8 +50,7 @@ class EngineLost(RuntimeError):
 
 
 def base_url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return join_base_url(*listener.getsockname()[:2])
 
 
 def _open_key_files(path: str | None) -> KeyFiles | None:

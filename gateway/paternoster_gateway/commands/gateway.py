@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from paternoster_contract.cli.terminal import print_error, print_line
 from paternoster_contract.flags import RemovedFlag, flag_errors
+from paternoster_contract.http.base_url import join_base_url
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.http.origins import parse_origins
 
@@ -42,7 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="copy of the routing table that the operator keeps (--routes-secret), used until --routes has given one",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on; :: for every one, of IPv4 and IPv6 (default: %(default)s)",
+    )
     parser.add_argument(
         "--port", type=int, default=8080, help="port to listen on; 0 takes a free one (default: %(default)s)"
     )
@@ -140,11 +145,11 @@ def run(args: argparse.Namespace) -> int:
         app, limits, shutdown, grace_seconds=args.shutdown_delay_seconds, drain_seconds=args.drain_timeout, tls=tls
     )
     host, port = listener.getsockname()[:2] if args.fd is not None else (args.host, listener.getsockname()[1])
-    print_line(f"listening on http://{host}:{port}")
+    print_line(f"listening on {join_base_url(host, port)}")
     if args.stats_port is not None:
-        print_line(f"statistics on http://{args.host}:{listeners[1].getsockname()[1]}")
+        print_line(f"statistics on {join_base_url(args.host, listeners[1].getsockname()[1])}")
     if tls is not None:
-        print_line(f"listening on https://{args.host}:{tls[0].getsockname()[1]}")
+        print_line(f"listening on {join_base_url(args.host, tls[0].getsockname()[1], 'https')}")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.set_threshold(*GC_THRESHOLDS)
     gc.freeze()
@@ -158,13 +163,12 @@ class _Unusable(Exception):
 
 
 def _bind_port(host: str, port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    from paternoster_http.listeners import bind_socket
+
     try:
-        listener.bind((host, port))
+        return bind_socket(host, port)
     except OSError as error:
-        raise _Unusable(f"cannot listen on {host}:{port}: {error.strerror}") from error
-    return listener
+        raise _Unusable(f"cannot listen on --host {host} and port {port}: {error.strerror}") from error
 
 
 def _inherit_socket(descriptor: int) -> socket.socket:

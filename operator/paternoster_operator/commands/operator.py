@@ -26,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     scope.add_argument("-n", "--namespace", action="append", help="watch this namespace; may be given again")
     scope.add_argument("-A", "--all-namespaces", action="store_true", help="watch the whole cluster")
     parser.add_argument(
-        "--host", default="0.0.0.0", help="address of /routes, /metrics, /healthz (default: %(default)s)"
+        "--host",
+        default="::",
+        help="address of /routes, /metrics, /healthz; :: is every one, of IPv4 and IPv6 (default: %(default)s)",
     )
     parser.add_argument("--port", type=int, default=8080, help="port of the same (default: %(default)s)")
     parser.add_argument("--gateway-url", help="base URL of the gateway, whose held requests count as demand")
@@ -144,6 +146,7 @@ def run(args: argparse.Namespace) -> int:
 
     from paternoster_operator import handlers  # registers itself with kopf
     from paternoster_operator.cluster.port import Key
+    from paternoster_operator.desired.engine_args import Installation
     from paternoster_operator.settings import Names, Settings
 
     try:
@@ -160,9 +163,13 @@ def run(args: argparse.Namespace) -> int:
         settings=Settings(
             gateway_url=args.gateway_url,
             endpoint=args.endpoint,
-            engine_image=args.engine_image,
-            fetch_image=args.fetch_image,
-            vllm_metrics=args.engine_vllm_metrics,
+            engines=Installation(
+                engine_image=args.engine_image,
+                fetch_image=args.fetch_image,
+                vllm_metrics=args.engine_vllm_metrics,
+                # The API server's address is of the family that pods and Services have first.
+                ipv6=":" in os.environ.get("KUBERNETES_SERVICE_HOST", ""),
+            ),
             resync_seconds=args.resync_seconds,
             installation=f"{args.lease_namespace}/{args.lease_name}",
             names=Names(args.names),

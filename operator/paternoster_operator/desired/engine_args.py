@@ -28,6 +28,8 @@ class Installation:
     """Engines answer only to the gateway's key."""
     vllm_metrics: bool = False
     """They export their core metrics under vLLM's names, too."""
+    ipv6: bool = False
+    """Pods have IPv6 addresses first."""
 
 
 ALONE = Installation()
@@ -50,7 +52,7 @@ def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> 
         task=spec.model.task or "auto",
         pooling=spec.model.pooling or "auto",
         matryoshka=bool(spec.model.matryoshka),
-        host="0.0.0.0",
+        host=_listening_host(spec, installation),
         port=labels.ENGINE_PORT,
         admin_port=labels.ADMIN_PORT,
         api_keys=key_folder(API) if API in asks_for else None,
@@ -68,6 +70,16 @@ def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> 
         **spec.engine.http.to_settings(),
     )
     return args.replace(**spec.engine.extra_settings()) if spec.engine.extra_args else args
+
+
+def _listening_host(spec: LLMDeploymentSpec, installation: Installation) -> str:
+    """Every address of both families; of the pod's own where the engine is not ours, as for some ``::`` is IPv6 alone.
+
+    Empty and not ``::``, which engines of 0.2.0, that a manifest may pin, take for IPv6 alone.
+    """
+    if spec.engine.runtime.type is RuntimeType.PATERNOSTER:
+        return ""
+    return "::" if installation.ipv6 else "0.0.0.0"
 
 
 def _engine_settings(engine: Engine) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from typing import Any
 
 from paternoster_contract import labels
 from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.desired.foreign_engine import is_foreign
 from paternoster_operator.desired.ownership import child_metadata, pod_selector
 
 
@@ -15,6 +16,8 @@ def build_service(resource: LLMDeployment) -> dict[str, Any]:
         "metadata": child_metadata(resource),
         "spec": {
             "clusterIP": "None",
+            # An engine that is not ours listens at addresses of one family.
+            **({} if is_foreign(resource.spec) else {"ipFamilyPolicy": "PreferDualStack"}),
             "selector": pod_selector(resource),
             "ports": [
                 {

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from paternoster_contract import labels
+from paternoster_contract.http.base_url import join_base_url
 from paternoster_operator.engines.adapter import RuntimeType
 from paternoster_operator.pods.placement import volume_claims
 from paternoster_operator.pods.view import (
@@ -229,5 +230,4 @@ def _engine_url(spec: Mapping[str, Any], status: Mapping[str, Any], port_name: s
 def _join_url(address: str | None, port: int | None) -> str | None:
     if not address or port is None:
         return None
-    host = f"[{address}]" if ":" in address else address
-    return f"http://{host}:{port}"
+    return join_base_url(address, port)

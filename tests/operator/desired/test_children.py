@@ -13,7 +13,7 @@ from paternoster_contract.labels import engine_labels
 from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.children import RootKeys, build_children
-from paternoster_operator.desired.engine_args import engine_args
+from paternoster_operator.desired.engine_args import Installation, engine_args
 from paternoster_operator.desired.network_policy import Peers
 
 Resource = Callable[..., LLMDeployment]
@@ -133,7 +133,7 @@ def test_gpus_come_by_claim(resource: Resource) -> None:
 
 def test_the_operator_gives_the_image_that_the_resource_leaves_out(resource: Resource) -> None:
     def image(**engine: str) -> str:
-        deployment = build_children(resource(engine=engine), 1, ROOTS, engine_image="mirror/engine:1")[-1]
+        deployment = build_children(resource(engine=engine), 1, ROOTS, Installation("mirror/engine:1"))[-1]
         return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
 
     assert image() == "mirror/engine:1"

@@ -7,6 +7,7 @@ import pytest
 
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.children import RootKeys, build_children
+from paternoster_operator.desired.engine_args import Installation
 from paternoster_operator.desired.network_policy import Peers, build_network_policy
 from paternoster_operator.engines.adapter import RuntimeType
 from paternoster_operator.pods.reading import read_pod
@@ -19,7 +20,7 @@ SGLANG = {"type": "SGLang", "image": "sglang:1"}
 
 
 def pod_spec(resource: LLMDeployment, roots: RootKeys) -> dict[str, Any]:
-    deployment = build_children(resource, 1, roots, fetch_image="operator:1")[-1]
+    deployment = build_children(resource, 1, roots, Installation(fetch_image="operator:1"))[-1]
     spec: dict[str, Any] = deployment["spec"]["template"]["spec"]
     return spec
 
@@ -189,3 +190,25 @@ def test_sigterm_waits_for_requests_where_it_would_end_them(resource: Resource) 
         seconds["" if runtime is None else runtime["type"]] = container["lifecycle"]["preStop"]["sleep"]["seconds"]
         assert spec["terminationGracePeriodSeconds"] == 57
     assert seconds == {"": 2, "VLLM": 2, "SGLang": 2, "OpenAI": 42}
+
+
+@pytest.mark.parametrize(("ipv6", "host"), [(False, "0.0.0.0"), (True, "::")])
+@pytest.mark.parametrize("kind", [RuntimeType.VLLM, RuntimeType.SGLANG])
+def test_it_listens_at_addresses_of_the_family_that_pods_have_first(
+    resource: Callable[..., LLMDeployment], kind: RuntimeType, ipv6: bool, host: str
+) -> None:
+    """SGLang takes ``::`` for IPv6 alone; so its Service has one family, too."""
+    engine = {"runtime": {"type": kind, "image": "engine:1"}}
+    children = build_children(resource(model=MODEL, engine=engine), 1, RootKeys(["a"]), Installation(ipv6=ipv6))
+    (container,) = children[-1]["spec"]["template"]["spec"]["containers"]
+    args = container["args"]
+    assert args[args.index("--host") + 1] == host
+    (service,) = (each for each in children if each["kind"] == "Service")
+    assert "ipFamilyPolicy" not in service["spec"]
+
+
+def test_ours_listens_at_addresses_of_both_families(resource: Callable[..., LLMDeployment]) -> None:
+    children = build_children(resource(), 1, RootKeys(["a"]), Installation(ipv6=True))
+    assert children == build_children(resource(), 1, RootKeys(["a"]))
+    (service,) = (each for each in children if each["kind"] == "Service")
+    assert service["spec"]["ipFamilyPolicy"] == "PreferDualStack"

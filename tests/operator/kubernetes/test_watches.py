@@ -129,7 +129,8 @@ async def operator(
         for namespace in NAMESPACES:
             await add_fleet(server, namespace)
         memo = kopf.Memo(
-            settings=Settings(look_seconds=0.1, peers=peers), host="127.0.0.1", port=_find_port(), namespaces=list(NAMESPACES),
+            settings=Settings(look_seconds=0.1, peers=peers), host="127.0.0.1", port=_find_port(),
+            namespaces=list(NAMESPACES),
             lease=None, routes_secret=None, name_record=None, watched=watched,
         )  # fmt: skip
         stop = asyncio.Event()

@@ -9,6 +9,7 @@ from tests.operator.reconcile.test_field import KEY, TimedWorld, world
 from paternoster_contract import __version__
 from paternoster_operator.api.types.objective import Slo
 from paternoster_operator.autoscaling.decision import LOOP_NAMES
+from paternoster_operator.desired.engine_args import Installation
 from paternoster_operator.metrics import OperatorMetrics, snake_case
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
@@ -112,7 +113,7 @@ def test_the_process_and_its_build() -> None:
 async def test_engines_export_vllms_names_where_they_are_wanted(
     world: TimedWorld, document: Document, wanted: bool
 ) -> None:
-    world.settings = Settings(vllm_metrics=wanted)
+    world.settings = Settings(engines=Installation(vllm_metrics=wanted))
     world.restart_operator()
     world.cluster.resource = document()
     await world.reconcile()

@@ -137,7 +137,7 @@ class Commands:
             scheme = address.partition(":")[0]
             self.listeners[f"gateway: {words}, {scheme}"] = Listener(_port_of(address), "/health", scheme == "https")
 
-    def start_operator(self) -> None:
+    def start_operator(self, host: str = "127.0.0.1") -> None:
         """``operator`` of a cluster that does not answer: its port is there from the start on."""
         kubeconfig = self._folder / "kubeconfig"
         context = {"cluster": "away", "user": "somebody", "namespace": "default"}
@@ -151,7 +151,7 @@ class Commands:
         }
         kubeconfig.write_text(yaml.safe_dump(document))
         operator, _ = self.start(
-            "operator", "-A", "--host", "127.0.0.1", "--port", "0", nofile=DESCRIPTORS,
+            "operator", "-A", "--host", host, "--port", "0", nofile=DESCRIPTORS,
             KUBECONFIG=str(kubeconfig), HOME=str(self._folder),
         )  # fmt: skip
         until(lambda: listening_ports(operator), 60)
