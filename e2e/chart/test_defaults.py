@@ -1,5 +1,6 @@
 """The chart with default values: a golden file, and what must hold for any pod and any object."""
 
+import json
 from typing import Any
 
 import pytest
@@ -39,6 +40,38 @@ def test_defaults(helm: Any, snapshot: SnapshotAssertion) -> None:
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])
 def test_two_renders_are_the_same(helm: Any, values: dict[str, Any]) -> None:
     assert helm.text(values) == helm.text(values)
+
+
+@pytest.mark.parametrize(
+    ("given", "changed"),
+    [
+        ({"runAsUser": None, "runAsGroup": None, "fsGroup": None}, {}),
+        (
+            {"runAsUser": 1000660000, "fsGroup": 1000660000, "runAsGroup": None},
+            {"runAsUser": 1000660000, "fsGroup": 1000660000},
+        ),
+    ],
+    ids=["chosen-by-the-cluster", "given"],
+)
+def test_null_removes_a_user_of_every_pod(helm: Any, given: dict[str, Any], changed: dict[str, Any]) -> None:
+    """Also of engines' pods, which the operator builds."""
+    documents = helm.render({"podSecurityContext": given})
+    wanted = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}, **changed}
+    assert [spec["securityContext"] for spec in pods(documents)] == [wanted] * 3
+    assert json.loads(find_flag(documents, "--engine-security-context")) == wanted
+
+
+def test_pull_secrets_are_those_of_engines_too(helm: Any) -> None:
+    documents = helm.render({"imagePullSecrets": [{"name": "mirror"}]})
+    assert [spec["imagePullSecrets"] for spec in pods(documents)] == [[{"name": "mirror"}]] * 3
+    assert find_flag(documents, "--engine-pull-secret") == "mirror"
+
+
+def find_flag(documents: list[dict[str, Any]], name: str) -> str:
+    """Its value among the operator's arguments."""
+    args = [arg for spec in pods(documents) for each in spec["containers"] for arg in each.get("args", ())]
+    (value,) = (arg.partition("=")[2] for arg in args if arg.partition("=")[0] == name)
+    return str(value)
 
 
 @pytest.mark.parametrize("values", [{}, EVERYTHING], ids=["defaults", "everything"])

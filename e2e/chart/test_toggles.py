@@ -1,5 +1,6 @@
 """Every switch, on and off: which objects come and go, and what changes in those that stay."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ import yaml
 from paternoster_contract.http.routes import ROUTES, Kind
 from paternoster_e2e.permissions import PERMISSION_VALUES
 
-VALUES = yaml.safe_load((Path(__file__).resolve().parents[2] / "charts/paternoster/values.yaml").read_text("utf-8"))
+CHART = Path(__file__).resolve().parents[2] / "charts/paternoster"
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+CHART_VERSION = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))["appVersion"]
 ISSUER = {"name": "internal-ca", "kind": "ClusterIssuer"}
 NEEDED = {
     "gateway": {
@@ -226,6 +229,17 @@ def test_a_pod_lives_longer_than_its_drain(helm: Any, seconds: int) -> None:
     assert "--shutdown-delay-seconds=7" in pod["containers"][0]["args"]
     assert f"--drain-timeout={seconds}" in pod["containers"][0]["args"]
     assert pod["terminationGracePeriodSeconds"] == seconds + 7 + 15
+
+
+def test_one_registry_is_before_every_image(helm: Any) -> None:
+    text = helm.text(
+        {"global": {"imageRegistry": "registry.example:5000/team"}, "engine": {"fetchImage": {"repository": "f"}}}
+    )
+    named = set(re.findall(r"[\w.:/-]*\b(?:paternoster-(?:operator|gateway|engine)|f):\d[\w.]*", text))
+    assert named == {
+        f"registry.example:5000/team/{name}:{CHART_VERSION}"
+        for name in ("paternoster-operator", "paternoster-gateway", "paternoster-engine", "f")
+    }
 
 
 def test_an_image_by_digest(helm: Any) -> None:

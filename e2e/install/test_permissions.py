@@ -1,6 +1,7 @@
 """Every value of the chart that changes what the operator may do, installed until a fleet is Ready."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 import yaml
@@ -24,14 +25,23 @@ def find_policies(kubectl: Kubectl) -> list[str]:
     return [each["metadata"]["name"] for each in kubectl.list("networkpolicies", NAMESPACE)]
 
 
-def apply_roles(kubectl: Kubectl, values: Sequence[str]) -> None:
-    """As an administrator does from whom the chart has no permission to make roles."""
+@contextmanager
+def own_roles(kubectl: Kubectl, values: Sequence[str]) -> Iterator[None]:
+    """Made by an administrator, where the chart makes none."""
+    if "rbac.create=false" not in values:
+        yield
+        return
     options = [f"--set={value}" for value in values]
     rendered = kubectl.helm(
         "template", RELEASE, str(CHART), f"--namespace={SYSTEM}", *options, "--set=rbac.create=true"
     )
     roles = [each for each in yaml.safe_load_all(rendered) if each and each["kind"] in ROLES]
-    kubectl.apply({"apiVersion": "v1", "kind": "List", "items": roles})
+    document = {"apiVersion": "v1", "kind": "List", "items": roles}
+    kubectl.apply(document)
+    try:
+        yield
+    finally:
+        kubectl("delete", "--filename=-", document=document)
 
 
 def test_policies_are_turned_off_and_on_again(kubectl: Kubectl, namespaces: None) -> None:
@@ -55,11 +65,10 @@ def test_policies_are_turned_off_and_on_again(kubectl: Kubectl, namespaces: None
 
 @pytest.mark.parametrize("values", PERMISSION_VALUES.values(), ids=PERMISSION_VALUES)
 def test_a_fleet_becomes_ready(kubectl: Kubectl, namespaces: None, values: list[str]) -> None:
-    if "rbac.create=false" in values:
-        apply_roles(kubectl, values)
-    install(kubectl, *values)
-    kubectl.apply(fleet_document())
-    wait_until_ready(kubectl)
-    assert find_policies(kubectl) == ([] if OFF in values else [NAME])
-    pods = kubectl.list("pods", SYSTEM, "app.kubernetes.io/component=operator")
-    assert {each["status"]["containerStatuses"][0]["restartCount"] for each in pods} == {0}
+    with own_roles(kubectl, values):
+        install(kubectl, *values)
+        kubectl.apply(fleet_document())
+        wait_until_ready(kubectl)
+        assert find_policies(kubectl) == ([] if OFF in values else [NAME])
+        pods = kubectl.list("pods", SYSTEM, "app.kubernetes.io/component=operator")
+        assert {each["status"]["containerStatuses"][0]["restartCount"] for each in pods} == {0}

@@ -40,6 +40,12 @@ def test_process_1_is_the_command_and_nobody(file: Path) -> None:
     assert instructions["USER"] == "65532:65532"
 
 
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
+def test_a_user_who_is_in_no_list_has_a_home_that_can_be_written(file: Path) -> None:
+    """OpenShift chooses the user: its home would be /, in a root file system that is read-only."""
+    assert {"HOME=/tmp", "USER=paternoster"} <= set(last_stage(file)["ENV"].split())
+
+
 def test_the_build_context_has_every_folder_that_the_wheel_is_built_from() -> None:
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     folders = {package.partition("/")[0] for package in build["targets"]["wheel"]["packages"]}

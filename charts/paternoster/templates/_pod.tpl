@@ -2,10 +2,11 @@
 
 {{/* An image by digest, or by tag. Takes root and image. */}}
 {{- define "paternoster.image" -}}
+{{- $repository := list .root.Values.global.imageRegistry .image.repository | compact | join "/" -}}
 {{- if .image.digest -}}
-{{ .image.repository }}@{{ .image.digest }}
+{{ $repository }}@{{ .image.digest }}
 {{- else -}}
-{{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}
+{{ $repository }}:{{ .image.tag | default .root.Chart.AppVersion }}
 {{- end -}}
 {{- end }}
 
@@ -20,13 +21,10 @@ annotations:
 
 {{- define "paternoster.podBase" -}}
 enableServiceLinks: false
+{{- with .root.Values.podSecurityContext }}
 securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  fsGroup: 65532
-  seccompProfile:
-    type: RuntimeDefault
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}

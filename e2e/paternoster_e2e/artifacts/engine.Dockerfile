@@ -7,7 +7,7 @@ RUN ln -s "${COMMAND}" /usr/local/bin/paternoster
 RUN chmod 755 /root
 # The native CPU kernels that the machine has compiled, where engines look for them.
 COPY . /var/cache/paternoster/kernels
-ENV PYTHONUNBUFFERED=1 USER=paternoster XDG_CACHE_HOME=/var/cache
+ENV PYTHONUNBUFFERED=1 USER=paternoster HOME=/tmp XDG_CACHE_HOME=/var/cache
 USER 65532:65532
 WORKDIR /tmp
 ENTRYPOINT ["paternoster"]

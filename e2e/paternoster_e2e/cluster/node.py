@@ -86,6 +86,15 @@ class Node:
         if done.returncode != 0:
             raise RuntimeError(f"cannot import {archive}: {done.stderr}")
 
+    def mirror_image(self, image: str, repository: str) -> str:
+        """Have the image in ``repository``, too, by its digest alone, as if pulled from there; returns the digest."""
+        listed = self._ctr("images", "list", f"name=={image}").stdout.splitlines()
+        digest = next(word for word in listed[-1].split() if word.startswith("sha256:"))
+        done = self._ctr("images", "tag", "--force", image, f"{repository}@{digest}")
+        if done.returncode != 0:
+            raise RuntimeError(f"cannot name {image} {repository}@{digest}: {done.stderr}")
+        return digest
+
     def stop(self) -> None:
         """The containers end with the namespaces; their cgroups are taken away here."""
         self.kubelet.stop()

@@ -2,10 +2,11 @@
 
 import argparse
 import gc
+import json
 import logging
 import os
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paternoster_contract.cli.terminal import print_error
 from paternoster_contract.labels import DEFAULT_ENGINE_IMAGE, DEFAULT_FETCH_IMAGE
@@ -48,6 +49,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--engine-vllm-metrics",
         action="store_true",
         help="have engines export their core metrics under vLLM's names, too; a change rolls every fleet",
+    )
+    parser.add_argument(
+        "--engine-security-context",
+        type=_parse_security_context,
+        metavar="JSON",
+        help="securityContext of every engine's pod, where its resource has no other; a change rolls every fleet "
+        "(default: user and groups 65532)",
+    )
+    parser.add_argument(
+        "--engine-pull-secret",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="Secret, in each fleet's namespace, that nodes pull the images of engines with; may be given again",
     )
     parser.add_argument(
         "--resync-seconds",
@@ -134,6 +149,19 @@ def _parse_secret(text: str) -> "Key":
     return Key(namespace, name)
 
 
+def _parse_security_context(text: str) -> dict[str, Any]:
+    from paternoster_operator.api.pod.fields import faults_of
+
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"is {text!r}: must be JSON: {error}") from error
+    if faults := faults_of(found, "securityContext", "PodSecurityContext"):
+        raise argparse.ArgumentTypeError(f"is {text!r}: {'; '.join(faults)}")
+    context: dict[str, Any] = found
+    return context
+
+
 def _parse_labels(text: str) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in text.split(",")]
     if not all(name and equals for name, equals, _ in pairs):
@@ -146,7 +174,7 @@ def run(args: argparse.Namespace) -> int:
 
     from paternoster_operator import handlers  # registers itself with kopf
     from paternoster_operator.cluster.port import Key
-    from paternoster_operator.desired.engine_args import Installation
+    from paternoster_operator.desired.engine_args import SECURITY_CONTEXT, Installation
     from paternoster_operator.settings import Names, Settings
 
     try:
@@ -167,6 +195,10 @@ def run(args: argparse.Namespace) -> int:
                 engine_image=args.engine_image,
                 fetch_image=args.fetch_image,
                 vllm_metrics=args.engine_vllm_metrics,
+                security_context=SECURITY_CONTEXT
+                if args.engine_security_context is None
+                else args.engine_security_context,
+                pull_secrets=tuple(args.engine_pull_secret),
                 # The API server's address is of the family that pods and Services have first.
                 ipv6=":" in os.environ.get("KUBERNETES_SERVICE_HOST", ""),
             ),

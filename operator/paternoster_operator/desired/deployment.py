@@ -96,13 +96,7 @@ def _pod_spec(resource: LLMDeployment, installation: Installation) -> dict[str, 
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": spec.drain.timeout_seconds + PRE_STOP_SECONDS + GRACE_SECONDS,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": 65532,
-            "runAsGroup": 65532,
-            "fsGroup": 65532,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": dict(installation.security_context),
         "initContainers": [
             *fetch_containers(spec, installation.fetch_image, _security_context()),
             *plugin_containers(spec, installation.fetch_image, _security_context()),
@@ -121,7 +115,7 @@ def _pod_spec(resource: LLMDeployment, installation: Installation) -> dict[str, 
         "priorityClassName": spec.priority_class_name,
         "runtimeClassName": spec.runtime_class_name,
         "serviceAccountName": spec.service_account_name,
-        "imagePullSecrets": pull_secrets(spec),
+        "imagePullSecrets": pull_secrets(spec, installation.pull_secrets),
     }
     if spec.resources.gpu.claim_template_name is not None:
         pod["resourceClaims"] = [

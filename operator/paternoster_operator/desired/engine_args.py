@@ -1,7 +1,8 @@
 """What a manifest says of its engines, as their start-up settings."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from paternoster_contract import labels
@@ -14,6 +15,15 @@ from paternoster_operator.desired.key_volumes import ADMIN, API, key_folder, key
 from paternoster_operator.desired.model_source import engine_source
 from paternoster_operator.desired.resources import count_gpus
 from paternoster_operator.engines.adapter import RuntimeType
+
+SECURITY_CONTEXT: Mapping[str, Any] = {
+    "runAsNonRoot": True,
+    "runAsUser": 65532,
+    "runAsGroup": 65532,
+    "fsGroup": 65532,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""Of a pod, where the installation has no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +40,10 @@ class Installation:
     """They export their core metrics under vLLM's names, too."""
     ipv6: bool = False
     """Pods have IPv6 addresses first."""
+    security_context: Mapping[str, Any] = field(default_factory=lambda: dict(SECURITY_CONTEXT))
+    """Of every pod."""
+    pull_secrets: tuple[str, ...] = ()
+    """Secrets, of each fleet's namespace, that nodes pull images with, besides those that the resource names."""
 
 
 ALONE = Installation()

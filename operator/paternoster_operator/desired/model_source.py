@@ -1,5 +1,6 @@
 """Where the engine finds its model, and what of the pod brings it there."""
 
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -50,12 +51,12 @@ def model_mounts(spec: LLMDeploymentSpec) -> list[dict[str, Any]]:
     return [{"name": MODEL_VOLUME, "mountPath": MODEL_FOLDER, "readOnly": True}] if _has_volume(spec) else []
 
 
-def pull_secrets(spec: LLMDeploymentSpec) -> list[dict[str, Any]]:
-    """The Secrets that the node pulls with: the pod's, and that of the model's image."""
+def pull_secrets(spec: LLMDeploymentSpec, of_all: Sequence[str]) -> list[dict[str, Any]]:
+    """The Secrets that the node pulls with: the pod's, that of the model's image, and those ``of_all`` fleets."""
     secrets = [secret.name for secret in spec.image_pull_secrets]
     if spec.model.image is not None and spec.model.credentials_secret_ref is not None:
         secrets.append(spec.model.credentials_secret_ref.name)
-    return [{"name": name} for name in dict.fromkeys(secrets)]
+    return [{"name": name} for name in dict.fromkeys([*secrets, *of_all])]
 
 
 def _has_volume(spec: LLMDeploymentSpec) -> bool:

@@ -1,7 +1,7 @@
 """What a resource adds to its pods, laid over what the operator builds: a strategic merge, as kubectl's.
 
 Source: the merge keys of Kubernetes' OpenAPI (``api/pod/fields.py``). Lists without keys, such as tolerations, are
-appended to; there is no ``$patch`` and no null: a template adds and sets, and takes nothing away.
+appended to; there is no ``$patch``. A null removes a field of an object, such as ``securityContext.runAsUser``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,13 +32,17 @@ def merge_fields(ours: Any, theirs: Any, field: Field) -> Any:
     if field.scalar:
         return theirs
     fields = fields_of(field.of)
-    return {
-        **ours,
-        **{
-            name: merge_fields(ours[name], value, fields[name]) if name in ours else value
-            for name, value in theirs.items()
-        },
+    merged = {
+        name: merge_fields(ours.get(name, _make_empty(fields[name])), value, fields[name])
+        for name, value in theirs.items()
+        if value is not None
     }
+    return {name: value for name, value in {**ours, **merged}.items() if theirs.get(name, value) is not None}
+
+
+def _make_empty(field: Field) -> Any:
+    """What a field that is not there is merged with, so that no null of the other side stays."""
+    return () if field.keys is not None else {}
 
 
 def _merged_items(ours: Sequence[Any], theirs: Sequence[Any], field: Field) -> list[Any]:

@@ -271,6 +271,41 @@ def test_parts_are_told_apart_by_what_kubernetes_tells_them_apart_by(resource: R
     assert spec["enableServiceLinks"] is True
 
 
+def test_null_removes_a_field_of_an_object(resource: Resource) -> None:
+    nulls = {"runAsUser": None, "runAsGroup": None, "fsGroup": None}
+    engine = {"name": "engine", "securityContext": {"capabilities": None, "privileged": None}}
+    pod = pod_of(resource(podTemplate={"spec": {"securityContext": nulls, "containers": [engine]}}))
+    assert pod["spec"]["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert engine_of(pod)["securityContext"] == {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True}
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"securityContext": {"seccompProfile": {"type": None}}}, "seccompProfile.type: is None: must be a string"),
+        ({"hostname": None}, "hostname: is None: must be a string"),
+        ({"securityContext": {"sysctls": [{"name": None, "value": "1"}]}}, "name: is None: must be a string"),
+    ],
+)
+def test_null_is_refused_where_a_field_must_be_or_the_api_server_drops_it(
+    resource: Resource, spec: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidManifest, match=message):
+        resource(podTemplate={"spec": spec})
+
+
+def test_an_installation_has_a_security_context_and_pull_secrets_for_all_pods(resource: Resource) -> None:
+    """The resource's own precede."""
+    installation = Installation(security_context={"runAsNonRoot": True}, pull_secrets=("mirror", "own"))
+    fleet_ = resource(imagePullSecrets=[{"name": "own"}], podTemplate={"spec": {"securityContext": {"fsGroup": 9}}})
+    spec = build_deployment(fleet_, 1, installation)["spec"]["template"]["spec"]
+    assert spec["securityContext"] == {"runAsNonRoot": True, "fsGroup": 9}
+    assert spec["imagePullSecrets"] == [{"name": "own"}, {"name": "mirror"}]
+    bare = build_deployment(resource(), 1, Installation(security_context={}))["spec"]["template"]["spec"]
+    assert "securityContext" not in bare
+    assert "imagePullSecrets" not in bare
+
+
 def test_several_gpus_share_more_memory_than_a_runtime_gives(resource: Resource) -> None:
     def shared(count: int, **spec: Any) -> list[Any]:
         pod = pod_of(resource(resources={"gpu": {"count": count}}, podTemplate={"spec": spec}))

@@ -68,10 +68,14 @@ def key_of(item: Mapping[str, Any], keys: Sequence[str]) -> tuple[Any, ...]:
     return tuple(item.get(key, KEY_DEFAULTS.get(key)) for key in keys)
 
 
-def faults_of(spec: Any, path: str) -> list[str]:
-    """One line for each field of a pod's spec that does not exist or has another type."""
+def faults_of(value: Any, path: str, type_: str = POD_SPEC) -> list[str]:
+    """One line for each field of a pod's spec, or of a part of it, that does not exist or has another type.
+
+    Inside of objects that :func:`build_schema` leaves open a field may be null, unless it is required: the merge
+    removes it. Elsewhere the API server drops nulls, before the operator reads them.
+    """
     found: list[str] = []
-    _check_field(spec, Field(POD_SPEC), path, found)
+    _check_field(value, Field(type_), path, found, nullable=False)
     return found
 
 
@@ -93,15 +97,16 @@ def _read_field(word: str) -> Field:
     return Field(parts["of"], keys, parts["map"] is not None, parts["required"] is not None)
 
 
-def _check_field(value: Any, field: Field, path: str, found: list[str]) -> None:
+def _check_field(value: Any, field: Field, path: str, found: list[str], *, nullable: bool) -> None:
+    """``nullable``: whether fields of this object may be null."""
     if field.keys is not None:
-        _check_list(value, field, path, found)
+        _check_list(value, field, path, found, nullable=nullable)
     elif field.mapping:
         if not isinstance(value, Mapping) or len(value) > field.most or not all(isinstance(key, str) for key in value):
             found.append(f"{path}: is {show_value(value)}: must be a mapping with at most {field.most} names")
             return
         for name, each in value.items():
-            _check_field(each, field.item, f"{path}.{name}", found)
+            _check_field(each, field.item, f"{path}.{name}", found, nullable=nullable)
     elif field.scalar:
         if not _fits_scalar(value, field.of):
             found.append(f"{path}: is {show_value(value)}: {_SCALARS[field.of]}")
@@ -112,9 +117,12 @@ def _check_field(value: Any, field: Field, path: str, found: list[str]) -> None:
     else:
         fields = fields_of(field.of)
         for name, each in value.items():
-            if name in fields:
-                _check_field(each, fields[name], f"{path}.{name}", found)
-            else:
+            inner = fields.get(name)
+            if inner is not None and not (each is None and nullable and not inner.required):
+                # What a list or a mapping of the pod's spec holds has a schema; every other object is left open.
+                open_ = nullable or (inner.keys is None and not inner.mapping)
+                _check_field(each, inner, f"{path}.{name}", found, nullable=open_)
+            elif inner is None:
                 found.append(f"{path}.{name}: unknown field: allowed here: {', '.join(fields)}")
         found += [
             f"{path}.{name}: is missing: it is required"
@@ -123,14 +131,14 @@ def _check_field(value: Any, field: Field, path: str, found: list[str]) -> None:
         ]
 
 
-def _check_list(value: Any, field: Field, path: str, found: list[str]) -> None:
+def _check_list(value: Any, field: Field, path: str, found: list[str], *, nullable: bool) -> None:
     if not isinstance(value, list) or len(value) > field.most:
         found.append(f"{path}: is {show_value(value)}: must be a list with at most {field.most} items")
         return
     seen = set()
     for index, item in enumerate(value):
         before = len(found)
-        _check_field(item, field.item, f"{path}[{index}]", found)
+        _check_field(item, field.item, f"{path}[{index}]", found, nullable=nullable)
         if not field.keys or len(found) > before:
             continue
         key = key_of(item, field.keys)

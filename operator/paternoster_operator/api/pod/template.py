@@ -21,7 +21,8 @@ class PodTemplate(Document):
     """A strategic merge over the pods of the engines.
 
     Containers, volumes, env and the like merge by their names, mounts by their paths; tolerations are appended. The
-    container ``engine`` is the engine's; others run beside it.
+    container ``engine`` is the engine's; others run beside it. Null removes a field of an object such as
+    ``securityContext``.
     """
 
     metadata: PodTemplateMetadata = Field(default_factory=PodTemplateMetadata)
