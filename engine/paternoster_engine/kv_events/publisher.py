@@ -40,7 +40,6 @@ class KVEventPublisher:
         self._numbers = count()
         self._lost = 0
         self._context = zmq.Context()
-        self._context.setsockopt(zmq.IPV6, 1)  # of both families, as without it ``*`` is every address of IPv4 alone
         self._events = self._context.socket(zmq.PUB)
         self._events.set_hwm(config.hwm)
         self._replay: zmq.Socket[bytes] | None = None
@@ -54,8 +53,7 @@ class KVEventPublisher:
                 self._replay = self._context.socket(zmq.ROUTER)
                 self._replay.set_hwm(config.buffer_steps + 1)
                 self._replay.setsockopt(zmq.MAXMSGSIZE, MAX_REQUEST_BYTES)
-                self._replay.bind(config.replay_endpoint)
-                self.replay_endpoint = self._replay.getsockopt_string(zmq.LAST_ENDPOINT)
+                self.replay_endpoint = _bind_endpoint(self._replay, config.replay_endpoint)
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)
             raise ValueError(f"--kv-events-config is {config}: cannot open its endpoint: {error}") from error
@@ -123,7 +121,13 @@ class KVEventPublisher:
 def _open_endpoint(socket: "zmq.Socket[bytes]", endpoint: str) -> str:
     """Bind or connect, as vLLM does; returns the endpoint with its port. Raises ``zmq.ZMQError``."""
     if "*" in endpoint or "::" in endpoint or endpoint.startswith("ipc://"):
-        socket.bind(endpoint)
-        return socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        return _bind_endpoint(socket, endpoint)
     socket.connect(endpoint)
     return endpoint
+
+
+def _bind_endpoint(socket: "zmq.Socket[bytes]", endpoint: str) -> str:
+    # Without it ``*`` is every address of IPv4 alone; with it of both, or of IPv4 where there is no IPv6.
+    socket.setsockopt(zmq.IPV6, 1)
+    socket.bind(endpoint)
+    return socket.getsockopt_string(zmq.LAST_ENDPOINT)

@@ -52,6 +52,24 @@ def published(
         yield publisher, subscriber, number
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1", "[::1]"])
+def test_every_address_is_one_of_ipv4_or_ipv6(tmp_path: Path, address: str) -> None:
+    every = "tcp://*:*"
+    with opened(tmp_path, endpoint=every, replay_endpoint=None) as publisher, zmq.Context() as context:
+        port = publisher.endpoint.rpartition(":")[2]
+        with context.socket(zmq.SUB) as subscriber:
+            subscriber.setsockopt(zmq.IPV6, 1)
+            subscriber.setsockopt(zmq.RCVTIMEO, WAIT_MS)
+            subscriber.subscribe("kv@")
+            subscriber.connect(f"tcp://{address}:{port}")
+            publisher.start(BLOCK_SIZE, 1)
+            for _ in range(WAIT_MS // 20):
+                publisher.publish([CacheCleared()])
+                if subscriber.poll(20):
+                    break
+            assert subscriber.recv_multipart()[0] == b"kv@pod"
+
+
 def replay(publisher: KVEventPublisher, first: int) -> list[list[bytes]]:
     """The frames of each kept batch from number ``first`` on, as a DEALER gets them."""
     with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:

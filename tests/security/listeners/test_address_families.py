@@ -8,12 +8,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from http import HTTPStatus
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.security.listeners.every_listener import Commands, listening_ports
 from tests.security.raw_http import until
 
@@ -93,6 +97,12 @@ async def test_a_client_of_ipv4_has_its_own_address_at_a_port_of_both() -> None:
 def test_limits_count_a_mapped_address_as_that_of_ipv4() -> None:
     assert address_of("::ffff:192.0.2.1") == address_of("192.0.2.1") == "192.0.2.1"
     assert unmap_address("2001:db8::1") == "2001:db8::1"
+
+
+@given(st.ip_addresses(), st.integers(1, 65535))
+def test_urls_of_addresses_are_taken_apart_as_they_were_joined(address: IPv4Address | IPv6Address, port: int) -> None:
+    parts = urlsplit(join_base_url(str(address), port))
+    assert (parts.hostname, parts.port, parts.path) == (str(address), port, "")
 
 
 @pytest.fixture
