@@ -9,8 +9,12 @@ from paternoster_e2e.kubectl import Kubectl, until
 from paternoster_e2e.outage import NAME, NAMESPACE, fleet_document
 from paternoster_e2e.release import RELEASE, SYSTEM, install, uninstall
 
-OF_KUBERNETES = {("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default")}
-"""What every namespace has."""
+OF_KUBERNETES = {
+    ("configmaps", "kube-root-ca.crt"),
+    ("serviceaccounts", "default"),
+    ("apiservices.apiregistration.k8s.io", "v1alpha1.paternoster.dev"),
+}
+"""What every namespace has, and what the API server has for each CRD."""
 MOMENTARY = {"events", "events.events.k8s.io", "pods.metrics.k8s.io"}
 pytestmark = pytest.mark.timeout(600)
 
@@ -34,7 +38,7 @@ def find_cluster_objects(kubectl: Kubectl) -> set[tuple[str, str]]:
     """Of every kind without a namespace, where the name says that it is of the release."""
     kinds = kubectl("api-resources", "--namespaced=false", "--verbs=list", "--output=name").split()
     found = {(kind, each["metadata"]["name"]) for kind in kinds for each in kubectl.list(kind)}
-    return {(kind, name) for kind, name in found if RELEASE in name and kind != "namespaces"}
+    return {(kind, name) for kind, name in found - OF_KUBERNETES if RELEASE in name and kind != "namespaces"}
 
 
 def test_what_an_uninstalled_release_leaves_is_listed(kubectl: Kubectl, namespaces: None) -> None:
