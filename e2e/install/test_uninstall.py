@@ -51,5 +51,3 @@ def test_what_an_uninstalled_release_leaves_is_listed(kubectl: Kubectl, namespac
     until(lambda: not kubectl.list("pods", SYSTEM), "no pod of the release", 120)
     assert find_objects(kubectl, SYSTEM) | find_cluster_objects(kubectl) == read_listed()
     assert find_objects(kubectl, NAMESPACE) == set()
-    lease = kubectl.get("lease", f"{RELEASE}-operator", SYSTEM)
-    assert not lease["spec"].get("holderIdentity")
