@@ -39,6 +39,7 @@ class HostileBody:
 
 CHAT, COMPLETION, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"
 COUNT, EMBEDDINGS, RERANK, SCORE = "/v1/messages/count_tokens", "/v1/embeddings", "/v1/rerank", "/v1/score"
+EMBED = "/v2/embed"
 TOKENIZE, DETOKENIZE = "/tokenize", "/detokenize"
 
 SHORT = '"max_tokens":1,"max_output_tokens":1'
@@ -50,6 +51,7 @@ REQUIRED: Mapping[str, str] = {
     MESSAGES: '"messages":[{"role":"user","content":"up"}]',
     COUNT: '"messages":[{"role":"user","content":"up"}]',
     EMBEDDINGS: '"input":"up"',
+    EMBED: '"texts":["up"]',
     RERANK: '"query":"up","documents":["up"]',
     SCORE: '"queries":"up","documents":["up"]',
     TOKENIZE: '"prompt":"up"',
@@ -84,6 +86,7 @@ FIELDS: Mapping[str, str] = {
     "context_management cache_control unknown",
     COUNT: "messages system tools",
     EMBEDDINGS: "input model unknown",
+    EMBED: "texts inputs embedding_types images",
     RERANK: "query documents unknown",
     SCORE: "queries documents text_1",
     TOKENIZE: "prompt messages tools documents chat_template_kwargs",
@@ -212,6 +215,12 @@ SHAPES_BY_PATH: Mapping[str, Mapping[str, str]] = {
         "long lists of token ids": f'"input":[<{_several("1", 1000)}>]',
         "texts": '"input":[<"a">]',
         "long texts": f'"input":[<"{"a word " * 60}">]',
+    },
+    EMBED: {
+        "texts": '"texts":[<"a">]',
+        "inputs": f'"inputs":[<{{"content":{_several(PART, 50)}}}>]',
+        "parts of an input": f'"inputs":[{{"content":[<{PART}>]}}]',
+        "types": '"texts":["a"],"embedding_types":[<"float">]',
     },
     RERANK: {
         "documents": '"query":"a","documents":[<{"text":"a"}>]',

@@ -33,7 +33,7 @@ from hostile.generated import GeneratedBody, Generator
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 
 EMBEDDER = "minilm"
-OF_EMBEDDER = ("/v1/embeddings", "/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score")
+OF_EMBEDDER = ("/v1/embeddings", "/v2/embed", "/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score")
 OF_LLM = (
     "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
     "/tokenize", "/detokenize",
@@ -46,6 +46,7 @@ BASES: Mapping[str, Sequence[Mapping[str, object]]] = {
     **dict.fromkeys(("/v1/rerank", "/v2/rerank", "/rerank"), _RERANK),
     **dict.fromkeys(("/v1/score", "/score"), _SCORE),
     "/v1/embeddings": ({"input": "a"},),
+    "/v2/embed": ({"texts": ["a"]}, {"inputs": [{"content": [{"type": "text", "text": "a"}]}]}),
     "/v1/chat/completions": (_CHAT,),
     "/v1/completions": ({"prompt": "a"},),
     "/v1/responses": ({"input": "a"},),

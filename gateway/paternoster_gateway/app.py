@@ -42,7 +42,6 @@ from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.sent_keys import SentKeys
 from paternoster_gateway.table.source import Origin, TableSource
 from paternoster_gateway.text_chains.follower import TextChainFollower
-from paternoster_http.anthropic_rewriting import AnthropicErrors
 from paternoster_http.connections import address_of
 from paternoster_http.cors import allow_origins
 from paternoster_http.errors.refusal import RETRY_AFTER_SECONDS, Refusal
@@ -52,6 +51,7 @@ from paternoster_http.metrics_page import render_metrics
 from paternoster_http.open_requests import charge_request, open_request_of, party_of
 from paternoster_http.request_line import CanonicalRequestLine
 from paternoster_http.start_turns import StartTurns
+from paternoster_http.vendor_rewriting import VendorErrors
 
 STARTED = int(time.time())
 """``created`` of a model whose row does not state when its LLMDeployment was made."""
@@ -140,7 +140,7 @@ def create_app(
         app.add_middleware(StatsPort, port=stats_port)
     if only_probes_in_plain:
         app.add_middleware(PlainHttpForProbesOnly)
-    app.add_middleware(AnthropicErrors)
+    app.add_middleware(VendorErrors)
     app.add_middleware(CloseDuringShutdown, shutdown=shutdown)
     if access_log is not None:
         app.add_middleware(AccessLog, write=access_log)

@@ -17,9 +17,9 @@ TYPES: Mapping[int, str] = {
 """Of each status; of the others below 500 ``invalid_request_error``, and ``api_error`` from there on."""
 
 
-def error_body(status: int, message: str) -> dict[str, Any]:
-    """Return the error with the id of the current request."""
+def error_body(status: int, message: str, request_id: str = "") -> dict[str, Any]:
+    """Return the error with ``request_id``, by default that of the current request."""
     kind = TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     body = {"type": "error", "error": {"type": kind, "message": message}}
-    request_id = current_request_id.get()
+    request_id = request_id or current_request_id.get()
     return body | {"request_id": request_id} if request_id else body

@@ -6,9 +6,10 @@ from email.utils import formatdate
 from http import HTTPStatus
 
 from paternoster_contract.http.headers import REQUEST_ID
-from paternoster_http.errors import anthropic_errors, openai_errors
+from paternoster_http.errors import openai_errors
 from paternoster_http.errors.anthropic_paths import is_anthropic
 from paternoster_http.errors.request_id import ANTHROPIC_REQUEST_ID, request_id_of
+from paternoster_http.errors.vendor_errors import vendor_body
 
 RETRY_AFTER_SECONDS = 1
 TYPES = {
@@ -36,11 +37,9 @@ class Refusal(Exception):
         request_id = request_id_of(headers)
         fields = {"date": formatdate(usegmt=True), "content-type": "application/json", REQUEST_ID.lower(): request_id}
         if is_anthropic(path):
-            document = anthropic_errors.error_body(self.status, str(self)) | {"request_id": request_id}
             fields[ANTHROPIC_REQUEST_ID] = request_id
-        else:
-            document = openai_errors.error_body(self.status, TYPES[self.status], str(self))
-        body = json.dumps(document).encode()
+        document = openai_errors.error_body(self.status, TYPES[self.status], str(self))
+        body = json.dumps(vendor_body(path, self.status, document, request_id)).encode()
         if self.status == 503:
             fields["retry-after"] = str(RETRY_AFTER_SECONDS)
         if self.status == 415:

@@ -130,11 +130,13 @@ class Tokenizer:
         *,
         each: Sequence[int | None] = (),
         keep_first: bool = False,
+        cut_after: str | None = None,
     ) -> tokenizers.Encoding:
         """With what the model puts around a text, or around two that it compares; of ``most`` tokens if not None.
 
         What is too long is cut: the longer of two texts first, or with ``keep_first`` the second alone, of which one
-        token stays. ``each``: most tokens of each text by itself.
+        token stays. ``each``: most tokens of each text by itself. ``cut_after``: one text, which begins with this, is
+        cut behind it, so that its end stays.
         """
         texts = [text] if second is None else [text, second]
         encodings = self._backend.encode_batch_fast(texts, add_special_tokens=False)
@@ -145,11 +147,21 @@ class Tokenizer:
             room = max(0, most - self._backend.num_special_tokens_to_add(second is not None))
             if keep_first and second is not None:
                 _shorten_encoding(encodings[1], max(1, room - len(encodings[0])))
+            elif cut_after is not None and len(encodings[0]) > room:
+                encodings = [self._keep_end(text, cut_after, room)]
             else:
                 _cut_encodings(encodings, room)
         pair = None if second is None else encodings[1]
         whole: tokenizers.Encoding = self._backend.post_process(encodings[0], pair)
         return whole
+
+    def _keep_end(self, text: str, beginning: str, room: int) -> tokenizers.Encoding:
+        """``room`` tokens of ``text``: those of its ``beginning``, and the last ones."""
+        of_beginning, head, tail = self._backend.encode_batch_fast([beginning, text, text], add_special_tokens=False)
+        kept = min(len(of_beginning), max(0, room - 1))
+        _shorten_encoding(head, kept)
+        _shorten_encoding(tail, room - kept, "left")
+        return tokenizers.Encoding.merge([head, tail], growing_offsets=False) if kept else tail
 
     def find_prefix(self, text: str, num_tokens: int) -> str:
         """A beginning of ``text`` with more than ``num_tokens`` tokens, or the whole text where it has fewer.
@@ -166,6 +178,15 @@ class Tokenizer:
             # A token that spans two pieces is counted in both.
             found += max(0, len(encoding) - 1)
         return text[:end]
+
+    def find_suffix(self, text: str, num_tokens: int) -> str:
+        """As :meth:`find_prefix` from the end."""
+        start, found = len(text), 0
+        while start > 0 and found <= num_tokens:
+            start, end = max(0, start - PIECE), start
+            (encoding,) = self._backend.encode_batch_fast([text[start:end]], add_special_tokens=False)
+            found += max(0, len(encoding) - 1)
+        return text[start:]
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text of ``ids``; bytes that are no UTF-8 become U+FFFD."""

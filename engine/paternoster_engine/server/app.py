@@ -22,11 +22,11 @@ from paternoster_engine.server.openai import routes as routes_openai
 from paternoster_engine.server.openai import tokenize_routes as routes_tokenize
 from paternoster_engine.server.responses import routes as routes_responses
 from paternoster_engine.server.state import ServerState
-from paternoster_http.anthropic_rewriting import AnthropicErrors
 from paternoster_http.cors import allow_origins
 from paternoster_http.errors.request_id import RequestId
 from paternoster_http.errors.unforeseen import UnforeseenErrors
 from paternoster_http.request_line import CanonicalRequestLine
+from paternoster_http.vendor_rewriting import VendorErrors
 
 DOCUMENTATION = ("/docs", "/redoc", "/openapi.json")
 """Paths at which FastAPI describes the routes of an application."""
@@ -90,7 +90,7 @@ def _build_app(
         app.add_middleware(StreamCalls, rules=tenants)
     app.add_middleware(BearerKeys, keys=keys)
     app.add_middleware(InFlight, state=state)
-    app.add_middleware(AnthropicErrors)
+    app.add_middleware(VendorErrors)
     app.add_middleware(IgnoredFields)
     app.add_middleware(AnswerHeaders)
     allow_origins(app, origins)

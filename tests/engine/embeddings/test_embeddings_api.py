@@ -137,6 +137,7 @@ async def test_texts_that_nobody_waits_for_are_not_tokenized(serve, monkeypatch)
         alone = lane.held_bytes
         for path, body in (
             ("/v1/embeddings", {"input": ["leaves"]}),
+            ("/v2/embed", {"texts": ["leaves"]}),
             ("/v1/rerank", {"query": "leaves", "documents": ["too"]}),
             ("/v1/score", {"text_1": "leaves", "text_2": "too"}),
         ):

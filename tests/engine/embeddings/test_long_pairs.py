@@ -32,7 +32,7 @@ async def _post_scores(server: Any, path: str, **body: Any) -> tuple[list[float]
     assert answer.status_code == 200, answer.text
     assert "x-paternoster-ignored" not in answer.headers
     answer_body = answer.json()
-    if "data" in answer_body:
+    if "results" not in answer_body:
         return [item["score"] for item in answer_body["data"]], answer_body["usage"]["prompt_tokens"]
     results = sorted(answer_body["results"], key=lambda item: item["index"])
     assert [item["document"]["text"] for item in results] == body["documents"], "documents come back whole"

@@ -139,11 +139,12 @@ async def test_calls_at_once_are_taken_with_all_that_they_have_yet_to_queue(serv
     assert 60 - 2 * 8 <= level < 60, "a call that its client left is charged for the texts that were computed"
 
 
-@pytest.mark.parametrize("path", ["/v1/rerank", "/v1/score", URL])
+@pytest.mark.parametrize("path", ["/v1/rerank", "/v1/score", "/v2/embed", URL])
 async def test_draining_and_unknown_models(serve, path):
     bodies = {
         "/v1/rerank": {"query": "a", "documents": ["b"]},
         "/v1/score": {"text_1": "a", "text_2": "b"},
+        "/v2/embed": {"texts": ["a"]},
         URL: {"input": "a"},
     }
     async with serve(gated=True) as server:

@@ -99,7 +99,7 @@ async def test_answers_of_the_gateway_itself_have_a_request_id(client: aiohttp.C
                 assert answer.headers[REQUEST_ID] == "mine", (method, path)
 
 
-@pytest.mark.parametrize("path", ["/v1/completions", "/v1/messages", "/v1/messages/"])
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/messages", "/v1/messages/", "/v2/embed", "/v1/embeddings"])
 async def test_refusals_before_a_request_is_complete_have_a_request_id(
     client: aiohttp.ClientSession, paged_door: Door, path: str
 ) -> None:
@@ -110,7 +110,10 @@ async def test_refusals_before_a_request_is_complete_have_a_request_id(
         body = await response.json()
     if "messages" in path:
         assert (body["type"], body["error"]["type"], body["request_id"]) == ("error", "request_too_large", "mine")
+    elif path == "/v2/embed":
+        assert body == {"id": "mine", "message": body["message"]}
     else:
+        assert body.get("detail") == (body["error"]["message"] if path == "/v1/embeddings" else None)
         assert body["error"]["type"] == "RequestTooLargeError"
 
 

@@ -43,9 +43,14 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
 
 
 def error(answer: httpx.Response) -> str:
-    """Its message; of OpenAI's form, or Anthropic's for a path of theirs, or the test fails."""
+    """Its message; of the form of its path's API, or the test fails."""
+    path = answer.request.url.path
+    if path.startswith("/v2/"):
+        assert answer.json() == {"id": answer.headers["x-request-id"], "message": answer.json()["message"]}
+        return str(answer.json()["message"])
     body = answer.json()["error"]
-    if is_anthropic(answer.request.url.path):
+    assert answer.json().get("detail") == (body["message"] if path in ("/v1/embeddings", "/v1/rerank") else None)
+    if is_anthropic(path):
         assert set(body) == {"message", "type"}
         return str(body["message"])
     assert set(body) == {"message", "type", "param", "code"}
@@ -84,7 +89,16 @@ async def test_bodies_of_no_use_are_answered_400(client: httpx.AsyncClient, body
     assert error(answer)
 
 
-@pytest.mark.parametrize("path", ["/nothing", "/v1/files", "/admin/drain", "/openapi.json", "//v1/completions"])
+@pytest.mark.parametrize("path", ["/v2/embed", "/v2/rerank", "/v1/embeddings", "/v1/rerank", "/v1/messages", PATH])
+async def test_refusals_are_in_the_form_of_the_paths_api(client: httpx.AsyncClient, path: str) -> None:
+    answers = [await client.post(path, json={"model": name}) for name in ("m", "another")]
+    assert [answer.status_code for answer in answers] == [503, 404]
+    assert "`another` does not exist" in [error(answer) for answer in answers][1]
+
+
+@pytest.mark.parametrize(
+    "path", ["/nothing", "/v1/files", "/admin/drain", "/openapi.json", "//v1/completions", "/v2/a"]
+)
 async def test_unknown_paths_are_an_openai_error(client: httpx.AsyncClient, path: str) -> None:
     for method in ("GET", "POST"):
         answer = await client.request(method, path, content=b"{}")

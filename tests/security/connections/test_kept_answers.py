@@ -18,7 +18,7 @@ COUNTED = {
     "gateway/paternoster_gateway/table/rows.py rest": "MOST_BYTES, of the operator's table",
     "gateway/paternoster_gateway/table/source.py text": "MOST_BYTES, of the operator's table",
     "common/paternoster_contract/text_chains/stream.py _data": "TextChainFollower, by num_bytes",
-    "common/paternoster_http/anthropic_rewriting.py _body": "hold_answer",
+    "common/paternoster_http/vendor_rewriting.py _body": "hold_answer",
 }
 """What counts or bounds each buffer that grows by what a peer sends."""
 SOURCES = ("gateway/paternoster_gateway", "common/paternoster_http", "common/paternoster_contract/text_chains")

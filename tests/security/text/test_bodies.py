@@ -124,10 +124,11 @@ async def test_openapi_tells_the_statuses_that_are_sent(serve: Any) -> None:
             for path, operations in document["paths"].items():
                 for operation in operations.values():
                     assert "422" not in operation["responses"]
-                    if path.startswith(("/v1", "/tokenize", "/detokenize", "/admin")):
+                    if path.startswith(("/v1", "/v2", "/tokenize", "/detokenize", "/admin")):
                         assert {"400", "401", "413", "429", "503", "default"} <= set(operation["responses"])
                         schema = operation["responses"]["400"]["content"]["application/json"]["schema"]
-                        form = "/ErrorEvent" if path.startswith("/v1/messages") else "/ErrorBody"
+                        forms = {"/v1/messages": "/ErrorEvent", "/v2/": "/CohereError"}
+                        form = next((form for start, form in forms.items() if path.startswith(start)), "/ErrorBody")
                         assert schema["$ref"].endswith(form)
             assert not any("ValidationError" in name for name in document["components"]["schemas"])
         error = (await server.client.post(TEXT, json={})).json()["error"]

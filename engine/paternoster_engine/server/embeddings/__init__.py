@@ -1,1 +1,1 @@
-"""Vectors of texts, and how well texts go together: OpenAI's embeddings, rerank as Jina and Cohere, score as vLLM."""
+"""Vectors of texts, and how well texts go together: embeddings as OpenAI, Cohere and Voyage, rerank, score."""

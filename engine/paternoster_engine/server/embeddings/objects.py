@@ -1,5 +1,6 @@
 """What clients get."""
 
+import builtins
 from typing import Literal
 
 from pydantic import BaseModel
@@ -13,7 +14,7 @@ class TextUsage(BaseModel):
 class EmbeddingObject(BaseModel):
     object: Literal["embedding"] = "embedding"
     index: int
-    embedding: list[float] | str
+    embedding: list[float] | list[int] | str
 
 
 class EmbeddingList(BaseModel):
@@ -23,6 +24,49 @@ class EmbeddingList(BaseModel):
     data: list[EmbeddingObject]
     model: str
     usage: TextUsage
+
+
+class BilledUnits(BaseModel):
+    input_tokens: int
+
+
+class ApiVersion(BaseModel):
+    version: Literal["2"] = "2"
+
+
+class CohereMeta(BaseModel):
+    """What an answer of Cohere's API has of itself."""
+
+    api_version: ApiVersion = ApiVersion()
+    billed_units: BilledUnits
+
+
+class TypedEmbeddings(BaseModel):
+    """Vectors in each form that a request names, in the order of its texts."""
+
+    float: list[list[builtins.float]] | None = None
+    int8: list[list[int]] | None = None
+    uint8: list[list[int]] | None = None
+    binary: list[list[int]] | None = None
+    ubinary: list[list[int]] | None = None
+    base64: list[str] | None = None
+
+
+class CohereEmbeddings(BaseModel):
+    """Answer of ``POST /v2/embed``."""
+
+    response_type: Literal["embeddings_by_type"] = "embeddings_by_type"
+    id: str
+    embeddings: TypedEmbeddings
+    texts: list[str] | None = None
+    meta: CohereMeta
+
+
+class CohereError(BaseModel):
+    """Failures of Cohere's API; :mod:`paternoster_http.errors.vendor_errors` makes them."""
+
+    id: str | None = None
+    message: str
 
 
 class RankedDocument(BaseModel):
@@ -36,13 +80,33 @@ class RankedResult(BaseModel):
     document: RankedDocument | None = None
 
 
+class VoyageResult(BaseModel):
+    index: int
+    """Of the document in the request."""
+    relevance_score: float
+    document: str | None = None
+
+
 class Ranking(BaseModel):
-    """Answer of ``POST /v1/rerank``, the best first."""
+    """Answer of ``POST /v1/rerank``, the best first, in the form of Jina's API and in that of Voyage's."""
+
+    id: str
+    object: Literal["list"] = "list"
+    model: str
+    results: list[RankedResult]
+    data: list[VoyageResult]
+    """The same as ``results``."""
+    usage: TextUsage
+
+
+class CohereRanking(BaseModel):
+    """Answer of ``POST /v2/rerank``, the best first."""
 
     id: str
     model: str
     results: list[RankedResult]
     usage: TextUsage
+    meta: CohereMeta
 
 
 class ScoreObject(BaseModel):

@@ -1,6 +1,6 @@
 """What clients may ask of a model that embeds. As for text, unknown fields are left out and named in the answer."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -16,6 +16,21 @@ MAX_TOKENS = 300_000
 Input = Annotated[list[str | list[int]], texts_or_ids(MAX_TEXTS)]
 NonEmpty = Annotated[Text, Field(min_length=1)]
 Texts = Annotated[list[NonEmpty], text_or_list(str, MAX_TEXTS), Field(min_length=1, max_length=MAX_TEXTS)]
+Dtype = Literal["float", "int8", "uint8", "binary", "ubinary"]
+"""Of the numbers of a vector in an answer."""
+INPUT_TYPE = (
+    "what the texts are for: search_query or query, search_document, document or passage, classification, clustering, "
+    "or the name of one of the model's prompts; where the model has a prompt for it, it comes before each text"
+)
+T = TypeVar("T")
+
+
+def _one_of(first: tuple[str, T | None], second: tuple[str, T | None]) -> T | None:
+    """The value of one field under two names; raises ``ValueError`` where these differ."""
+    (name, value), (other, same) = first, second
+    if value is not None and same is not None and value != same:
+        raise ValueError(f"{name}: is {value}, and {other}, its other name, {same}: give one of them")
+    return same if value is None else value
 
 
 class VectorRequest(Body):
@@ -62,6 +77,16 @@ class EmbeddingRequest(VectorRequest):
     prompt_name: Text | None = Field(
         default=None, description="which of the prompts in the model's own files comes before each text"
     )
+    input_type: Text | None = Field(default=None, min_length=1, description=f"{INPUT_TYPE}; as Voyage")
+    output_dimension: int | None = Field(default=None, ge=1, description="other name of dimensions, as Voyage")
+    output_dtype: Dtype = Field(
+        default="float",
+        description="as Voyage: int8 is each vector by its largest number, up to 127, and uint8 that plus 128; ubinary "
+        "is a bit for each number above 0, eight in one, and binary that minus 128",
+    )
+    truncation: bool | None = Field(
+        default=None, description="cut longer texts to the model's length, as Voyage; they are refused without it"
+    )
     embed_dtype: Annotated[Any, allow_only("float32")] = "float32"
     endianness: Annotated[Any, allow_only("native", "little")] = "native"
     padding: Annotated[Any, allow_only("do_not_pad")] = "do_not_pad"
@@ -72,7 +97,61 @@ class EmbeddingRequest(VectorRequest):
     def _check_prompt(self) -> Self:
         if self.prompt_name is not None and any(isinstance(text, list) for text in self.input):
             raise ValueError("prompt_name: goes before texts, and input has token ids")
+        if self.prompt_name is not None and self.input_type is not None:
+            raise ValueError("prompt_name: is another way to give input_type: give one of them")
+        self.dimensions = _one_of(("dimensions", self.dimensions), ("output_dimension", self.output_dimension))
         return self
+
+
+class TextContent(Body):
+    type: Literal["text"]
+    text: NonEmpty
+
+
+class CohereInput(Body):
+    content: list[TextContent] = Field(
+        min_length=1, max_length=MAX_TEXTS, description="texts of which one vector is made; newlines join them"
+    )
+
+
+class CohereEmbedRequest(VectorRequest):
+    """``POST /v2/embed``."""
+
+    texts: list[NonEmpty] | None = Field(default=None, min_length=1, max_length=MAX_TEXTS)
+    inputs: list[CohereInput] | None = Field(
+        default=None, min_length=1, max_length=MAX_TEXTS, description="in place of texts"
+    )
+    input_type: Text | None = Field(default=None, min_length=1, description=INPUT_TYPE)
+    embedding_types: list[Literal["float", "int8", "uint8", "binary", "ubinary", "base64"]] = Field(
+        default=["float"],
+        min_length=1,
+        max_length=6,
+        description="forms of each vector in the answer, as output_dtype of /v1/embeddings; base64 is of float32",
+    )
+    truncate: Literal["NONE", "START", "END"] = Field(
+        default="END", description="where to cut longer texts; with START a prompt stays. NONE: they are refused"
+    )
+    max_tokens: int | None = Field(
+        default=None,
+        ge=3,
+        description="cut longer texts to this many tokens, those around a text counted; the model's length is the most",
+    )
+    output_dimension: int | None = Field(default=None, ge=1, description="as dimensions of /v1/embeddings")
+    truncate_prompt_tokens: Annotated[Any, allow_only()] = None
+    images: Annotated[Any, allow_only()] = None
+
+    @model_validator(mode="after")
+    def _check_texts(self) -> Self:
+        if (self.texts is None) == (self.inputs is None):
+            given = "neither" if self.texts is None else "both"
+            raise ValueError(f"texts: give exactly one of texts and inputs, not {given}")
+        return self
+
+    def read_texts(self) -> tuple[str, list[str]]:
+        """What the body calls its texts, and these."""
+        if self.texts is not None:
+            return "texts", self.texts
+        return "inputs", ["\n".join(part.text for part in each.content) for each in self.inputs or ()]
 
 
 class PairsRequest(VectorRequest):
@@ -110,7 +189,13 @@ class RerankRequest(PairsRequest):
     top_n: int | None = Field(
         default=None, ge=0, description="answer with this number of the best ones; 0 and null for all"
     )
+    top_k: int | None = Field(default=None, ge=1, description="other name of top_n, as Voyage")
     return_documents: bool = Field(default=True, description="answer with their texts, too")
+
+    @model_validator(mode="after")
+    def _check_count(self) -> Self:
+        self.top_n = _one_of(("top_n", self.top_n), ("top_k", self.top_k))
+        return self
 
     @property
     def texts(self) -> list[str]:

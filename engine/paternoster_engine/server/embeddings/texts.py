@@ -30,6 +30,8 @@ class Cut(NamedTuple):
     """The same of each of its texts."""
     keep_first: bool = False
     """Whether of two texts only the second is cut to ``most``."""
+    after: str | None = None
+    """What the text begins with where it is cut behind that; None: where its end is cut off."""
 
 
 class Given(NamedTuple):
@@ -66,8 +68,11 @@ async def text_requests(
     name: str,
     sender: Caller,
     too_long: str | None = None,
+    limit: tuple[str, int] | None = None,
 ) -> list[Request]:
     """One a text, which are the ``field`` of ``body``; ``too_long``: the only field whose texts may be too long.
+
+    ``limit``: a field of ``body``, and the tokens above which it refuses a text.
 
     Raises :class:`InvalidValue` for what is too much for one call, :class:`PromptTooLong` and :class:`TextQueueFull`.
     """
@@ -84,6 +89,8 @@ async def text_requests(
         else:
             prompts.append(next(encodings))
     await _check_sizes(served, field, prompts, too_long)
+    if limit is not None and (longest := max(map(len, prompts))) > limit[1]:
+        raise InvalidValue(field, f"{field}: has a text of {longest} tokens, of at most the {limit[1]} of {limit[0]}")
     arrival = served.loop.clock()
     limits, scope = sender.find_limits(served.scheduler.config), sender.cache_scope(body)
     return [
@@ -127,11 +134,17 @@ async def _encode_texts(
 
     def encode(given: Given) -> Encoding:
         parts = [part.lower() for part in _text_parts(given)] if lower else _text_parts(given)
+        cut = given.cut if most is None else given.cut._replace(most=most, keep_first=False)
+        if cut.after is not None:
+            return encode_end(parts[0], cut.after.lower() if lower else cut.after, cut.most)
         # What comes after it is cut, or the text is refused.
         first, *second = (served.tokenizer.find_prefix(part, served.max_model_len) for part in parts)
-        cut = given.cut if most is None else given.cut._replace(most=most, keep_first=False)
         other = second[0] if second else None
         return served.tokenizer.text_encoding(first, other, cut.most, each=cut.each, keep_first=cut.keep_first)
+
+    def encode_end(text: str, beginning: str, most: int | None) -> Encoding:
+        end = served.tokenizer.find_suffix(text[len(beginning) :], served.max_model_len)
+        return served.tokenizer.text_encoding(beginning + end, most=most, cut_after=beginning)
 
     def encode_given() -> list[Encoding]:
         return [encode(given) for given in texts]

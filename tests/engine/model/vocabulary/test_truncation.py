@@ -71,6 +71,31 @@ def test_a_prefix_has_the_first_tokens_of_the_text(tokenizer: Tokenizer, text: s
     assert found[:-9] == whole[: max(0, len(found) - 9)]
 
 
+@given(WORDS.map(" ".join), st.integers(1, 40))
+def test_a_suffix_has_the_last_tokens_of_the_text(tokenizer: Tokenizer, text: str, num_tokens: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenizer_module, "PIECE", 50)
+        suffix = tokenizer.find_suffix(text, num_tokens)
+    assert text.endswith(suffix)
+    whole, found = tokenizer.encode(text), tokenizer.encode(suffix)
+    if len(suffix) < len(text):
+        assert len(found) > num_tokens
+    # A word or control token that the suffix begins within may be other tokens.
+    kept = max(0, len(found) - 9)
+    assert found[len(found) - kept :] == whole[len(whole) - kept :]
+
+
+@given(WORDS.map(" ".join), st.sampled_from(["", "query: ", "lift"]), st.integers(1, 40))
+def test_a_text_that_is_cut_behind_its_beginning_keeps_its_end(
+    tokenizer: Tokenizer, text: str, beginning: str, most: int
+) -> None:
+    whole = tokenizer.text_encoding(beginning + text)
+    cut = tokenizer.text_encoding(beginning + text, most=most, cut_after=beginning)
+    assert len(cut) == min(len(whole), most)
+    kept = min(len(tokenizer.text_encoding(beginning)), most - 1) if len(whole) > most else len(whole)
+    assert cut.ids == [*whole.ids[:kept], *whole.ids[len(whole) - len(cut) + kept :]]
+
+
 def test_the_tokens_of_megabytes_never_exist_at_once(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     encode = tokenizer._backend.encode_batch_fast
@@ -82,5 +107,7 @@ def test_the_tokens_of_megabytes_never_exist_at_once(tokenizer: Tokenizer, monke
 
     monkeypatch.setattr(tokenizer, "_backend", Backend())
     prefix = tokenizer.find_prefix("a " * 2**21, 1000)
+    suffix = tokenizer.find_suffix("a " * 2**21, 1000)
+    assert len(suffix) <= 2 * tokenizer_module.PIECE
     assert max(read) <= tokenizer_module.PIECE
     assert len(prefix) <= 2 * tokenizer_module.PIECE

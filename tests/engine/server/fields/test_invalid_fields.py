@@ -9,7 +9,12 @@ import pytest
 from pydantic import ValidationError
 
 from paternoster_engine.server.bodies.invalid_fields import describe_errors
-from paternoster_engine.server.embeddings.requests import EmbeddingRequest, RerankRequest, ScoreRequest
+from paternoster_engine.server.embeddings.requests import (
+    CohereEmbedRequest,
+    EmbeddingRequest,
+    RerankRequest,
+    ScoreRequest,
+)
 from paternoster_engine.server.messages.requests import MessagesRequest
 from paternoster_engine.server.openai.fields.body import Body
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, TokenizeRequest
@@ -69,6 +74,10 @@ BODIES: dict[str, tuple[type[Body], dict[str, Any]]] = {
         },
     ),
     "embeddings": (EmbeddingRequest, {"input": ["a", "b"], "encoding_format": "float"}),
+    "embed": (
+        CohereEmbedRequest,
+        {"inputs": [{"content": [{"type": "text", "text": "a"}]}], "embedding_types": ["int8"], "truncate": "END"},
+    ),
     "rerank": (RerankRequest, {"query": "q", "documents": ["a", {"text": "b"}], "top_n": 1}),
     "score": (ScoreRequest, {"text_1": "a", "text_2": ["b"]}),
 }

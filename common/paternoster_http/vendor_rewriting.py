@@ -1,28 +1,28 @@
-"""Middleware that puts errors in the form of Anthropic's API, for its paths."""
+"""Middleware that puts errors in the form of the API that a path belongs to."""
 
 import json
+from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from paternoster_http.errors.anthropic_errors import error_body
-from paternoster_http.errors.anthropic_paths import is_anthropic
 from paternoster_http.errors.refusal import Refusal
+from paternoster_http.errors.vendor_errors import has_vendor_form, vendor_body
 from paternoster_http.open_requests import open_request_of
 
 MAX_BODY = 64 * 2**10
 """Bytes of a body that may be an error; a longer one is passed on as it is."""
 
 
-class AnthropicErrors:
-    """ASGI middleware: OpenAI's error bodies become Anthropic's. Statuses and headers stay, and so do other bodies."""
+class VendorErrors:
+    """ASGI middleware: OpenAI's error bodies become the path's. Statuses and headers stay, and so do other bodies."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        anthropic = scope["type"] == "http" and is_anthropic(scope["path"])
-        await self._app(scope, receive, _Rewriting(scope, send) if anthropic else send)
+        rewrites = scope["type"] == "http" and has_vendor_form(scope["path"])
+        await self._app(scope, receive, _Rewriting(scope, send) if rewrites else send)
 
 
 class _Rewriting:
@@ -56,9 +56,9 @@ class _Rewriting:
     async def _flush(self, more: bool) -> None:
         start, body, self._start = self._start, self._body, None
         assert start is not None
-        message = None if more else _read_message(body)
-        if message is not None:
-            body = json.dumps(error_body(start["status"], message)).encode()
+        document = None if more else _read_error(body)
+        if document is not None:
+            body = json.dumps(vendor_body(self._scope["path"], start["status"], document)).encode()
             MutableHeaders(scope=start)["content-length"] = str(len(body))
         self._body = b""
         open_request_of(self._scope).hold_answer("error", 0)
@@ -72,11 +72,11 @@ def _may_be_error(start: Message) -> bool:
     return start["status"] >= 400 and plain and headers.get("content-type", "").startswith("application/json")
 
 
-def _read_message(body: bytes) -> str | None:
-    """What an error in OpenAI's form says; None for anything else."""
+def _read_error(body: bytes) -> dict[str, Any] | None:
+    """An error in OpenAI's form; None for anything else."""
     try:
-        document = json.loads(body)
-        message = None if document.get("type") == "error" else document["error"]["message"]
+        document: dict[str, Any] = json.loads(body)
+        written = document.get("type") == "error" or not isinstance(document["error"]["message"], str)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
-    return message if isinstance(message, str) else None
+    return None if written else document
