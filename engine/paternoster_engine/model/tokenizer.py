@@ -158,10 +158,10 @@ class Tokenizer:
     def _keep_end(self, text: str, beginning: str, room: int) -> tokenizers.Encoding:
         """``room`` tokens of ``text``: those of its ``beginning``, and the last ones."""
         of_beginning, head, tail = self._backend.encode_batch_fast([beginning, text, text], add_special_tokens=False)
-        kept = min(len(of_beginning), max(0, room - 1))
-        _shorten_encoding(head, kept)
-        _shorten_encoding(tail, room - kept, "left")
-        return tokenizers.Encoding.merge([head, tail], growing_offsets=False) if kept else tail
+        first = min(len(of_beginning), max(0, room - 1))
+        _shorten_encoding(head, first)
+        _shorten_encoding(tail, room - first, "left")
+        return tokenizers.Encoding.merge([head, tail], growing_offsets=False) if first else tail
 
     def find_prefix(self, text: str, num_tokens: int) -> str:
         """A beginning of ``text`` with more than ``num_tokens`` tokens, or the whole text where it has fewer.

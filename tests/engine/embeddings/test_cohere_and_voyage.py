@@ -125,8 +125,8 @@ async def test_long_texts_are_cut_at_either_end(serve):
         ten = await vector(truncate="START", max_tokens=10)
         assert ten == pytest.approx(await of_ids([ids[0], *ids[-9:]]), abs=1e-5)
         prompt = encode("find this: ").ids[:-1]
-        asked = await vector(truncate="START", max_tokens=10, input_type="search_query")
-        assert asked == pytest.approx(await of_ids([*prompt, *ids[len(prompt) - 10 :]]), abs=1e-5)
+        found = await vector(truncate="START", max_tokens=10, input_type="search_query")
+        assert found == pytest.approx(await of_ids([*prompt, *ids[len(prompt) - 10 :]]), abs=1e-5)
         billed = (await embed(client, texts=[LONG, "a"], max_tokens=10))["meta"]["billed_units"]
         assert billed == {"input_tokens": 10 + 3}
 

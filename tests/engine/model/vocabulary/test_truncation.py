@@ -81,8 +81,8 @@ def test_a_suffix_has_the_last_tokens_of_the_text(tokenizer: Tokenizer, text: st
     if len(suffix) < len(text):
         assert len(found) > num_tokens
     # A word or control token that the suffix begins within may be other tokens.
-    kept = max(0, len(found) - 9)
-    assert found[len(found) - kept :] == whole[len(whole) - kept :]
+    count = max(0, len(found) - 9)
+    assert found[len(found) - count :] == whole[len(whole) - count :]
 
 
 @given(WORDS.map(" ".join), st.sampled_from(["", "query: ", "lift"]), st.integers(1, 40))
@@ -92,8 +92,8 @@ def test_a_text_that_is_cut_behind_its_beginning_keeps_its_end(
     whole = tokenizer.text_encoding(beginning + text)
     cut = tokenizer.text_encoding(beginning + text, most=most, cut_after=beginning)
     assert len(cut) == min(len(whole), most)
-    kept = min(len(tokenizer.text_encoding(beginning)), most - 1) if len(whole) > most else len(whole)
-    assert cut.ids == [*whole.ids[:kept], *whole.ids[len(whole) - len(cut) + kept :]]
+    first = min(len(tokenizer.text_encoding(beginning)), most - 1) if len(whole) > most else len(whole)
+    assert cut.ids == [*whole.ids[:first], *whole.ids[len(whole) - len(cut) + first :]]
 
 
 def test_the_tokens_of_megabytes_never_exist_at_once(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
