@@ -91,13 +91,33 @@ def pydantic_ai() -> list[str]:
 
 
 def openai_agents() -> list[str]:
+    """An answer through each of its APIs, and the argument with which a tool is run before another one."""
     import agents
     import openai
 
     agents.set_tracing_disabled(True)
-    model = agents.OpenAIChatCompletionsModel(MODEL, openai.AsyncOpenAI(base_url=URL, api_key="none"))
-    agent = agents.Agent(name="guide", model=model, model_settings=agents.ModelSettings(temperature=0))
-    return [agents.Runner.run_sync(agent, QUESTION).final_output]
+    client = openai.AsyncOpenAI(base_url=URL, api_key="none")
+    called = []
+
+    def weather(city: Literal["Kyoto", "Paris", "Tokyo"]) -> str:
+        """The weather in a city."""
+        called.append(city)
+        return f"rain in {city}"
+
+    answers = []
+    for kind in (agents.OpenAIChatCompletionsModel, agents.OpenAIResponsesModel):
+        settings = agents.ModelSettings(temperature=0, max_tokens=60)
+        agent = agents.Agent(name="guide", model=kind(MODEL, client), model_settings=settings)
+        answers.append(agents.Runner.run_sync(agent, QUESTION).final_output)
+        chosen = agents.ModelSettings(temperature=0, max_tokens=60, tool_choice="weather")
+        # The agent stops after the tool: which one SmolLM2 calls next by itself says nothing of an engine.
+        agent = agents.Agent(
+            name="guide", model=kind(MODEL, client), model_settings=chosen, tools=[agents.function_tool(weather)],
+            tool_use_behavior="stop_on_first_tool",
+        )  # fmt: skip
+        answers.append(agents.Runner.run_sync(agent, "What is the weather in Tokyo?").final_output)
+    assert called == ["Tokyo", "Tokyo"], called
+    return answers
 
 
 def instructor() -> list[str]:

