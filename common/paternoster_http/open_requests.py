@@ -175,6 +175,8 @@ class OpenRequest:
         self.party = party
         self.state: State | None = State.UPLOADING
         self.cycle: Cycle | None = None
+        self.end_in_event: Callable[[Refusal], object] | None = None
+        """Of an event stream that has comments and no answer yet: ends it for another request, with an error event."""
         self._give_up = give_up
         self._port = port
         self._ended = False
@@ -185,8 +187,8 @@ class OpenRequest:
         self.held: dict[Resource, int] = {port.places: 0, port.bytes: 0}
 
     def has_begun(self) -> bool:
-        """Whether some of its answer has been sent."""
-        return self.cycle is not None and self.cycle.response_started
+        """Whether some of its answer has been sent: more than a status with comments behind it."""
+        return self.cycle is not None and self.cycle.response_started and self.end_in_event is None
 
     def take_place(self) -> None:
         """Raises :class:`Refusal` where there is no place for it."""
@@ -284,7 +286,7 @@ class OpenRequest:
         for resource, held in self.held.items():
             self._change_amount(resource, -held)
         self._ended = True
-        self.cycle = None
+        self.cycle = self.end_in_event = None
         self._give_up = _do_nothing
 
     def _add_amount(self, resource: Resource, amount: int) -> None:

@@ -213,8 +213,11 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
     def _give_up(self, request: OpenRequest, refusal: Refusal) -> None:
         """A request of this connection gives way to another one: it is refused if its answer has not begun."""
-        if self._open == [request] and not request.has_begun() and self._refused_at is None:
-            self._write_refusal(refusal)
+        if self._open == [request] and not request.has_begun() and self._refused_at is None and not self._blocked:
+            if request.end_in_event is not None:
+                request.end_in_event(refusal)
+            else:
+                self._write_refusal(refusal)
         else:
             self.transport.abort()
 

@@ -242,6 +242,14 @@ def test_one_registry_is_before_every_image(helm: Any) -> None:
     }
 
 
+@pytest.mark.parametrize("seconds", [0, 15, 3600])
+def test_silent_streams_get_comments_or_none(helm: Any, seconds: int) -> None:
+    pod = only(helm.render({"gateway": {"streamCommentSeconds": seconds}}), "Deployment", "fleet-paternoster-gateway")[
+        "spec"
+    ]["template"]["spec"]
+    assert f"--stream-comment-seconds={seconds}" in pod["containers"][0]["args"]
+
+
 def test_an_image_by_digest(helm: Any) -> None:
     digest = "sha256:" + "0123456789abcdef" * 4
     named = f"registry.example/x@{digest}"

@@ -5,6 +5,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
@@ -16,7 +17,7 @@ from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, client_key
 from paternoster_contract.http import paths
 from paternoster_contract.http.headers import DEBUG, REQUEST_ID
-from paternoster_contract.http.routes import FORWARDED
+from paternoster_contract.http.routes import FORWARDED, STREAMED
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.stats import FLEET, WAITING
 from paternoster_contract.stream_journal import PROGRESS, STREAM_ID, StreamId
@@ -32,7 +33,7 @@ from paternoster_gateway.process.error_handlers import install_error_handlers
 from paternoster_gateway.process.stats_port import StatsPort
 from paternoster_gateway.process.tls import PlainHttpForProbesOnly
 from paternoster_gateway.proxy.body import read_fields, refuse_costly
-from paternoster_gateway.proxy.call import Call
+from paternoster_gateway.proxy.call import Answer, Call
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.forwarded_answer import ClientWatch, ForwardedAnswer
 from paternoster_gateway.proxy.headers import FORWARDED_HEADERS
@@ -57,7 +58,6 @@ STARTED = int(time.time())
 """``created`` of a model whose row does not state when its LLMDeployment was made."""
 READ_WITHOUT_KEY = 64 * 2**10
 """Most bytes of a body that is read although its key opens no model; of a longer request only the headers are read."""
-_NO_BUFFERING = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 def create_app(
@@ -70,6 +70,7 @@ def create_app(
     stats_port: int | None = None,
     only_probes_in_plain: bool = False,
     access_log: Callable[[str], object] | None = None,
+    comment_seconds: float = 15,
 ) -> FastAPI:
     """Build the gateway over the routing table at ``routes``, a URL or a file.
 
@@ -77,7 +78,8 @@ def create_app(
     ``last_routes``: a file with a copy of the table, used until one was read from ``routes``. ``shutdown``: whether the
     process has begun to end. ``origins``: web pages that may call the gateway. ``stats_port``: the only port with
     statistics, where they have one. ``only_probes_in_plain``: it serves HTTPS, and without TLS only probes and
-    statistics. ``access_log``: called with a line for each answer.
+    statistics. ``access_log``: called with a line for each answer. ``comment_seconds`` of silence, after which an event
+    stream gets a comment; 0 for none.
     """
     shutdown = shutdown or Shutdown()
     roots = KeyFiles(engine_key) if engine_key else None
@@ -147,13 +149,13 @@ def create_app(
     app.add_middleware(RequestId)
     app.add_middleware(CanonicalRequestLine)
 
-    def respond_error(model: str, route: str, fault: GatewayError | Refusal) -> Response:
+    def count_refusal(model: str, route: str, fault: GatewayError | Refusal) -> tuple[GatewayError, Response]:
         # Frames of its traceback have it in variables: a cycle, in which the body would stay until a collection.
         fault.__traceback__ = fault.__context__ = None
         error = unavailable_error(str(fault), RETRY_AFTER_SECONDS) if isinstance(fault, Refusal) else fault
         metrics.failures[model] += 1
         metrics.requests.labels(metrics.label_of(model), route, str(error.status)).inc()
-        return JSONResponse(error.to_body(), error.status, error.to_headers())
+        return error, JSONResponse(error.to_body(), error.status, error.to_headers())
 
     async def forward(request: Request) -> Response:
         started, details = time.monotonic(), forwarded.get() or Forwarded()
@@ -163,7 +165,7 @@ def create_app(
             if (party := known_parties.party_of(client_key(request.headers), source.table)) is not None:
                 charge_request(request.scope, party)
             await turns.wait_turn(party_of(request.scope))
-            call = await _read_call(request, source.table)
+            call = await _read_call(request, source.table, streams=comment_seconds > 0)
             # The first of its names: a model has one series of each metric.
             details.model = model = source.table.first_names.get(call.model, "")
             # A client without a key is refused before anything else is done or counted for the model.
@@ -172,31 +174,21 @@ def create_app(
             details.tenant = "" if admission.identity is None else admission.identity.tenant
             known_parties.add_party(admission)
             charge_request(request.scope, admission.party)
-            metrics.begin_request(model)
-            watch = ClientWatch(request.receive)
-            try:
-                with watch:
-                    answer = await proxy.send(call, admission)
-            except BaseException as ending:
-                watch.close()
-                metrics.end_request(model, admission.fleet)
-                if isinstance(ending, ClientDisconnect):
-                    raise client_gone() from None
-                raise
         except (GatewayError, Refusal) as fault:
-            return respond_error(model, route, fault)
-        details.upstream_host, details.upstream_request_attempt_count = answer.replica, answer.attempts
-        label = metrics.label_of(model)
-        metrics.first_byte.labels(label, route).observe(time.monotonic() - started)
-        metrics.requests.labels(label, route, str(answer.status)).inc()
+            return count_refusal(model, route, fault)[1]
 
-        def record_end() -> None:
-            metrics.end_request(model, admission.fleet)
+        def count_answer(answer: Answer) -> None:
+            details.upstream_host, details.upstream_request_attempt_count = answer.replica, answer.attempts
+            label = metrics.label_of(model)
+            metrics.first_byte.labels(label, route).observe(time.monotonic() - started)
+            metrics.requests.labels(label, route, str(answer.status)).inc()
 
-        response = ForwardedAnswer(answer, watch, record_end)
-        if response.headers.get("Content-Type", "").startswith("text/event-stream"):
-            response.headers.update(_NO_BUFFERING)
-        return response
+        metrics.begin_request(model)
+        return ForwardedAnswer(
+            call, ClientWatch(request.receive), send_call=partial(proxy.send, call, admission),
+            comment_seconds=comment_seconds if call.is_stream else 0, on_answer=count_answer,
+            refuse=partial(count_refusal, model, route), on_end=partial(metrics.end_request, model, admission.fleet),
+        )  # fmt: skip
 
     for path in FORWARDED:
         app.add_api_route(path, forward, methods=["POST"])
@@ -267,10 +259,11 @@ def _model_card(table: RoutingTable, name: str) -> dict[str, object]:
     return card
 
 
-async def _read_call(request: Request, table: RoutingTable) -> Call:
+async def _read_call(request: Request, table: RoutingTable, *, streams: bool) -> Call:
     """Read the whole request, since it may have to be sent twice. Raises :class:`GatewayError`.
 
-    With a key that opens no model only a short body is read, for the model's name in the metrics.
+    With a key that opens no model only a short body is read, for the model's name in the metrics. ``streams``: comments
+    may stand in event streams, which are not compressed then.
     """
     key = client_key(request.headers)
     length = request.headers.get("content-length", "")
@@ -287,9 +280,12 @@ async def _read_call(request: Request, table: RoutingTable) -> Call:
     headers[PROGRESS] = "1"
     brackets = await refuse_costly(body)
     fields = read_fields(body)
+    is_stream = fields.stream is True and request.scope["path"] in STREAMED
+    if streams and is_stream:
+        headers["accept-encoding"] = "identity"
     model = only_model(table, key, time.time()) if fields.model is None else fields.model
     return Call(
-        request.scope["path"], model, body, headers, key, fields.model is not None, brackets, DEBUG in request.headers,
-        fields.priority or 0, None if fields.deadline_ms is None else fields.deadline_ms / 1000,
-        open_request=open_request_of(request.scope),
+        request.scope["path"], model, body, headers, key, fields.model is not None, brackets, is_stream,
+        DEBUG in request.headers, fields.priority or 0,
+        None if fields.deadline_ms is None else fields.deadline_ms / 1000, open_request=open_request_of(request.scope),
     )  # fmt: skip

@@ -9,6 +9,8 @@ from paternoster_http.errors.anthropic_paths import is_anthropic
 
 MAX_SHOWN = 200
 """Most characters of a refused value shown in an answer."""
+CLIENT_GONE = 499
+"""nginx's status for a request whose client has left."""
 MAX_LISTED = 20
 """Most names of models that one answer lists."""
 
@@ -55,6 +57,19 @@ class GatewayError(Exception):
         return b"data: " + json.dumps(self.to_body()).encode() + b"\n\ndata: [DONE]\n\n"
 
 
+def error_of_answer(status: int, body: bytes) -> GatewayError:
+    """An engine's answer with an error ``status`` and ``body``, in the form of OpenAI's API, or of Anthropic's."""
+    try:
+        error = json.loads(body)["error"]
+        fields = {name: error.get(name) for name in ("message", "type", "param", "code")}
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        fields = {}
+    texts = {name: value for name, value in fields.items() if isinstance(value, str)}
+    message = texts.get("message", f"The engine answered with status {status}.")
+    kind = texts.get("type", "api_error")
+    return GatewayError(status, kind, message, param=texts.get("param"), code=texts.get("code"))
+
+
 def bad_request(message: str, param: str | None = None) -> GatewayError:
     return GatewayError(400, "BadRequestError", message, param=param)
 
@@ -74,7 +89,7 @@ def unknown_model(model: str) -> GatewayError:
 
 def client_gone() -> GatewayError:
     """For the metrics alone: the client has left."""
-    return GatewayError(499, "ClientClosedRequest", "The client closed its request.")
+    return GatewayError(CLIENT_GONE, "ClientClosedRequest", "The client closed its request.")
 
 
 def unauthorized_error() -> GatewayError:

@@ -41,6 +41,8 @@ class Route:
     gateway: AtGateway
     serves: str
     """In a line."""
+    streams: bool = False
+    """Whether it answers with server-sent events where its body has ``"stream": true``."""
 
     @property
     def on_api_port(self) -> bool:
@@ -53,8 +55,10 @@ class Route:
         return self.kind not in (Kind.API, Kind.GATEWAY)
 
 
-def _api_route(method: str, path: str, serves: str, gateway: AtGateway = AtGateway.FORWARDS) -> Route:
-    return Route(method, path, Kind.API, gateway, serves)
+def _api_route(
+    method: str, path: str, serves: str, gateway: AtGateway = AtGateway.FORWARDS, *, streams: bool = False
+) -> Route:
+    return Route(method, path, Kind.API, gateway, serves, streams)
 
 
 def _probe_route(path: str, kind: Kind, serves: str, gateway: AtGateway = AtGateway.ANSWERS) -> Route:
@@ -66,10 +70,10 @@ def _admin_route(method: str, path: str, serves: str) -> Route:
 
 
 ROUTES = (
-    _api_route("POST", "/v1/chat/completions", "answers to a conversation"),
-    _api_route("POST", "/v1/completions", "continuations of texts"),
-    _api_route("POST", "/v1/responses", "answers in OpenAI's newer form, without a store"),
-    _api_route("POST", "/v1/messages", "answers in Anthropic's form"),
+    _api_route("POST", "/v1/chat/completions", "answers to a conversation", streams=True),
+    _api_route("POST", "/v1/completions", "continuations of texts", streams=True),
+    _api_route("POST", "/v1/responses", "answers in OpenAI's newer form, without a store", streams=True),
+    _api_route("POST", "/v1/messages", "answers in Anthropic's form", streams=True),
     _api_route("POST", "/v1/messages/count_tokens", "how many tokens such a request has"),
     _api_route("POST", "/v1/embeddings", "vectors of texts, as OpenAI and Voyage"),
     _api_route("POST", "/v2/embed", "vectors of texts, as Cohere"),
@@ -100,6 +104,7 @@ PROBES = frozenset(route.path for route in ROUTES if route.kind is Kind.PROBE)
 NUMBERS = frozenset(route.path for route in ROUTES if route.kind is Kind.NUMBERS)
 FORWARDED = tuple(route.path for route in ROUTES if route.gateway is AtGateway.FORWARDS)
 """By the gateway to engines; all with POST."""
+STREAMED = frozenset(route.path for route in ROUTES if route.streams)
 
 
 def guarded_prefixes(kind: Kind) -> tuple[str, ...]:

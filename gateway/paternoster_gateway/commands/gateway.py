@@ -93,6 +93,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "https://chat.example.org, or * for all (default: none)",
     )
     parser.add_argument(
+        "--stream-comment-seconds",
+        type=float,
+        default=15,
+        metavar="SECONDS",
+        help="seconds of silence after which an event stream gets a comment, and the status 200 before it where none "
+        "was sent, so that proxies do not end it; 0 for none (default: %(default)s)",
+    )
+    parser.add_argument(
         "--access-log",
         choices=["off", "json"],
         default="off",
@@ -119,6 +127,10 @@ def run(args: argparse.Namespace) -> int:
     except ValueError as error:
         print_error(f"paternoster gateway: --allowed-origins {error}")
         return 2
+    if not (args.stream_comment_seconds == 0 or 1 <= args.stream_comment_seconds <= 3600):
+        shown = f"{args.stream_comment_seconds:g}"
+        print_error(f"paternoster gateway: --stream-comment-seconds is {shown}: must be 0, or from 1 to 3600")
+        return 2
     tls = None
     try:
         listener = _bind_port(args.host, args.port) if args.fd is None else _inherit_socket(args.fd)
@@ -140,6 +152,7 @@ def run(args: argparse.Namespace) -> int:
         stats_port=listeners[1].getsockname()[1] if args.stats_port is not None else None,
         only_probes_in_plain=tls is not None,
         access_log=write_line if args.access_log == "json" else None,
+        comment_seconds=args.stream_comment_seconds,
     )
     server = Server(
         app, limits, shutdown, grace_seconds=args.shutdown_delay_seconds, drain_seconds=args.drain_timeout, tls=tls

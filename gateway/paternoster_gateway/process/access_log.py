@@ -39,6 +39,8 @@ class Forwarded:
     upstream_host: str = ""
     """URL of the replica that answered."""
     upstream_request_attempt_count: int = 0
+    error_event_code: int | None = None
+    """Status of the error with which a stream ended as an event; ``response_code`` was sent before it."""
 
 
 forwarded: ContextVar[Forwarded | None] = ContextVar("forwarded", default=None)

@@ -16,17 +16,16 @@ TOKENS_AT_ONCE = 8192
 SHOWN_BYTES = 64
 """Bytes of a body that is no object, for an error that states what it is."""
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
-_FIELD_OF_PARTS = re.compile(rb'"(model|priority|deadline_ms)"[ \t\n\r]*:[ \t\n\r]*[\[{]')
+_FIELD_OF_PARTS = re.compile(rb'"(model|priority|deadline_ms|stream)"[ \t\n\r]*:[ \t\n\r]*[\[{]')
 _BYTES_PER_FIND = 512
 """For each of them of a body :func:`count_byte` looks for the next byte, before it counts the rest."""
 _QUOTE = ord('"')
 _OBJECT = re.compile(rb"[ \t\n\r]*\{")
 
 
-def _valid_or_none(**bounds: int) -> GetPydanticSchema:
-    """An integer; None for any other value, which the engine refuses."""
-    integer = core_schema.int_schema(strict=True, **bounds)  # type: ignore[arg-type]
-    lenient = core_schema.with_default_schema(integer, default=None, on_error="default")
+def _valid_or_none(schema: core_schema.CoreSchema) -> GetPydanticSchema:
+    """A value that fits ``schema``; None for any other, which the engine refuses."""
+    lenient = core_schema.with_default_schema(schema, default=None, on_error="default")
     return GetPydanticSchema(lambda _source, _handler: lenient)
 
 
@@ -36,8 +35,9 @@ class BodyFields(BaseModel):
     model_config = ConfigDict(strict=True)
 
     model: str | None = None
-    priority: Annotated[int | None, _valid_or_none()] = None
-    deadline_ms: Annotated[int | None, _valid_or_none(ge=1, lt=2**53)] = None
+    priority: Annotated[int | None, _valid_or_none(core_schema.int_schema(strict=True))] = None
+    deadline_ms: Annotated[int | None, _valid_or_none(core_schema.int_schema(strict=True, ge=1, lt=2**53))] = None
+    stream: Annotated[bool | None, _valid_or_none(core_schema.bool_schema(strict=True))] = None
 
 
 async def refuse_costly(body: bytes) -> int:
@@ -113,4 +113,6 @@ def _model_not_named() -> GatewayError:
 
 
 def _error_of_parts(field: str) -> GatewayError:
-    return _model_not_named() if field == "model" else bad_request(f"`{field}` must be an integer.", field)
+    if field == "model":
+        return _model_not_named()
+    return bad_request(f"`{field}` must be {'true or false' if field == 'stream' else 'an integer'}.", field)

@@ -26,6 +26,8 @@ class Call:
     """Whether the body names the model; else ``model`` is the only one that the key opens."""
     brackets: int = 0
     """Of :attr:`body`, as :func:`~paternoster_gateway.proxy.body.refuse_costly` counts them."""
+    is_stream: bool = False
+    """Whether the client wants server-sent events."""
     debug: bool = False
     """Whether the answer states why its replica was chosen."""
     priority: int = 0

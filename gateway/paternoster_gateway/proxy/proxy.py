@@ -100,8 +100,11 @@ class Proxy:
         for url in self._dispatcher.balancer.handing_over:
             self._liveness.interrupt_waits(url)
 
-    async def send(self, call: Call, admission: Admission) -> Answer:
-        """The answer of a replica; raises :class:`GatewayError` where there is none."""
+    async def send(self, call: Call, admission: Admission, on_admission: Callable[[], object]) -> Answer:
+        """The answer of a replica; raises :class:`GatewayError` where there is none.
+
+        ``on_admission`` is called before the first decision that may hold the call, or send it.
+        """
         turn = admission.queue_turn(call.priority, len(call.body), call.deadline_seconds)
         request = self._dispatcher.open_request(admission, await self._read_prompt(call, admission), turn)
         suspected = SuspectedCall(self._stops, admission.fleet, lambda: _digest_body(call, admission))
@@ -110,6 +113,7 @@ class Proxy:
             request, call, admission, dispatcher=self._dispatcher, metrics=self._metrics, attempt=self._run_attempt,
             suspected=suspected, is_cause=self._is_cause, quarantine=self._put_in_quarantine,
         )  # fmt: skip
+        on_admission()
         try:
             return relay.relay_answer(await self._send(request, call, admission, suspected, alone))
         except BaseException:

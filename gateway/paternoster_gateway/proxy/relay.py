@@ -17,6 +17,7 @@ from paternoster_contract.routing import Replica
 from paternoster_gateway.admission.admission import Admission
 from paternoster_gateway.errors import GatewayError, unavailable_error
 from paternoster_gateway.metrics import GatewayMetrics
+from paternoster_gateway.process.access_log import forwarded
 from paternoster_gateway.proxy.call import Answer, Attempt, Call
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.journaled_stream import FrameTooLong, JournaledStream
@@ -148,6 +149,8 @@ class AnswerRelay:
     def _end_in_error(self, error: GatewayError) -> bytes:
         """The event that ends the stream."""
         self._metrics.broken.labels(self._metrics.label_of(self._request.model)).inc()
+        if (details := forwarded.get()) is not None:
+            details.error_event_code = error.status
         return error.encode_event(self._call.path)
 
     def _record_break(self, answer: Answer, error: Exception) -> None:

@@ -66,6 +66,7 @@ async def test_a_line_has_the_fields_of_a_request_and_its_answer(
         "method": "POST", "path": PATH, "protocol": "HTTP/1.1", "response_code": 200, "complete": True,
         "bytes_received": len(json.dumps(body)), "bytes_sent": size, "user_agent": "lift/1", "request_id": "mine",
         "model": "m", "tenant": "floor-7", "upstream_host": engine.url, "upstream_request_attempt_count": 1,
+        "error_event_code": None,
     }  # fmt: skip
     assert fields["start_time"].endswith("Z")
     assert 0 <= fields["response_duration"] <= fields["duration"]

@@ -3,14 +3,17 @@
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Behave, Door, FakeEngine, until
+from tests.gateway.fakes import Behave, Door, FakeEngine, serving, until
 
+from paternoster_gateway.app import create_app
 from paternoster_gateway.errors import GatewayError
 from paternoster_gateway.proxy.call import Answer
+from paternoster_gateway.proxy.forwarded_answer import COMMENT
 from paternoster_http.open_requests import OpenRequest
 from paternoster_http.protocol import LimitedHttpProtocol
 
@@ -102,6 +105,25 @@ async def test_a_refused_request_leaves_no_cycle(
             await response.read()
 
     await leave_nothing(send_refused)
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_a_held_stream_with_comments_leaves_no_cycle(table: Path, leaves: bool) -> None:
+    async with serving(create_app(str(table), comment_seconds=0.02)) as url:
+        door = Door(url, table)
+        door.publish(hold_timeout_seconds=1)
+        await read_table(door)
+
+        async def read_comments() -> None:
+            async with (
+                aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as client,
+                client.post(door.url + "/v1/chat/completions", json=BODY) as response,
+            ):
+                assert await response.content.readuntil(b"\n\n") == COMMENT
+                if not leaves:
+                    assert b'"ServiceUnavailableError"' in await response.read()
+
+        await leave_nothing(read_comments)
 
 
 async def read_table(door: Door) -> None:
