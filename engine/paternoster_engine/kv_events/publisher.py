@@ -93,12 +93,13 @@ class KVEventPublisher:
         closing = False
         while not closing:
             ready = dict(poller.poll())
-            if self._replay is not None and self._replay in ready:
-                self._answer_replay(self._replay)
             if self._woken in ready:
                 closing = self._woken.recv() == b"close"
+            # Before a replay: its request may have come after these, from a peer that has an answer of the engine.
             while self._waiting:
                 self._send(*self._waiting.popleft())
+            if self._replay is not None and self._replay in ready:
+                self._answer_replay(self._replay)
 
     def _send(self, number: int, events: Sequence[CacheEvent], when: float) -> None:
         payload = encode_batch(events, self._block_size, self._num_groups, when)

@@ -231,6 +231,7 @@ class EngineLoop:
         except queue.Empty:
             pass
         if self._replies:
+            self._publish_cache_events()
             replies, self._replies = self._replies, []
             self._to_asyncio(_call_each, replies)
         return woken
@@ -254,6 +255,7 @@ class EngineLoop:
             if output.finish_reason is not None:
                 self._observer.record_end(output.request)
         if outputs:
+            self._publish_cache_events()  # first: a client that has its answer finds its blocks in a replay
             self._to_asyncio(self._deliver_all, outputs)
         return 0.0 if num_tokens > 0 or outputs else EMPTY_STEP_PAUSE
 

@@ -83,6 +83,24 @@ def replay(publisher: KVEventPublisher, first: int) -> list[list[bytes]]:
         return frames
 
 
+def test_replay_has_what_was_published_before_it_was_requested(tmp_path: Path) -> None:
+    """Also where the publisher's thread gets both at once, as it does where other processes have the cores."""
+    with opened(tmp_path) as publisher, zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+        for _ in range(3):
+            publisher.publish(EVENTS)
+        dealer.setsockopt(zmq.RCVTIMEO, WAIT_MS)
+        dealer.connect(publisher.replay_endpoint)
+        dealer.send_multipart((b"", bytes(8)))
+        replay = publisher._replay
+        assert replay is not None
+        assert replay.poll(WAIT_MS)
+        publisher.start(BLOCK_SIZE, 1)
+        numbers = []
+        while (frames := dealer.recv_multipart())[2] != END_OF_REPLAY:
+            numbers.append(int.from_bytes(frames[2], "big"))
+    assert numbers == [0, 1, 2]
+
+
 def test_batch_is_read_by_a_subscriber_as_it_was_published(tmp_path: Path) -> None:
     with published(tmp_path, num_groups=2) as (publisher, subscriber, number):
         publisher.publish(EVENTS)

@@ -1,12 +1,16 @@
 """The engine's thread: sleeps when idle, reports each step once, survives what goes wrong."""
 
 import asyncio
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from paternoster_contract.http import paths
 from paternoster_engine.core.batch import Batch, StepOutput
 from paternoster_engine.core.errors import PromptTooLong, QueueFull
+from paternoster_engine.core.kv.cache_events import BlocksStored, CacheCleared, CacheEvent, CacheEvents
 from paternoster_engine.core.request import FinishReason, Request, RequestStatus
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
@@ -200,3 +204,21 @@ async def test_the_end_of_the_loop_is_told(serve: Any) -> None:
         assert outputs[-1].finish_reason is FinishReason.ABORT
         with pytest.raises(LoopStopped):
             await server.loop.call_in_loop(lambda: None)
+
+
+async def test_answers_come_behind_the_cache_events_of_their_step(serve: Any) -> None:
+    """A client that has its answer finds the blocks of its prompt in a replay, and none behind a reset."""
+    async with serve() as server:
+        published: list[CacheEvent] = []
+
+        def publish_slowly(events: Sequence[CacheEvent]) -> None:
+            time.sleep(0.2)  # in the engine's thread, while the client could read an answer
+            published.extend(events)
+
+        server.loop._publish_events = publish_slowly
+        server.loop.engine.scheduler.pool.events = CacheEvents()
+        body = {"model": "scripted", "prompt": [5] * 24, "max_tokens": 1}
+        assert (await server.client.post("/v1/completions", json=body)).status_code == 200
+        assert [len(event.keys) for event in published if isinstance(event, BlocksStored)] == [3]
+        assert (await server.admin.post(paths.ADMIN_RESET_PREFIX_CACHE)).status_code == 200
+        assert isinstance(published[-1], CacheCleared)
