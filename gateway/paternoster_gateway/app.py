@@ -19,6 +19,7 @@ from paternoster_contract.http import paths
 from paternoster_contract.http.headers import DEBUG, REQUEST_ID
 from paternoster_contract.http.routes import FORWARDED, STREAMED
 from paternoster_contract.routing import RoutingTable
+from paternoster_contract.shares.rows import Sized, rows_beyond_share
 from paternoster_contract.stats import FLEET, WAITING
 from paternoster_contract.stream_journal import PROGRESS, STREAM_ID, StreamId
 from paternoster_contract.supervise import supervise_task
@@ -56,6 +57,10 @@ from paternoster_http.vendor_rewriting import VendorErrors
 
 STARTED = int(time.time())
 """``created`` of a model whose row does not state when its LLMDeployment was made."""
+MOST_LISTED = 2048
+"""Names of models in one list, aliases included: of 400 bytes and their characters each."""
+MOST_LISTED_BYTES = 256 * 2**10
+"""Characters of these names."""
 READ_WITHOUT_KEY = 64 * 2**10
 """Most bytes of a body that is read although its key opens no model; of a longer request only the headers are read."""
 
@@ -195,12 +200,11 @@ def create_app(
 
     @app.get(paths.MODELS)
     async def list_models(request: Request) -> dict[str, object]:
-        key = client_key(request.headers)
         table = source.table
-        names = [
-            name for first in models_open_to(table, key, time.time()) for name in (first, *table.models[first].aliases)
-        ]
-        return {"object": "list", "data": [_model_card(table, name) for name in names]}
+        listed, left_out = share_models(table, models_open_to(table, client_key(request.headers), time.time()))
+        names = [name for first in listed for name in (first, *table.models[first].aliases)]
+        document: dict[str, object] = {"object": "list", "data": [_model_card(table, name) for name in names]}
+        return document | {"left_out": left_out} if left_out else document
 
     @app.get(paths.MODEL)
     async def get_model(model: str, request: Request) -> Response:
@@ -240,6 +244,24 @@ def create_app(
         return Response(await render_metrics(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     return app
+
+
+def share_models(table: RoutingTable, models: Sequence[str]) -> tuple[list[str], int]:
+    """Those of ``models`` that one list has room for, shared out by namespace, and how many are left out.
+
+    A namespace has first what was made first.
+    """
+    listed = list(models)
+    for capacity, count_size in ((MOST_LISTED, lambda _: 1), (MOST_LISTED_BYTES, len)):
+        sized = [
+            Sized(name, row.namespace, sum(map(count_size, (name, *row.aliases))), row.created or STARTED)
+            for name in listed
+            for row in (table.models[name],)
+        ]
+        if sum(row.size for row in sized) > capacity:
+            beyond = rows_beyond_share(sized, capacity)
+            listed = [name for name in listed if name not in beyond]
+    return listed, len(models) - len(listed)
 
 
 def _model_card(table: RoutingTable, name: str) -> dict[str, object]:

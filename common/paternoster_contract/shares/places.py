@@ -38,16 +38,47 @@ class SharedPlaces(Generic[T]):
             return True, None
         evicted = None
         if len(self._namespaces) >= self._capacity:
-            if len(self._items.get(namespace, ())) + 1 >= self._most:
+            if self.count(namespace) + 1 >= self._most:
                 return False, None
             largest = next(iter(self._by_count[self._most]))
             evicted = next(reversed(self._items[largest]))
             self.release(evicted)
-        self._namespaces[item] = namespace
-        items = self._items.setdefault(namespace, {})
-        items[item] = None
-        self._move_namespace(namespace, len(items) - 1, len(items))
+        self._add_item(item, namespace)
         return True, evicted
+
+    def take_place(self, item: T, namespace: str) -> T | None:
+        """Give ``item`` a place, as the last of its namespace; returns the item that lost its own for it.
+
+        Where there is no room, that is the first of ``namespace``, or of the one that has most where that has more than
+        one more: what is used again takes its place anew, so the first is the one that was used least lately.
+        """
+        self.release(item)
+        evicted = None
+        if len(self._namespaces) >= self._capacity:
+            own = self.count(namespace)
+            largest = namespace if own and own + 1 >= self._most else next(iter(self._by_count[self._most]))
+            evicted = next(iter(self._items[largest]))
+            self.release(evicted)
+        self._add_item(item, namespace)
+        return evicted
+
+    def count(self, namespace: str) -> int:
+        """Places of ``namespace``."""
+        return len(self._items.get(namespace, ()))
+
+    def count_beside(self, item: T) -> int:
+        """Places of the namespace of ``item``, which has one."""
+        return len(self._items[self._namespaces[item]])
+
+    def share_amount(self, amount: int, most: int) -> int:
+        """The largest share of ``amount`` for each namespace whose items want ``most`` each: max-min fair."""
+        left, namespaces = amount, len(self._items)
+        for places, others in sorted(self._by_count.items()):
+            if places * most * namespaces > left:
+                return left // namespaces
+            left -= places * most * len(others)
+            namespaces -= len(others)
+        return amount
 
     def release(self, item: T) -> None:
         """Give up the place of ``item``, if it has one."""
@@ -66,6 +97,12 @@ class SharedPlaces(Generic[T]):
         self._items.clear()
         self._by_count.clear()
         self._most = 0
+
+    def _add_item(self, item: T, namespace: str) -> None:
+        self._namespaces[item] = namespace
+        items = self._items.setdefault(namespace, {})
+        items[item] = None
+        self._move_namespace(namespace, len(items) - 1, len(items))
 
     def _move_namespace(self, namespace: str, before: int, after: int) -> None:
         """The namespace has ``after`` places, one more or one less than ``before``."""

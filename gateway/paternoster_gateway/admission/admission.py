@@ -7,7 +7,6 @@ from paternoster_contract.access.keys import digest_key, matches_digest
 from paternoster_contract.limits import MAX_PRIORITY
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway.errors import (
-    GatewayError,
     another_fleet,
     expired_key_error,
     model_needed,
@@ -31,6 +30,8 @@ class Admission:
     """The identity of the key; None where the fleet needs no key."""
     peer: str = ""
     """What counts as the address of the client."""
+    namespace: str = ""
+    """Of the fleet: what all fleets use is shared out by it."""
     name: str = ""
     """The name by which the request calls the model; empty if it names none, which every engine accepts."""
 
@@ -89,7 +90,8 @@ def admit_request(
     first = table.first_names.get(model, model)
     route = table.models.get(first)
     identity = route.find_identity(key) if route else None
-    admission = Admission(first, route.fleet if route else "", key, identity, peer, model if named else "")
+    fleet, namespace = (route.fleet, route.namespace) if route else ("", "")
+    admission = Admission(first, fleet, key, identity, peer, namespace, model if named else "")
     admission.route(table, now)
     return admission
 
@@ -114,11 +116,11 @@ def only_model(table: RoutingTable, key: str, now: float) -> str:
 
 def models_open_to(table: RoutingTable, key: str, now: float) -> list[str]:
     """The models that ``key`` opens, by their first names."""
-    names = []
-    for name in table.models:
-        try:
-            admit_request(table, name, key, now)
-        except GatewayError:
-            continue
+    key_digest, names = digest_key(key), []
+    for name, route in table.models.items():
+        if route.key_digests is not None:
+            identity = route.identities.get(key_digest)
+            if key_digest not in route.key_digests or (identity is not None and identity.is_expired(now)):
+                continue
         names.append(name)
     return names

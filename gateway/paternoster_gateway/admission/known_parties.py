@@ -1,31 +1,30 @@
 """The party that a request counts for before its model is read: the one that its key was admitted as last."""
 
-from collections import OrderedDict
-
 from paternoster_contract.access.keys import digest_key
 from paternoster_contract.routing import RoutingTable
+from paternoster_contract.shares.places import SharedPlaces
 from paternoster_gateway.admission.admission import Admission
 from paternoster_http.shares import Party
 
 MOST_REMEMBERED = 4096
-"""Most keys that are remembered; the one whose last request is oldest is removed first."""
+"""Most keys that are remembered, shared out by namespace; the one whose last request is oldest is removed first."""
 
 
 class KnownParties:
     """Parties by the digests of keys; a key that its fleet no longer accepts has none."""
 
     def __init__(self) -> None:
-        self._parties: OrderedDict[str, tuple[str, Party]] = OrderedDict()
+        self._parties: dict[str, tuple[str, Party]] = {}
         """Each with the model that it was admitted for."""
+        self._places = SharedPlaces[str](MOST_REMEMBERED)
 
     def add_party(self, admission: Admission) -> None:
         """Record the party of an admitted request, if it came with a key."""
         if admission.identity is not None:
             key_digest = digest_key(admission.key)
             self._parties[key_digest] = admission.model, admission.party
-            self._parties.move_to_end(key_digest)
-            if len(self._parties) > MOST_REMEMBERED:
-                self._parties.popitem(last=False)
+            if (evicted := self._places.take_place(key_digest, admission.namespace)) is not None:
+                del self._parties[evicted]
 
     def party_of(self, key: str, table: RoutingTable) -> Party | None:
         """The party of ``key``; None if it was not admitted yet, or its fleet does not accept it now."""

@@ -8,10 +8,13 @@ was sent, in two generations: the older one is forgotten when the younger one is
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from paternoster_contract.shares.places import SharedPlaces
 from paternoster_gateway.prefixes.piece_table import BUCKETS, MAX_SLOTS, MAX_TOKENS, Holders, PieceTable
 
 MAX_PIECES = 2**24
-"""Of all replicas, about 300 MiB. They share it equally."""
+"""Of all replicas, about 300 MiB, shared out by namespace; the replicas of one have equal parts."""
+MAX_REPLICAS = 2**14
+"""Shared out by namespace; with two slots each, and a quarter of all that are not swept yet, one is always free."""
 MAX_PIECES_OF_REPLICA = 2**18
 """Of one replica: 262,144, about 5 MiB."""
 PIECES_PER_SWEPT_BUCKET = 64
@@ -38,7 +41,17 @@ NO_PREFIX = Prefix(0, 0)
 class PrefixIndex:
     """Pieces by replica; a replica is any name, such as its URL."""
 
-    def __init__(self, max_pieces: int = MAX_PIECES, max_of_replica: int = MAX_PIECES_OF_REPLICA) -> None:
+    def __init__(
+        self,
+        max_pieces: int = MAX_PIECES,
+        max_of_replica: int = MAX_PIECES_OF_REPLICA,
+        max_replicas: int = MAX_REPLICAS,
+    ) -> None:
+        self.namespaces: Mapping[str, str] = {}
+        """Of each replica that may come; one that is not there counts for a namespace without a name."""
+        self._places = SharedPlaces[str](max_replicas)
+        self._share: int | None = None
+        """Pieces of each namespace; None: to be computed."""
         self._max_pieces = max_pieces
         self._max_of_replica = max_of_replica
         self._table = PieceTable()
@@ -74,8 +87,10 @@ class PrefixIndex:
 
     def store(self, replica: str, pieces: Sequence[Piece]) -> None:
         """Add what ``replica`` holds now. Beyond its share of the memory, pieces are refused and counted."""
-        slots = self._slots.get(replica) or self._add_replica(replica)
-        self._add(slots[0], pieces, self._limit)
+        if (slots := self._slots.get(replica) or self._add_replica(replica)) is None:
+            self.refused += len(pieces)
+        else:
+            self._add(slots[0], pieces, self._limit_of(replica))
 
     def remove(self, replica: str, digests: Sequence[int]) -> None:
         """Remove what ``replica`` holds no longer."""
@@ -88,11 +103,15 @@ class PrefixIndex:
         """Forget all that ``replica`` holds; later changes free the memory."""
         for slot in self._slots.pop(replica, ()):
             self._retire_slot(slot)
+        self._places.release(replica)
+        self._share = None
 
     def store_expected(self, replica: str, pieces: Sequence[Piece], most: int) -> None:
         """Add what ``replica`` was sent, which does not publish what it holds; ``most``: pieces that it may hold."""
-        limit = max(1, min(self._limit, most) // 2)
-        slots = self._slots.get(replica) or self._add_replica(replica)
+        if (slots := self._slots.get(replica) or self._add_replica(replica)) is None:
+            self.refused += len(pieces)
+            return
+        limit = max(1, min(self._limit_of(replica), most) // 2)
         if (count := self._counts[slots[0]]) and count + len(pieces) > limit:
             self.begin_generation(replica)
         self._add(slots[0], pieces, limit)
@@ -127,10 +146,11 @@ class PrefixIndex:
                     self._record_holders(found, place, held if place == at else self._table.find_holders(chain[place]))
         return found
 
-    @property
-    def _limit(self) -> int:
-        """Pieces that each replica may have."""
-        return min(self._max_of_replica, self._max_pieces // max(1, len(self._slots)))
+    def _limit_of(self, replica: str) -> int:
+        """Pieces that ``replica`` may have: an equal part of what its namespace may."""
+        if self._share is None:
+            self._share = self._places.share_amount(self._max_pieces, self._max_of_replica)
+        return min(self._max_of_replica, self._share // self._places.count_beside(replica))
 
     def _record_holders(self, found: dict[str, Prefix], place: int, held: Holders | None) -> None:
         """Add the replicas that hold the piece at ``place`` of a chain, and none behind it."""
@@ -149,7 +169,14 @@ class PrefixIndex:
             count += self._table.add(digest, slot, min(tokens, MAX_TOKENS))
         self._counts[slot] = count
 
-    def _add_replica(self, replica: str) -> list[int]:
+    def _add_replica(self, replica: str) -> list[int] | None:
+        """Its slot; None where its namespace has as many replicas as any other, and there is no room for more."""
+        has, evicted = self._places.claim_place(replica, self.namespaces.get(replica, ""))
+        if evicted is not None:
+            self.remove_replica(evicted)
+        if not has:
+            return None
+        self._share = None
         slots = self._slots[replica] = [self._new_slot(replica)]
         return slots
 

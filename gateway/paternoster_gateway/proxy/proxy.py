@@ -217,7 +217,7 @@ class Proxy:
 
     def _put_in_quarantine(self, url: str, call: Call, admission: Admission) -> GatewayError:
         """The error for a client whose call made the replica at ``url`` stop; no other one gets such a call."""
-        self._quarantine.add(_digest_body(call, admission), time.monotonic())
+        self._quarantine.add(_digest_body(call, admission), time.monotonic(), admission.namespace)
         log.warning(
             "%s stopped while it had a request to %s of %d bytes: it is sent to no other replica",
             url, call.path, len(call.body),
@@ -316,7 +316,8 @@ class Proxy:
             await stack.aclose()
             left_early = header_wait is not None and not (header_wait.silent_before or header_wait.answered)
             if header_wait is not None and left_early and len(call.body) > LONG_BODY:
-                self._quarantine.add_left(replica.url, _digest_body(call, admission), header_wait.read_by)
+                digest = _digest_body(call, admission)
+                self._quarantine.add_left(replica.url, digest, header_wait.read_by, admission.namespace)
             raise
         finally:
             progress.drop_journal()

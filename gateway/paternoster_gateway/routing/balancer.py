@@ -228,9 +228,8 @@ class Balancer:
             if replica.draining
         )
         replicas = [replica for row in table.models.values() for replica in row.replicas]
-        self.prefixes.retain_only(
-            table.models, {each.url for each in replicas}, {each.url for each in replicas if each.ready}
-        )
+        namespaces = {each.url: row.namespace for row in table.models.values() for each in row.replicas}
+        self.prefixes.retain_only(table.models, namespaces, {each.url for each in replicas if each.ready})
         places = {(model, row.fleet) for model, row in table.models.items()}
         self._budgets.retain_only(places)
         self._held.retain_only(places)

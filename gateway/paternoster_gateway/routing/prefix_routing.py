@@ -251,11 +251,13 @@ class PrefixRouting:
                 seconds=now - sent.at,
             )
 
-    def retain_only(self, models: Collection[str], urls: Collection[str], ready: Collection[str]) -> None:
+    def retain_only(self, models: Collection[str], urls: Mapping[str, str], ready: Collection[str]) -> None:
         """Forget all other fleets and replicas: they have left the routing table.
 
-        ``ready``: of ``urls``; engines of others may have restarted, and so lost what they were sent.
+        ``urls``: each with the namespace of its fleet. ``ready``: of these; engines of others may have restarted, and
+        so lost what they were sent.
         """
+        self.reported.namespaces = self._sent.namespaces = urls
         for url in set(self._sent.replicas) - set(ready):
             self.forget_sent(url)
         for replica in {*self.reported.replicas, *self._sent.replicas} - set(urls):

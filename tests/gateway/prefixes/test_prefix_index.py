@@ -1,11 +1,12 @@
 """The index of prefixes against a naive model, and its bounds."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from paternoster_gateway.prefixes.piece_table import DIGEST_BITS, PieceTable
-from paternoster_gateway.prefixes.prefix_index import MAX_PROBES, Prefix, PrefixIndex
+from paternoster_gateway.prefixes.piece_table import DIGEST_BITS, MAX_SLOTS, PieceTable
+from paternoster_gateway.prefixes.prefix_index import MAX_PROBES, MAX_REPLICAS, Prefix, PrefixIndex
 
 REPLICAS = st.sampled_from(["a", "b", "c"])
 CHAINS = [
@@ -154,3 +155,17 @@ def test_unique_prompts_do_not_fill_the_memory() -> None:
         index.store_expected("a", [((number * 8 + at) * 0x9E3779B97F4A7C15 % 2**64, 1) for at in range(8)], most=400)
         assert index.count("a") <= 400
     assert index.pairs < 20_000
+
+
+@pytest.mark.timeout(120)
+def test_more_replicas_than_slots_end_in_refused_pieces() -> None:
+    """A search for a free slot had no end where there is none."""
+    index = PrefixIndex()
+    for number in range(MAX_SLOTS + 10):
+        index.store_expected(f"r{number}", [(number, 1)], most=1)
+        index.store_expected(f"r{number}", [(number, 1)], most=1)
+    assert len(index.replicas) == MAX_REPLICAS
+    assert index.refused
+    index.remove_replica("r0")
+    index.store("new", [(1, 1)])
+    assert index.find([1])["new"] == Prefix(1, 1)
