@@ -5,7 +5,7 @@ python benchmarks hostile.dribbling_engine --port 9000
 
 import argparse
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
 EARLY_HINTS = 2_000
@@ -44,13 +44,21 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     writer.close()
 
 
-async def serve(port: int) -> None:
-    server = await asyncio.start_server(answer, "127.0.0.1", port)
-    await server.serve_forever()
+def run_engine(
+    description: str | None, answer_connection: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+) -> int:
+    """A hostile engine's command: listens on the port that ``--port`` names until it is killed."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--port", type=int, required=True, help="to listen on, of 127.0.0.1")
+    port = parser.parse_args().port
+
+    async def listen() -> None:
+        server = await asyncio.start_server(answer_connection, "127.0.0.1", port, backlog=4096)
+        await server.serve_forever()
+
+    asyncio.run(listen())
+    return 0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--port", type=int, required=True, help="to listen on, of 127.0.0.1")
-    asyncio.run(serve(parser.parse_args().port))
-    return 0
+    return run_engine(__doc__, answer)

@@ -3,12 +3,11 @@
 python benchmarks hostile.attackers.endless_engine --port 9000
 """
 
-import argparse
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 
-from hostile.dribbling_engine import read_bodies
+from hostile.dribbling_engine import read_bodies, run_engine
 from paternoster_contract.stream_journal import COMMENT, JOURNAL, MAX_JOURNAL_BYTES, PROGRESS_MEDIA_TYPE
 from paternoster_gateway.proxy.journaled_stream import MAX_FRAME_BYTES
 
@@ -79,13 +78,5 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     writer.close()
 
 
-async def serve(port: int) -> None:
-    server = await asyncio.start_server(answer, "127.0.0.1", port, backlog=4096)
-    await server.serve_forever()
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--port", type=int, required=True, help="to listen on, of 127.0.0.1")
-    asyncio.run(serve(parser.parse_args().port))
-    return 0
+    return run_engine(__doc__, answer)
