@@ -204,10 +204,10 @@ class ForwardedAnswer(Response):
         except ClientDisconnect:
             pass
         finally:
-            await stream.close()
             self._call.open_request.end_in_event = None
             self._watch.close()
             self._on_end()
+            await stream.close()
             if answer is not None:
                 await answer.discard()
 
