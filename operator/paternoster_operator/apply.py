@@ -1,14 +1,19 @@
 """Children sent to the cluster: only what differs, what somebody changed, and what is gone."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from paternoster_operator.cluster.foreign_fields import describe_foreign_fields
 from paternoster_operator.cluster.port import Cluster, ClusterError, Event, ForeignObject, Key, Object
 
 log = logging.getLogger(__name__)
 
+MOST_REMOVALS = 3
+"""Of fields that other managers set, for each child between two times that all are sent: one that sets them again each
+time would have new pods started for ever."""
 WATCHED = frozenset({"Service", "PodDisruptionBudget", "NetworkPolicy", "Deployment"})
 """Kinds that :meth:`Cluster.get_child` returns; no watch reports changes of the others."""
 OPTIONAL = {"NetworkPolicy": "networking.k8s.io/v1"}
@@ -33,33 +38,48 @@ class AppliedChildren:
     """When every child was last sent, changed or not, on the operator's clock."""
     unremoved: str = ""
     """Why a child that is not wanted any more may be there still, as it was recorded last."""
+    foreign: dict[str, str] = field(default_factory=dict)
+    """Fields of other managers that are not removed, in words, by kind."""
+    removals: Counter[str] = field(default_factory=Counter)
+    """How often such fields were removed since all children were sent, by kind."""
 
     async def apply(
-        self, cluster: Cluster, key: Key, children: Sequence[Object], *, every: bool, unwatched: bool
+        self, cluster: Cluster, key: Key, children: Sequence[Object], *, now: float, resync: float, unwatched: bool
     ) -> Mapping[str, Any] | None:
-        """Send what has to be sent: all of it with ``every``, and what no watch reports with ``unwatched``.
+        """Send what has to be sent: all of it every ``resync`` seconds, and what no watch reports with ``unwatched``.
 
-        With ``every`` it also removes what a setting has made superfluous: of the name of the last of ``children``.
+        With all of it, it also removes what a setting has made superfluous: of the name of the last of ``children``.
 
         Returns the Deployment as it is now, where it was sent. Raises :class:`ClusterError` at the first refusal; for a
         :class:`ForeignObject` it names all of them, so that they can be removed at once.
         """
         deployment = None
         rest = iter(children)
+        every = now - self.all_sent_at >= resync
+        if every:
+            self.removals.clear()
         for child in rest:
             kind = child["kind"]
             if every or (unwatched and kind not in WATCHED) or self._differs_from(child, cluster.get_child(key, kind)):
                 try:
-                    now = await cluster.apply(child)
+                    there = await cluster.apply(child)
                 except ForeignObject as foreign:
                     raise await _all_foreign(cluster, foreign, rest) from foreign
-                self.sent[kind] = _Sent(child, 0 if now is None else _version_of(now))
+                if there is not None:
+                    there = await self._remove_foreign_fields(cluster, key, child, there)
+                self.sent[kind] = _Sent(child, 0 if there is None else _version_of(there))
                 if kind == "Deployment":
-                    deployment = now
-        for kind in OPTIONAL.keys() - {child["kind"] for child in children} if every else ():
+                    deployment = there
+        if every:
+            await self._remove_optional(cluster, key, children)
+            self.all_sent_at = now
+        return deployment
+
+    async def _remove_optional(self, cluster: Cluster, key: Key, children: Sequence[Object]) -> None:
+        """Remove the optional children that are not among ``children``; they have the name of the last of them."""
+        for kind in OPTIONAL.keys() - {child["kind"] for child in children}:
             metadata = children[-1]["metadata"]
             await self._remove_child(cluster, key, {"apiVersion": OPTIONAL[kind], "kind": kind, "metadata": metadata})
-        return deployment
 
     async def _remove_child(self, cluster: Cluster, key: Key, like: Object) -> None:
         """Remove the child with the kind, name and owner of ``like``, and record that; a refusal is recorded once."""
@@ -77,10 +97,28 @@ class AppliedChildren:
                 log.warning("%s: %s", key, left)
                 await cluster.record_event(key, Event("Warning", "ChildLeft", left))
 
+    async def _remove_foreign_fields(
+        self, cluster: Cluster, key: Key, child: Object, there: Mapping[str, Any]
+    ) -> Mapping[str, Any] | None:
+        """Remove what other managers set in ``there``, which was just applied; returns the child as it is then."""
+        kind, now = child["kind"], there
+        found = describe_foreign_fields(there)
+        if found and self.removals[kind] < MOST_REMOVALS and await cluster.adopt_foreign_fields(there):
+            self.removals[kind] += 1
+            applied = await cluster.apply(child)
+            if applied is None:
+                return None
+            now = applied
+            await cluster.record_event(key, Event("Warning", "ForeignFieldsRemoved", f"removed from {found}"))
+        self.foreign[kind] = describe_foreign_fields(now)
+        return now
+
     def _differs_from(self, child: Object, there: Mapping[str, Any] | None) -> bool:
         sent = self.sent.get(child["kind"])
         if sent is None or sent.child != child:
             return True
+        if self.foreign.get(child["kind"]) and self.removals[child["kind"]] < MOST_REMOVALS:
+            return True  # another writer was there first
         if child["kind"] not in WATCHED:
             return False
         if there is None:

@@ -1,6 +1,6 @@
 """What is there: one frozen view of an LLMDeployment's Deployment and pods."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -60,6 +60,8 @@ class Observed:
     pods: tuple[PodView, ...]
     is_target: bool = False
     """Whether the operator did not make them: ``spec.targetRef`` names the Deployment."""
+    foreign_fields: tuple[str, ...] = ()
+    """What other managers set in its children, in words, one for each child."""
 
     @classmethod
     def from_cluster(cls, deployment: Mapping[str, Any] | None, pods: Sequence[Mapping[str, Any]]) -> "Observed":
@@ -73,9 +75,10 @@ class Observed:
         views = sorted((read_target_pod(pod, engine) for pod in pods), key=lambda pod: pod.name)
         return cls(_read_deployment(deployment), tuple(views), is_target=True)
 
-    def with_deployment(self, deployment: Mapping[str, Any]) -> "Observed":
-        """The same pods below the Deployment as it is now."""
-        return replace(self, deployment=_read_deployment(deployment))
+    def with_applied(self, deployment: Mapping[str, Any] | None, foreign_fields: Iterable[str]) -> "Observed":
+        """The same pods below the Deployment as it is now, where it was sent."""
+        view = self.deployment if deployment is None else _read_deployment(deployment)
+        return replace(self, deployment=view, foreign_fields=tuple(filter(None, foreign_fields)))
 
     @property
     def serving(self) -> tuple[PodView, ...]:

@@ -256,14 +256,15 @@ class Reconciler:
             self._cluster, key, fleet.observed, requests, target, self._longest_drain_seconds(resource, fleet),
             self._wall(),
         )  # fmt: skip
-        now, applied, settings = self._clock(), fleet.applied, self._settings
-        every = now - applied.all_sent_at >= settings.resync_seconds
+        settings = self._settings
         strategy = choose_strategy(resource.spec, replicas, fleet.observed)
         children = build_children(resource, replicas, roots, settings.engines, peers=settings.peers, strategy=strategy)
         # A pod cannot start without its Secret.
-        there = await applied.apply(self._cluster, key, children, every=every, unwatched=bool(fleet.observed.pending))
-        if there is not None:
-            fleet.observed = fleet.observed.with_deployment(there)
+        there = await fleet.applied.apply(
+            self._cluster, key, children,
+            now=self._clock(), resync=settings.resync_seconds, unwatched=bool(fleet.observed.pending),
+        )  # fmt: skip
+        fleet.observed = fleet.observed.with_applied(there, fleet.applied.foreign.values())
         if (
             deployment is not None
             and deployment.rolling
@@ -272,8 +273,6 @@ class Reconciler:
         ):
             change = f"maxSurge {deployment.max_surge}->0, old replicas end before new ones start: {strategy.why}"
             await self._cluster.record_event(key, Event("Normal", "RolloutWithoutSurge", change))
-        if every:
-            applied.all_sent_at = now
 
     def _longest_drain_seconds(self, resource: LLMDeployment, fleet: Fleet) -> float | None:
         """None without a gateway: nothing routes around a drained pod."""

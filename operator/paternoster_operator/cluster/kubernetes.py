@@ -22,6 +22,7 @@ from kubernetes.aio.dynamic import DynamicClient
 
 from paternoster_contract import labels
 from paternoster_contract.error_text import error_text
+from paternoster_operator.cluster.foreign_fields import adopt_foreign_fields
 from paternoster_operator.cluster.ownership import controlled_by, find_controller, own_pods, refuse_foreign
 from paternoster_operator.cluster.port import ClusterError, Event, Key, Object, TargetObjects, WatchFault
 from paternoster_operator.cluster.selector import write_selector
@@ -208,6 +209,16 @@ class KubernetesCluster:
         return await self._send(
             "patch", path, obj, content_type=_APPLY, field_manager=labels.MANAGER, force_conflicts=True
         )
+
+    async def adopt_foreign_fields(self, there: Mapping[str, Any]) -> bool:
+        metadata = there["metadata"]
+        path = _object_path(there["apiVersion"], there["kind"], metadata["namespace"], metadata["name"])
+        # The version is a precondition.
+        adopted = {
+            "resourceVersion": metadata["resourceVersion"],
+            "managedFields": adopt_foreign_fields(metadata["managedFields"]),
+        }
+        return await self._send("patch", path, {"metadata": adopted}, ignore=409, content_type=_MERGE) is not None
 
     async def check_owner(self, obj: Object) -> Mapping[str, Any] | None:
         metadata = obj["metadata"]

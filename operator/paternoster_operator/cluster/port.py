@@ -141,6 +141,13 @@ class Cluster(Protocol):
         """
         ...
 
+    async def adopt_foreign_fields(self, there: Mapping[str, Any]) -> bool:
+        """Become the manager of the fields of a child that others set; the next :meth:`apply` removes them.
+
+        False where it is not as ``there`` any more.
+        """
+        ...
+
     async def check_owner(self, obj: Object) -> Mapping[str, Any] | None:
         """Return the object of that kind and name that is there, None if there is none.
 

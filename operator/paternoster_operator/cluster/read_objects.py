@@ -1,9 +1,15 @@
 """Read Deployment and pods of a fleet: its own, or those that ``spec.targetRef`` names; and whether all are known."""
 
+from dataclasses import replace
+
 from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.cluster.foreign_fields import describe_foreign_fields
 from paternoster_operator.cluster.port import Cluster, Key, WatchFailed, WatchFault
 from paternoster_operator.observe import Observed
 from paternoster_operator.pods.view import EngineAddress
+
+_OTHER_CHILDREN = ("Service", "PodDisruptionBudget", "NetworkPolicy")
+"""Those that a watch reports beside the Deployment."""
 
 
 def check_listed(cluster: Cluster, namespace: str) -> WatchFault | None:
@@ -22,7 +28,13 @@ async def read_objects(cluster: Cluster, key: Key, resource: LLMDeployment) -> t
     own, target = cluster.get_child(key, "Deployment"), resource.spec.target_ref
     if target is None or own is not None:
         fault = "spec.targetRef must be unset while the operator's own Deployment of the fleet is there"
-        return Observed.from_cluster(own, cluster.list_pods(key)), None if target is None else ("OwnPodsRun", fault)
+        children = (
+            own,
+            *(cluster.get_child(key, kind) for kind in ("Service", "PodDisruptionBudget", "NetworkPolicy")),
+        )
+        foreign = tuple(filter(None, (describe_foreign_fields(child) for child in children if child is not None)))
+        observed = replace(Observed.from_cluster(own, cluster.list_pods(key)), foreign_fields=foreign)
+        return observed, None if target is None else ("OwnPodsRun", fault)
     found = await cluster.read_target(Key(key.namespace, target.name))
     if found is None:
         fault = f"spec.targetRef names Deployment {target.name}, which is not there"

@@ -153,6 +153,9 @@ class LocalCluster:
             return {**document, "status": self._running[name].build_status()}
         return document
 
+    async def adopt_foreign_fields(self, there: Mapping[str, Any]) -> bool:
+        return False  # nothing else writes children here
+
     async def check_owner(self, obj: Object) -> Mapping[str, Any] | None:
         there = self._children.get((obj["kind"], _key_of(obj)))
         if there is not None:

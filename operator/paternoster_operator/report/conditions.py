@@ -80,9 +80,9 @@ def find_conditions(
         conditions.append(reconciling)
     if stalled is not None:
         conditions.append(stalled)
-    other = find_other_installation(resource.status, now)
-    if other is not None:
-        conditions.append(_contested_condition(resource.status.get("installation", ""), other))
+    contested = _contested_condition(resource, observed, now)
+    if contested is not None:
+        conditions.append(contested)
     if access.gateways is not None:
         conditions.append(_routed_condition(access))
     conditions.append(_metrics_fresh(signals))
@@ -161,13 +161,23 @@ def _ready_condition(
     return Condition("Ready", "Unknown", "Progressing" if moving is None else moving.reason, message)
 
 
-def _contested_condition(own: str, other: str) -> Condition:
-    """Another installation watches the fleet as well."""
-    message = (
-        f"the installation {other} watches this LLMDeployment, too; {own} reconciles it, and {other} leaves it alone "
-        "(status.installation). Let each watch namespaces of its own (watchNamespaces), or uninstall one"
-    )
-    return Condition("Contested", "True", "WatchedByAnotherInstallation", message)
+def _contested_condition(resource: LLMDeployment, observed: Observed, now: str) -> Condition | None:
+    """Another installation watches the fleet as well, or other managers set fields of its children."""
+    own, other = resource.status.get("installation", ""), find_other_installation(resource.status, now)
+    if other is not None:
+        message = (
+            f"the installation {other} watches this LLMDeployment, too; {own} reconciles it, and {other} leaves it "
+            "alone (status.installation). Let each watch namespaces of its own (watchNamespaces), or uninstall one"
+        )
+        return Condition("Contested", "True", "WatchedByAnotherInstallation", message)
+    if observed.foreign_fields:
+        until = "spec.paused is false" if resource.spec.paused else "it sends all children again (--resync-seconds)"
+        message = (
+            f"{'; '.join(observed.foreign_fields)}: the operator did not set these fields and leaves them until "
+            f"{until}; what pods are to have is for spec.podTemplate"
+        )
+        return Condition("Contested", "True", "ForeignFields", message)
+    return None
 
 
 def _routed_condition(access: Access) -> Condition:

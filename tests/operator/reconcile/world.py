@@ -28,6 +28,9 @@ class FakeCluster:
         self.targets: dict[Key, TargetObjects] = {}
         """Deployments that no fleet made."""
         self.applies: list[str] = []
+        self.set_by_others: dict[str, Object] = {}
+        """Managed fields (FieldsV1) of another manager, by kind; an adoption removes them."""
+        self.adoptions: list[str] = []
         self.statuses: list[Object] = []
         self.events: list[Event] = []
         self.annotations: dict[str, dict[str, str]] = {}
@@ -76,8 +79,26 @@ class FakeCluster:
             raise self.refusals[obj["kind"]]
         before = self.children.get(obj["kind"], {"metadata": {"generation": 0}, "spec": None})
         generation = before["metadata"]["generation"] + (before.get("spec") != obj.get("spec"))
-        self.children[obj["kind"]] = {**before, **obj, "metadata": {**obj["metadata"], "generation": generation}}
+        metadata = {**obj["metadata"], "generation": generation}
+        if obj["kind"] in self.set_by_others:
+            fields = self.set_by_others[obj["kind"]]
+            metadata["managedFields"] = [{"manager": "kubectl", "operation": "Update", "fieldsV1": fields}]
+        self.children[obj["kind"]] = {**before, **obj, "metadata": metadata}
         return self.children[obj["kind"]]
+
+    def edit_child(self, kind: str, fields: Object) -> None:
+        """As ``kubectl edit`` of fields that the operator does not set."""
+        self.set_by_others[kind] = fields
+        there = self.children[kind]
+        managed = [{"manager": "kubectl", "operation": "Update", "fieldsV1": fields}]
+        generation = there["metadata"]["generation"] + 1
+        self.children[kind] = {
+            **there, "metadata": {**there["metadata"], "generation": generation, "managedFields": managed}
+        }  # fmt: skip
+
+    async def adopt_foreign_fields(self, there: Object) -> bool:
+        self.adoptions.append(there["kind"])
+        return self.set_by_others.pop(there["kind"], None) is not None
 
     async def check_owner(self, obj: Object) -> Object | None:
         if obj["kind"] in self.refusals:
