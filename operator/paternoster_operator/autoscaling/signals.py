@@ -19,6 +19,8 @@ class ReplicaLoad:
     """Growth of the ``step_sums`` of its ``/stats``; empty where it reports none."""
     peak_running: int = 0
     kv_peak_usage: float = 0.0
+    busy_share: float = 1.0
+    """Share of the window in which it ran anything, 0..1."""
 
     @property
     def computed_tokens(self) -> float:
@@ -95,6 +97,11 @@ class Signals:
     def demand(self) -> int:
         """Requests that want to run now."""
         return self.running + self.waiting + self.held
+
+    @property
+    def had_no_request(self) -> bool:
+        """None is there, and none came in the window."""
+        return self.demand == self.arrived == self.refused == 0
 
     @property
     def queued(self) -> int:

@@ -209,6 +209,7 @@ def _replica_load(samples: Collection[EngineStats], growth: Totals) -> ReplicaLo
         step_sums=steps if steps[0] > 0 else (),
         peak_running=max(running),
         kv_peak_usage=max(kv_usage),
+        busy_share=sum(map(bool, running)) / len(samples),
     )
 
 

@@ -9,6 +9,7 @@ from tests.operator.autoscaling import law_inputs
 from tests.operator.autoscaling.law_inputs import LawState, decide, decoding, law_state
 
 from paternoster_operator.autoscaling.control_loop import is_recent
+from paternoster_operator.autoscaling.loops.demand import estimate_demand
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.replica_model import ReplicaModel
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
@@ -79,3 +80,40 @@ def test_recent_ends_and_never_begins_in_the_future(now: float, then: float | No
         assert not recent
     else:
         assert recent == (now - then < seconds)
+
+
+@st.composite
+def models(draw: st.DrawFn) -> ReplicaModel:
+    """Fitted to steps of any fixed cost and any cost for each sequence, also where one of them is nothing."""
+    base, slope = draw(st.floats(0, 0.1)), draw(st.floats(1e-4, 0.1))
+    loads = (ReplicaLoad(20.0, 0.3, 0.02, step_sums=decoding(base, slope)),)
+    traffic = Signals(
+        ready=1, fresh=True, running=20, replicas=loads, window_seconds=30.0, arrived=30, finished=30, generated=600
+    )
+    model = ReplicaModel()
+    for _ in range(10):
+        model = model.observe(traffic, 5.0)
+    return model
+
+
+@given(models(), st.floats(0.1, 16), st.floats(0.05, 1), st.integers(1, 64))
+def test_an_edit_is_no_demand(model: ReplicaModel, running: float, busy: float, capacity: int) -> None:
+    """What ran half a minute ago is over, whatever the engines may run at once from now on."""
+    loads = (ReplicaLoad(running * busy, 0.1, 0.02, busy_share=busy),)
+    seen = Signals(ready=1, fresh=True, replicas=loads, window_seconds=30.0)
+    edited = policy(engine={"maxNumSeqs": capacity})
+    decision = decide(edited, seen, law_state(1, capacity, model=model, learnt=100.0), 100.0)
+    assert decision.replicas is not None
+    assert decision.state.replicas == 1, decision.replicas.message
+
+
+@given(models(), st.floats(0.02, 1), st.integers(1, 64))
+def test_a_request_now_and_then_fills_no_replica(model: ReplicaModel, busy: float, capacity: int) -> None:
+    """One at a time, in ``busy`` of the window: on a full replica it would be as many as are full for that share."""
+    loads = (ReplicaLoad(busy, 0.1, 0.02, busy_share=busy),)
+    seen = Signals(ready=1, fresh=True, replicas=loads, window_seconds=30.0, arrived=1)
+    pace, steps = model.step_seconds(capacity), model.steps_per_answer
+    assert pace is not None
+    assert steps is not None
+    arriving = seen.arrival_rate * steps * pace
+    assert estimate_demand(seen, model, capacity) <= max(busy * capacity, arriving) * (1 + 1e-9)

@@ -83,7 +83,7 @@ def estimate_demand(signals: Signals, model: ReplicaModel, full: float, *, growt
     Their share of its places is their share of its work. ``growth`` is by how much the arrivals will have grown when a
     new replica could serve.
     """
-    if signals.ready == 0 or signals.mean_running == 0:
+    if signals.ready == 0 or signals.mean_running == 0 or signals.had_no_request:
         return signals.demand
     prior, pace, steps = model.tuning.prior_arrivals, model.step_seconds(full), model.steps_per_answer
     running = _running_when_full(signals, model, full)
@@ -96,7 +96,12 @@ def estimate_demand(signals: Signals, model: ReplicaModel, full: float, *, growt
 
 
 def _running_when_full(signals: Signals, model: ReplicaModel, full: float) -> float:
-    """What runs now, on full replicas: fewer of them are slower ones."""
-    now = model.step_seconds(signals.mean_running / max(len(signals.replicas), 1))
+    """What runs now, on full replicas: fewer of them are slower ones.
+
+    Its pace is that of the replicas while they run anything. At that of the whole window, idle times in it, one request
+    now and then would seem to have ended in no time, and to fill a replica.
+    """
+    busy = sum(load.busy_share for load in signals.replicas)
+    now = model.step_seconds(signals.mean_running / busy) if busy else None
     then = model.step_seconds(full)
     return signals.mean_running if not now or not then else signals.mean_running * then / now
