@@ -22,7 +22,7 @@ from paternoster_operator.autoscaling.decision import (
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.scale_down import longest_answer_seconds
-from paternoster_operator.cluster.port import Cluster, ClusterError, Event, Key, WatchFailed
+from paternoster_operator.cluster.port import Cluster, ClusterError, Event, Key, NamespaceEnding, WatchFailed
 from paternoster_operator.cluster.read_objects import check_listed, read_objects
 from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.desired.rollout import choose_strategy
@@ -87,14 +87,15 @@ class Reconciler:
     async def reconcile(self, key: Key) -> float | None:
         """Look once; returns the seconds until the next look, None when the object is gone or cannot be used.
 
-        What it raises is in the object's conditions, too, as far as they could be written.
+        What it raises but :class:`NamespaceEnding` is in the object's conditions, too, if they could be written.
         """
         with self._metrics.reconcile_seconds.time():
             try:
                 again = await self._reconcile(key)
             except BaseException as error:
-                self._metrics.reconciles.labels("error").inc()
-                if isinstance(error, Exception):
+                ending = isinstance(error, NamespaceEnding)
+                self._metrics.reconciles.labels("ok" if ending else "error").inc()
+                if isinstance(error, Exception) and not ending:
                     await self._report_error(key, error)
                 raise
         self._metrics.reconciles.labels("ok").inc()

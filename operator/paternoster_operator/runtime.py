@@ -7,7 +7,7 @@ import time
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.supervise import supervise_task
 from paternoster_operator.activation import wake_fleets
-from paternoster_operator.cluster.port import Cluster, ClusterError, Key
+from paternoster_operator.cluster.port import Cluster, ClusterError, Key, NamespaceEnding
 from paternoster_operator.fleet import Fleet
 from paternoster_operator.installation import Installations
 from paternoster_operator.keys.fleet_keys import FleetKeys
@@ -15,7 +15,7 @@ from paternoster_operator.keys.key_secrets import KeySecrets
 from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.names.directory import Directory
 from paternoster_operator.names.record_store import RecordObject, RecordStore
-from paternoster_operator.queue import WorkQueue
+from paternoster_operator.queue import LONGEST_BACKOFF_SECONDS, WorkQueue
 from paternoster_operator.reconcile import Reconciler
 from paternoster_operator.routes.table import RoutesTable
 from paternoster_operator.scrape import Scraper
@@ -147,5 +147,8 @@ class Operator:
         try:
             again = await self._installations.wait_to_own(key)
             return again if again is not None else await self._reconciler.reconcile(key)
+        except NamespaceEnding as ending:
+            log.debug("%s: %s", key, ending)
+            return LONGEST_BACKOFF_SECONDS  # a finalizer may hold the namespace for long
         finally:
             self.last_look = time.monotonic()

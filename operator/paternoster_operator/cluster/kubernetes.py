@@ -24,7 +24,15 @@ from paternoster_contract import labels
 from paternoster_contract.error_text import error_text
 from paternoster_operator.cluster.foreign_fields import adopt_foreign_fields
 from paternoster_operator.cluster.ownership import controlled_by, find_controller, own_pods, refuse_foreign
-from paternoster_operator.cluster.port import ClusterError, Event, Key, Object, TargetObjects, WatchFault
+from paternoster_operator.cluster.port import (
+    ClusterError,
+    Event,
+    Key,
+    NamespaceEnding,
+    Object,
+    TargetObjects,
+    WatchFault,
+)
 from paternoster_operator.cluster.selector import write_selector
 from paternoster_operator.cluster.watch_states import WatchStates
 from paternoster_operator.pods.reading import LONGEST_MESSAGE
@@ -135,7 +143,7 @@ class KubernetesCluster:
         return own_pods(self._cache.pods.get(key, ()), self._cache.replica_sets.get(key, ()), deployment)
 
     async def read_target(self, key: Key) -> TargetObjects | None:
-        deployment = await self._send("get", _object_path("apps/v1", "Deployment", *key), ignore=404)
+        deployment = await self._send("get", _object_path("apps/v1", "Deployment", *key), ignore=(404,))
         if deployment is None:
             return None
         # Version 0: as the API server's own cache has them, so that etcd is not asked every few seconds.
@@ -149,7 +157,7 @@ class KubernetesCluster:
         return TargetObjects(deployment, own_pods(pods["items"], replica_sets["items"], deployment))
 
     async def read_secret(self, key: Key) -> Mapping[str, str] | None:
-        found = await self._send("get", _object_path("v1", "Secret", *key), ignore=404)
+        found = await self._send("get", _object_path("v1", "Secret", *key), ignore=(404,))
         if found is None:
             return None
         return {name: _decode_text(value) for name, value in (found.get("data") or {}).items()}
@@ -161,17 +169,17 @@ class KubernetesCluster:
             "metadata": {"name": key.name, "namespace": key.namespace, "labels": {labels.MANAGED_BY: labels.MANAGER}},
             "data": {name: base64.b64encode(value.encode()).decode() for name, value in data.items()},
         }
-        await self._send("post", f"/api/v1/namespaces/{key.namespace}/secrets", body, ignore=409)
+        await self._send("post", f"/api/v1/namespaces/{key.namespace}/secrets", body, ignore=(409,))
 
     async def read_secret_field(self, key: Key, name: str) -> bytes | None:
         """One field of a Secret; None where it or the Secret is not there."""
-        found = await self._send("get", _object_path("v1", "Secret", *key), ignore=404)
+        found = await self._send("get", _object_path("v1", "Secret", *key), ignore=(404,))
         value = None if found is None else (found.get("data") or {}).get(name)
         return None if value is None else base64.b64decode(value)
 
     async def read_config_map(self, key: Key) -> tuple[Mapping[str, str], str] | None:
         """The fields of a ConfigMap and its version; None where there is none."""
-        found = await self._send("get", _object_path("v1", "ConfigMap", *key), ignore=404)
+        found = await self._send("get", _object_path("v1", "ConfigMap", *key), ignore=(404,))
         return None if found is None else (found.get("data") or {}, found["metadata"]["resourceVersion"])
 
     async def write_config_map(self, key: Key, data: Mapping[str, str], version: str | None) -> str | None:
@@ -180,10 +188,10 @@ class KubernetesCluster:
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(data)}
         path = _object_path("v1", "ConfigMap", *key)
         if version is None:
-            written = await self._send("post", path.rpartition("/")[0], body, ignore=409)
+            written = await self._send("post", path.rpartition("/")[0], body, ignore=(409,))
         else:
             metadata["resourceVersion"] = version
-            written = await self._send("put", path, body, ignore=409)
+            written = await self._send("put", path, body, ignore=(409,))
         return None if written is None else str(written["metadata"]["resourceVersion"])
 
     async def write_secret(self, key: Key, name: str, value: bytes) -> None:
@@ -218,12 +226,14 @@ class KubernetesCluster:
             "resourceVersion": metadata["resourceVersion"],
             "managedFields": adopt_foreign_fields(metadata["managedFields"]),
         }
-        return await self._send("patch", path, {"metadata": adopted}, ignore=409, content_type=_MERGE) is not None
+        return (
+            await self._send("patch", path, {"metadata": adopted}, ignore=(404, 409), content_type=_MERGE) is not None
+        )
 
     async def check_owner(self, obj: Object) -> Mapping[str, Any] | None:
         metadata = obj["metadata"]
         path = _object_path(obj["apiVersion"], obj["kind"], metadata["namespace"], metadata["name"])
-        there = self._find_watched(obj) or await self._send("get", path, ignore=404)
+        there = self._find_watched(obj) or await self._send("get", path, ignore=(404,))
         if there is not None:
             refuse_foreign(there, obj)
         return there
@@ -248,11 +258,11 @@ class KubernetesCluster:
     async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str | None]) -> None:
         body = {"metadata": {"annotations": dict(annotations)}}
         path = f"/api/v1/namespaces/{key.namespace}/pods/{pod}"
-        await self._send("patch", path, body, ignore=404, content_type=_MERGE)
+        await self._send("patch", path, body, ignore=(404,), content_type=_MERGE)
 
     async def write_status(self, key: Key, status: Object) -> None:
         # 404: it was deleted while it was looked at
-        await self._apply_status({"name": key.name, "namespace": key.namespace}, status, ignore=404)
+        await self._apply_status({"name": key.name, "namespace": key.namespace}, status, ignore=(404,))
 
     async def amend_status(self, key: Key, fields: Object) -> bool:
         resource = self.get(key)
@@ -262,9 +272,11 @@ class KubernetesCluster:
         metadata = {name: resource["metadata"][name] for name in ("name", "namespace", "uid", "resourceVersion")}
         # An apply takes away what it does not name, so the rest of the status is in it, too.
         status = {**resource.get("status", {}), **fields}
-        return await self._apply_status(metadata, status, ignore=409) is not None
+        return await self._apply_status(metadata, status, ignore=(404, 409)) is not None
 
-    async def _apply_status(self, metadata: Object, status: Object, *, ignore: int) -> Mapping[str, Any] | None:
+    async def _apply_status(
+        self, metadata: Object, status: Object, *, ignore: tuple[int, ...]
+    ) -> Mapping[str, Any] | None:
         body = {"apiVersion": labels.API_VERSION, "kind": labels.KIND, "metadata": metadata, "status": status}
         path = _object_path(labels.API_VERSION, labels.KIND, metadata["namespace"], metadata["name"]) + "/status"
         return await self._send(
@@ -303,6 +315,8 @@ class KubernetesCluster:
         }
         try:
             await self._send("post", f"/apis/events.k8s.io/v1/namespaces/{key.namespace}/events", body)
+        except NamespaceEnding as ending:
+            log.debug("%s: the event %s is not recorded: %s", key, event.reason, ending)
         except ClusterError as error:
             log.warning("%s: the event %s is not recorded: %s", key, event.reason, error)
 
@@ -312,7 +326,7 @@ class KubernetesCluster:
         path: str,
         body: Object | None = None,
         *,
-        ignore: int | None = None,
+        ignore: tuple[int, ...] = (),
         longest: int = _LONGEST_ANSWER,
         **params: Any,
     ) -> Mapping[str, Any] | None:
@@ -333,9 +347,11 @@ class KubernetesCluster:
             document: Mapping[str, Any] = json.loads(text)
             return document
         except ApiException as error:
-            if error.status == ignore and (ignore != HTTPStatus.NOT_FOUND or _is_status(error)):
+            if error.status in ignore and (error.status != HTTPStatus.NOT_FOUND or _is_status(error)):
                 return None
             message = f"{method.upper()} {path}: HTTP {error.status}: {_read_message(error)}"
+            if _is_namespace_ending(error):
+                raise NamespaceEnding(message) from error
             retriable = error.status not in _PERMANENT or _KIND_UNKNOWN in message
             raise ClusterError(message, retriable=retriable) from error
         except (ClientError, OSError, TimeoutError, ValueError) as error:  # the last for an answer that is no JSON
@@ -358,6 +374,17 @@ def _is_status(error: ApiException) -> bool:
         return bool(json.loads(error.body or "")["kind"] == "Status")
     except (ValueError, TypeError, KeyError):
         return False
+
+
+def _is_namespace_ending(error: ApiException) -> bool:
+    """Whether the API server refused because the namespace is being deleted (403), or is gone (404)."""
+    try:
+        details = json.loads(error.body or "")["details"]
+        causes = [cause["reason"] for cause in details.get("causes") or ()]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return False
+    gone = error.status == HTTPStatus.NOT_FOUND and details.get("kind") == "namespaces"
+    return gone or (error.status == HTTPStatus.FORBIDDEN and "NamespaceTerminating" in causes)
 
 
 def _read_message(error: ApiException) -> str:

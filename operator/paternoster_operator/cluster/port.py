@@ -62,6 +62,10 @@ class WatchFailed(ClusterError):
     reason = "WatchFailed"
 
 
+class NamespaceEnding(ClusterError):
+    """The namespace is being deleted, or is gone: what is in it goes, too, and nothing can be made there."""
+
+
 class ForeignObject(ClusterError):
     """Objects of children's names are there and belong to another owner; they are left alone."""
 

@@ -14,7 +14,7 @@ from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_contract.routing_copy import FIELD, RoutingCopy
 from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.cluster.kubernetes import KubernetesCluster
-from paternoster_operator.cluster.port import ClusterError, Event, ForeignObject, Key
+from paternoster_operator.cluster.port import ClusterError, Event, ForeignObject, Key, NamespaceEnding
 from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.handlers import Indices, name_record
 
@@ -29,6 +29,7 @@ class Server:
     def __init__(self) -> None:
         self.status = 200
         self.message = "because"
+        self.details: dict[str, Any] = {}
         self.written: dict[str, Any] = {"kind": "Anything"}
         self.objects: dict[str, dict[str, Any]] = {}
         self.text: str | None = None
@@ -48,7 +49,8 @@ class Server:
             absent = {"kind": "Status", "message": "not found"}
             return web.json_response(there or absent, status=200 if there else 404)
         if self.status >= 400:
-            return web.json_response({"kind": "Status", "message": self.message}, status=self.status)
+            body = {"kind": "Status", "message": self.message, "details": self.details}
+            return web.json_response(body, status=self.status)
         return web.json_response(self.written)
 
 
@@ -255,6 +257,37 @@ async def test_a_kind_that_admission_does_not_know_yet_may_be_known_soon(
     with pytest.raises(ClusterError, match="HTTP 403") as refused:
         await cluster.apply(build_children(parse_resource(document()), 1, ROOTS)[0])
     assert refused.value.retriable
+
+
+@pytest.mark.parametrize(
+    ("status", "details", "ending"),
+    [
+        (
+            403,
+            {"kind": "services", "causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]},
+            True,
+        ),
+        (404, {"kind": "namespaces", "name": "lifts"}, True),
+        (403, {"kind": "services", "causes": [{"reason": "FieldValueInvalid"}]}, False),
+        (409, {"kind": "namespaces", "name": "lifts"}, False),
+    ],
+)
+async def test_a_namespace_that_ends_is_not_taken_for_a_refusal(
+    cluster: KubernetesCluster, server: Server, document: Document, status: int, details: dict[str, Any], ending: bool
+) -> None:
+    server.status, server.details = status, details
+    with pytest.raises(ClusterError) as refused:
+        await cluster.apply(build_children(parse_resource(document()), 1, ROOTS)[1])
+    assert isinstance(refused.value, NamespaceEnding) is ending
+    await cluster.record_event(KEY, Event("Normal", "ScaledUp", "1->2"))
+
+
+async def test_the_status_of_a_fleet_that_was_deleted_is_not_amended(
+    cluster: KubernetesCluster, server: Server
+) -> None:
+    cluster.get(KEY)["metadata"]["resourceVersion"] = "7"  # type: ignore[index]
+    server.status = 404
+    assert not await cluster.amend_status(KEY, {"installation": "home/operator"})
 
 
 async def test_what_is_gone_already_is_no_error(cluster: KubernetesCluster, server: Server) -> None:

@@ -1,5 +1,6 @@
 """What keeps a look from doing all: a condition with a reason, an event and a metric, and never silence."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -7,7 +8,8 @@ from tests.operator.reconcile.world import KEY, World
 
 from paternoster_contract.labels import DRAIN
 from paternoster_contract.stats import EngineState, GatewayModelStats, GatewayStats
-from paternoster_operator.cluster.port import ClusterError, ForeignObject
+from paternoster_operator.cluster.port import ClusterError, ForeignObject, NamespaceEnding
+from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
 
 
@@ -40,6 +42,23 @@ async def test_a_refused_child_stalls_the_fleet_and_heals(
     await world.reconcile()
     assert world.cluster.condition("Stalled") == {}
     assert "Deployment" in world.cluster.applies
+
+
+async def test_a_namespace_that_ends_is_no_fault_of_its_fleet(
+    world: World, document: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.cluster.resource = document()
+    world.cluster.refusals["Service"] = NamespaceEnding("PATCH /x: HTTP 403: lifts is being terminated")
+    operator = Operator(world.cluster, Settings())
+    operator.start()
+    operator.enqueue_key(KEY)
+    while "Service" not in world.cluster.applies:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    await operator.stop()
+    assert all(record.levelname not in ("WARNING", "ERROR") for record in caplog.records)
+    assert world.cluster.events == []
+    assert [status for status in world.cluster.statuses if "conditions" in status] == []
 
 
 async def test_objects_of_another_owner_are_named_at_once(world: World, document: Any) -> None:
