@@ -27,6 +27,8 @@ class _Sent:
     """Of the object as it then was."""
     seen: bool = False
     """The cache has had it: if it has not any more, it is gone."""
+    there: Mapping[str, Any] | None = None
+    """The Deployment as it then was."""
 
 
 @dataclass(slots=True)
@@ -50,10 +52,10 @@ class AppliedChildren:
 
         With all of it, it also removes what a setting has made superfluous: of the name of the last of ``children``.
 
-        Returns the Deployment as it is now, where it was sent. Raises :class:`ClusterError` at the first refusal; for a
-        :class:`ForeignObject` it names all of them, so that they can be removed at once.
+        Returns the Deployment as it was when sent, until the cache has it, else None. Raises :class:`ClusterError` at
+        the first refusal; for a :class:`ForeignObject` it names all of them, so that they can be removed at once.
         """
-        deployment = None
+        sent_now: Mapping[str, Any] | None = None
         rest = iter(children)
         every = now - self.all_sent_at >= resync
         if every:
@@ -67,13 +69,22 @@ class AppliedChildren:
                     raise await _all_foreign(cluster, foreign, rest) from foreign
                 if there is not None:
                     there = await self._remove_foreign_fields(cluster, key, child, there)
-                self.sent[kind] = _Sent(child, 0 if there is None else _version_of(there))
-                if kind == "Deployment":
-                    deployment = there
+                sent_now = there if kind == "Deployment" else sent_now
+                self.sent[kind] = _Sent(child, 0 if there is None else _version_of(there), there=sent_now)
         if every:
             await self._remove_optional(cluster, key, children)
             self.all_sent_at = now
-        return deployment
+        return sent_now if sent_now is not None else self._find_unseen_deployment(cluster, key)
+
+    def _find_unseen_deployment(self, cluster: Cluster, key: Key) -> Mapping[str, Any] | None:
+        """The Deployment that was sent at an earlier look, while the cache has an older one."""
+        sent = self.sent.get("Deployment")
+        if sent is None:
+            return None
+        cached = cluster.get_child(key, "Deployment")
+        if cached is not None and _version_of(cached) >= sent.version:
+            sent.there = None
+        return sent.there
 
     async def _remove_optional(self, cluster: Cluster, key: Key, children: Sequence[Object]) -> None:
         """Remove the optional children that are not among ``children``; they have the name of the last of them."""

@@ -1,7 +1,7 @@
 """The conditions of a fleet: pure, so that equal inputs give equal messages.
 
-They follow the Kubernetes API conventions and kstatus: ``Ready`` is always there; ``Reconciling``, ``Stalled`` and
-``Contested`` only while true; ``GatewayCap`` only where the live cap is not held as their type of engine has it.
+They follow the Kubernetes API conventions and kstatus: ``Ready`` and ``UpToDate`` are always there; ``Reconciling``,
+``Stalled`` and ``Contested`` only while true; ``GatewayCap`` only where the live cap is not held as usual.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,6 +23,7 @@ from paternoster_operator.report.model_fetch import find_downloads
 from paternoster_operator.report.other_installation import find_other_installation
 
 Truth = Literal["True", "False", "Unknown"]
+UP_TO_DATE = "UpToDate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ def find_conditions(
     reconciling = _reconciling_condition(spec, observed, replicas, access)
     downloads = find_downloads(observed, spec)
     conditions = [_ready_condition(observed, replicas, stalled, reconciling, access, downloads)]
+    conditions.append(_up_to_date_condition(spec, observed, replicas, access))
     if reconciling is not None and stalled is None:
         conditions.append(reconciling)
     if stalled is not None:
@@ -159,6 +161,27 @@ def _ready_condition(
     if (stage := _first_stage(observed)) is not None and moving is not None:
         return Condition("Ready", "Unknown", stage.reason, f"{message}; {stage.message}")
     return Condition("Ready", "Unknown", "Progressing" if moving is None else moving.reason, message)
+
+
+def _up_to_date_condition(spec: LLMDeploymentSpec, observed: Observed, replicas: int, access: Access) -> Condition:
+    """Whether all replicas were made from this spec and serve, and no older one is left: as ``kubectl rollout status``.
+
+    ``Ready`` is true throughout a rollout, as the old replicas serve.
+    """
+    if access.fault is not None:
+        return Condition(UP_TO_DATE, "False", access.fault.reason, access.fault.message)
+    if spec.paused:
+        return Condition(UP_TO_DATE, "Unknown", "Paused", "spec.paused is true: no edit reaches the replicas")
+    deployment = observed.deployment
+    if deployment is None:
+        return Condition(UP_TO_DATE, "False", "Progressing", "there is no Deployment yet")
+    if not deployment.settled or deployment.spec_replicas < replicas:
+        updated = 0 if deployment.unseen else deployment.updated
+        message = (
+            f"{updated} of {replicas} replicas are of this spec, {deployment.available} of {deployment.replicas} serve"
+        )
+        return Condition(UP_TO_DATE, "False", "RollingOut", message)
+    return Condition(UP_TO_DATE, "True", "AllReplicasUpdated", f"{deployment.updated} replicas are of this spec")
 
 
 def _contested_condition(resource: LLMDeployment, observed: Observed, now: str) -> Condition | None:

@@ -13,7 +13,7 @@ from paternoster_operator.desired.ownership import pod_selector
 from paternoster_operator.engines.adapter import Actuator
 from paternoster_operator.engines.kinds import KINDS
 from paternoster_operator.observe import Observed
-from paternoster_operator.report.conditions import Access, Condition, find_conditions, stamp_conditions
+from paternoster_operator.report.conditions import UP_TO_DATE, Access, Condition, find_conditions, stamp_conditions
 from paternoster_operator.report.default_parameters import write_default_parameters
 from paternoster_operator.report.economics import compute_economics
 from paternoster_operator.report.engine_facts import EngineFacts, describe_engine
@@ -138,6 +138,7 @@ def invalid_status(generation: int, previous: Mapping[str, Any], errors: list[st
     message = "; ".join(errors)
     conditions = [
         Condition("Ready", "False", "InvalidSpec", message),
+        Condition(UP_TO_DATE, "False", "InvalidSpec", message),
         Condition("Stalled", "True", "InvalidSpec", message),
     ]
     stamped = stamp_conditions(conditions, previous.get("conditions", []), generation, now)
@@ -149,10 +150,11 @@ def failed_status(generation: int, previous: Mapping[str, Any], failure: Conditi
     conditions = [
         Condition(each["type"], each["status"], each["reason"], each.get("message", ""))
         for each in previous.get("conditions", ())
-        if each["type"] not in ("Reconciling", "Stalled")
+        if each["type"] not in (UP_TO_DATE, "Reconciling", "Stalled")
     ]
     if all(condition.type != "Ready" for condition in conditions):
         conditions.insert(0, Condition("Ready", "Unknown", failure.reason, failure.message))
+    conditions.insert(1, Condition(UP_TO_DATE, "Unknown", failure.reason, failure.message))
     stamped = stamp_conditions([*conditions, failure], previous.get("conditions", []), generation, now)
     return _quote_status({**previous, "observedGeneration": generation, "conditions": stamped})
 

@@ -5,7 +5,7 @@ from typing import Any
 
 _ABNORMAL = ("Reconciling", "Stalled", "Contested", "ScalingLimited")
 """Conditions worth telling while true."""
-_NORMAL = ("Ready", "MetricsFresh", "ScalingActive", "ConcurrencyStable")
+_NORMAL = ("Ready", "UpToDate", "MetricsFresh", "ScalingActive", "ConcurrencyStable")
 """Conditions worth telling while not true."""
 _ALWAYS = ("Ready", "GatewayCap")
 """Conditions worth telling wherever they are."""

@@ -1,6 +1,7 @@
 """Status in words, and as kstatus reads it."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,9 +15,10 @@ from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.step_model import StepModel
 from paternoster_operator.observe import DeploymentView, Observed
 from paternoster_operator.pods.view import PodView
-from paternoster_operator.report.conditions import Access
+from paternoster_operator.report.causes.cause import StallReason
+from paternoster_operator.report.conditions import Access, Condition
 from paternoster_operator.report.gateway_cap import GatewayCap
-from paternoster_operator.report.status import build_status, invalid_status
+from paternoster_operator.report.status import build_status, failed_status, invalid_status
 
 Resource = Callable[..., LLMDeployment]
 DIRECT = Access(("ride",))
@@ -94,6 +96,46 @@ CASES = [
     ("no node", Observed(deployment(2), (pod("a", ready=False, waiting="Unschedulable"),)), "Failed", "False", "Unsch"),
     ("too late", Observed(deployment(2, failed=True), (pod("a", ready=False),)), "Failed", "False", "ProgressDeadline"),
 ]
+
+
+def up_to_date(status: Mapping[str, Any]) -> tuple[str, str]:
+    found = next(condition for condition in status["conditions"] if condition["type"] == "UpToDate")
+    return found["status"], found["reason"]
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (deployment(2), ("True", "AllReplicasUpdated")),
+        (deployment(2, updated=1), ("False", "RollingOut")),
+        # Its controller has not seen the edit: what it reports is of the template before.
+        (replace(deployment(2), generation=2), ("False", "RollingOut")),
+        # The last old pod has ended, and its successor does not serve yet.
+        (replace(deployment(2), available=1), ("False", "RollingOut")),
+        (replace(deployment(2), replicas=3), ("False", "RollingOut")),
+        (deployment(1), ("False", "RollingOut")),
+        (None, ("False", "Progressing")),
+    ],
+)
+def test_up_to_date_is_false_while_anything_older_is_left(
+    resource: Resource, view: DeploymentView | None, expected: tuple[str, str]
+) -> None:
+    """Ready stays true meanwhile, as old replicas serve."""
+    observed = Observed(view, (pod("a"), pod("b")))
+    assert up_to_date(status_of(resource(), observed)) == expected
+
+
+def test_an_edit_that_does_not_reach_the_replicas_is_not_up_to_date(resource: Resource) -> None:
+    observed = Observed(deployment(2), (pod("a"), pod("b")))
+    refused = Access(("ride",), StallReason("ClusterRefused", "no"))
+    assert up_to_date(status_of(resource(), observed, access=refused)) == ("False", "ClusterRefused")
+    assert up_to_date(status_of(resource(paused=True), observed)) == ("Unknown", "Paused")
+    good = status_of(resource(), observed)
+    assert up_to_date(invalid_status(4, good, ["spec.x is 1"], NOW)) == ("False", "InvalidSpec")
+    failure = Condition("Reconciling", "True", "ClusterUnavailable", "no answer")
+    for failed in (failed_status(4, good, failure, NOW), failed_status(4, {}, failure, NOW)):
+        assert up_to_date(failed) == ("Unknown", "ClusterUnavailable")
+        LLMDeploymentStatus.model_validate({**good, **failed})
 
 
 @pytest.mark.parametrize(("observed", "whole", "ready", "reason"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
