@@ -97,6 +97,7 @@ async def resource_changed(namespace: str, name: str, meta: kopf.Meta, memo: Any
     memo.operator.synced = True  # kopf calls no handler before every index is whole
     if type == "DELETED" or "deletionTimestamp" in meta:
         memo.operator.enqueue_key(Key(namespace, name))
+        memo.operator.enqueue_unnamed(namespace)
     else:
         memo.operator.enqueue_if_edited(Key(namespace, name), meta["generation"])
 

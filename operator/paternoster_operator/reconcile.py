@@ -118,19 +118,19 @@ class Reconciler:
         if fleet is None:
             fleet = self.fleets[key] = Fleet.from_status(resource)
         fleet.resource = resource
-        names, refusal = await self._directory.claim_names(resource)
+        names, unnamed = await self._directory.claim_names(resource)
+        waits = unnamed is not None and self._directory.may_start_unnamed(resource)
         fleet.autoscaler.policy = ScalingPolicy.from_spec(resource.spec, self._wall())
-        refusal = await self._observe(key, fleet) or refusal
+        refusal = await self._observe(key, fleet) or (None if waits else unnamed)
         if unwatched is not None:
             refusal = (WatchFailed.reason, f"{unwatched.message}; replicas and limits stay as they are")
         now = self._clock()
         decision = fleet.autoscaler.decide(now)
         last_decision, recorded = fleet.record_decision(decision, self._format_now())
-        fault = None
-        if refusal is None and not resource.spec.paused and resource.spec.target_ref is None:
-            fault = await self._apply_targets(key, fleet, decision.targets)
+        acts = refusal is None and not resource.spec.paused and resource.spec.target_ref is None
+        fault = await self._apply_targets(key, fleet, decision.targets) if acts else None
         refusal = refusal or self._route_refusal(key) or (None if fault is None else (fault.reason, str(fault)))
-        access = self._find_access(fleet, names, refusal)
+        access = self._find_access(fleet, names, refusal or unnamed, refusal is None and waits)
         await self._update_status(key, fleet, decision, last_decision, recorded, access)
         if access.waiting:
             return WAITING_SECONDS
@@ -147,12 +147,12 @@ class Reconciler:
             f"of the routing table, {share} bytes: use fewer keys a fleet, or fewer fleets",
         )
 
-    def _find_access(self, fleet: Fleet, names: tuple[str, ...], fault: tuple[str, str] | None) -> Access:
+    def _find_access(self, fleet: Fleet, names: tuple[str, ...], fault: tuple[str, str] | None, waits: bool) -> Access:
         assert fleet.resource is not None
         routing_gateways = count_routing(fleet.gateways, names, fleet.resource.metadata.uid)
         unrouted = self._settings.gateway_url is None or fleet.observed.is_target
         stall, gateways = None if fault is None else StallReason(*fault), None if unrouted else len(fleet.gateways)
-        return Access(names, stall, routing_gateways, gateways)
+        return Access(names, stall, routing_gateways, gateways, waits)
 
     async def _observe(self, key: Key, fleet: Fleet) -> tuple[str, str] | None:
         """Observe objects, engines and gateways; returns why some cannot be (reason, message)."""
@@ -257,8 +257,7 @@ class Reconciler:
             self._cluster, key, fleet.observed, requests, target, self._longest_drain_seconds(resource, fleet),
             self._wall(),
         )  # fmt: skip
-        settings = self._settings
-        strategy = choose_strategy(resource.spec, replicas, fleet.observed)
+        settings, strategy = self._settings, choose_strategy(resource.spec, replicas, fleet.observed)
         children = build_children(resource, replicas, roots, settings.engines, peers=settings.peers, strategy=strategy)
         # A pod cannot start without its Secret.
         there = await fleet.applied.apply(

@@ -15,8 +15,10 @@ from paternoster_operator.keys.key_secrets import KeySecrets
 from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.names.directory import Directory
 from paternoster_operator.names.record_store import RecordObject, RecordStore
+from paternoster_operator.names.served_names import NAME_TAKEN
 from paternoster_operator.queue import LONGEST_BACKOFF_SECONDS, WorkQueue
 from paternoster_operator.reconcile import Reconciler
+from paternoster_operator.report.conditions import find_condition
 from paternoster_operator.routes.table import RoutesTable
 from paternoster_operator.scrape import Scraper
 from paternoster_operator.settings import Settings
@@ -78,8 +80,20 @@ class Operator:
     def enqueue_if_edited(self, key: Key, generation: int) -> None:
         """``key`` was written: by somebody, or by the operator's own words in its status."""
         fleet = self.find_fleet(key)
-        if fleet is None or fleet.resource is None or fleet.resource.metadata.generation != generation:
+        if fleet is None or fleet.resource is None:
             self._queue.add(key)
+        elif fleet.resource.metadata.generation != generation:
+            self._queue.add(key)
+            self.enqueue_unnamed(key.namespace)
+
+    def enqueue_unnamed(self, namespace: str) -> None:
+        """A fleet of ``namespace`` was deleted or edited: those that wait for a served name may have it now."""
+        self._directory.expire_assignment()
+        for key, fleet in self._reconciler.fleets.items():
+            if key.namespace == namespace and fleet.resource is not None:
+                stalled = find_condition(fleet.resource.status, "Stalled") or {}
+                if stalled.get("reason") == NAME_TAKEN:
+                    self._queue.add(key)
 
     @property
     def has_routes(self) -> bool:

@@ -28,10 +28,7 @@ async def read_objects(cluster: Cluster, key: Key, resource: LLMDeployment) -> t
     own, target = cluster.get_child(key, "Deployment"), resource.spec.target_ref
     if target is None or own is not None:
         fault = "spec.targetRef must be unset while the operator's own Deployment of the fleet is there"
-        children = (
-            own,
-            *(cluster.get_child(key, kind) for kind in ("Service", "PodDisruptionBudget", "NetworkPolicy")),
-        )
+        children = (own, *(cluster.get_child(key, kind) for kind in _OTHER_CHILDREN))
         foreign = tuple(filter(None, (describe_foreign_fields(child) for child in children if child is not None)))
         observed = replace(Observed.from_cluster(own, cluster.list_pods(key)), foreign_fields=foreign)
         return observed, None if target is None else ("OwnPodsRun", fault)

@@ -12,7 +12,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Cluster, ClusterError, Key
 from paternoster_operator.names.record import Assignment, NameRecord, update_record
 from paternoster_operator.names.record_store import RecordStore
-from paternoster_operator.names.served_names import Claim, explain_refusal
+from paternoster_operator.names.served_names import Claim, explain_refusal, waits_for_own_namespace
 from paternoster_operator.settings import Names
 
 log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class Directory:
 
         Nothing is assigned anew where no claim and no entry of the record is another one.
         """
-        keys, record = self._cluster.list(), self._store.record
+        keys, record = [key for key in self._cluster.list() if not self._is_deleting(key)], self._store.record
         resources: dict[Key, LLMDeployment] = {}
         claims: dict[Key, Claim] = {}
         for key in keys:
@@ -172,6 +172,11 @@ class Directory:
         documents = ((key, self._cluster.get(key)) for key in self._cluster.list())
         return {document["metadata"].get("uid", ""): key for key, document in documents if document is not None}
 
+    def _is_deleting(self, key: Key) -> bool:
+        """Whether only its children keep it, as after ``kubectl delete --cascade=foreground``."""
+        document = self._cluster.get(key)
+        return document is None or "deletionTimestamp" in document["metadata"]
+
     def _is_own(self, key: Key, resource: LLMDeployment) -> bool:
         document = self._cluster.get(key)
         return document is not None and self._other_owner(document) is None and not self._has_no_pods(key, resource)
@@ -205,6 +210,16 @@ class Directory:
                 f"{share} bytes: use fewer or shorter names, or fewer fleets",
             )
         return has, explain_refusal(Claim.from_resource(resource, has), self._assignment.owned, self._names)
+
+    def expire_assignment(self) -> None:
+        """A fleet was deleted or edited: the next claim finds anew who has which name."""
+        self._found_at = float("-inf")
+
+    def may_start_unnamed(self, resource: LLMDeployment) -> bool:
+        """Whether a fleet whose names were refused by :meth:`claim_names` starts its replicas nevertheless."""
+        key = Key(resource.metadata.namespace, resource.metadata.name)
+        claim, owned = Claim.from_resource(resource, self._list_recorded(key)), self._assignment.owned
+        return key not in self._assignment.left_out and waits_for_own_namespace(claim, owned, self._names)
 
 
 def _with_name(document: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.settings import Names
 
+NAME_TAKEN = "ServedNameTaken"
 NOT_RESERVED: Mapping[str, str] = MappingProxyType({})
 
 
@@ -83,6 +84,20 @@ def assign_names(claims: Iterable[Claim], names: Names, reserved_for: Mapping[st
     return Ownership(found, owners, reserved_for)
 
 
+def waits_for_own_namespace(claim: Claim, owned: Ownership, names: Names) -> bool:
+    """Whether a fleet without any name lacks those that it wants only because others of its namespace have them.
+
+    It may start meanwhile, so that a fleet that takes another one's place serves from the moment the other is deleted.
+    """
+    if (
+        owned.names.get(claim.key)
+        or _find_misnamed(claim.wanted, claim.key, names)
+        or _find_reserved(claim, owned.reserved)
+    ):
+        return False
+    return all(owned.owners.get(name, claim.key).namespace == claim.key.namespace for name in claim.wanted)
+
+
 def explain_refusal(claim: Claim, owned: Ownership, names: Names) -> tuple[str, str] | None:
     """Why the fleet does not have the names it wants, as reason and message; None when it has."""
     if misnamed := _find_misnamed(claim.wanted, claim.key, names):
@@ -101,7 +116,10 @@ def explain_refusal(claim: Claim, owned: Ownership, names: Names) -> tuple[str, 
         for name in _find_reserved(claim, owned.reserved)
         if name not in owned.owners
     ]
-    return ("ServedNameTaken", f"{'; '.join(conflicts)}: choose another") if conflicts else None
+    advice = "choose another"
+    if waits_for_own_namespace(claim, owned, names):
+        advice += ", or delete the other once this one is UpToDate: its replicas start meanwhile"
+    return (NAME_TAKEN, f"{'; '.join(conflicts)}: {advice}") if conflicts else None
 
 
 def _field_of(claim: Claim, name: str) -> str:

@@ -38,6 +38,8 @@ class Access:
     """Gateways that send requests for these names to this fleet."""
     gateways: int | None = None
     """Gateways that answered; None in an installation without any."""
+    waits_for_name: bool = False
+    """``fault`` is that another fleet of the namespace has the name, which starts nothing less."""
 
     @property
     def waiting(self) -> bool:
@@ -101,7 +103,8 @@ def find_conditions(
 def _stalled_condition(
     spec: LLMDeploymentSpec, observed: Observed, replicas: int, now: str, access: Access
 ) -> Condition | None:
-    stall = access.fault if access.fault is not None else _find_obstacle(spec, observed, replicas, now)
+    stall = None if access.waits_for_name else access.fault
+    stall = stall or _find_obstacle(spec, observed, replicas, now) or access.fault
     if stall is not None:
         return Condition("Stalled", "True", stall.reason, stall.message)
     deployment = observed.deployment
@@ -168,7 +171,7 @@ def _up_to_date_condition(spec: LLMDeploymentSpec, observed: Observed, replicas:
 
     ``Ready`` is true throughout a rollout, as the old replicas serve.
     """
-    if access.fault is not None:
+    if access.fault is not None and not access.waits_for_name:
         return Condition(UP_TO_DATE, "False", access.fault.reason, access.fault.message)
     if spec.paused:
         return Condition(UP_TO_DATE, "Unknown", "Paused", "spec.paused is true: no edit reaches the replicas")

@@ -247,3 +247,47 @@ async def test_many_new_fleets_are_parsed_one_in_a_turn(fleets: Fleets, config_m
     await operator._directory._follow_once(acting=True)
     counting.cancel()
     assert max(after - before for before, after in itertools.pairwise([*parsed, 20])) == 1
+
+
+async def test_a_fleet_of_the_same_namespace_starts_and_has_the_name_once_the_other_is_gone(
+    fleets: Fleets, config_map: ConfigMap
+) -> None:
+    """A rename: the new one is there before the old one is deleted, at first in the foreground."""
+    renamed = Key(OWNER.namespace, "renamed")
+    fleets.put(OWNER, "llama", created=OLD)
+    operator = await lead(fleets, config_map)
+    fleets.put(renamed, "llama", created=NEW)
+    directory = operator._directory
+    resource = directory.get_resource(renamed)
+    assert resource is not None
+    names, refusal = await directory.claim_names(resource)
+    assert (names, (refusal or ("",))[0]) == ((), "ServedNameTaken")
+    assert "its replicas start meanwhile" in (refusal or ("", ""))[1]
+    assert directory.may_start_unnamed(resource)
+    assert await owners(operator) == {"llama": f"{OWNER}-{OLD}"}
+    fleets.documents[OWNER]["metadata"]["deletionTimestamp"] = NEW
+    operator.enqueue_unnamed(OWNER.namespace)
+    assert await directory.claim_names(resource) == (("llama",), None)
+    assert await owners(operator) == {"llama": f"{renamed}-{NEW}"}
+
+
+async def test_a_fleet_starts_without_a_name_only_where_its_own_namespace_has_it(
+    fleets: Fleets, config_map: ConfigMap
+) -> None:
+    fleets.put(OWNER, "llama", created=OLD)
+    fleets.put(THIEF, "llama", created=NEW)
+    fleets.put(Key(OWNER.namespace, "both"), "other", "llama", created=NEW)
+    fleets.put(THIEF._replace(name="neighbour"), "mine", created=OLD)
+    operator = await lead(fleets, config_map)
+    # One that serves by a name goes on as it is: new engines would lack that name.
+    fleets.put(Key(OWNER.namespace, "both"), "other", created=NEW)
+    await operator._directory._follow_once(acting=True)
+    fleets.put(Key(OWNER.namespace, "both"), "another", "llama", created=NEW)
+    # One of its two names is another namespace's.
+    fleets.put(Key(OWNER.namespace, "mixed"), "llama", "mine", created=NEW)
+    for key in (THIEF, Key(OWNER.namespace, "both"), Key(OWNER.namespace, "mixed")):
+        resource = operator._directory.get_resource(key)
+        assert resource is not None
+        _, refusal = await operator._directory.claim_names(resource)
+        assert refusal is not None
+        assert not operator._directory.may_start_unnamed(resource), key

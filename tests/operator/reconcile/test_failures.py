@@ -128,17 +128,26 @@ async def test_a_missing_key_is_told_while_everything_else_is_done(world: World,
     assert world.cluster.replicas == 1
 
 
-async def test_a_taken_name_stalls_the_newcomer_which_starts_nothing(
-    world: World, document: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("waits", [False, True], ids=["of another namespace", "of its own namespace"])
+async def test_a_taken_name_stalls_the_newcomer(
+    world: World, document: Any, monkeypatch: pytest.MonkeyPatch, waits: bool
 ) -> None:
+    """One whose own namespace has the name starts meanwhile, and ``UpToDate`` says that it could serve."""
     world.cluster.resource = document()
 
     async def claim_names(_: object) -> tuple[tuple[str, ...], tuple[str, str]]:
         return (), ("ServedNameTaken", "the served name ride belongs to LLMDeployment a/b")
 
     monkeypatch.setattr(world.reconciler._directory, "claim_names", claim_names)
+    monkeypatch.setattr(world.reconciler._directory, "may_start_unnamed", lambda _: waits)
     await world.reconcile()
-    assert world.cluster.applies == []
+    assert ("Deployment" in world.cluster.applies) is waits
+    if waits:
+        status = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1}
+        world.cluster.children["Deployment"]["status"] = status
+        world.cluster.shown_pods = [world.engine.pod("a")]
+    await world.reconcile()
+    assert world.cluster.condition("UpToDate")["status"] == str(waits)
     assert world.cluster.condition("Stalled")["reason"] == "ServedNameTaken"
     assert world.cluster.condition("Ready")["status"] == "False"
     assert world.cluster.statuses[-1]["servedModel"] == ""
