@@ -1,6 +1,6 @@
 """What is there: one frozen view of an LLMDeployment's Deployment and pods."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -103,6 +103,10 @@ class Observed:
     def answering(self) -> tuple[PodView, ...]:
         """Pods whose engine may tell of itself: also those that drain, or that somebody has drained."""
         return tuple(pod for pod in self.pods if pod.phase == "Running")
+
+    def list_counted(self, answers: Callable[[str], bool]) -> list[str]:
+        """Names of the pods that serve; of those on silent nodes such as answer, since a late node is no dead one."""
+        return [pod.name for pod in self.serving if not pod.node_silent or answers(pod.name)]
 
     @property
     def fetching(self) -> tuple[PodView, ...]:

@@ -194,13 +194,14 @@ class Reconciler:
         await self._report_disruptions(key, fleet)
         fleet.startup.observe(observed.pods, believed)
         fleet.engines = believed
+        serving = observed.list_counted(lambda pod: pod in believed or windows.has_recent_sample(pod, now))
         observation = Observation(
             now=now,
             replicas=fleet.target_replicas,
             engines=believed,
-            serving=[pod.name for pod in observed.serving],
+            serving=serving,
             pending=[pod.name for pod in observed.pending],
-            draining=[pod.name for pod in observed.pods if not pod.serving and pod not in observed.pending],
+            draining=[pod.name for pod in observed.pods if pod.name not in serving and pod not in observed.pending],
             held=held_by_fleet(fleet.gateways).get(resource.metadata.uid, 0),
             idle_seconds=idle_by_fleet(fleet.gateways).get(resource.metadata.uid),
             startup_seconds=fleet.startup.average,

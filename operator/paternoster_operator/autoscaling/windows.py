@@ -138,6 +138,10 @@ class SignalWindows:
         """Age of the last sample of a pod; 0 without one."""
         return now - self._tracks[pod].times[-1] if pod in self._tracks else 0.0
 
+    def has_recent_sample(self, pod: str, now: float) -> bool:
+        """Whether a pod's engine answered lately."""
+        return pod in self._tracks and self._tracks[pod].is_fresh(now, self.tuning.stale_seconds)
+
     def summarize_signals(self, window_seconds: float) -> Signals:
         """Signals of the serving replicas over the last ``window_seconds``.
 

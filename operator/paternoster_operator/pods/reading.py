@@ -108,11 +108,23 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
         gates=tuple(gate["name"] for gate in spec.get("schedulingGates", ())),
         scheduled=scheduled.get("status") == "True" or "nodeName" in spec,
         node=spec.get("nodeName", ""),
+        node_silent=_is_node_silent(status, conditions),
         volume_claims=volume_claims(spec),
         readiness_gate=read_message(ready) if ready.get("reason") == "ReadinessGatesNotReady" else "",
         disruption=_read_disruption(status, conditions),
         spec=spec,
     )
+
+
+def _is_node_silent(status: Mapping[str, Any], conditions: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether the node controller took the pod's readiness, because its node's kubelet reports nothing.
+
+    It sets ``Ready`` alone. A kubelet that does so has containers that are not ready, or names the readiness gates.
+    """
+    ready = conditions.get("Ready", {})
+    containers_ready = conditions.get("ContainersReady", {}).get("status") == "True"
+    unready = ready.get("status") in ("False", "Unknown") and ready.get("reason") != "ReadinessGatesNotReady"
+    return status.get("phase") == "Running" and containers_ready and unready
 
 
 def _read_timestamp(text: str) -> str | None:

@@ -99,6 +99,8 @@ class PodView:
     scheduled: bool = False
     """Whether it has a node."""
     node: str = ""
+    node_silent: bool = False
+    """Its node's kubelet reports nothing, so the node controller took the pod's readiness; its engine may serve on."""
     volume_claims: tuple[str, ...] = ()
     """PersistentVolumeClaims that it mounts."""
     readiness_gate: str = ""
@@ -112,8 +114,13 @@ class PodView:
 
     @property
     def serving(self) -> bool:
-        """May be sent new requests."""
-        return self.ready and not self.deleting and self.url is not None and self.drained_since is None
+        """May be sent new requests; gateways find out themselves whether a replica on a silent node answers."""
+        return (
+            (self.ready or self.node_silent)
+            and not self.deleting
+            and self.url is not None
+            and self.drained_since is None
+        )
 
     def find_unserved(self, names: Sequence[str]) -> list[str]:
         """Those of ``names`` that its engine was started without."""

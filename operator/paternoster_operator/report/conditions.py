@@ -240,6 +240,11 @@ def _moving_condition(spec: LLMDeploymentSpec, observed: Observed, replicas: int
         by_turns = f"; old replicas end before new ones start: {found.why}" if found.why and not found.max_surge else ""
         message = f"{deployment.updated} of {replicas} replicas updated{by_turns}"
         return Condition("Reconciling", "True", "RollingOut", message)
+    if silent := [pod for pod in observed.serving if pod.node_silent]:
+        nodes = ", ".join(sorted({pod.node for pod in silent}))
+        names = ", ".join(pod.name for pod in silent)
+        message = f"node {nodes} reports nothing; requests go to {names} as long as gateways get answers there"
+        return Condition("Reconciling", "True", "NodeNotReady", message)
     if serving == 0 < replicas and spec.autoscaling is not None and spec.autoscaling.scale_to_zero.enabled:
         return Condition("Reconciling", "True", "Activating", f"0 of {replicas} replicas serve")
     if deployment is not None and deployment.unseen:
