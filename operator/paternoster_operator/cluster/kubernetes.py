@@ -241,12 +241,12 @@ class KubernetesCluster:
     async def remove_child(self, like: Object) -> bool:
         metadata = like["metadata"]
         path = _object_path(like["apiVersion"], like["kind"], metadata["namespace"], metadata["name"])
-        there = await self._send("get", path, ignore=404)
+        there = await self._send("get", path, ignore=(404,))
         owner = find_controller(like)
         if there is None or owner is None or not controlled_by(there, owner["uid"]):
             return False
         # As a precondition: another of that name stays.
-        await self._send("delete", path, {"preconditions": {"uid": there["metadata"]["uid"]}}, ignore=404)
+        await self._send("delete", path, {"preconditions": {"uid": there["metadata"]["uid"]}}, ignore=(404,))
         return True
 
     def _find_watched(self, obj: Object) -> Mapping[str, Any] | None:
