@@ -237,6 +237,6 @@ INSIDE_OF_OBJECTS: list[Case] = [
         engine(env=[{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]),
         "spec.podTemplate.spec.containers[0].env[1]: has name 'A', as an item before it: must be unique",
     ),
-    (template(dnsConfig={"options": None}), "spec.podTemplate.spec.dnsConfig.options: is None: must be a list"),
+    (template(dnsConfig={"options": {}}), "spec.podTemplate.spec.dnsConfig.options: is {}: must be a list"),
 ]
 """Schema and rules do not look there: a cluster takes them, and the operator calls the resource invalid."""
