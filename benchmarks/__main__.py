@@ -16,6 +16,7 @@ RUNNERS = (
     "clients.run",
     "control.compare",
     "control.foresight",
+    "control.live_cap",
     "control.real_pair",
     "control.sensitivity",
     "control.token_budget",

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from control.spaces import CAPS, LAW_SPACE
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
 from paternoster_simulator.policies.fixed import FixedPolicy
@@ -24,7 +23,13 @@ Document = Mapping[str, Any]
 """An ``LLMDeployment`` spec as in a manifest."""
 Choice = Mapping[str, Any]
 """Setting -> value; what is not named keeps its default."""
-
+LAW_SPACE: Mapping[str, Sequence[Any]] = {
+    "autoscaling.targetUtilizationPercent": (50, 60, 70, 80, 90, 100),
+    "autoscaling.scaleDown.stabilizationWindowSeconds": (None, 60, 120, 300, 600),
+}
+"""Manifest paths that a user would turn first: how full replicas are planned, and how long needed ones are kept."""
+CAPS = (32, 64, 96, 128, 192, 256)
+"""Live caps that a fixed fleet is tried with, as far as the engines have the capacity."""
 
 LAW_SOURCES = ("paternoster_operator.autoscaling", "paternoster_operator.api", "paternoster_simulator.policies.law")
 

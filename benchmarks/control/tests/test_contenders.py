@@ -3,9 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from control.contenders import contenders, with_settings
+from control.contenders import LAW_SPACE, contenders, with_settings
 from control.scenarios import SCENARIOS
-from control.spaces import LAW_SPACE
 from paternoster_operator.api.v1alpha1 import ConcurrencyMode
 from paternoster_simulator.policies.registry import OURS
 

@@ -248,7 +248,7 @@ def test_a_vllm_of_somebody_else_is_observed(fleet: Fleet, vllm_node: str, manif
         assert all(call.result().status_code == 200 for call in calls)
     print(f"advised of an observed vLLM: {cut['message']}")
     assert not cut["applied"]
-    assert "requests preempted in" in cut["message"]
+    assert "requests preempted with" in cut["message"]
     answer = httpx.get(f"{url}/metrics", timeout=10)
     assert sum_samples(answer.content, {PREEMPTIONS})[PREEMPTIONS] > 0
     assert "paternoster" not in list_writers(fleet, "deployments") | list_writers(fleet, "services")

@@ -125,9 +125,9 @@ class Concurrency(Document):
     mode: ConcurrencyMode | None = None
     """Fixed keeps initial; Auto steers; Advisory keeps initial, and records what Auto would do; Advisory when unset."""
     objective: ConcurrencyObjective = ConcurrencyObjective.GOODPUT
-    """What lowers the cap. Goodput: only steps that are too long without any prompt, as no lower cap for preemptions
-    was seen to serve more. PreemptionRate: preemptions, too, until few enough requests are preempted, at whatever cost
-    of throughput and of first tokens."""
+    """What lowers the cap, besides steps that are too long without any prompt. Goodput: more than 5 % of the engines'
+    time spent on computing tokens again, for those that report what steps take. PreemptionRate: more preempted requests
+    than preemptionTargetPerThousand, at whatever cost of throughput and of first tokens."""
     min: Positive = 1
     """Lowest live cap."""
     max: Annotated[int | None, Field(ge=1, le=4096, json_schema_extra=INT32)] = None
@@ -141,9 +141,9 @@ class Concurrency(Document):
     cooldown_seconds: int = Field(default=15, ge=0, le=600, json_schema_extra=INT32)
     """Least time between two changes of the cap; windowSeconds where that is longer."""
     increase_step: int = Field(default=4, ge=1, le=1024, json_schema_extra=INT32)
-    """Sequences added when there is room."""
+    """Sequences added when there is room, while no number of them is known to be too many."""
     decrease_percent: int = Field(default=20, ge=1, le=90, json_schema_extra=INT32)
-    """Largest share taken away at once when too many requests are preempted; less where memory has room for more."""
+    """Largest share taken away at once when tokens come too late."""
     kv_high_watermark_percent: int = Field(default=90, ge=10, le=100, json_schema_extra=INT32)
     """With the objective PreemptionRate: KV use above which the cap is not raised."""
     min_finished_requests: Count = 5

@@ -27,6 +27,11 @@ class ReplicaLoad:
         """Tokens of prompts and of answers that went through its model."""
         return self.step_sums[1] + self.step_sums[2] if self.step_sums else 0.0
 
+    @property
+    def step_seconds(self) -> float:
+        """Time that its steps took; 0 where it reports none."""
+        return self.step_sums[5] if self.step_sums else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class Signals:

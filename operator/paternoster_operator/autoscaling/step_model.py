@@ -95,12 +95,16 @@ class StepModel:
         cost, decoded = self.trusted_cost, self._get_product(_STEPS, _DECODE)
         return 0.0 if cost is None or decoded <= 0 else self._prompt_seconds(cost) / decoded
 
+    @property
+    def prompt_token_seconds(self) -> float | None:
+        """Seconds that each token of a prompt adds to a step; None while unknown."""
+        cost, prefilled = self.trusted_cost, self._get_product(_STEPS, _PREFILL)
+        return None if cost is None or prefilled <= 0 else self._prompt_seconds(cost) / prefilled
+
     def prompt_step(self, tokens: float) -> float | None:
         """Seconds of a step that has ``tokens`` of prompts and nothing else; None while unknown."""
-        cost, prefilled = self.trusted_cost, self._get_product(_STEPS, _PREFILL)
-        if cost is None or prefilled <= 0:
-            return None
-        return cost[0] + tokens * self._prompt_seconds(cost) / prefilled
+        cost, each = self.trusted_cost, self.prompt_token_seconds
+        return None if cost is None or each is None else cost[0] + tokens * each
 
     def decode_room(self, seconds: float) -> float | None:
         """Sequences whose step, without any prompt, takes that long; None while unknown."""

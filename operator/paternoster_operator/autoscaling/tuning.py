@@ -43,6 +43,11 @@ class Tuning:
     prior_arrivals: float = 10.0
     """Arrivals that weigh as much as what runs now: a rate of few requests is uncertain."""
 
+    like_kv_share: float = 1.5
+    """How many times as much of the KV pool a sequence may hold for an earlier trial of the cap to count still."""
+    max_repeated_share: float = 0.05
+    """Share of the engines' time in which tokens may be computed again, above which Goodput cuts the cap."""
+
     trend_seconds: float = 300.0
     """What the line through arrivals is fitted to: long enough to separate a ramp from chance, short against a day."""
     trend_certainty: float = 2.5
@@ -68,6 +73,10 @@ class Tuning:
     """Token budgets are multiples of this many tokens, or the capacity: a smaller change is noise."""
     min_token_budget: int = 128
     """Tokens of a step below which the step itself takes most of the time, on GPUs as on CPUs; where none is set."""
+
+    def is_like_kv_share(self, share: float, other: float) -> bool:
+        """Whether ``share`` is no more than what counts as ``other``."""
+        return share <= self.like_kv_share * other
 
 
 DEFAULT_TUNING: Final = Tuning()

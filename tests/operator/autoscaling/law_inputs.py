@@ -17,6 +17,7 @@ from paternoster_operator.autoscaling.decision import (
     LoopDecision,
 )
 from paternoster_operator.autoscaling.loops.limits import Evaluation, ReplicaState
+from paternoster_operator.autoscaling.loops.live_cap import LiveCapState
 from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.policy import ScalingPolicy
@@ -103,7 +104,7 @@ def law_state(
     model: ReplicaModel | None = None,
 ) -> LawState:
     """A state as it may be found; by default one that has been there for long and learnt nothing."""
-    cap = LoopState(target=live_cap, changed=cap_changed)
+    cap = LiveCapState(target=live_cap, changed=cap_changed)
     fleet = ReplicaState(target=replicas, since=since, evaluations=tuple(evaluations))
     budget = LoopState(target=token_budget, changed=budget_changed)
     wait = LoopState(target=queue_wait)

@@ -162,7 +162,8 @@ def test_the_messages_carry_the_numbers() -> None:
     few = policy(concurrency={"mode": "Auto", "objective": "PreemptionRate"})
     decision = decide(few, busy, first_state(few, 0.0, replicas=2), 0.0)
     assert decision.live_cap is not None
-    assert decision.live_cap.message == "live cap 48->36 sequences: 8 of 40 requests preempted in 30 s = 20.0% > 2.0%"
+    counted = "8 of 40 requests preempted with 40 sequences = 20.0%, target 2.0%"
+    assert decision.live_cap.message == f"live cap 48->39 sequences: {counted}"
     assert decision.live_cap.reason is Reason.PREEMPTION_ABOVE_TARGET
     calm = replace(busy, preempted=0)
     decision = decide(policy(), calm, first_state(policy(), 0.0, replicas=2), 0.0)
@@ -228,9 +229,8 @@ def test_preemptions_at_the_floor_are_told_and_order_no_replica(mode: str) -> No
     made = decide(floor, storm, law_state(replicas=2, live_cap=4), 0.0)
     assert made.live_cap is not None
     assert (made.live_cap.reason, made.live_cap.limited_by) == (Reason.AT_FLOOR, (Reason.AT_FLOOR,))
-    assert made.live_cap.message == (
-        "10 of 50 requests preempted in 0 s = 20.0% > 2.0%; 4 sequences are the fewest allowed"
-    )
+    counted = "10 of 50 requests preempted with 4 sequences = 20.0%, target 2.0%"
+    assert made.live_cap.message == f"{counted}; 4 sequences are the fewest allowed"
     assert made.live_cap.preempts_at_floor is (mode == "Auto")
     assert made.state.replicas == 2
 

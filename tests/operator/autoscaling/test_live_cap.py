@@ -1,14 +1,23 @@
 """The cap loop: what it cuts to, when it raises, and that it comes below its target."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.operator.autoscaling.law_inputs import LawState, decide, decoding, first_state, law_state, policy, seen
+from tests.operator.autoscaling.law_inputs import (
+    LawState,
+    decide,
+    decoding,
+    first_state,
+    law_state,
+    policy,
+    seen,
+    step_sums,
+)
 
+from paternoster_engine.core.step_work import StepWork
 from paternoster_operator.autoscaling.decision import LIVE_CAP, LoopDecision, Reason
 from paternoster_operator.autoscaling.replica_model import ReplicaModel
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
@@ -29,19 +38,30 @@ def test_the_cap_is_raised_only_with_a_queue_room_and_peace() -> None:
     state = law_state(replicas=2, live_cap=20)
 
     def reason(**load: Any) -> Reason:
-        decision = decide(policy(concurrency=RATE), seen(**load), state, 0.0).live_cap
+        ran = {"peak_running": 20, "kv_peak_usage": 0.3, "finished": 1000}
+        decision = decide(policy(concurrency=RATE), seen(**{**ran, **load}), state, 0.0).live_cap
         assert decision is not None
         return decision.reason
 
     assert reason(waiting=5) is Reason.HEADROOM_AVAILABLE
     assert reason(waiting=0) is Reason.WITHIN_TOLERANCE
-    assert reason(waiting=5, kv_peak_usage=0.95, peak_running=20) is Reason.KV_HIGH_WATERMARK
-    assert reason(waiting=5, kv_peak_usage=0.3, peak_running=20) is Reason.HEADROOM_AVAILABLE
-    assert reason(waiting=5, finished=1000, preempted=12) is Reason.WITHIN_TOLERANCE
-    assert reason(waiting=5, finished=1000, preempted=1) is Reason.HEADROOM_AVAILABLE
-    assert reason(waiting=5, finished=2, preempted=2) is Reason.INSUFFICIENT_DATA
+    assert reason(waiting=5, kv_peak_usage=0.95) is Reason.KV_HIGH_WATERMARK
+    assert reason(waiting=5, preempted=18) is Reason.WITHIN_TOLERANCE
+    assert reason(waiting=5, preempted=1) is Reason.HEADROOM_AVAILABLE
+    assert reason(waiting=5, finished=2, preempted=2) is Reason.WITHIN_TOLERANCE
     state = law_state(replicas=2, live_cap=48)
-    assert reason(waiting=5) is Reason.AT_CAPACITY
+    assert reason(waiting=5, peak_running=48) is Reason.AT_CAPACITY
+
+
+def test_no_more_sequences_run_before_those_that_do_were_seen_to_their_end() -> None:
+    """Eleven young ones may use little of a pool that five old ones fill."""
+    young = seen(waiting=9, running=22, peak_running=11, kv_peak_usage=0.41, finished=10)
+    state = law_state(replicas=2, live_cap=11)
+    made = decide(policy(concurrency=RATE), young, state, 0.0).live_cap
+    assert made is not None
+    assert (made.target, made.reason) == (11, Reason.INSUFFICIENT_DATA)
+    old = replace(young, finished=11)
+    assert decide(policy(concurrency=RATE), old, state, 0.0).state.live_cap > 11
 
 
 @pytest.mark.parametrize(("bounds", "target"), [({"max": 12}, 12), ({"min": 30}, 30)])
@@ -54,38 +74,92 @@ def test_an_edit_of_the_bounds_is_the_reason_that_is_given(bounds: dict[str, int
     assert decision.message == f"live cap 20->{target} sequences: the manifest allows {allowed}"
 
 
-@given(st.integers(5, 48), st.integers(5, 90), st.integers(10, 100), st.floats(0.001, 1))
-def test_a_cut_leaves_what_memory_has_room_for(ran: int, decrease: int, watermark: int, share: float) -> None:
-    """Down to the high-water mark of a pool that was full, or to the measured share of a sequence in it."""
-    loop = policy(concurrency={**RATE, "min": 1, "decreasePercent": decrease, "kvHighWatermarkPercent": watermark})
-    storm = seen(running=ran, finished=100, preempted=50, peak_running=ran, kv_peak_usage=1.0)
-    for model, room in (
-        (ReplicaModel(), math.inf),
-        (ReplicaModel(weight=99, running=1, kv_usage=share), watermark / 100 / share),
-    ):
-        state = law_state(2, 48, learnt=0.0, model=model)
-        decision = decide(loop, storm, state, 0.0).live_cap
-        assert decision is not None
-        least, fits = ran * (1 - decrease / 100), min(room, ran * watermark / 100, ran - loop.concurrency.increase_step)
-        assert decision.target == max(1, min(47, int(max(least, fits)))), (least, fits)
+def preempting(ran: int, preempted: int = 50, again: float = 0.0, usage: float = 1.0, **changes: Any) -> Signals:
+    """Two replicas that run ``ran`` sequences each; 100 requests end, and a share of the tokens is computed again."""
+    loads = tuple(ReplicaLoad(ran, usage, None, peak_running=ran, kv_peak_usage=usage) for _ in range(2))
+    counts = {"finished": 100, "computed_tokens": 1000, "recomputed_tokens": round(1000 * again)}
+    values = {"waiting": 50, "running": 2 * ran, "peak_running": ran, "kv_peak_usage": usage, "replicas": loads}
+    return seen(preempted=preempted, **{**counts, **values, **changes})
+
+
+@given(st.integers(5, 48), st.integers(5, 100), st.floats(0, 1), st.floats(0.5, 1))
+def test_a_cut_leaves_what_fills_memory_less_what_is_computed_again(
+    ran: int, preempted: int, again: float, usage: float
+) -> None:
+    storm = preempting(ran, preempted, again, usage)
+    decision = decide(policy(concurrency=RATE), storm, law_state(2, 48), 0.0).live_cap
+    assert decision is not None
+    share = min(storm.recomputed_share, preempted / 100)
+    assert decision.target == max(1, min(47, int(min(1 / (usage / ran), ran - 1) * (1 - share))))
 
 
 def test_a_cut_is_judged_when_it_is_through() -> None:
     """What ran above the new cap ends in its own time: until then it is no sign that the cap is still too high."""
     loop = policy(concurrency=RATE)
     state = first_state(loop, 0.0, replicas=2, live_cap=48)
-    storm = seen(running=96, finished=100, preempted=30, peak_running=48, kv_peak_usage=1.0)
+    storm = preempting(40, 30, 0.1, window_seconds=30.0)
     state = decide(loop, storm, state, 0.0).state
-    assert state.live_cap == 43
+    assert state.live_cap == 35
     for now in range(5, 65, 5):
-        decision = decide(loop, replace(storm, above_cap=4, running=90, peak_running=47), state, float(now))
+        decision = decide(loop, replace(storm, above_cap=4, peak_running=39), state, float(now))
         assert decision.live_cap is not None
         assert (decision.live_cap.action, decision.live_cap.reason) == ("Hold", Reason.STABILIZING)
         assert "4 sequences above the cap" in decision.live_cap.message
         state = decision.state
-    through = replace(storm, running=86, peak_running=43, window_seconds=30.0)
-    assert decide(loop, through, state, 80.0).state.live_cap == 43, "the window begins when it is through"
-    assert decide(loop, through, state, 90.0).state.live_cap == 38
+    through = preempting(35, 30, 0.1, window_seconds=30.0)
+    for now in range(65, 95, 5):
+        state = decide(loop, through, state, float(now)).state
+        assert state.live_cap == 35, "the window begins when it is through"
+    assert decide(loop, through, state, 95.0).state.live_cap == 30
+
+
+@given(st.integers(2, 40), st.integers(1, 400))
+def test_the_loop_settles_at_the_most_that_hold_and_stays(most: int, harsh: int) -> None:
+    """A pool that preempts no request up to ``most`` sequences, beyond them more, and holds a quarter more of them."""
+    loop = policy(autoscaling={"maxReplicas": 1}, concurrency=RATE)
+    state, caps = first_state(loop, 0.0, live_cap=48), []
+    for number in range(240):
+        ran = min(state.live_cap, most * 5 // 4 + 1)
+        preempted = min(100, 10 + harsh * (ran - most)) if ran > most else 0
+        load = preempting(ran, preempted, 0.2 * (ran > most), min(1.0, 0.8 * ran / most), ready=1, window_seconds=30.0)
+        state = decide(loop, replace(load, replicas=load.replicas[:1]), state, number * 5.0).state
+        caps.append(state.live_cap)
+    assert set(caps[-40:]) == {most}, caps
+
+
+def test_a_cap_that_failed_with_heavier_requests_does_not_bound_lighter_ones() -> None:
+    loop = policy(autoscaling={"maxReplicas": 1}, concurrency=RATE)
+    state = decide(loop, preempting(12, 60, 0.3), law_state(1, 48), 0.0).state
+    assert state.live_cap == 7
+    state = decide(loop, preempting(7, 0, usage=0.6), state, 5.0).state
+    same = decide(loop, preempting(7, 0, usage=0.5, finished=1000), state, 10.0).state
+    assert same.live_cap <= 11, "one less than what failed"
+    light = preempting(7, 0, usage=0.05, finished=1000)
+    for now in (10.0, 15.0, 20.0):
+        state = decide(loop, light, state, now).state
+    assert state.live_cap > 12
+
+
+def test_a_cut_goes_below_what_lighter_requests_kept() -> None:
+    loop = policy(autoscaling={"maxReplicas": 1}, concurrency=RATE)
+    lighter = decide(loop, preempting(20, 0, usage=0.2), law_state(1, 40), 0.0).state
+    heavy = preempting(30, 60, 0.6, usage=1.0)
+    assert decide(loop, heavy, lighter, 60.0).state.live_cap == 11
+    alike = decide(loop, preempting(20, 0, usage=0.7), law_state(1, 40), 0.0).state
+    assert decide(loop, heavy, alike, 60.0).state.live_cap == 20
+
+
+def test_trials_fade() -> None:
+    """A cap that failed is tried again when what it did was long ago."""
+    loop = policy(autoscaling={"maxReplicas": 1}, concurrency=RATE)
+    state = decide(loop, preempting(12, 60, 0.3), law_state(1, 12), 0.0).state
+    caps = [state.live_cap]
+    for number in range(1, 12):
+        calm = preempting(caps[-1], 0, usage=caps[-1] / 16, window_seconds=600.0)
+        state = decide(loop, calm, state, 700.0 * number).state
+        caps.append(state.live_cap)
+    assert max(caps[:4]) == 11, caps
+    assert caps[-1] > 12, caps
 
 
 def late(usage: float = 1.0, running: float = 30.0, **changes: Any) -> tuple[Signals, LawState]:
@@ -105,14 +179,32 @@ def goodput(signals: Signals, state: LawState, limit: int = 60) -> LoopDecision:
     return made
 
 
-def test_with_goodput_no_preemption_cuts_the_cap() -> None:
-    """However many are preempted, whatever share of the work is done twice, and however late tokens come for it."""
+def test_with_goodput_preemptions_that_cost_little_time_cut_nothing() -> None:
+    """However many are preempted, and however late tokens come for it."""
     assert goodput(*late()).target == 48
-    assert goodput(*late(computed_tokens=1000, recomputed_tokens=600)).target == 48
+    assert goodput(*late(computed_tokens=1000, recomputed_tokens=600)).target == 48, "no prompt was timed"
     signals, state = late()
     rate = decide(policy(concurrency=RATE, slo={"itlP95Milliseconds": 60}), signals, state, 0.0).live_cap
     assert rate is not None
     assert rate.reason is Reason.PREEMPTION_ABOVE_TARGET
+
+
+@pytest.mark.parametrize(("again", "target"), [(0, 48), (400, 48), (3000, 38)])
+def test_with_goodput_the_time_of_tokens_computed_again_cuts_the_cap(again: int, target: int) -> None:
+    """Steps take 10 ms and 1 ms a token: 400 tokens computed again in 10 s of steps are 4 %."""
+    steps = [(StepWork(decode_sequences=n, prefill_tokens=p, prefill_pairs=0), 0.01 + 0.001 * (n + p))
+             for n, p in ((20, 0), (60, 100), (30, 300))] * 10  # fmt: skip
+    seconds = sum(each for _, each in steps)
+    loads = tuple(ReplicaLoad(40, 1.0, 0.01, step_sums(steps), 40, 1.0) for _ in range(2))
+    signals = preempting(40, 50, replicas=loads, recomputed_tokens=round(again * seconds / 10), computed_tokens=10**5)
+    model = ReplicaModel()
+    for _ in range(9):
+        model = model.observe(signals, 5.0)
+    made = decide(policy(), signals, law_state(2, 48, learnt=0.0, model=model), 0.0).live_cap
+    assert made is not None
+    assert made.target == target, made.message
+    if target < 48:
+        assert "of the time to compute tokens again, target 5.0%" in made.message
 
 
 def test_with_goodput_long_steps_cut_the_cap() -> None:
@@ -147,19 +239,3 @@ def test_after_a_cut_the_cap_rests() -> None:
     state = law_state(replicas=2, live_cap=20, cap_changed=0.0)
     reasons = [decide(policy(), seen(waiting=9, finished=100), state, now).live_cap for now in (10.0, 15.0)]
     assert [made.reason for made in reasons if made is not None] == [Reason.STABILIZING, Reason.HEADROOM_AVAILABLE]
-
-
-def test_the_loop_converges_below_the_target_where_the_pool_allows_it() -> None:
-    """A plant whose pool carries 14 sequences: above that a share of requests is preempted, below it none."""
-    loop = policy(autoscaling={"maxReplicas": 1}, concurrency={**RATE, "min": 2})
-    state = first_state(loop, 0.0, live_cap=48)
-    caps = []
-    for step in range(120):
-        running = state.live_cap
-        preempted = max(0, running - 14)
-        load = seen(ready=1, running=running, waiting=100, peak_running=running, finished=30,
-                    preempted=preempted, kv_peak_usage=min(1.0, running / 14))  # fmt: skip
-        state = decide(loop, load, state, step * 5.0).state
-        caps.append(state.live_cap)
-    assert all(cap <= 15 for cap in caps[40:]), " ".join(map(str, caps))
-    assert caps[-1] >= 10, "not far below what the pool carries"

@@ -107,11 +107,11 @@ async def test_what_it_would_do_is_advised(observing: World, vllm: ForeignVllm) 
     vllm.set('vllm:request_success_total{engine="0",finished_reason="length",model_name="model"}', 84)
     for edge in ("2.0", "3.0", "4.0", "5.0", "10.0", "20.0", "+Inf"):
         vllm.set(f'vllm:request_num_preemptions_bucket{{engine="0",le="{edge}",model_name="model"}}', 84)
-    await observing.reconcile(after=15)
+    await observing.reconcile(after=30)
     decisions = {each["loop"]: each for each in reversed(observing.cluster.statuses[-1]["decisions"])}
     cap, replicas = decisions["LiveCap"], decisions["Replicas"]
     assert not cap["applied"]
-    assert "12 of 40 requests preempted in 30 s" in cap["message"]
+    assert "12 of 40 requests preempted with 16 sequences" in cap["message"]
     assert cap["inputs"]["recomputedTokens"] == "not reported"
     assert not replicas["applied"]
     assert "replicas 3->" in replicas["message"]

@@ -57,8 +57,8 @@ class EngineLimitLoop(ABC):
     def describe_inputs(self, signals: Signals, models: Models) -> dict[str, str]:
         """The numbers behind a decision, with their units."""
 
-    def settle_change(self, signals: Signals, state: LoopState, now: float) -> LoopState:
-        """The state with what an earlier change still does."""
+    def record_signals(self, signals: Signals, models: Models, state: LoopState, now: float) -> LoopState:
+        """The state with what the engines did since, at the limit that they have."""
         return state
 
     @property
@@ -85,7 +85,7 @@ class EngineLimitLoop(ABC):
         bounded = min(max(state.target, bounds.lowest), bounds.highest)
         if bounded == state.target and state.is_early(now, self.period):
             return None, state
-        state = self.settle_change(signals, state, now)
+        state = self.record_signals(signals, models, state, now)
         found = hold_without_numbers(signals, bounded)
         if found is None:
             found = self.find_target(signals, models, replace(state, target=bounded), bounds, now)

@@ -1,22 +1,97 @@
 """The live cap, from the time between tokens and from preemptions.
 
-It is cut where steps are too long without any prompt in them. Preemptions cut it with the objective PreemptionRate
-alone, until memory has room at its fullest moment: such a cut never makes first tokens come sooner, and in all
-simulations the tokens that are computed twice cost less than slots that stay empty.
+It is cut where steps are too long without any prompt in them, and where preemptions cost too much. With the objective
+Goodput their cost is the share of the engines' time in which tokens are computed again; where that is little, slots
+that stay empty cost more. With PreemptionRate it is the share of requests that are preempted, at whatever price.
+
+The loop remembers a trial for each number of sequences that ran. It searches between the most sequences that cost
+little enough and the fewest that cost too much, and stays at the former once none is between them. Trials fade with
+time, and count only for sequences that hold about as much memory as then.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Self
 
 from paternoster_contract.stats import Unreported
 from paternoster_operator.api.v1alpha1 import ConcurrencyObjective
-from paternoster_operator.autoscaling.control_loop import LoopState, Outcome, hold_after
+from paternoster_operator.autoscaling.control_loop import LoopState, Outcome, hold_after, is_recent
 from paternoster_operator.autoscaling.decision import LIVE_CAP, Reason
 from paternoster_operator.autoscaling.loops.engine_limit import EngineLimitLoop, LimitBounds
 from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.observation import Observation
-from paternoster_operator.autoscaling.replica_model import ReplicaModel, decode_room, kv_room
+from paternoster_operator.autoscaling.replica_model import decode_room
 from paternoster_operator.autoscaling.signals import Signals
+
+
+@dataclass(frozen=True, slots=True)
+class CapTrial:
+    """What came of requests while a number of sequences ran."""
+
+    sequences: int
+    """The most at once on one replica."""
+    kv_share: float
+    """Of a replica's KV blocks that one sequence held."""
+    preempted: float = 0.0
+    ended: float = 0.0
+    step_seconds: float = 0.0
+    """Of all replicas."""
+    repeated_seconds: float = 0.0
+    """Of those, in which tokens were computed again."""
+
+    @property
+    def doubt(self) -> float:
+        """Standard deviation of what preemptions cost, as a share of it: they are rare events."""
+        return 1 / math.sqrt(self.preempted) if self.preempted else 1.0
+
+    def add_window(self, signals: Signals, token_seconds: float) -> Self:
+        """The trial with one more window; ``token_seconds``: what computing a token again takes."""
+        return replace(
+            self,
+            preempted=self.preempted + signals.preempted,
+            ended=self.ended + max(signals.finished, signals.preempted),
+            step_seconds=self.step_seconds + sum(load.step_seconds for load in signals.replicas),
+            repeated_seconds=self.repeated_seconds + signals.recomputed_tokens * token_seconds,
+        )
+
+    def fade_counts(self, factor: float) -> Self:
+        """The trial with all counts times ``factor``."""
+        return replace(
+            self,
+            preempted=self.preempted * factor,
+            ended=self.ended * factor,
+            step_seconds=self.step_seconds * factor,
+            repeated_seconds=self.repeated_seconds * factor,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveCapState(LoopState):
+    """What the cap loop remembers."""
+
+    trials: tuple[CapTrial, ...] = ()
+    """One for each number of sequences."""
+    counted: float | None = None
+    """When the last window was counted."""
+    kv_share: float = 0.0
+    """Of a replica's KV blocks that one sequence holds, over windows in which as many ended as ran."""
+
+    def count_window(self, signals: Signals, models: Models, now: float) -> Self:
+        """The state with one more window in the trial of the sequences that ran in it."""
+        tuning, running, share = models.replica.tuning, signals.peak_running, self.kv_share
+        if signals.mean_running > 0 and (signals.finished >= running * signals.ready or not share):
+            share = sum(load.kv_usage for load in signals.replicas) / signals.mean_running
+        factor = 0.5 ** (signals.window_seconds / tuning.half_life_seconds)
+        trials = {trial.sequences: trial.fade_counts(factor) for trial in self.trials if trial.ended >= 1}
+        if running and signals.finished + signals.preempted:
+            trial = trials.get(running)
+            if trial is None or not (
+                tuning.is_like_kv_share(share, trial.kv_share) and tuning.is_like_kv_share(trial.kv_share, share)
+            ):
+                trial = CapTrial(running, share)
+            trials[running] = trial.add_window(signals, models.replica.steps.prompt_token_seconds or 0.0)
+        return replace(self, trials=tuple(trials.values()), counted=now, kv_share=share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +109,24 @@ class LiveCapLoop(EngineLimitLoop):
         policy = self.policy
         return LimitBounds(policy.cap_mode, policy.concurrency.min, policy.highest_cap, policy.held_cap)
 
-    def settle_change(self, signals: Signals, state: LoopState, now: float) -> LoopState:
-        """A cut preempts nothing, so it counts from when what ran above it has ended."""
-        return replace(state, changed=now) if signals.above_cap and state.changed is not None else state
+    def adopt_running(self, observation: Observation, signals: Signals, state: LoopState | None) -> LoopState:
+        return LiveCapState(target=self.first_target(observation, signals)) if state is None else state
+
+    def record_signals(self, signals: Signals, models: Models, state: LoopState, now: float) -> LoopState:
+        """The state with one more window, once the whole of it is after the last change and after the last one counted.
+
+        A cut preempts nothing, so it counts from when what ran above it has ended.
+        """
+        assert isinstance(state, LiveCapState)
+        if signals.above_cap and state.changed is not None:
+            return replace(state, changed=now)
+        if not signals.fresh or Unreported.PREEMPTIONS in signals.unreported:
+            return state
+        # What ran above a cap that was cut ended some time before the look that found it gone.
+        starts = ((state.changed, signals.window_seconds + self.period), (state.counted, signals.window_seconds))
+        if any(start is not None and is_recent(now, start, seconds) for start, seconds in starts):
+            return state
+        return state.count_window(signals, models, now)
 
     def find_target(
         self, signals: Signals, models: Models, state: LoopState, bounds: LimitBounds, now: float
@@ -48,7 +138,7 @@ class LiveCapLoop(EngineLimitLoop):
             above = f"held until the {signals.above_cap} sequences above the cap have ended"
             return Outcome(cap, Reason.STABILIZING, above)
         # A window that begins before a change shows what was before it, too.
-        cooldown = max(loop.cooldown_seconds, signals.window_seconds)
+        cooldown = max(loop.cooldown_seconds, signals.window_seconds + self.period)
         if (held := hold_after("changed", state.changed, cooldown, cap, now)) is not None:
             return held
         rooms = [(float(bounds.highest), Reason.AT_CAPACITY, f"{bounds.highest} sequences are the most allowed")]
@@ -64,60 +154,85 @@ class LiveCapLoop(EngineLimitLoop):
                 return self._cut_cap(
                     cap, max(room, cap * (1 - loop.decrease_percent / 100)), Reason.LATENCY_ABOVE_TARGET, slow
                 )
-        if loop.objective is ConcurrencyObjective.PREEMPTION_RATE:
-            if (found := self._judge_preemptions(signals, models.replica, cap)) is not None:
-                return found
-            if signals.kv_peak_usage > 0:
-                # Memory grows with what runs: as many as would bring it to the high-water mark.
-                room = loop.kv_high_watermark_percent / 100 / signals.kv_peak_usage * signals.peak_running
-                used = f"{signals.peak_running} sequences used {signals.kv_peak_usage:.0%} of the KV pool"
-                rooms.append((room, Reason.KV_HIGH_WATERMARK, used))
+        assert isinstance(state, LiveCapState)
+        failed = min(self._list_failed(state), key=lambda trial: trial.sequences, default=None)
+        if failed is not None and failed.sequences <= cap:
+            return self._cut_below(failed, signals, state)
+        trial = next((each for each in state.trials if each.sequences == min(cap, signals.peak_running)), None)
+        if trial is not None and not self._keeps_target(trial):
+            return Outcome(cap, Reason.WITHIN_TOLERANCE, self._explain_trial(trial))
         if signals.waiting == 0:
             return Outcome(cap, Reason.WITHIN_TOLERANCE, "no queue")
+        if self._counts_requests and (trial is None or trial.ended < trial.sequences):
+            ran = f"the {signals.peak_running} sequences that run may grow: fewer requests than that have ended"
+            return Outcome(cap, Reason.INSUFFICIENT_DATA, ran)
+        if failed is not None:
+            rooms.append((failed.sequences - 1, Reason.PREEMPTION_ABOVE_TARGET, self._explain_trial(failed)))
+        if self._counts_requests and signals.kv_peak_usage > 0:
+            # Memory grows with what runs: as many as would bring it to the high-water mark.
+            room = loop.kv_high_watermark_percent / 100 / signals.kv_peak_usage * signals.peak_running
+            used = f"{signals.peak_running} sequences used {signals.kv_peak_usage:.0%} of the KV pool"
+            rooms.append((room, Reason.KV_HIGH_WATERMARK, used))
         room, bound, explanation = min(rooms, key=lambda each: each[0])
         if room < cap + 1:
             return Outcome(cap, bound, f"{signals.waiting} waiting; {explanation}")
         # Half of the way, where the way is long: after a change of the traffic steps alone take minutes.
-        target = min(max(cap + loop.increase_step, (cap + int(room)) // 2), int(room))
+        step = 1 if failed is not None else loop.increase_step
+        target = min(max(cap + step, (cap + int(room)) // 2), int(room))
         limited = (Reason.AT_CAPACITY,) if target == bounds.highest else ()
         return Outcome(target, Reason.HEADROOM_AVAILABLE, f"{signals.waiting} waiting; {explanation}", limited)
 
-    def _judge_preemptions(self, signals: Signals, model: ReplicaModel, cap: int) -> Outcome | None:
-        """What preemptions ask for; None where they are few enough for the cap to be raised."""
-        loop, rate = self.policy.concurrency, signals.preemption_rate
-        target = loop.preemption_target_per_thousand / 1000
-        ended = max(signals.finished, signals.preempted)
-        explanation = (
-            f"{signals.preempted} of {ended} requests preempted in {signals.window_seconds:.0f} s = {rate:.1%}"
+    @property
+    def _counts_requests(self) -> bool:
+        """Whether the objective counts preempted requests, and not the time that they cost."""
+        return self.policy.concurrency.objective is ConcurrencyObjective.PREEMPTION_RATE
+
+    def _measure_cost(self, trial: CapTrial) -> float:
+        """What preemptions cost, as a share of what the objective counts."""
+        if self._counts_requests:
+            return trial.preempted / max(trial.ended, 1)
+        return trial.repeated_seconds / trial.step_seconds if trial.step_seconds > 0 else 0.0
+
+    @property
+    def _target(self) -> float:
+        """The most that this may be."""
+        if self._counts_requests:
+            return self.policy.concurrency.preemption_target_per_thousand / 1000
+        return self.tuning.max_repeated_share
+
+    def _list_failed(self, state: LiveCapState) -> Iterator[CapTrial]:
+        """Trials that cost too much by more than chance, of sequences that held no more memory than those of now."""
+        for trial in state.trials:
+            alike = self.tuning.is_like_kv_share(trial.kv_share, state.kv_share)
+            enough = trial.ended >= self.policy.concurrency.min_finished_requests
+            if alike and enough and self._measure_cost(trial) * (1 - trial.doubt) > self._target:
+                yield trial
+
+    def _keeps_target(self, trial: CapTrial) -> bool:
+        """It costs little enough, by more than chance."""
+        return self._measure_cost(trial) * (1 + trial.doubt) <= self._target
+
+    def _cut_below(self, failed: CapTrial, signals: Signals, state: LiveCapState) -> Outcome:
+        """To the most sequences that kept the target, or to those that fill memory less what was computed again."""
+        held_sequences = (
+            trial.sequences
+            for trial in state.trials
+            if trial.sequences < min(failed.sequences, trial.ended + 1)
+            and self._keeps_target(trial)
+            and self.tuning.is_like_kv_share(state.kv_share, trial.kv_share)
         )
-        # One standard deviation of a count of rare events: a single preemption among few requests may be chance.
-        doubt = math.sqrt(signals.preempted)
-        if rate > target:
-            if ended < loop.min_finished_requests or signals.preempted - doubt <= target * ended:
-                return Outcome(cap, Reason.INSUFFICIENT_DATA, f"{explanation}; too few to be more than chance")
-            return self._cut_cap(
-                cap,
-                self._room_after_preemptions(signals, model, cap),
-                Reason.PREEMPTION_ABOVE_TARGET,
-                f"{explanation} > {target:.1%}",
-            )
-        if signals.preempted + doubt > target / 2 * ended:
-            return Outcome(cap, Reason.WITHIN_TOLERANCE, f"{explanation}, target {target:.1%}")
-        return None
+        fill = min(1 / state.kv_share if state.kv_share > 0 else math.inf, failed.sequences - 1)
+        # What an earlier cut preempted may be computed again only now.
+        again = min(signals.recomputed_share, failed.preempted / failed.ended)
+        room = max(fill * (1 - again), *held_sequences, 0)
+        return self._cut_cap(state.target, room, Reason.PREEMPTION_ABOVE_TARGET, self._explain_trial(failed))
 
-    def _room_after_preemptions(self, signals: Signals, model: ReplicaModel, cap: int) -> float:
-        """Sequences that memory has room for; no fewer than ``decreasePercent`` below those that ran.
-
-        From what really ran: a cap far above it could be cut many times before anything changed.
-        """
-        loop = self.policy.concurrency
-        ran = min(cap, max(signals.peak_running, loop.min))
-        # A preemption finds the pool full, so this share would have filled it to the high-water mark; and no less is
-        # cut than a raise adds, or raises would outrun cuts.
-        room = min(ran * (loop.kv_high_watermark_percent / 100), ran - loop.increase_step)
-        if (learnt := kv_room(self.policy, model)) is not None:
-            room = min(room, learnt)
-        return max(room, ran * (1 - loop.decrease_percent / 100))
+    def _explain_trial(self, trial: CapTrial) -> str:
+        counted = f"{trial.preempted:.0f} of {trial.ended:.0f} requests preempted with {trial.sequences} sequences"
+        cost, target = self._measure_cost(trial), f"target {self._target:.1%}"
+        if self._counts_requests:
+            return f"{counted} = {cost:.1%}, {target}"
+        return f"{counted}, {cost:.1%} of the time to compute tokens again, {target}"
 
     def _cut_cap(self, cap: int, target: float, reason: Reason, explanation: str) -> Outcome:
         lowest = self.policy.concurrency.min
