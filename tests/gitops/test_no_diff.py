@@ -15,7 +15,7 @@ from kmock import KubernetesEmulator, resource
 from tests.gitops.kstatus import compute
 
 from paternoster_contract import labels
-from paternoster_operator import handlers  # noqa: F401 - registers itself with kopf
+from paternoster_operator import handlers
 from paternoster_operator.settings import Settings
 
 FLEETS = f"{labels.API_VERSION}/{labels.PLURAL}"
@@ -157,7 +157,14 @@ def operator(kmock: KubernetesEmulator, tmp_path: Path, monkeypatch: pytest.Monk
         stop = asyncio.Event()
         settings = Settings(look_seconds=0.1)
         memo = kopf.Memo(
-            settings=settings, host="127.0.0.1", port=0, namespaces=[], lease=None, routes_secret=None, name_record=None
+            settings=settings,
+            host="127.0.0.1",
+            port=0,
+            namespaces=[],
+            lease=None,
+            routes_secret=None,
+            name_record=None,
+            watched=handlers.WATCHED,
         )
         running = asyncio.create_task(kopf.operator(standalone=True, clusterwide=True, memo=memo, stop_flag=stop))
         try:

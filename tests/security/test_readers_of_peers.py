@@ -28,10 +28,13 @@ METHODS = {"model_validate_json", "iter_chunked", "iter_any", "json", "readline"
 PLACES = {
     "api/manifest.py: _read_documents": "the user's own file",
     "api/pod/fields.py: _read_types": "a file of this package",
+    "cluster/foreign_fields.py: _write_path": "a key of managedFields, which the API server checks and bounds",
     "cluster/kopf_watches.py: _list_and_follow": "the API server's: a line an event, of 1.5 MiB",
+    "cluster/kubernetes.py: _is_namespace_ending": "the API server's refusal, whose kind and causes alone are read",
     "cluster/kubernetes.py: _is_status": "the API server's refusal, whose kind alone is read",
     "cluster/kubernetes.py: _read_message": "the API server's words, cut to LONGEST_MESSAGE",
     "cluster/kubernetes.py: _send": "the API server's: _LONGEST_ANSWER, of events _LONGEST_EVENTS",
+    "commands/operator.py: _parse_security_context": "a flag, which the chart writes",
     "engines/answers.py: read_object": "check_values before it",
     "engines/answers.py: sum_samples": "a SampleFilter in read_samples",
     "engines/paternoster.py: parse_stats": "LONGEST_STATS, check_values before it",
