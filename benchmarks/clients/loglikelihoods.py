@@ -16,11 +16,11 @@ TOLERANCE = 1e-3
 """Nats; an engine and transformers both in float32."""
 
 Loglikelihood = tuple[float, bool]
-"""Of a continuation, and whether each of its tokens is the most likely."""
+"""Log probability of a continuation, and whether each of its tokens is the most likely."""
 
 
 def reference(source: str) -> list[Loglikelihood]:
-    """Of :data:`PAIRS`, computed by transformers in float32 from the GGUF file of ``source``."""
+    """Log probabilities of :data:`PAIRS` by transformers in float32, from the GGUF file of ``source``."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -44,7 +44,7 @@ def reference(source: str) -> list[Loglikelihood]:
 
 
 def largest_difference(ours: Sequence[Loglikelihood], theirs: Sequence[Loglikelihood]) -> float:
-    """In nats; raises ``RuntimeError`` above :data:`TOLERANCE`, and where the most likely tokens differ."""
+    """Largest difference in nats; raises ``RuntimeError`` above :data:`TOLERANCE`, or for other most likely tokens."""
     difference = max(abs(a - b) for (a, _), (b, _) in zip(ours, theirs, strict=True))
     if difference > TOLERANCE or [greedy for _, greedy in ours] != [greedy for _, greedy in theirs]:
         raise RuntimeError(f"the engine's log likelihoods are {ours}, transformers' {theirs}")

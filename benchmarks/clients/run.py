@@ -44,7 +44,7 @@ class Client:
     python: str = "3.11"
     """Lowest version; empty for a program of node."""
     flags: tuple[str, ...] = ()
-    """Of the engine that it calls."""
+    """Flags of the engine that it calls."""
     slow: bool = False
     """Takes minutes to install or to start."""
 

@@ -41,7 +41,7 @@ from paternoster_simulator.settings import FleetSettings
 CLIENTS = 32
 MAX_MODEL_LEN = 2048
 SETTLED_SECONDS = 60.0
-"""From the beginning, in which the law finds its cap."""
+"""Time at the beginning that is not counted: the law finds its cap."""
 CAPS = (*range(3, 13), 14, 16, 20, 24, CLIENTS)
 OBJECTIVES = ("PreemptionRate", "Goodput")
 TARGET = 0.02
@@ -85,7 +85,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Arm:
-    """What one arm came to."""
+    """Throughput, preemptions and caps of one arm."""
 
     tokens_per_second: float
     preempted_share: float

@@ -176,7 +176,7 @@ class OpenRequest:
         self.state: State | None = State.UPLOADING
         self.cycle: Cycle | None = None
         self.end_in_event: Callable[[Refusal], object] | None = None
-        """Of an event stream that has comments and no answer yet: ends it for another request, with an error event."""
+        """Ends an event stream that has comments and no answer yet, with an error event, for another request."""
         self._give_up = give_up
         self._port = port
         self._ended = False

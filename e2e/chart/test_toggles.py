@@ -74,7 +74,7 @@ def test_every_switch_does_something(helm: Any, path: tuple[str, ...]) -> None:
 
 
 def test_every_switch_that_changes_permissions_is_installed(helm: Any) -> None:
-    """By e2e/install/test_permissions.py, until a fleet is Ready."""
+    """Switches that e2e/install/test_permissions.py installs until a fleet is Ready."""
 
     def permissions(values: dict[str, Any]) -> list[dict[str, Any]]:
         return [each for each in helm.render(merged(NEEDED, values)) if "Role" in each["kind"]]

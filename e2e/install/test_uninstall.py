@@ -14,7 +14,7 @@ OF_KUBERNETES = {
     ("serviceaccounts", "default"),
     ("apiservices.apiregistration.k8s.io", "v1alpha1.paternoster.dev"),
 }
-"""What every namespace has, and what the API server has for each CRD."""
+"""Objects that every namespace has, or that the API server has for each CRD."""
 MOMENTARY = {"events", "events.events.k8s.io", "pods.metrics.k8s.io"}
 pytestmark = pytest.mark.timeout(600)
 
@@ -26,7 +26,7 @@ def read_listed() -> set[tuple[str, str]]:
 
 
 def find_objects(kubectl: Kubectl, namespace: str) -> set[tuple[str, str]]:
-    """Of every kind there."""
+    """Objects of every kind there."""
     kinds = kubectl("api-resources", "--namespaced", "--verbs=list", "--output=name").split()
     found = {
         (kind, each["metadata"]["name"]) for kind in {*kinds} - MOMENTARY for each in kubectl.list(kind, namespace)
@@ -35,7 +35,7 @@ def find_objects(kubectl: Kubectl, namespace: str) -> set[tuple[str, str]]:
 
 
 def find_cluster_objects(kubectl: Kubectl) -> set[tuple[str, str]]:
-    """Of every kind without a namespace, where the name says that it is of the release."""
+    """Objects of every kind without a namespace whose names are of the release."""
     kinds = kubectl("api-resources", "--namespaced=false", "--verbs=list", "--output=name").split()
     found = {(kind, each["metadata"]["name"]) for kind in kinds for each in kubectl.list(kind)}
     return {(kind, name) for kind, name in found - OF_KUBERNETES if RELEASE in name and kind != "namespaces"}

@@ -1,4 +1,4 @@
-"""What a script waits for after an edit: that all replicas are of the new spec and serve."""
+"""The condition that a script waits for after an edit: all replicas are of the new spec and serve."""
 
 from pathlib import Path
 

@@ -98,7 +98,7 @@ def check_generates(config: ModelConfig) -> None:
 def build_bidirectional_engine(
     args: EngineArgs, checkpoint: EmbeddingCheckpoint, timer: StartTimer
 ) -> tuple[Engine, Tokenizer, ModelConfig]:
-    """As :func:`build_encoder_engine`, of a decoder without a causal mask."""
+    """Build the engine of a decoder without a causal mask, like :func:`build_encoder_engine`."""
     _check_settings(args)
     if args.batch_invariant:
         raise ModelError("batch_invariant is True: must be false for a model that reads texts in both directions")

@@ -12,8 +12,8 @@ from paternoster_operator.cluster.port import Cluster, ClusterError, Event, Fore
 log = logging.getLogger(__name__)
 
 MOST_REMOVALS = 3
-"""Of fields that other managers set, for each child between two times that all are sent: one that sets them again each
-time would have new pods started for ever."""
+"""Most removals of fields that other managers set, for each child between two times that all are sent: one that sets
+them again each time would have new pods started for ever."""
 WATCHED = frozenset({"Service", "PodDisruptionBudget", "NetworkPolicy", "Deployment"})
 """Kinds that :meth:`Cluster.get_child` returns; no watch reports changes of the others."""
 OPTIONAL = {"NetworkPolicy": "networking.k8s.io/v1"}
@@ -39,7 +39,7 @@ class AppliedChildren:
     all_sent_at: float = float("-inf")
     """When every child was last sent, changed or not, on the operator's clock."""
     unremoved: str = ""
-    """Why a child that is not wanted any more may be there still, as it was recorded last."""
+    """Why a child that a setting has turned off may still be there, as it was recorded last."""
     foreign: dict[str, str] = field(default_factory=dict)
     """Fields of other managers that are not removed, in words, by kind."""
     removals: Counter[str] = field(default_factory=Counter)

@@ -61,7 +61,7 @@ class Observed:
     is_target: bool = False
     """Whether the operator did not make them: ``spec.targetRef`` names the Deployment."""
     foreign_fields: tuple[str, ...] = ()
-    """What other managers set in its children, in words, one for each child."""
+    """Fields that other managers set in its children, in words, one for each child."""
 
     @classmethod
     def from_cluster(cls, deployment: Mapping[str, Any] | None, pods: Sequence[Mapping[str, Any]]) -> "Observed":

@@ -30,7 +30,7 @@ class Settings:
     endpoint: str | None = None
     """URL of clients in the status; the gateway's, or else the engines' own, when None."""
     engines: Installation = ALONE
-    """What the engines of all fleets have in common; a change rolls the fleets that it concerns."""
+    """Settings that the engines of all fleets have in common; a change rolls the fleets that it concerns."""
     installation: str | None = None
     """Name of this installation, by which it claims fleets; None where there can be no other."""
     names: Names = Names.GLOBAL

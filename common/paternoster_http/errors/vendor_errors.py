@@ -7,7 +7,7 @@ from paternoster_http.errors.anthropic_paths import is_anthropic
 from paternoster_http.errors.request_id import current_request_id
 
 COHERE_PREFIX = "/v2/"
-"""Of all paths of Cohere's API: OpenAI's has none of them."""
+"""Prefix of all paths of Cohere's API: OpenAI's has none of them."""
 SHARED_WITH_VOYAGE = ("/v1/embeddings", "/v1/rerank")
 """Paths that Voyage's API has as OpenAI's and Jina's do."""
 

@@ -24,15 +24,15 @@ class Fields:
         self._prefix = prefix
 
     def with_defaults(self, values: Mapping[str, Any]) -> "Fields":
-        """With ``values`` of fields that are absent."""
+        """Fields with ``values`` for those that are absent."""
         return Fields(ChainMap(cast("MutableMapping[str, Any]", self._values), dict(values)), self._file, self._prefix)
 
     def replace_values(self, values: Mapping[str, Any]) -> "Fields":
-        """With other ``values`` of some fields."""
+        """Fields with other ``values`` of some."""
         return Fields(ChainMap(dict(values), cast("MutableMapping[str, Any]", self._values)), self._file, self._prefix)
 
     def pass_over(self, *keys: str) -> None:
-        """Count ``keys`` as read: another field says that they mean nothing."""
+        """Count ``keys`` as read: by another field they have no effect."""
         for key in keys:
             self._values.get(self._prefix + key)
 

@@ -180,7 +180,7 @@ class Tokenizer:
         return text[:end]
 
     def find_suffix(self, text: str, num_tokens: int) -> str:
-        """As :meth:`find_prefix` from the end."""
+        """Find the suffix with the last tokens, like :meth:`find_prefix` from the end."""
         start, found = len(text), 0
         while start > 0 and found <= num_tokens:
             start, end = max(0, start - PIECE), start

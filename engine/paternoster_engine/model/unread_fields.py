@@ -13,7 +13,7 @@ from paternoster_engine.model.errors import UnsupportedModelError
 from paternoster_engine.model.fields import shorten_value
 
 MOST_NAMED = 20
-"""Of a note."""
+"""Most fields that a note names."""
 
 
 class RecordedFields(Mapping[str, Any]):
@@ -59,11 +59,11 @@ class RecordedFields(Mapping[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class FieldTables:
-    """What is known of one kind of file's fields, by names without :attr:`optional`."""
+    """Fields of one kind of file, by names without :attr:`optional`."""
 
     file: str
     optional: re.Pattern[str]
-    """What may stand before a name without a meaning of its own."""
+    """Prefix of a name that has no meaning of its own."""
     harmless: re.Pattern[str]
     allowed: Mapping[str, Sequence[Any]]
     """Field that changes the sums -> the values with which it does not, of a list for each element; null is another."""
@@ -80,7 +80,7 @@ class Unread:
 
 
 def classify_unread(document: RecordedFields, tables: FieldTables) -> Unread:
-    """What is known of the fields that nothing has read so far."""
+    """Sort the fields that nothing has read so far."""
     harmless, refused, unknown = [], [], []
     for name, value in document.list_unread():
         short = tables.optional.sub("", name)
@@ -205,7 +205,7 @@ CONFIG = FieldTables(
         "quantization_config.zero_point": (True,),
     },
 )
-"""Of decoders; ``rope_`` stands for ``rope_parameters`` and ``rope_scaling``."""
+"""Fields of decoders; ``rope_`` stands for ``rope_parameters`` and ``rope_scaling``."""
 ENCODER_CONFIG = FieldTables(
     "config.json",
     re.compile("(?!)"),

@@ -31,7 +31,7 @@ class Admission:
     peer: str = ""
     """What counts as the address of the client."""
     namespace: str = ""
-    """Of the fleet: what all fleets use is shared out by it."""
+    """Namespace of the fleet: what all fleets use is shared out by it."""
     name: str = ""
     """The name by which the request calls the model; empty if it names none, which every engine accepts."""
 

@@ -12,7 +12,7 @@ from paternoster_contract.shares.places import SharedPlaces
 from paternoster_gateway.prefixes.piece_table import BUCKETS, MAX_SLOTS, MAX_TOKENS, Holders, PieceTable
 
 MAX_PIECES = 2**24
-"""Of all replicas, about 300 MiB, shared out by namespace; the replicas of one have equal parts."""
+"""Most pieces of all replicas, about 300 MiB, shared out by namespace; the replicas of one have equal parts."""
 MAX_REPLICAS = 2**14
 """Shared out by namespace; with two slots each, and a quarter of all that are not swept yet, one is always free."""
 MAX_PIECES_OF_REPLICA = 2**18
@@ -48,7 +48,7 @@ class PrefixIndex:
         max_replicas: int = MAX_REPLICAS,
     ) -> None:
         self.namespaces: Mapping[str, str] = {}
-        """Of each replica that may come; one that is not there counts for a namespace without a name."""
+        """Namespace of each replica that may come; one that is not there counts for a namespace without a name."""
         self._places = SharedPlaces[str](max_replicas)
         self._share: int | None = None
         """Pieces of each namespace; None: to be computed."""

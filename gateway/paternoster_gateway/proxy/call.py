@@ -27,7 +27,7 @@ class Call:
     brackets: int = 0
     """Of :attr:`body`, as :func:`~paternoster_gateway.proxy.body.refuse_costly` counts them."""
     is_stream: bool = False
-    """Whether the client wants server-sent events."""
+    """Whether the client requests server-sent events."""
     debug: bool = False
     """Whether the answer states why its replica was chosen."""
     priority: int = 0

@@ -24,9 +24,9 @@ from paternoster_http.errors.refusal import Refusal
 
 COMMENT = b": keep-alive\n\n"
 MAX_ERROR_BYTES = 64 * 2**10
-"""Of an engine's error that becomes an event."""
+"""Longest body of an engine's error that becomes an event, in bytes."""
 NO_BUFFERING: Headers = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
-"""For proxies before the gateway, which would keep the pieces of a stream back."""
+"""Headers for proxies before the gateway, which would buffer a stream."""
 _EVENT_ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r")
 
 
@@ -43,7 +43,7 @@ class ClientWatch:
         self._working: asyncio.Task[object] | None = None
         """The task that is in the block."""
         self._ending: Exception | None = None
-        """In place of the cancellation."""
+        """Error to raise in place of the cancellation."""
 
     def __enter__(self) -> None:
         self._working = asyncio.current_task()
@@ -105,7 +105,7 @@ class CommentedStream:
         self._commenting: asyncio.Task[None] | None = None
 
     def begin_comments(self) -> None:
-        """From now on, all that could be refused at once is admitted."""
+        """Begin the time of comments: all that could be refused at once is admitted."""
         if self._seconds > 0 and self._timer is None:
             self._sent_at = self._loop.time()
             self._set_timer()

@@ -108,7 +108,7 @@ def _build_trie(paths: Iterable[FieldPath]) -> dict[str, Any]:
 
 
 def _write_path(path: FieldPath) -> str:
-    """As readers write it: ``spec.template.spec.containers[engine].env[FOO]``."""
+    """Write a path for people: ``spec.template.spec.containers[engine].env[FOO]``."""
     text = ""
     for key in path:
         kind, _, value = key.partition(":")

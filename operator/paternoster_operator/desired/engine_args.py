@@ -23,7 +23,7 @@ SECURITY_CONTEXT: Mapping[str, Any] = {
     "fsGroup": 65532,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-"""Of a pod, where the installation has no other."""
+"""Security context of a pod, where the installation has no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Installation:
     ipv6: bool = False
     """Pods have IPv6 addresses first."""
     security_context: Mapping[str, Any] = field(default_factory=lambda: dict(SECURITY_CONTEXT))
-    """Of every pod."""
+    """Security context of every pod."""
     pull_secrets: tuple[str, ...] = ()
     """Secrets, of each fleet's namespace, that nodes pull images with, besides those that the resource names."""
 

@@ -41,7 +41,7 @@ def merge_fields(ours: Any, theirs: Any, field: Field) -> Any:
 
 
 def _make_empty(field: Field) -> Any:
-    """What a field that is not there is merged with, so that no null of the other side stays."""
+    """Stand-in for a field that is absent, so that no null of the other side stays."""
     return () if field.keys is not None else {}
 
 

@@ -148,7 +148,7 @@ OTHER_ARCHITECTURES: dict[str, dict[str, Any]] = {
     "llama-embed-nemotron-8b": {"model_type": "llama_bidirec", "hidden_size": 4096, "pooling": "avg"},
     "gte-base-en-v1.5": {"model_type": "new", "rope_theta": 500_000, "unpad_inputs": False},
 }
-"""Of models of no family here, some of the fields."""
+"""Some fields of models of no family here."""
 
 
 def of_gguf(architecture: str, layers: int, width: int, heads: int, kv_heads: int, **more: Any) -> dict[str, Any]:

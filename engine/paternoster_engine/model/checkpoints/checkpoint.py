@@ -37,7 +37,7 @@ class Checkpoint(Protocol):
         ...
 
     def read_pooling(self) -> Pooling | None:
-        """What the files say of vectors; None where they say nothing. Raises :class:`ModelError`."""
+        """Pooling that the files name; None where they name none. Raises :class:`ModelError`."""
         ...
 
     def build_tokenizer(self) -> Tokenizer:

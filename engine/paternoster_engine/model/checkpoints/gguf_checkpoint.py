@@ -74,7 +74,7 @@ class GgufCheckpoint:
         return Tokenizer.from_gguf(self._fields)
 
     def read_pooling(self) -> Pooling | None:
-        """By ``pooling_type``, a number of llama.cpp's ``llama_pooling_type``."""
+        """Read ``pooling_type``, a number of llama.cpp's ``llama_pooling_type``."""
         fields = Fields(self._fields, "the GGUF file", f"{self.architecture}.")
         number = fields.read_integer("pooling_type", LARGEST_SIZE, least=0, default=0)
         if number == 0:

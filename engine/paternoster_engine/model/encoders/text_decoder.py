@@ -9,7 +9,7 @@ from paternoster_engine.model.step import StepInput
 
 
 class TextDecoder:
-    """What makes vectors of a :class:`Decoder` whose config has a pooling."""
+    """Computes vectors with a :class:`Decoder` whose config has a pooling."""
 
     def __init__(self, decoder: Decoder, device: torch.device) -> None:
         self._decoder = decoder

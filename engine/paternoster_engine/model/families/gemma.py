@@ -57,7 +57,7 @@ def _describe_gemma3(config: ModelConfig, fields: Fields) -> ModelConfig:
 
 
 def _see_whole_texts(config: ModelConfig, fields: Fields) -> tuple[ModelConfig, Fields]:
-    """As EmbeddingGemma (arXiv 2509.20354): a window is divided between what is before a token and what is after it."""
+    """Divide a window between what is before a token and what is after it, as EmbeddingGemma (arXiv 2509.20354)."""
     # transformers includes one token more where is_causal is false as well.
     window = fields.read_integer("sliding_window", LARGEST_SIZE, default=4096) // 2 + bool(config.block.bidirectional)
     bidirectional = "config.json: use_bidirectional_attention is True"

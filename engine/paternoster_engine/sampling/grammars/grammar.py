@@ -239,7 +239,7 @@ class Matcher(OutputFollower):
         return None
 
     def _held_mask(self, row: Row) -> tuple[bytes, str | None]:
-        """What the grammar allows, and why it allows nothing."""
+        """Tokens that the grammar allows, and why it allows none."""
         matcher = self._matcher
         mask = b"" if matcher.is_error() else matcher.compute_bitmask()
         if matcher.is_error():

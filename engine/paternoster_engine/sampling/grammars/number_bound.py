@@ -29,7 +29,7 @@ class NumberBound:
         self._longest = max((count for _, count in leading), default=0)
         """Most digits with which a token begins."""
         self._beginning = [0] * (self._longest + 1)
-        """For each count the tokens that begin with more digits: a number whose bit ``t`` stands for token ``t``."""
+        """Tokens that begin with more digits, for each count: a number whose bit ``t`` stands for token ``t``."""
         for least in range(self._longest):
             mask = bytearray(len(tokens) // 8 + 1)
             for token, count in leading:

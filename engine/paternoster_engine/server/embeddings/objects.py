@@ -35,7 +35,7 @@ class ApiVersion(BaseModel):
 
 
 class CohereMeta(BaseModel):
-    """What an answer of Cohere's API has of itself."""
+    """Metadata of an answer of Cohere's API."""
 
     api_version: ApiVersion = ApiVersion()
     billed_units: BilledUnits
@@ -75,14 +75,14 @@ class RankedDocument(BaseModel):
 
 class RankedResult(BaseModel):
     index: int
-    """Of the document in the request."""
+    """Index of the document in the request."""
     relevance_score: float
     document: RankedDocument | None = None
 
 
 class VoyageResult(BaseModel):
     index: int
-    """Of the document in the request."""
+    """Index of the document in the request."""
     relevance_score: float
     document: str | None = None
 

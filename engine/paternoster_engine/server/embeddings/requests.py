@@ -17,7 +17,7 @@ Input = Annotated[list[str | list[int]], texts_or_ids(MAX_TEXTS)]
 NonEmpty = Annotated[Text, Field(min_length=1)]
 Texts = Annotated[list[NonEmpty], text_or_list(str, MAX_TEXTS), Field(min_length=1, max_length=MAX_TEXTS)]
 Dtype = Literal["float", "int8", "uint8", "binary", "ubinary"]
-"""Of the numbers of a vector in an answer."""
+"""Format of the numbers of a vector in an answer."""
 INPUT_TYPE = (
     "what the texts are for: search_query or query, search_document, document or passage, classification, clustering, "
     "or the name of one of the model's prompts; where the model has a prompt for it, it comes before each text"
@@ -148,7 +148,7 @@ class CohereEmbedRequest(VectorRequest):
         return self
 
     def read_texts(self) -> tuple[str, list[str]]:
-        """What the body calls its texts, and these."""
+        """Name of the field that has the texts, and the texts."""
         if self.texts is not None:
             return "texts", self.texts
         return "inputs", ["\n".join(part.text for part in each.content) for each in self.inputs or ()]

@@ -59,7 +59,7 @@ INPUT_TYPES: Mapping[str, Sequence[str]] = {
     "classification": ("classification",),
     "clustering": ("clustering",),
 }
-"""Of Cohere, Voyage and NVIDIA, and what models call their prompts for each, in small letters."""
+"""Values of Cohere, Voyage and NVIDIA, and names that models give to their prompts for each, in small letters."""
 REFUSED: dict[int | str, dict[str, Any]] = {
     status: {"model": CohereError, "description": response["description"]} for status, response in RESPONSES.items()
 }
@@ -179,7 +179,7 @@ def _check_embeds(pooling: Pooling) -> None:
 
 
 def _input_prompt(pooling: Pooling, body: EmbeddingRequest | CohereEmbedRequest) -> str:
-    """What comes before texts that are for ``input_type``; the default prompt where the model has none for it."""
+    """Prompt before texts that are for ``input_type``; the default prompt where the model has none for it."""
     kind = body.input_type
     if kind is None or kind in pooling.prompts:
         return _find_prompt(pooling, kind)

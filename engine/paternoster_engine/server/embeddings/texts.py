@@ -31,7 +31,7 @@ class Cut(NamedTuple):
     keep_first: bool = False
     """Whether of two texts only the second is cut to ``most``."""
     after: str | None = None
-    """What the text begins with where it is cut behind that; None: where its end is cut off."""
+    """Beginning of the text that stays where it is cut behind that; None where its end is cut off."""
 
 
 class Given(NamedTuple):

@@ -27,18 +27,18 @@ from paternoster_operator.autoscaling.signals import Signals
 
 @dataclass(frozen=True, slots=True)
 class CapTrial:
-    """What came of requests while a number of sequences ran."""
+    """Preempted and ended requests, and their cost, while a number of sequences ran."""
 
     sequences: int
     """The most at once on one replica."""
     kv_share: float
-    """Of a replica's KV blocks that one sequence held."""
+    """Share of a replica's KV blocks that one sequence held."""
     preempted: float = 0.0
     ended: float = 0.0
     step_seconds: float = 0.0
     """Of all replicas."""
     repeated_seconds: float = 0.0
-    """Of those, in which tokens were computed again."""
+    """Part of :attr:`step_seconds` in which tokens were computed again."""
 
     @property
     def doubt(self) -> float:
@@ -68,14 +68,14 @@ class CapTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveCapState(LoopState):
-    """What the cap loop remembers."""
+    """State of the cap loop."""
 
     trials: tuple[CapTrial, ...] = ()
     """One for each number of sequences."""
     counted: float | None = None
-    """When the last window was counted."""
+    """Time at which the last window was counted."""
     kv_share: float = 0.0
-    """Of a replica's KV blocks that one sequence holds, over windows in which as many ended as ran."""
+    """Share of a replica's KV blocks that one sequence holds, over windows in which as many ended as ran."""
 
     def count_window(self, signals: Signals, models: Models, now: float) -> Self:
         """The state with one more window in the trial of the sequences that ran in it."""
@@ -188,7 +188,7 @@ class LiveCapLoop(EngineLimitLoop):
         return self.policy.concurrency.objective is ConcurrencyObjective.PREEMPTION_RATE
 
     def _measure_cost(self, trial: CapTrial) -> float:
-        """What preemptions cost, as a share of what the objective counts."""
+        """Cost of preemptions, as a share of what the objective counts."""
         if self._counts_requests:
             return trial.preempted / max(trial.ended, 1)
         return trial.repeated_seconds / trial.step_seconds if trial.step_seconds > 0 else 0.0
@@ -213,7 +213,7 @@ class LiveCapLoop(EngineLimitLoop):
         return self._measure_cost(trial) * (1 + trial.doubt) <= self._target
 
     def _cut_below(self, failed: CapTrial, signals: Signals, state: LiveCapState) -> Outcome:
-        """To the most sequences that kept the target, or to those that fill memory less what was computed again."""
+        """Cut to the most sequences that kept the target, or to those that fill memory less what was computed again."""
         held_sequences = (
             trial.sequences
             for trial in state.trials

@@ -1,4 +1,4 @@
-"""Objects without other names than those of their schema, where it says nothing of others.
+"""Objects without other names than those of their schema, where it has no keyword for others.
 
 By the standard any other name may come. vLLM's default compiler allows none, and OpenAI demands a schema that forbids
 them: a model that may write other names often does so until its answer is cut.

@@ -117,7 +117,7 @@ def _narrow_exclusive_bounds(made: dict[str, Any]) -> None:
 
 BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 SMALLEST_PART = 2.0**-52
-"""Of a range that ends at 0, what a double need not reach: numbers closer to 0 are not written."""
+"""Least number in a range that ends at 0, as a share of its other bound: numbers closer to 0 are not written."""
 
 
 def _check_counts(part: Part) -> None:

@@ -69,7 +69,7 @@ class Rewriting:
         self.unenforced: dict[Unenforced, None] = {}
         self._names: dict[Definition, str] = {}
         self._definitions: dict[str, Definition] = {}
-        """By their names."""
+        """Definitions by their names."""
         self.waiting: list[tuple[str, Definition]] = []
         """Definitions that are still to be rewritten."""
         self._splits = 0
@@ -85,7 +85,7 @@ class Rewriting:
     def rewrite_schema(self, schema: Any, path: Path, *, closed: bool = True) -> Any:
         """Rewrite ``schema``, a part of the root; returns False where no value satisfies it.
 
-        ``closed``: whether an object has no other names than the schema, where it says nothing of others.
+        ``closed``: whether an object has no other names than the schema, where it has no keyword for others.
         """
         return self._rewrite_part(self, schema, path, closed) if isinstance(schema, Mapping) else schema
 

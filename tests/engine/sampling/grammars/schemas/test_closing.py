@@ -181,7 +181,7 @@ def _names_of(schema: Mapping[str, Any], root: Mapping[str, Any]) -> set[str]:
 @settings(max_examples=60, deadline=None)
 @given(composites(), st.integers(0, 2**32))
 def test_of_drawn_composites(schema: dict[str, Any], seed: int) -> None:
-    """What is written is of the schema with its names alone; each valid document of these names may be written."""
+    """Documents that may be written are those of the schema with its names alone."""
     grammar, validator = _compiled(schema), jsonschema_rs.Draft202012Validator(schema)
     names = _names_of(schema, schema)
     for document in ({name: VALUES[name] for i, name in enumerate(NAMES) if bits >> i & 1} for bits in range(16)):
