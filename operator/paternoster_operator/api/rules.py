@@ -138,7 +138,8 @@ SPEC_RULES: tuple[Rule, ...] = (
         "engine.kvCacheDtype",
     ),
     Rule(
-        "self.resources.gpu.count == 0 || self.engine.blockSize in [16, 32, 64]",
+        "self.resources.gpu.count == 0 || !has(self.engine.blockSize) || self.engine.blockSize in [16, 32, 64] || "
+        "self.engine.runtime.type != 'Paternoster'",
         "engine.blockSize must be 16, 32 or 64 on GPUs",
         "engine.blockSize",
     ),

@@ -121,7 +121,7 @@ def _engine_settings(engine: Engine) -> dict[str, Any]:
         "priority_aging": scheduling.priority_aging_seconds,
         "pause_lower_classes": scheduling.pause_lower_classes,
         "reserved_slots": scheduling.reserved_slots,
-        "block_size": engine.block_size,
+        **({} if engine.block_size is None else {"block_size": engine.block_size}),
         "kv_cache_memory": None if engine.kv_cache_memory is None else int(parse_quantity(engine.kv_cache_memory)),
         "kv_cache_dtype": engine.kv_cache_dtype,
         "prefix_cache": engine.prefix_cache,

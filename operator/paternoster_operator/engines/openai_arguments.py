@@ -50,7 +50,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "engine.dtype": "auto",
     "engine.quantization": "auto",
     "engine.batchInvariant": False,
-    "engine.blockSize": 32,
+    "engine.blockSize": [None, 32],
     "engine.kvCacheMemory": None,
     "engine.kvCacheDtype": "auto",
     "engine.maxBatchedTokens": None,

@@ -6,7 +6,14 @@ from typing import Any
 from paternoster_contract.http import paths
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_operator.engines.adapter import Actuator, Capabilities, Continuation, Launch, Refusal, RuntimeType
-from paternoster_operator.engines.vllm_arguments import HTTP_DEFAULTS, find_owned, model_folder, other_than, value_of
+from paternoster_operator.engines.vllm_arguments import (
+    HTTP_DEFAULTS,
+    find_owned,
+    model_folder,
+    other_than,
+    value_of,
+    write_flags,
+)
 
 FLAGS: Mapping[str, Callable[[Any], list[str]]] = {
     "model": lambda model: ["--model-path", model_folder(model)],
@@ -20,7 +27,7 @@ FLAGS: Mapping[str, Callable[[Any], list[str]]] = {
     "max_model_len": value_of("context-length"),
     "max_batched_tokens": value_of("chunked-prefill-size"),
     "max_queued_requests": value_of("max-queued-requests"),
-    "block_size": other_than(32, "page-size"),
+    "block_size": value_of("page-size"),
     "kv_cache_dtype": lambda value: ["--kv-cache-dtype", "fp8_e4m3"] if value == "fp8" else [],
     "prefix_cache": lambda on: [] if on else ["--disable-radix-cache"],
 }
@@ -136,7 +143,7 @@ class SglangKind:
     refusals = REFUSALS
 
     def launch(self, settings: EngineArgs, args: Sequence[str] = ()) -> Launch:
-        flags = [part for setting, write in FLAGS.items() for part in write(getattr(settings, setting))]
+        flags = write_flags(settings, FLAGS)
         env = {"HF_HUB_OFFLINE": "1"}
         return Launch(["python3", "-m", "sglang.launch_server"], [*flags, "--enable-metrics", *args], env)
 

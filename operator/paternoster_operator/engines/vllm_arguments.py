@@ -39,7 +39,7 @@ FLAGS: Mapping[str, Callable[[Any], list[str]]] = {
     "max_batched_tokens": value_of("max-num-batched-tokens"),
     "kv_cache_memory": lambda size: ["--kv-cache-memory-bytes", str(size)] if size else [],
     "watermark_percent": lambda percent: ["--watermark", f"{percent / 100:g}"],
-    "block_size": other_than(32, "block-size"),
+    "block_size": value_of("block-size"),
     "kv_cache_dtype": other_than("auto", "kv-cache-dtype"),
     "prefix_cache": lambda on: [] if on else ["--no-enable-prefix-caching"],
     "order": lambda value: ["--scheduling-policy", "priority"] if value == "priority" else [],
@@ -161,12 +161,18 @@ OPERATORS: Mapping[str, str] = {
 _SHORT = {"tp": "tensor-parallel-size", "dp": "data-parallel-size", "asc": "api-server-count"}
 
 
+def write_flags(settings: EngineArgs, flags: Mapping[str, Callable[[Any], list[str]]]) -> list[str]:
+    """The words of ``flags`` for ``settings``; of a block size only where it is set, as engines choose theirs."""
+    left_out = {"block_size"} - settings.model_fields_set
+    return [word for name, write in flags.items() if name not in left_out for word in write(getattr(settings, name))]
+
+
 def build_flags(settings: EngineArgs) -> list[str]:
     """The arguments of ``vllm serve``."""
     # vLLM's size is of each GPU, ours of all of them together.
     memory = None if settings.kv_cache_memory is None else settings.kv_cache_memory // settings.tensor_parallel_size
     each = settings.model_copy(update={"kv_cache_memory": memory})
-    flags = [part for setting, write in FLAGS.items() for part in write(getattr(each, setting))]
+    flags = write_flags(each, FLAGS)
     flags += ["--max-num-queued-reqs", str(settings.max_queued_requests + settings.max_num_seqs)]
     # First, as what follows the names of the model would be another name.
     return [model_folder(settings.model), *flags, "--middleware", MIDDLEWARE]

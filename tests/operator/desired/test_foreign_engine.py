@@ -96,6 +96,19 @@ def test_without_a_gateway_the_api_is_open_and_the_limits_are_not(resource: Reso
     assert "PATERNOSTER_VLLM_API_KEYS" not in names
 
 
+@pytest.mark.parametrize(("runtime", "flag"), [(VLLM, "--block-size"), (SGLANG, "--page-size")])
+@pytest.mark.parametrize("size", [None, 16, 32, 128])
+def test_a_block_size_is_passed_on_where_it_is_set(
+    resource: Resource, runtime: dict[str, Any], flag: str, size: int | None
+) -> None:
+    """That of our own engine's default, too: vLLM's is 128 on CPUs."""
+    engine = {"runtime": runtime} if size is None else {"runtime": runtime, "blockSize": size}
+    gpus = {"gpu": {"count": 1}}
+    (container,) = pod_spec(resource(model=MODEL, engine=engine, resources=gpus), RootKeys(["a"]))["containers"]
+    args = container["args"]
+    assert (args[args.index(flag) + 1] if flag in args else None) == (None if size is None else str(size))
+
+
 def test_a_command_takes_the_place_of_the_program(resource: Resource) -> None:
     runtime = {"type": "VLLM", "command": ["/venv/bin/vllm", "serve"]}
     (engine,) = pod_spec(resource(model=MODEL, engine={"runtime": runtime}), RootKeys(["a"]))["containers"]

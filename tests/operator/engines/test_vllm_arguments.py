@@ -35,6 +35,7 @@ def test_defaults_leave_to_vllm_what_depends_on_the_device() -> None:
         ({"kv_cache_memory": "64Mi", "tensor_parallel_size": 2}, ["--kv-cache-memory-bytes", "33554432"]),
         ({"tensor_parallel_size": 2}, ["--tensor-parallel-size", "2"]),
         ({"block_size": 16}, ["--block-size", "16"]),
+        ({"block_size": 32}, ["--block-size", "32"]),
         ({"kv_cache_dtype": "fp8"}, ["--kv-cache-dtype", "fp8"]),
         ({"prefix_cache": False}, ["--no-enable-prefix-caching"]),
         ({"watermark_percent": 5}, ["--watermark", "0.05"]),

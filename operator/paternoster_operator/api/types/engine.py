@@ -135,8 +135,8 @@ class Engine(Document):
     kv_cache_dtype: KVCacheDtypeName = "auto"
     """What keys and values are kept in: auto, the number format; int8 and, on GPUs that have it, fp8 (e4m3), 8 bits
     with a scale for each token and head, so that about twice as many tokens fit."""
-    block_size: int = Field(default=32, ge=1, le=1024, json_schema_extra=INT32)
-    """Tokens per KV block; 16, 32 or 64 on GPUs."""
+    block_size: int | None = Field(default=None, ge=1, le=1024, json_schema_extra=INT32)
+    """Tokens per KV block; 16, 32 or 64 on GPUs. When unset 32, and of another engine what it has by itself."""
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """Number format; auto is bfloat16 where the device computes it natively."""
     max_queued_requests: Positive = 1024
