@@ -11,6 +11,7 @@ from paternoster_operator.autoscaling.autoscaler import Autoscaler
 from paternoster_operator.autoscaling.decision import REPLICAS, Decision, LoopDecision
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.cluster.pod_events import EventReader
+from paternoster_operator.engine_checks.checks import EngineChecks
 from paternoster_operator.engines.adapter import EngineAdapter
 from paternoster_operator.engines.catalogue import ADAPTERS, TARGET_ADAPTERS
 from paternoster_operator.observe import Observed
@@ -32,6 +33,7 @@ class Fleet:
     observed: Observed = field(default_factory=lambda: Observed(None, ()))
     applied: AppliedChildren = field(default_factory=AppliedChildren)
     events: EventReader = field(default_factory=EventReader)
+    checks: EngineChecks = field(default_factory=EngineChecks)
     disrupted: Collection[str] | None = None
     """Pods that were ended by something else than their Deployment and are reported; None before the first look."""
     engines: Mapping[str, EngineStats] = field(default_factory=dict)

@@ -6,6 +6,7 @@ from typing import Any
 
 from paternoster_contract import labels
 from paternoster_contract.fetch_status import FetchStatus
+from paternoster_operator.pods.engine_fault import EngineFault
 from paternoster_operator.pods.events import PodEvent
 from paternoster_operator.pods.placement import Placement, read_placement
 from paternoster_operator.pods.reading import read_message, read_pod, read_target_pod
@@ -144,6 +145,10 @@ class Observed:
     def with_downloads(self, downloads: Mapping[str, FetchStatus]) -> "Observed":
         """The same with what those pods tell, by name."""
         return replace(self, pods=tuple(replace(pod, download=downloads.get(pod.name)) for pod in self.pods))
+
+    def with_engine_faults(self, faults: Mapping[str, EngineFault]) -> "Observed":
+        """The same with what was met at the engines of those pods, by name."""
+        return replace(self, pods=tuple(replace(pod, engine_fault=faults.get(pod.name)) for pod in self.pods))
 
     def with_drained(self, names: Collection[str], since: str) -> "Observed":
         """The same with those pods drained, as of ``since`` where they were not, and no others."""

@@ -175,6 +175,9 @@ class Reconciler:
         fleet.observed = await fleet.events.add_events(
             fleet.observed, self._cluster, key, self._clock(), self._format_now()
         )
+        observed = fleet.observed = await fleet.checks.add_faults(
+            fleet.observed, resource, self._scraper.ask_engine, self._keys.gateway_keys, self._clock()
+        )
         now, windows, believed = self._clock(), fleet.autoscaler.windows, {}
         fleet.cap_faults = fleet.cap_faults.observe(
             faults, fleet.engines, stats, [pod.name for pod in observed.answering]

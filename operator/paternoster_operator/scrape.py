@@ -1,8 +1,10 @@
 """Talking to engines and gateways: their numbers, the live cap, and drains."""
 
 import asyncio
+import errno
 import logging
 import socket
+import ssl
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,6 +28,7 @@ from paternoster_http.json_bounds import bounded_json
 from paternoster_operator.engines.adapter import EngineAdapter, LimitsUnavailable, StatsRequest, StatsUnavailable
 from paternoster_operator.engines.answers import SampleFilter
 from paternoster_operator.engines.catalogue import PATERNOSTER
+from paternoster_operator.pods.engine_fault import EngineAnswer
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +129,39 @@ class Scraper:
         await self._call_admin(
             "POST" if drained else "DELETE", url + paths.ADMIN_DRAIN, keys, what, LiveConfig.model_validate_json
         )
+
+    async def ask_engine(self, method: str, url: str, keys: Sequence[str] = (), body: Any = None) -> EngineAnswer:
+        """The answer to one request, with the first of ``keys`` that is accepted, or what was met in place of one."""
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                for key in keys or ("",):
+                    headers = {"Authorization": f"Bearer {key}"} if key else {}
+                    call = self._open_session().request(method, url, headers=headers, json=body, allow_redirects=False)
+                    async with call as response:
+                        text = (await _read_body(response, LONGEST_ANSWER)).decode(errors="replace")
+                        if response.status != 401:
+                            break
+                return EngineAnswer(response.status, text)
+        except TimeoutError:
+            return EngineAnswer(None, f"no answer within {self._timeout_seconds:g} s")
+        except aiohttp.ClientConnectorError as error:
+            refused = error.os_error.errno == errno.ECONNREFUSED
+            return EngineAnswer(None, "connection refused" if refused else error_text(error), refused=refused)
+        except Exception as error:
+            return EngineAnswer(None, error_text(error), speaks_tls=await self._speaks_tls(url))
+
+    async def _speaks_tls(self, url: str) -> bool:
+        """Whether the port answers a handshake; which certificate it has does not matter."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        parts = urlsplit(url)
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                _, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=context)
+        except (OSError, ValueError):
+            return False
+        writer.transport.abort()
+        return True
 
     async def _call_admin(
         self, method: str, url: str, keys: Sequence[str], what: str, check: Callable[[bytes], object], **body: Any

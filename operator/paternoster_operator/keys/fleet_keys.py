@@ -53,6 +53,11 @@ class FleetKeys:
             return [keys.derive_key(root, keys.OPERATOR_TO_ENGINE, resource.metadata.uid) for root in roots.admin]
         return await self._of_user(resource, "spec.security.adminKeySecretRef", own)
 
+    async def gateway_keys(self, resource: LLMDeployment) -> Sequence[str]:
+        """What gateways send the fleet's engines, to try in order; none without a gateway."""
+        roots = await self._gateway_roots()
+        return [keys.derive_key(root, keys.GATEWAY_TO_ENGINE, resource.metadata.uid) for root in roots]
+
     async def client_keys(self, resource: LLMDeployment) -> ClientKeys:
         """Who may send requests; no client where the manifest names keys and none can be read."""
         security = resource.spec.security

@@ -9,6 +9,7 @@ from paternoster_contract import labels
 from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_operator.engines.adapter import RuntimeType
+from paternoster_operator.pods.engine_fault import EngineFault
 from paternoster_operator.pods.events import PodEvent
 from paternoster_operator.pods.placement import Placement, read_placement
 
@@ -109,6 +110,8 @@ class PodView:
     """None unless something other than its Deployment ends it."""
     spec: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The pod's spec."""
+    engine_fault: EngineFault | None = None
+    """What the operator met at its engine; None where that is ours, serves, or does not run."""
     events: tuple[PodEvent, ...] = ()
     """Events about it, oldest first; read only where its status does not say why it does not start."""
 
@@ -120,6 +123,7 @@ class PodView:
             and not self.deleting
             and self.url is not None
             and self.drained_since is None
+            and (self.engine_fault is None or not self.engine_fault.lasting)
         )
 
     def find_unserved(self, names: Sequence[str]) -> list[str]:

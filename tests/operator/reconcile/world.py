@@ -18,6 +18,11 @@ from paternoster_operator.settings import Settings
 KEY = Key("lifts", "ride")
 
 
+async def answer_request(_: web.Request) -> web.Response:
+    """As an engine that takes requests: the operator sends one to each replica whose engine is not ours."""
+    return web.json_response({"choices": [{"index": 0, "message": {"role": "assistant", "content": "a"}}]})
+
+
 class FakeCluster:
     """Records what is written, and shows what a test sets."""
 

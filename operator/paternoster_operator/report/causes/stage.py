@@ -28,6 +28,8 @@ def find_stage(pod: PodView) -> Stage:
     if pod.container != ENGINE_CONTAINER:
         since = f" since {pod.running_since}" if pod.running_since else ""
         return Stage("Initializing", f"waits for container {pod.container}, which runs{since}")
+    if pod.engine_fault is not None:
+        return Stage(pod.engine_fault.reason, pod.engine_fault.message)
     return Stage("ModelLoading", "the engine loads its model")
 
 

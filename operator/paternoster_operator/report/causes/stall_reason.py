@@ -50,6 +50,7 @@ def find_stall_reason(observed: Observed, spec: LLMDeploymentSpec, now: str) -> 
             or _find_unstarted(pod, spec)
             or _find_ending(pod, spec, now)
             or find_event_cause(pod)
+            or _find_engine_fault(pod)
         )
         if found is not None:
             of = "" if pod.container == ENGINE_CONTAINER else f"container {pod.container}: "
@@ -132,6 +133,11 @@ def _find_ending(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason
     words = _last_words(ended)
     # Of a container that never ran, the words are the runtime's; else they are the last line of its own log.
     return explain_stall(reason, words) if reason == "ContainerCannotRun" else StallReason(reason, words)
+
+
+def _find_engine_fault(pod: PodView) -> StallReason | None:
+    fault = pod.engine_fault
+    return None if fault is None or not fault.lasting else StallReason(fault.reason, fault.message)
 
 
 def _last_words(ended: Ended) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.operator.reconcile.world import World
+from tests.operator.reconcile.world import World, answer_request
 
 from paternoster_contract.labels import ENGINE_TYPE
 
@@ -35,6 +35,7 @@ async def vllm() -> AsyncIterator[Vllm]:
     engine, app = Vllm(), web.Application()
     app.router.add_route("*", "/paternoster/limits", engine.limits)
     app.router.add_get("/metrics", engine.metrics)
+    app.router.add_post("/v1/chat/completions", answer_request)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.operator.reconcile.world import KEY, World
+from tests.operator.reconcile.world import KEY, World, answer_request
 
 from paternoster_contract.labels import ENGINE_TYPE
 from paternoster_contract.stats import GatewayModelStats, GatewayStats
@@ -58,6 +58,7 @@ async def site(world: World, document: Document) -> AsyncIterator[Site]:
     site, app = Site(), web.Application()
     app.router.add_route("*", "/paternoster/limits", site.limits)
     app.router.add_get("/metrics", site.metrics)
+    app.router.add_post("/v1/chat/completions", answer_request)
     app.router.add_get("/version", site.answer_version)
     app.router.add_get("/stats", site.stats)
     runner = web.AppRunner(app)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from tests.operator.reconcile.world import KEY, World
+from tests.operator.reconcile.world import KEY, World, answer_request
 
 from paternoster_contract.labels import ENGINE_TYPE
 from paternoster_contract.stats import GatewayModelStats, GatewayStats
@@ -37,6 +37,7 @@ class Site:
 async def site(world: World, document: Callable[..., dict[str, Any]]) -> AsyncIterator[Site]:
     site, app = Site(), web.Application()
     app.router.add_get("/metrics", site.metrics)
+    app.router.add_post("/v1/chat/completions", answer_request)
     app.router.add_get("/stats", site.stats)
     runner = web.AppRunner(app)
     await runner.setup()
