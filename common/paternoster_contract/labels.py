@@ -35,6 +35,8 @@ SCALE_DOWN = "paternoster.dev/scale-down"
 """Annotation of a pod: since when gateways send it nothing, because the fleet has replicas to spare (RFC 3339)."""
 ENGINE_TYPE = "paternoster.dev/engine-type"
 """Annotation of a pod whose engine is not ours: which it is, as ``engine.runtime.type`` was when the pod was made."""
+UPSTREAM_MODEL = "paternoster.dev/upstream-model"
+"""Annotation of a pod: the model's name at its engine, where that is not the fleet's served name."""
 
 DEFAULT_ENGINE_IMAGE = "paternoster-engine:0.2.0"
 DEFAULT_FETCH_IMAGE = "paternoster-operator:0.2.0"

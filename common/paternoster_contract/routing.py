@@ -22,6 +22,9 @@ class Replica(BaseModel):
     draining: bool = Field(
         default=False, description="true: its pod is to end; with hand_over its streams go on at other replicas"
     )
+    upstream_model: str = Field(
+        default="", max_length=2048, description="the model's name at its engine; empty where that has the served names"
+    )
     unserved_names: list[str] = Field(
         default_factory=list, description="names of the model that its engine was started without, during a rollout"
     )

@@ -1,7 +1,10 @@
-"""The fields of a body that the gateway reads: the model that it names, and when it wants to be served."""
+"""The fields of a body that the gateway reads, and the model's name at a server that has it under another one."""
 
 import asyncio
+import json
 import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, GetPydanticSchema, ValidationError
@@ -20,6 +23,14 @@ _FIELD_OF_PARTS = re.compile(rb'"(model|priority|deadline_ms|stream)"[ \t\n\r]*:
 _BYTES_PER_FIND = 512
 """For each of them of a body :func:`count_byte` looks for the next byte, before it counts the rest."""
 _QUOTE = ord('"')
+_NAME = re.compile(rb'[ \t\n\r]*:[ \t\n\r]*("[^"\\]*+(?:\\.[^"\\]*+)*+")', re.DOTALL)
+"""What follows the key of a field that is a string."""
+_UNFINISHED = re.compile(
+    rb'"(?:m(?:o(?:d(?:e(?:l(?:"[ \t\n\r]*+(?::[ \t\n\r]*+(?:"(?:[^"\\]++|\\.)*+\\?)?)?)?)?)?)?)?)?\Z', re.DOTALL
+)
+"""The end of a piece of an answer that the next piece may make ``"model": "..."``."""
+LONGEST_REVISION = 256
+"""Characters that a server adds to its name of a model, behind ``@``."""
 _OBJECT = re.compile(rb"[ \t\n\r]*\{")
 
 
@@ -116,3 +127,53 @@ def _error_of_parts(field: str) -> GatewayError:
     if field == "model":
         return _model_not_named()
     return bad_request(f"`{field}` must be {'true or false' if field == 'stream' else 'an integer'}.", field)
+
+
+async def rename_in_body(body: bytes, name: str) -> bytes:
+    """The JSON object ``body`` with ``name`` as its ``model``, where it is a string; each byte else is as it was."""
+    written, pieces, done, depth = json.dumps(name).encode(), [], 0, 0
+    for number, token in enumerate(_TOKEN.finditer(body), 1):
+        first = body[token.start()]
+        if first != _QUOTE:
+            depth += 1 if first in b"[{" else -1
+        elif depth == 1 and _is_model(token[0]) and (value := _NAME.match(body, token.end())) is not None:
+            pieces += [body[done : value.start(1)], written]
+            done = value.end(1)
+        if number % TOKENS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return b"".join([*pieces, body[done:]])
+
+
+def _is_model(token: bytes) -> bool:
+    return token == b'"model"' or (b"\\" in token and len(token) < SHOWN_BYTES and json.loads(token) == "model")
+
+
+def rename_in_answer(chunks: AsyncGenerator[bytes], upstream: str, name: str) -> AsyncGenerator[bytes]:
+    """The pieces of an answer with ``name`` where a field ``model`` is ``upstream``, with or without a revision.
+
+    All are as they were where ``upstream`` is empty.
+    """
+    return _rename_pieces(chunks, upstream, name) if upstream else chunks
+
+
+async def _rename_pieces(chunks: AsyncGenerator[bytes], upstream: str, name: str) -> AsyncGenerator[bytes]:
+    """Rename in JSON, and in events of JSON, in whose texts quotes are escaped.
+
+    The end of a piece that may begin such a field, a few hundred bytes at most, is sent with the next piece.
+    """
+    escaped = "".join(r"\\?/" if char == "/" else re.escape(json.dumps(char)[1:-1]) for char in upstream)
+    field = rb'("model"[ \t\n\r]*:[ \t\n\r]*)"' + escaped.encode() + rb'(?:@[^"\\]*+)?"'
+    pattern, written, unsent = re.compile(field), json.dumps(name).encode(), b""
+    longest = 2 * len(json.dumps(upstream)) + LONGEST_REVISION
+    async with aclosing(chunks):
+        async for piece in chunks:
+            text, end = unsent + piece, 0
+            for found in pattern.finditer(text):
+                end = found.end()
+            unfinished = _UNFINISHED.search(text, max(end, len(text) - longest))
+            until = len(text) if unfinished is None else unfinished.start()
+            unsent = text[until:]
+            if until or not piece:
+                yield pattern.sub(lambda match: match[1] + written, text[:until])
+    if unsent:
+        yield unsent

@@ -24,6 +24,7 @@ from paternoster_gateway.admission.quarantine import Quarantine, digest_of, quar
 from paternoster_gateway.errors import GatewayError, keys_refused, unavailable_error
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.proxy.answer_progress import AnswerProgress, EngineResponse, count_head, result_of
+from paternoster_gateway.proxy.body import rename_in_answer
 from paternoster_gateway.proxy.call import Answer, Attempt, Call, HandedOver
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.headers import (
@@ -252,13 +253,11 @@ class Proxy:
         stack, number = AsyncExitStack(), len(request.tried)
         stack.callback(self._dispatcher.end_attempt, request, replica.url)
         progress = AnswerProgress(call)
-        header_wait: Wait | None = None
-        """The wait for the headers, which come after the body was read and checked."""
+        header_wait: Wait | None = None  # for the headers, which come after the body was read and checked
         try:
             with self._liveness.expect_bytes(replica.url) as header_wait:
-                response: EngineResponse = await stack.enter_async_context(
-                    await self._client.post(replica, call, admission)
-                )
+                sent = await self._client.post(replica, call, admission)
+                response: EngineResponse = await stack.enter_async_context(sent)
             header_wait = None
             if progress.comes_in(response):
                 response = await progress.read_answer(response, partial(self._await_piece, replica, admission))
@@ -291,6 +290,7 @@ class Proxy:
                 first = await self._await_piece(replica, admission, response)
                 report()
             chunks = self._stream_body(replica, admission, response, first, stack, report)
+            chunks = rename_in_answer(chunks, replica.upstream_model, admission.model)
             headers, is_stream = answer_headers(response.raw_headers), media_type_of(response.headers) == EVENT_STREAM
             if call.debug:
                 headers.append((ROUTING.lower().encode(), self._routing_of(request, replica).encode()))

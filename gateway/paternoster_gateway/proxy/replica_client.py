@@ -11,6 +11,7 @@ from paternoster_contract.http import paths
 from paternoster_contract.routing import Replica
 from paternoster_contract.stream_journal import JOURNAL
 from paternoster_gateway.admission.admission import Admission
+from paternoster_gateway.proxy.body import rename_in_body
 from paternoster_gateway.proxy.call import Call
 from paternoster_gateway.proxy.liveness import PROBE_SECONDS
 from paternoster_gateway.sent_keys import SentKeys
@@ -47,13 +48,17 @@ class ReplicaClient:
     async def post(self, replica: Replica, call: Call, admission: Admission) -> aiohttp.ClientResponse:
         url = replica.url + call.path
         identity = {} if admission.identity is None else {HEADER: admission.identity.encode()}
+        upstream = replica.upstream_model
+        body = await rename_in_body(call.body, upstream) if upstream else call.body
 
         async def send(key: Mapping[str, str]) -> aiohttp.ClientResponse:
-            data: bytes | AsyncIterator[bytes] = call.body
+            data: bytes | AsyncIterator[bytes] = body
             headers = {**call.headers, **identity, **key}
+            if replica.upstream_model:
+                headers["accept-encoding"] = "identity"  # the name in the answer is replaced
             if call.journal:
-                data = _send_parts(call.body, call.journal)
-                headers["Content-Length"] = str(len(call.body) + len(call.journal))
+                data = _send_parts(body, call.journal)
+                headers["Content-Length"] = str(len(body) + len(call.journal))
             # Request and key do not follow a redirect of an engine.
             return await self._session.post(url, data=data, headers=headers, allow_redirects=False)
 

@@ -45,6 +45,12 @@ RUNTIME_RULES: tuple[Rule, ...] = (
         "engine.runtime.image",
     ),
     Rule(
+        "self.engine.runtime.type == 'OpenAI' || !has(self.engine.runtime.upstreamModel)",
+        "engine.runtime.upstreamModel must be unset with another engine.runtime.type than OpenAI: the operator starts "
+        "such an engine with the served names",
+        "engine.runtime.upstreamModel",
+    ),
+    Rule(
         f"{_OURS} || !self.model.source.startsWith('package://')",
         "model.source must be another than package:// with another engine.runtime.type than Paternoster: a package is "
         "found by our own engine alone",

@@ -6,8 +6,11 @@ from paternoster_contract import labels
 from paternoster_operator.api.pod.owned import TMP_FOLDER
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.engine_args import Installation, engine_args
+from paternoster_operator.desired.model_source import engine_source
 from paternoster_operator.engines.adapter import Actuator, RuntimeType
 from paternoster_operator.engines.kinds import KINDS
+from paternoster_operator.engines.openai_arguments import MODEL_ENV
+from paternoster_operator.engines.vllm_arguments import model_folder
 
 PLUGIN_VOLUME = "plugin"
 PLUGIN_FOLDER = "/opt/paternoster/plugin"
@@ -26,7 +29,12 @@ def has_plugin(spec: LLMDeploymentSpec) -> bool:
 
 def engine_annotations(spec: LLMDeploymentSpec) -> dict[str, Any]:
     """Metadata of a pod whose engine is not ours, by which the operator talks to it after the manifest has changed."""
-    return {"annotations": {labels.ENGINE_TYPE: str(spec.engine.runtime.type)}} if is_foreign(spec) else {}
+    if not is_foreign(spec):
+        return {}
+    annotations = {labels.ENGINE_TYPE: str(spec.engine.runtime.type)}
+    if (upstream := spec.engine.runtime.upstream_model) is not None:
+        annotations[labels.UPSTREAM_MODEL] = upstream.replace(f"$({MODEL_ENV})", model_folder(engine_source(spec)))
+    return {"annotations": annotations}
 
 
 def foreign_container(resource: LLMDeployment, installation: Installation) -> dict[str, Any]:

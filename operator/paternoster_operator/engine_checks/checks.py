@@ -61,7 +61,7 @@ class EngineChecks:
         """Return ``observed`` with what was met at the engines of its pods."""
         pods = [] if observed.is_target else [pod for pod in observed.live if _is_checked(pod)]
         model = resource.served_names[0]
-        self._checks = {pod.name: self._find_check(pod, model) for pod in pods}
+        self._checks = {pod.name: self._find_check(pod, pod.upstream_model or model) for pod in pods}
         checks = [(pod, self._checks[pod.name]) for pod in pods]
         untried = [(pod, check) for pod, check in checks if pod.ready and not check.accepted]
         calls = [_check_health(pod, check, ask_engine, clock) for pod, check in checks if not pod.ready]

@@ -12,6 +12,7 @@ from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_operator.engines.adapter import Actuator, Capabilities, Continuation, Launch, Refusal, RuntimeType
 from paternoster_operator.engines.vllm_arguments import HTTP_DEFAULTS, model_folder
 
+MODEL_ENV = "PATERNOSTER_MODEL"
 PORT_ENV = "PATERNOSTER_PORT"
 HOST_ENV = "PATERNOSTER_HOST"
 HONOURED: Mapping[str, str] = {
@@ -97,7 +98,7 @@ def build_env(settings: EngineArgs) -> dict[str, str]:
     return {
         HOST_ENV: settings.host,
         PORT_ENV: str(settings.port),
-        "PATERNOSTER_MODEL": model_folder(settings.model),
+        MODEL_ENV: model_folder(settings.model),
         "PATERNOSTER_MODEL_NAME": settings.served_model_name[0] if settings.served_model_name else "model",
         "PATERNOSTER_MAX_NUM_SEQS": str(settings.max_num_seqs),
         "PATERNOSTER_MAX_MODEL_LEN": str(settings.max_model_len or 0),

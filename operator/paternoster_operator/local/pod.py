@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from paternoster_contract.labels import ADMIN_PORT_NAME, DELETION_COST, ENGINE_PORT_NAME, MODEL_CONTAINER, MODELS_ENV
+from paternoster_contract.labels import (
+    ADMIN_PORT_NAME,
+    DELETION_COST,
+    ENGINE_PORT_NAME,
+    MODEL_CONTAINER,
+    MODELS_ENV,
+    UPSTREAM_MODEL,
+)
 from paternoster_contract.supervise import supervise_task
 from paternoster_operator.api.pod.owned import MODEL_VOLUME
 from paternoster_operator.desired.foreign_engine import PLUGIN_FOLDER, PLUGIN_VOLUME
@@ -218,6 +225,9 @@ class LocalPod:
         values: dict[str, str] = {}
         for name, value in {**env, PORT_ENV: str(port.number), HOST_ENV: HOST}.items():
             values[name] = expand_variables(mounted.get(value, value), values)
+        annotations = self._metadata["annotations"]
+        if (upstream := annotations.get(UPSTREAM_MODEL)) is not None:
+            annotations[UPSTREAM_MODEL] = mounted.get(upstream, upstream)
         program, *flags = (expand_variables(word, values) for word in command)
         own = {name: value for name, value in values.items() if name not in _OF_CONTAINERS}
         return Launch([*fetch, find_program(program), *flags], self._secrets.temporary | own, port.url, [port])

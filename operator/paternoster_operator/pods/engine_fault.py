@@ -70,7 +70,8 @@ def judge_request(what: str, answer: EngineAnswer, *, keyed: bool) -> EngineFaul
             return None
         step = "gateways send it their own key alone: start it without a key of its own"
     elif status < 500:
-        step = "see which models it lists at /v1/models, and whether it generates text"
+        named = "engine.runtime.upstreamModel is for a server of type OpenAI that has it under a name of its own"
+        step = f"see whether it generates text, and which models it lists at /v1/models; {named}"
     else:
         step = "see its log"
     return EngineFault("EngineRefusesRequests", f"{what}: {answer.words}; {step}", lasting=True)

@@ -100,6 +100,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
         or _read_number(_find_engine(spec), "--max-num-queued-reqs")
         or MAX_QUEUED_REQUESTS,
         engine_type=_engine_type(metadata.get("annotations", {}).get(labels.ENGINE_TYPE)),
+        upstream_model=metadata.get("annotations", {}).get(labels.UPSTREAM_MODEL, "")[:LONGEST_MESSAGE],
         served_names=tuple(_flag_values(_find_engine(spec), "--served-model-name")),
         startup_seconds=None if restarts else _startup_seconds(metadata, ready),
         download_seconds=_download_seconds(status),

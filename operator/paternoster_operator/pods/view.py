@@ -90,6 +90,8 @@ class PodView:
     """max_queued_requests likewise; without it the default."""
     engine_type: RuntimeType = RuntimeType.PATERNOSTER
     """Which engine it runs."""
+    upstream_model: str = ""
+    """The model's name at its engine; empty where that has the served names."""
     served_names: tuple[str, ...] = ()
     """served_model_name likewise; empty where its command does not say."""
     ended_reason: str = ""

@@ -104,6 +104,7 @@ class RoutesTable:
                 url=pod.url,
                 ready=pod.serving,
                 draining=not pod.serving,
+                upstream_model=pod.upstream_model,
                 unserved_names=pod.find_unserved(names),
             )
             for pod in (*observed.serving, *observed.draining)

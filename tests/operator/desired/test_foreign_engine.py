@@ -96,6 +96,31 @@ def test_without_a_gateway_the_api_is_open_and_the_limits_are_not(resource: Reso
     assert "PATERNOSTER_VLLM_API_KEYS" not in names
 
 
+@pytest.mark.parametrize(
+    ("source", "upstream", "found"),
+    [
+        (MODEL["source"], None, ""),
+        (MODEL["source"], "llama", "llama"),
+        (MODEL["source"], "$(PATERNOSTER_MODEL)", "/mnt/model/smol"),
+        ("file:///models/m%20x", "$(PATERNOSTER_MODEL)@main", "/models/m x@main"),
+        ("hf://org/tiny/a.gguf", "$(PATERNOSTER_MODEL)", "/tmp/model/a.gguf"),
+    ],
+)
+def test_a_pod_names_the_model_as_its_engine_has_it(
+    resource: Resource, source: str, upstream: str | None, found: str
+) -> None:
+    """After the manifest has another name, too: gateways put that of each replica into its requests."""
+    runtime = {"type": "OpenAI", "image": "server:1"}
+    runtime |= {} if upstream is None else {"upstreamModel": upstream}
+    fleet = resource(model={"source": source}, engine={"runtime": runtime})
+    template = build_children(fleet, 1, RootKeys(["a"], ["g"]))[-1]["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    env = {entry["name"]: entry["value"] for entry in container["env"]}
+    pod = read_pod({"metadata": {"name": "a", **template["metadata"]}, "spec": template["spec"]})
+    assert pod.upstream_model == found
+    assert "PATERNOSTER_MODEL" not in (upstream or "") or found.startswith(env["PATERNOSTER_MODEL"])
+
+
 @pytest.mark.parametrize(("runtime", "flag"), [(VLLM, "--block-size"), (SGLANG, "--page-size")])
 @pytest.mark.parametrize("size", [None, 16, 32, 128])
 def test_a_block_size_is_passed_on_where_it_is_set(

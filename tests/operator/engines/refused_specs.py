@@ -60,6 +60,8 @@ SPECS: dict[str, dict[str, Any]] = {
     "a flag of the operator's": {"engine": {"runtime": {**VLLM, "args": ["--enforce-eager", "--port", "1"]}}},
     "environment of the operator's": {"engine": {"runtime": {**VLLM, "env": [{"name": "PYTHONPATH", "value": "/x"}]}}},
     "a variable twice": {"engine": {"runtime": {**VLLM, "env": [{"name": "A"}, {"name": "A"}]}}},
+    "a name of its own": {"engine": {"runtime": {**VLLM, "upstreamModel": "/m"}}},
+    "a name without characters": {"engine": {"runtime": {**VLLM, "type": "OpenAI", "upstreamModel": ""}}},
     "another engine": {"engine": {"runtime": {"type": "TGI"}}},
 }
 """What is wrong in more than one field, or in the runtime itself."""

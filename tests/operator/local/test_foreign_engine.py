@@ -152,13 +152,14 @@ async def test_a_fetched_file_is_in_the_environment_of_a_foreign_engine(
     )
     monkeypatch.setenv(MODELS_ENV, str(tmp_path / "models"))
     args = ["--host", "$(PATERNOSTER_HOST)", "--port", "$(PATERNOSTER_PORT)", "-m", "$(PATERNOSTER_MODEL)"]
-    runtime = {"type": "OpenAI", "command": ["server"], "args": args}
+    runtime = {"type": "OpenAI", "command": ["server"], "args": args, "upstreamModel": "$(PATERNOSTER_MODEL)"}
     with LoopbackHub().running() as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         hub.add("org/quantized", {"tiny-Q8_0.gguf": b"GGUF" * 500})
         await fleet.apply(1, model={"source": "hf://org/quantized/tiny-Q8_0.gguf"}, engine={"runtime": runtime})
         (pod,) = await fleet.until_ready(1)
     words, env = read_launch(fleet, pod.name)
-    assert words[-1] == env["PATERNOSTER_MODEL"]
+    (document,) = fleet.cluster.list_pods(KEY)
+    assert words[-1] == env["PATERNOSTER_MODEL"] == read_pod(document).upstream_model
     assert Path(words[-1]).name == "tiny-Q8_0.gguf"
     assert await asyncio.to_thread(Path(words[-1]).read_bytes) == b"GGUF" * 500

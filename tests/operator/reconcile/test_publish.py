@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 from tests.operator.reconcile.world import FakeCluster, FakeEngine
 
+from paternoster_contract.labels import UPSTREAM_MODEL
 from paternoster_contract.routing_rows import CONTENT_TYPE
 from paternoster_operator.desired.engine_args import engine_args
 from paternoster_operator.pods.reading import read_pod
@@ -111,6 +112,15 @@ async def test_a_replica_is_told_with_the_names_that_it_was_started_without(docu
     assert table.first_names == {"b": "b", "-a": "b", "b:latest": "b"}
     unserved = {each.name.removeprefix("lifts/"): each.unserved_names for each in table.models["b"].replicas}
     assert unserved == {"new": [], "old": ["b", "b:latest"], "unknown": []}
+
+
+async def test_a_replica_is_told_with_the_name_that_its_engine_has(document: Any) -> None:
+    cluster = FakeCluster()
+    cluster.resource = document(model={"source": "package://m", "servedName": "b"})
+    named = FakeEngine().pod("named", annotations={UPSTREAM_MODEL: "/models/smol"})
+    cluster.shown_pods += [named, FakeEngine().pod("other")]
+    table = await Operator(cluster, Settings()).routing_table()
+    assert [each.upstream_model for each in table.models["b"].replicas] == ["/models/smol", ""]
 
 
 async def test_the_names_in_args_are_those_that_are_read_from_them(document: Any, resource: Any) -> None:

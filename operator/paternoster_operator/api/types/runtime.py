@@ -35,6 +35,9 @@ class Runtime(Document):
     operator's settings, such as $(PATERNOSTER_PORT)."""
     env: list[EnvVar] = Field(default=[], max_length=64)
     """Further environment of the engine."""
+    upstream_model: Annotated[str | None, Field(min_length=1, max_length=1024, pattern="^[ -~]+$")] = None
+    """The model's name at a server of type OpenAI that takes no other, such as $(PATERNOSTER_MODEL), the path of its
+    file or folder. Gateways put it into requests, and the served name into answers."""
 
     @model_validator(mode="after")
     def _check_owned(self) -> Self:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.operator.reconcile.world import World
 
 from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, derive_key
-from paternoster_contract.labels import ENGINE_TYPE
+from paternoster_contract.labels import ENGINE_TYPE, UPSTREAM_MODEL
 from paternoster_operator.pods.engine_fault import LONGEST_WORDS, EngineAnswer, judge_health, judge_request
 from paternoster_operator.settings import GATEWAY_KEY, Settings
 
@@ -131,6 +131,14 @@ async def test_the_request_is_a_gateways_and_is_sent_once_for_each_run_of_an_eng
     show_pods(world, engine_pod(world, "OpenAI", restarts=1))
     await world.reconcile()
     assert len(engine.requests) == 2
+
+
+async def test_the_request_has_the_name_that_the_engine_has(world: World, engine: Engine) -> None:
+    pod = engine_pod(world, "OpenAI")
+    pod["metadata"]["annotations"][UPSTREAM_MODEL] = "/models/smol"
+    show_pods(world, pod)
+    await world.reconcile()
+    assert [body["model"] for _, body, _ in engine.requests] == ["/models/smol"]
 
 
 async def test_a_model_without_a_chat_template_is_ready(world: World, engine: Engine) -> None:
