@@ -22,6 +22,37 @@ from paternoster_operator.report.startup import StartupTimes
 KEPT_CHANGES = 100
 
 
+STEADY_SECONDS = 300.0
+"""Of a run, after which the ends before it no longer count."""
+LOOP_ENDS = 3
+"""Ends within such runs from which an engine that has served is taken to end again and again."""
+
+
+@dataclass(slots=True)
+class ServedPods:
+    """Which pods of a fleet have served, and how often each had ended when it last ran for long."""
+
+    _ends: dict[str, int] = field(default_factory=dict)
+    """By the pod's name."""
+
+    def mark_pods(self, observed: Observed, now: str) -> Observed:
+        """``observed`` with what is remembered of its pods, as of the RFC 3339 time ``now``."""
+        before, self._ends = self._ends, {}
+        for pod in observed.pods:
+            lasted = 0.0 if pod.ended is None else pod.ended.lasted_seconds or 0.0
+            if pod.ready and (pod.name not in before or pod.has_run_since(STEADY_SECONDS, now)):
+                self._ends[pod.name] = pod.ends
+            elif pod.name in before:
+                self._ends[pod.name] = before[pod.name]
+            elif lasted >= STEADY_SECONDS:  # another operator saw it serve
+                self._ends[pod.name] = pod.ends - 1
+        recover = {
+            pod.name for pod in observed.pods
+            if not pod.ready and 0 < pod.ends - self._ends.get(pod.name, pod.ends) < LOOP_ENDS
+        }  # fmt: skip
+        return observed.with_served(self._ends.keys(), recover)
+
+
 @dataclass(slots=True)
 class Fleet:
     """One LLMDeployment with what was observed, decided and applied."""
@@ -33,6 +64,7 @@ class Fleet:
     observed: Observed = field(default_factory=lambda: Observed(None, ()))
     applied: AppliedChildren = field(default_factory=AppliedChildren)
     events: EventReader = field(default_factory=EventReader)
+    served_pods: ServedPods = field(default_factory=ServedPods)
     checks: EngineChecks = field(default_factory=EngineChecks)
     disrupted: Collection[str] | None = None
     """Pods that were ended by something else than their Deployment and are reported; None before the first look."""

@@ -149,10 +149,9 @@ class Reconciler:
 
     def _find_access(self, fleet: Fleet, names: tuple[str, ...], fault: tuple[str, str] | None, waits: bool) -> Access:
         assert fleet.resource is not None
-        routing_gateways = count_routing(fleet.gateways, names, fleet.resource.metadata.uid)
-        unrouted = self._settings.gateway_url is None or fleet.observed.is_target
-        stall, gateways = None if fault is None else StallReason(*fault), None if unrouted else len(fleet.gateways)
-        return Access(names, stall, routing_gateways, gateways, waits)
+        knowing = count_routing(fleet.gateways, names, fleet.resource.metadata.uid)
+        gateways = None if self._settings.gateway_url is None or fleet.observed.is_target else len(fleet.gateways)
+        return Access(names, None if fault is None else StallReason(*fault), knowing, gateways, waits)
 
     async def _observe(self, key: Key, fleet: Fleet) -> tuple[str, str] | None:
         """Observe objects, engines and gateways; returns why some cannot be (reason, message)."""
@@ -175,6 +174,7 @@ class Reconciler:
         fleet.observed = await fleet.events.add_events(
             fleet.observed, self._cluster, key, self._clock(), self._format_now()
         )
+        fleet.observed = fleet.served_pods.mark_pods(fleet.observed, self._format_now())
         observed = fleet.observed = await fleet.checks.add_faults(
             fleet.observed, resource, self._scraper.ask_engine, self._keys.gateway_keys, self._clock()
         )

@@ -87,7 +87,7 @@ def test_a_fleet_embeds_ranks_and_refuses_to_chat(up: Callable[..., Up]) -> None
 def test_a_missing_model_file_is_a_condition(up: Callable[..., Up]) -> None:
     fleet = up(model={"source": "file:///nowhere/model.gguf"})
     # Each `paternoster get` costs half a second of a processor, so none is run before the engine has ended.
-    wait_for(lambda: "EngineCrashLoop" in fleet.read_log(), "the engine's end")
+    wait_for(lambda: "ModelSourceFailed" in fleet.read_log(), "the engine's end")
 
     def stalled() -> str:
         assert fleet.process.poll() is None, fleet.read_log()

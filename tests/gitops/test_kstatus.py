@@ -178,7 +178,8 @@ def test_whatever_is_observed(observed_and_wanted: tuple[Observed, int], paused:
     if flux == "Current":
         assert argo.status == "Healthy"
     if argo.status == "Healthy" and flux != "Current":
-        assert conditions["Reconciling"]["reason"] in ("ScalingUp", "Draining")
+        daily = ("Draining", "EngineRestarted", "ReplicaNotReady", "ReplicaReplaced", "ScalingUp")
+        assert conditions["Reconciling"]["reason"] in daily
         assert conditions["Ready"]["status"] == "True"
     assert compute(deleted(document)) == "Terminating"
     assert health(deleted(document)).status == "Progressing"

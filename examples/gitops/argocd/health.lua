@@ -35,9 +35,12 @@ if ready == nil then
 end
 
 if ready.status == "True" then
-  -- Scaling up and draining are daily life of a fleet that scales itself; a rollout is somebody's change.
+  -- Scaling up, draining and a replica that ends are daily life of a fleet; a rollout is somebody's change.
+  local daily = {
+    ScalingUp = true, Draining = true, EngineRestarted = true, ReplicaReplaced = true, ReplicaNotReady = true
+  }
   local moving = reconciling ~= nil and reconciling.status == "True"
-  if moving and reconciling.reason ~= "ScalingUp" and reconciling.reason ~= "Draining" then
+  if moving and not daily[reconciling.reason] then
     return health("Progressing", reconciling.message)
   end
   return health("Healthy", ready.message)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,6 +16,7 @@ from paternoster_contract.labels import (
     ADMIN_PORT_NAME,
     DELETION_COST,
     ENGINE_PORT_NAME,
+    ENGINE_TYPE,
     MODEL_CONTAINER,
     MODELS_ENV,
     UPSTREAM_MODEL,
@@ -30,10 +32,14 @@ from paternoster_operator.local.ports import HOST, PortPool, ReservedPort
 from paternoster_operator.local.probe import Probes
 from paternoster_operator.local.program import Launch, Program, find_program
 from paternoster_operator.local.secrets import MountedSecrets
+from paternoster_operator.pods.log_lines import find_cause_line
+from paternoster_operator.pods.reading import read_engine_type
 
 _PORT_FLAGS = {ENGINE_PORT_NAME: ("--port", "--fd"), ADMIN_PORT_NAME: ("--admin-port", "--admin-fd")}
 """By name of the container's port: the flag that says its number, and the one that names the bound socket."""
 _VARIABLE = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
+LONGEST_WHY = 300
+"""Characters of why a run ended, before the path of its log."""
 _OF_CONTAINERS = (MODELS_ENV, OFFLINE_ENV, "HOME", "USER")
 """Variables for a container alone: here an engine fetches its model itself, and has this user's home."""
 
@@ -76,7 +82,12 @@ class LocalPod:
         self._spec: dict[str, Any] = deepcopy(dict(template["spec"]))
         self._container: dict[str, Any] = self._spec["containers"][0]
         self._program = Program(
-            f"pod {name}", self._launch, Probes.from_container(self._container), logs / f"{name}.log", on_change
+            f"pod {name}",
+            self._launch,
+            Probes.from_container(self._container),
+            logs / f"{name}.log",
+            on_change,
+            partial(find_cause_line, read_engine_type(self._metadata["annotations"].get(ENGINE_TYPE))),
         )
 
     @property
@@ -105,7 +116,7 @@ class LocalPod:
     def to_document(self) -> dict[str, Any]:
         """The pod as an API server would give it."""
         program = self._program
-        state: dict[str, Any] = {"running": {}}
+        state: dict[str, Any] = {"running": {"startedAt": _write_time(program.began)} if program.began else {}}
         if not program.running:
             reason = "CrashLoopBackOff" if program.last_end else "ContainerCreating"
             message = f"{program.last_end}; see {program.log_file}" if program.last_end else ""
@@ -130,10 +141,20 @@ class LocalPod:
                         "ready": program.ready,
                         "restartCount": program.restarts,
                         "state": state,
+                        "lastState": self._describe_last_run(),
                     }
                 ],
             },
         }
+
+    def _describe_last_run(self) -> dict[str, Any]:
+        """As a kubelet has it; the message is the one line that says why it ended, and where its log is."""
+        if (last := self._program.last_run) is None:
+            return {}
+        status = last.status if last.status >= 0 else 128 - last.status
+        message = f"{last.why[:LONGEST_WHY]}; see {self._program.log_file}".removeprefix("; ")
+        times = {"startedAt": _write_time(last.began), "finishedAt": _write_time(last.ended)}
+        return {"terminated": {"exitCode": status, "reason": "Error", "message": message, **times}}
 
     def delete(self) -> "asyncio.Task[None]":
         """Out of the routing table from now on; the task ends when the process has answered all and is gone."""
@@ -251,4 +272,8 @@ def _remove_flags(words: list[str], flags: tuple[str, ...]) -> list[str]:
 
 
 def _format_now(ago_seconds: float = 0.0) -> str:
-    return (datetime.now(UTC) - timedelta(seconds=ago_seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _write_time(datetime.now(UTC) - timedelta(seconds=ago_seconds))
+
+
+def _write_time(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_TAIL_BYTES = 4096
+_TAIL_BYTES = 2**14
 
 
 def _die_with(parent: int, number: signal.Signals) -> Callable[[], None]:
@@ -90,13 +90,12 @@ class Process:
         if self.alive:
             self._kill_group()
 
-    def last_line(self) -> str:
-        """The last line this run wrote, empty when there is none: mostly why it ended."""
+    def last_lines(self) -> list[str]:
+        """The last lines that this run wrote: one of them mostly says why it ended."""
         with self._log.open("rb") as log:
             size = log.seek(0, os.SEEK_END)
             log.seek(max(self._log_start, size - _TAIL_BYTES))
-            lines = log.read().decode(errors="replace").strip().splitlines()
-        return lines[-1].strip() if lines else ""
+            return log.read().decode(errors="replace").strip().splitlines()
 
     def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
@@ -24,6 +25,8 @@ FIRST_BACKOFF_SECONDS = 1.0
 LONGEST_BACKOFF_SECONDS = 60.0
 STEADY_SECONDS = 60.0
 """A run that lasted this long is forgiven: the next end brings the first backoff again."""
+SERVED_SECONDS = 10.0
+"""A run that had been ready for this long, too: starts of large models are back-off enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +42,48 @@ class Launch:
     """What it gets when this process ends without ending it."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """How a run ended."""
+
+    status: int
+    """Its exit status, negative for a signal."""
+    why: str
+    """Why it was killed, and the line of its log that says most of why it ended."""
+    began: datetime
+    ended: datetime
+
+
 class Program:
     """``launch()`` is called for each run; ``on_change()`` after each start, end and change of readiness."""
 
     def __init__(
-        self, name: str, launch: Callable[[], Launch], probes: Probes, log_file: Path, on_change: Callable[[], None]
+        self,
+        name: str,
+        launch: Callable[[], Launch],
+        probes: Probes,
+        log_file: Path,
+        on_change: Callable[[], None],
+        find_cause: Callable[[Sequence[str]], str] = lambda lines: lines[-1].strip() if lines else "",
     ) -> None:
+        """``find_cause``: which of the last lines of its log says why it ended."""
         self.name = name
         self.log_file = log_file
         self.ready_since: float | None = None
         """On the monotonic clock; None while it is not ready."""
         self.restarts = 0
         self.last_end = ""
-        """How the last run ended and the last line it wrote."""
+        """How the last run ended, in words."""
+        self.last_run: RunEnd | None = None
+        """The same as values; None before the first end, and where it could not start."""
+        self.began: datetime | None = None
+        """When its present run did."""
         self._launch = launch
         self._probes = probes
         self._on_change = on_change
+        self._find_cause = find_cause
+        self._served_since: float | None = None
+        """When the present run was ready first, on the monotonic clock."""
         self._process: Process | None = None
         self._stopping = False
         self._changed = asyncio.Event()
@@ -109,7 +138,9 @@ class Program:
                 self._report_change()
                 if self._stopping:
                     return
-                failures = 0 if time.monotonic() - started >= STEADY_SECONDS else failures
+                now = time.monotonic()
+                served = 0.0 if self._served_since is None else now - self._served_since
+                failures = 0 if now - started >= STEADY_SECONDS or served >= SERVED_SECONDS else failures
                 delay = backoff_seconds(failures)
                 log.warning("%s: %s; again in %.0f s; see %s", self.name, self.last_end, delay, self.log_file)
                 await asyncio.sleep(delay)
@@ -118,9 +149,11 @@ class Program:
 
     async def _run_once(self, session: aiohttp.ClientSession) -> str:
         """One run from start to end; returns how it ended."""
+        self._served_since = None
         try:
             launch = self._launch()
         except OSError as error:
+            self.last_run = None
             return f"cannot start: {error}"
         try:
             process = self._process = await Process.start(
@@ -131,8 +164,10 @@ class Program:
                 orphan_signal=launch.orphan_signal,
             )
         except OSError as error:
+            self.last_run = None
             file = "" if error.filename in (None, launch.command[0]) else f"{error.filename}: "
             return f"cannot start {launch.command[0]}: {file}{error.strerror}"
+        self.began = began = datetime.now(UTC)
         if self._stopping:
             process.terminate()
         self._report_change()
@@ -145,7 +180,9 @@ class Program:
         killed = probes.result() if probes.done() else ""
         probes.cancel()
         await asyncio.gather(probes, return_exceptions=True)
-        return ": ".join(filter(None, (_describe_end(status), killed, process.last_line())))
+        why = ": ".join(filter(None, (killed, self._find_cause(process.last_lines()))))
+        self.last_run = RunEnd(status, why, began, datetime.now(UTC))
+        return ": ".join(filter(None, (_describe_end(status), why)))
 
     def _on_ready(self, ready: bool) -> None:
         self._set_ready(ready)
@@ -153,6 +190,7 @@ class Program:
 
     def _set_ready(self, ready: bool) -> None:
         self.ready_since = time.monotonic() if ready else None
+        self._served_since = self._served_since or self.ready_since
 
     def _report_change(self) -> None:
         self._changed.set()

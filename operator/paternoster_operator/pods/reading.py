@@ -9,6 +9,7 @@ from typing import Any
 from paternoster_contract import labels
 from paternoster_contract.http.base_url import join_base_url
 from paternoster_operator.engines.adapter import RuntimeType
+from paternoster_operator.pods.log_lines import find_cause_line
 from paternoster_operator.pods.placement import volume_claims
 from paternoster_operator.pods.view import (
     MAX_QUEUED_REQUESTS,
@@ -73,6 +74,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
     restarts = sum(container.get("restartCount", 0) for container in containers)
     ready = conditions.get("Ready", {})
     resources = _find_resources(spec, container.get("name"))
+    engine_type = read_engine_type(metadata.get("annotations", {}).get(labels.ENGINE_TYPE))
     return PodView(
         name=metadata["name"],
         url=_engine_url(spec, status, labels.ENGINE_PORT_NAME),
@@ -86,7 +88,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
         message="" if waiting is None else read_message(waiting),
         container=container.get("name", labels.ENGINE_CONTAINER),
         running_since=container.get("state", {}).get("running", {}).get("startedAt"),
-        ended=_find_end(container),
+        ended=_find_end(container, engine_type),
         requests=resources.get("requests", {}),
         limits=resources.get("limits", {}),
         created=metadata.get("creationTimestamp"),
@@ -99,7 +101,7 @@ def read_pod(pod: Mapping[str, Any]) -> PodView:
         queue=_read_number(_find_engine(spec), "--max-queued-requests")
         or _read_number(_find_engine(spec), "--max-num-queued-reqs")
         or MAX_QUEUED_REQUESTS,
-        engine_type=_engine_type(metadata.get("annotations", {}).get(labels.ENGINE_TYPE)),
+        engine_type=engine_type,
         upstream_model=metadata.get("annotations", {}).get(labels.UPSTREAM_MODEL, "")[:LONGEST_MESSAGE],
         served_names=tuple(_flag_values(_find_engine(spec), "--served-model-name")),
         startup_seconds=None if restarts else _startup_seconds(metadata, ready),
@@ -136,7 +138,7 @@ def _read_timestamp(text: str) -> str | None:
         return None
 
 
-def _engine_type(name: str | None) -> RuntimeType:
+def read_engine_type(name: str | None) -> RuntimeType:
     """Ours where there is no name, or one that only another release has."""
     return RuntimeType(name) if name in list(RuntimeType) else RuntimeType.PATERNOSTER
 
@@ -181,10 +183,7 @@ def _download_seconds(status: Mapping[str, Any]) -> float:
     containers: Sequence[Mapping[str, Any]] = status.get("initContainerStatuses", [])
     none: Mapping[str, Any] = {}
     ran = next((each.get("state", {}) for each in containers if each.get("name") == labels.MODEL_CONTAINER), none)
-    began, ended = (ran.get("terminated", {}).get(key) for key in ("startedAt", "finishedAt"))
-    if began is None or ended is None:
-        return 0.0
-    return max(0.0, (datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds())
+    return _seconds_between(ran.get("terminated", {})) or 0.0
 
 
 def _find_awaited(containers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -222,7 +221,7 @@ def _find_resources(spec: Mapping[str, Any], name: str | None) -> Mapping[str, A
     return resources
 
 
-def _find_end(container: Mapping[str, Any]) -> Ended | None:
+def _find_end(container: Mapping[str, Any], engine_type: RuntimeType = RuntimeType.PATERNOSTER) -> Ended | None:
     """Now, or else the time before."""
     states = (container.get("state", {}), container.get("lastState", {}))
     ended = next((state["terminated"] for state in states if "terminated" in state), None)
@@ -230,7 +229,16 @@ def _find_end(container: Mapping[str, Any]) -> Ended | None:
         return None
     # The kubelet keeps the end of the log as the message.
     lines = ended.get("message", "")[-LONGEST_TERMINATION:].strip().splitlines()
-    return Ended(ended.get("exitCode", 0), ended.get("reason", ""), lines[-1] if lines else "")
+    is_engine = container.get("name", labels.ENGINE_CONTAINER) == labels.ENGINE_CONTAINER
+    line = find_cause_line(engine_type if is_engine else RuntimeType.PATERNOSTER, lines)
+    return Ended(ended.get("exitCode", 0), ended.get("reason", ""), line, _seconds_between(ended))
+
+
+def _seconds_between(terminated: Mapping[str, Any]) -> float | None:
+    began, finished = (terminated.get(key) for key in ("startedAt", "finishedAt"))
+    if began is None or finished is None:
+        return None
+    return max(0.0, (datetime.fromisoformat(finished) - datetime.fromisoformat(began)).total_seconds())
 
 
 def _engine_url(spec: Mapping[str, Any], status: Mapping[str, Any], port_name: str) -> str | None:

@@ -32,7 +32,9 @@ class Ended:
     reason: str
     """Such as Error, OOMKilled or StartError."""
     message: str
-    """The last line of its log, or the runtime's words where it never ran."""
+    """The line of its log that says most of why, or the runtime's words where it never ran."""
+    lasted_seconds: float | None = None
+    """Between start and end; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,10 @@ class PodView:
     """None unless something other than its Deployment ends it."""
     spec: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The pod's spec."""
+    has_served: bool = False
+    """Whether it was ready at an earlier look, in whichever run."""
+    recovers: bool = False
+    """Whether it has served, ended once or twice within minutes, and is started again."""
     engine_fault: EngineFault | None = None
     """What the operator met at its engine; None where that is ours, serves, or does not run."""
     events: tuple[PodEvent, ...] = ()
@@ -159,6 +165,17 @@ class PodView:
             or self.waiting_reason in ("CrashLoopBackOff", "PostStartHookError")
             or (self.ended is not None and self.ended.status != 0)
         )
+
+    @property
+    def ends(self) -> int:
+        """Times that containers of it have ended, the present wait for another start included."""
+        return self.restarts + (self.running_since is None and self.ended is not None)
+
+    def has_run_since(self, seconds: float, now: str) -> bool:
+        """Whether its present run is ``seconds`` old at the RFC 3339 time ``now``."""
+        if self.running_since is None:
+            return False
+        return (datetime.fromisoformat(now) - datetime.fromisoformat(self.running_since)).total_seconds() >= seconds
 
     @property
     def placement(self) -> Placement:

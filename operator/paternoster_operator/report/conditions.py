@@ -56,6 +56,8 @@ class Condition:
 
 
 _LIMITS = (Reason.MAX_REPLICAS, Reason.MIN_REPLICAS, Reason.GPU_BUDGET, Reason.STEP_LIMITED, Reason.PENDING_REPLICAS)
+_LOST = ("EngineRestarted", "ReplicaReplaced", "ReplicaNotReady")
+"""Reasons of ``Reconciling`` while a fleet has fewer replicas than served before."""
 _CAP_STATES = {
     Reason.PREEMPTION_ABOVE_TARGET: ("False", "ReducingOnPreemption"),
     Reason.HEADROOM_AVAILABLE: ("False", "IncreasingHeadroom"),
@@ -76,7 +78,7 @@ def find_conditions(
     """All of them, in the order in which the status has them. ``now`` is an RFC 3339 time."""
     spec, replicas = resource.spec, decision.targets[REPLICAS]
     stalled = _stalled_condition(spec, observed, replicas, now, access)
-    reconciling = _reconciling_condition(spec, observed, replicas, access)
+    reconciling = _reconciling_condition(resource, observed, replicas, access)
     downloads = find_downloads(observed, spec)
     conditions = [_ready_condition(observed, replicas, stalled, reconciling, access, downloads)]
     conditions.append(_up_to_date_condition(spec, observed, replicas, access))
@@ -222,15 +224,16 @@ def _count_gateways(access: Access) -> str:
 
 
 def _reconciling_condition(
-    spec: LLMDeploymentSpec, observed: Observed, replicas: int, access: Access
+    resource: LLMDeployment, observed: Observed, replicas: int, access: Access
 ) -> Condition | None:
     waiting = (
         Condition("Reconciling", "True", "WaitingForGateways", _count_gateways(access)) if access.waiting else None
     )
-    return (None if spec.paused else _moving_condition(spec, observed, replicas)) or waiting
+    return (None if resource.spec.paused else _moving_condition(resource, observed, replicas)) or waiting
 
 
-def _moving_condition(spec: LLMDeploymentSpec, observed: Observed, replicas: int) -> Condition | None:
+def _moving_condition(resource: LLMDeployment, observed: Observed, replicas: int) -> Condition | None:
+    spec = resource.spec
     downloads = find_downloads(observed, spec)
     serving = len(observed.serving)
     deployment = observed.deployment
@@ -252,11 +255,30 @@ def _moving_condition(spec: LLMDeploymentSpec, observed: Observed, replicas: int
     if observed.draining:
         return Condition("Reconciling", "True", "Draining", f"{len(observed.draining)} replicas finish their requests")
     if deployment is None or serving < replicas:
-        message = "; ".join(filter(None, (f"{serving} of {replicas} replicas serve", downloads)))
-        return Condition("Reconciling", "True", "ScalingUp", message)
+        reason, stage = _find_missing(resource.status, observed, replicas)
+        message = "; ".join(filter(None, (f"{serving} of {replicas} replicas serve", stage, downloads)))
+        return Condition("Reconciling", "True", reason, message)
     if not deployment.settled:
         return Condition("Reconciling", "True", "ScalingUp", f"{deployment.available} of {replicas} available")
     return None
+
+
+def _find_missing(previous: Mapping[str, Any], observed: Observed, replicas: int) -> tuple[str, str]:
+    """Why fewer replicas serve than are wanted, and how far they are: no more are wanted than served, or they are new.
+
+    ``previous`` is the last status.
+    """
+    for pod in observed.pending:
+        if pod.recovers:
+            stage = find_stage(pod)
+            return stage.reason, f"{pod.name}: {stage.message}"
+    before = (find_condition(previous, "Reconciling") or {}).get("reason")
+    was_whole = previous.get("readyReplicas", 0) >= replicas or before in _LOST
+    if not was_whole or previous.get("desiredReplicas") != replicas:
+        return "ScalingUp", ""
+    if observed.pending and all(pod.has_served for pod in observed.pending):
+        return "ReplicaNotReady", f"{', '.join(pod.name for pod in observed.pending)} served before"
+    return "ReplicaReplaced", "another one takes the place of each that ended"
 
 
 def _metrics_fresh(signals: Signals) -> Condition:

@@ -18,6 +18,7 @@ from paternoster_contract.access import keys
 from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.cluster.port import ForeignObject, Key
 from paternoster_operator.desired.children import RootKeys, build_children
+from paternoster_operator.pods.reading import read_pod
 
 KEY = Key("lifts", "ride")
 
@@ -207,6 +208,12 @@ async def test_a_killed_engine_comes_back_as_the_same_pod(fleet: Any) -> None:
     assert fleet.pod(pod.name).waiting.startswith("CrashLoopBackOff: killed by signal 9")
     await fleet.until_ready(1)
     assert fleet.pod(pod.name).restarts == 1
+    (document,) = fleet.cluster.list_pods(KEY)
+    view = read_pod(document)
+    assert view.ended is not None
+    assert (view.ended.status, view.ends) == (137, 1)
+    assert view.ended.message.endswith(f"see {fleet.cluster.logs / pod.name}.log")
+    assert view.running_since is not None
 
 
 async def test_a_crashing_engine_is_started_again_and_again(fleet: Any) -> None:

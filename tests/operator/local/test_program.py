@@ -6,9 +6,14 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from paternoster_operator.engines.adapter import RuntimeType
+from paternoster_operator.local import program as programs
 from paternoster_operator.local.ports import reserve_port
 from paternoster_operator.local.probe import Probe, Probes
 from paternoster_operator.local.program import (
@@ -19,6 +24,7 @@ from paternoster_operator.local.program import (
     backoff_seconds,
     find_program,
 )
+from paternoster_operator.pods.log_lines import find_cause_line
 
 PARENT = """
 import asyncio, sys
@@ -64,6 +70,50 @@ async def test_a_program_that_ends_is_not_killed_because_it_listens_no_more(tmp_
     await program.stop(grace_seconds=30)
     port.close()
     assert log.read_text().endswith("answered all\n")
+
+
+READY = """
+import http.server, socket, sys, threading, time
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+server = http.server.HTTPServer(("127.0.0.1", 0), Handler, bind_and_activate=False)
+server.socket = socket.socket(fileno=int(sys.argv[1]))
+server.server_activate()
+threading.Thread(target=server.serve_forever, daemon=True).start()
+time.sleep(1)
+print("Worker proc VllmWorker-0 died unexpectedly (exit code: -9), shutting down executor.", flush=True)
+print("  warnings.warn('resource_tracker', flush=True)", flush=True)
+"""
+"""Serves for a second, and ends as vLLM does."""
+
+
+@pytest.mark.parametrize(("served_seconds", "forgiven"), [(0.1, True), (60.0, False)])
+async def test_a_run_that_served_is_followed_by_the_first_backoff(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served_seconds: float, forgiven: bool
+) -> None:
+    waits: list[int] = []
+    reported: list[str] = []
+
+    def wait_by(failures: int) -> float:
+        waits.append(failures)
+        reported.append(program.last_end)
+        return 0.0
+
+    monkeypatch.setattr(programs, "SERVED_SECONDS", served_seconds)
+    monkeypatch.setattr(programs, "backoff_seconds", wait_by)
+    port = reserve_port()
+    probe = Probe("/", period_seconds=0.05, timeout_seconds=1, failure_threshold=1000)
+    launch = Launch([sys.executable, "-c", READY, str(port.fileno())], {}, port.url, [port])
+    find_cause = partial(find_cause_line, RuntimeType.VLLM)
+    program = Program("p", lambda: launch, Probes(probe, probe, probe), tmp_path / "log", lambda: None, find_cause)
+    while len(waits) < 3:
+        await asyncio.sleep(0.02)
+    await program.stop(grace_seconds=5)
+    port.close()
+    assert waits[:3] == ([0, 0, 0] if forgiven else [0, 1, 2])
+    assert all("Worker proc VllmWorker-0 died unexpectedly (exit code: -9)" in end for end in reported[:3])
 
 
 def test_backoff_doubles_up_to_the_longest() -> None:

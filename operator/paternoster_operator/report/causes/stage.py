@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from paternoster_contract.labels import ENGINE_CONTAINER
 from paternoster_operator.pods.view import PREPARING, PodView
+from paternoster_operator.report.causes.ended import describe_end
 from paternoster_operator.report.causes.kubelet_events import find_pull
 
 
@@ -28,6 +29,8 @@ def find_stage(pod: PodView) -> Stage:
     if pod.container != ENGINE_CONTAINER:
         since = f" since {pod.running_since}" if pod.running_since else ""
         return Stage("Initializing", f"waits for container {pod.container}, which runs{since}")
+    if pod.recovers:
+        return Stage("EngineRestarted", f"{describe_end(pod)}; it starts again")
     if pod.engine_fault is not None:
         return Stage(pod.engine_fault.reason, pod.engine_fault.message)
     return Stage("ModelLoading", "the engine loads its model")

@@ -1,18 +1,18 @@
 """Find why a fleet does not get its replicas, in pods, events about them and the Deployment. Pure."""
 
-from signal import Signals
-
 from paternoster_contract.labels import ENGINE_CONTAINER, MODEL_EXIT_STATUS
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.desired.resources import host_kv_cache
 from paternoster_operator.observe import Observed
+from paternoster_operator.pods.log_lines import is_out_of_memory
 from paternoster_operator.pods.room import find_holder, find_lack
-from paternoster_operator.pods.view import Ended, PodView
+from paternoster_operator.pods.view import PodView
 from paternoster_operator.report.causes.cause import StallReason, explain_stall
+from paternoster_operator.report.causes.ended import describe_end
 from paternoster_operator.report.causes.kubelet_events import find_ending, find_event_cause
 from paternoster_operator.report.causes.stage import find_stage
 from paternoster_operator.report.causes.unscheduled import find_unscheduled
-from paternoster_operator.report.model_fetch import find_failure, gets_on, is_fetching, progress_words
+from paternoster_operator.report.model_fetch import find_failure, gets_on, is_fetching
 
 _WAITING = {
     "ImagePullBackOff": "ImagePullFailed",
@@ -116,13 +116,16 @@ def _find_ending(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason
             return StallReason(*text)
     ended, engine = pod.ended, pod.container == ENGINE_CONTAINER
     if engine and ended is not None and ended.status == MODEL_EXIT_STATUS:
-        return StallReason("ModelSourceFailed", _last_words(ended))
-    # It runs for a moment between two ends.
-    looping = ended is not None and ended.status != 0 and pod.restarts >= LOOP_RESTARTS
+        return StallReason("ModelSourceFailed", describe_end(pod))
+    if pod.recovers:
+        return None
+    # It runs for a moment between two ends. A server ends with 0 when another process of its engine has died.
+    failed = ended is not None and (ended.status != 0 or engine)
+    looping = failed and pod.restarts >= LOOP_RESTARTS
     if pod.waiting_reason != "CrashLoopBackOff" and not looping:
         return None
     if (by_kubelet := find_ending(pod)) and (ended is None or ended.reason != "OOMKilled"):
-        said_last = "" if ended is None else f"; {_last_words(ended)}"
+        said_last = "" if ended is None else f"; {describe_end(pod)}"
         reason = "LifecycleHookFailed" if "PostStart" in by_kubelet else "EngineCrashLoop"
         return StallReason(reason, f"{by_kubelet}{said_last}")
     if ended is None:
@@ -130,7 +133,9 @@ def _find_ending(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason
     reason = _ENDED.get(ended.reason, "EngineCrashLoop")
     if reason == "OOMKilled":
         return StallReason(reason, _out_of_memory(pod, spec))
-    words = _last_words(ended)
+    words = describe_end(pod)
+    if reason == "EngineCrashLoop" and engine and is_out_of_memory(ended.message):
+        reason = "OutOfMemory"
     # Of a container that never ran, the words are the runtime's; else they are the last line of its own log.
     return explain_stall(reason, words) if reason == "ContainerCannotRun" else StallReason(reason, words)
 
@@ -138,13 +143,6 @@ def _find_ending(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason
 def _find_engine_fault(pod: PodView) -> StallReason | None:
     fault = pod.engine_fault
     return None if fault is None or not fault.lasting else StallReason(fault.reason, fault.message)
-
-
-def _last_words(ended: Ended) -> str:
-    text = progress_words(ended)
-    killed = ended.status - 128
-    by = f" ({Signals(killed).name})" if killed in set(Signals) else ""
-    return f"ended with exit code {ended.status}{by}" + (f": {text}" if text else "")
 
 
 def _out_of_memory(pod: PodView, spec: LLMDeploymentSpec) -> str:
