@@ -32,25 +32,32 @@ LOOP_ENDS = 3
 class ServedPods:
     """Which pods of a fleet have served, and how often each had ended when it last ran for long."""
 
-    _ends: dict[str, int] = field(default_factory=dict)
-    """By the pod's name."""
+    _steady_ends: dict[str, int] = field(default_factory=dict)
+    """Its ends as of its last run of :data:`STEADY_SECONDS`, or else as of when it served first, by the pod's name."""
+    _served_ends: dict[str, int] = field(default_factory=dict)
+    """The same as of the last run in which it served."""
 
     def mark_pods(self, observed: Observed, now: str) -> Observed:
         """``observed`` with what is remembered of its pods, as of the RFC 3339 time ``now``."""
-        before, self._ends = self._ends, {}
+        names = {pod.name for pod in observed.pods}
+        self._steady_ends, self._served_ends = (
+            {name: ends for name, ends in before.items() if name in names}
+            for before in (self._steady_ends, self._served_ends)
+        )
         for pod in observed.pods:
             lasted = 0.0 if pod.ended is None else pod.ended.lasted_seconds or 0.0
-            if pod.ready and (pod.name not in before or pod.has_run_since(STEADY_SECONDS, now)):
-                self._ends[pod.name] = pod.ends
-            elif pod.name in before:
-                self._ends[pod.name] = before[pod.name]
-            elif lasted >= STEADY_SECONDS:  # another operator saw it serve
-                self._ends[pod.name] = pod.ends - 1
-        recover = {
-            pod.name for pod in observed.pods
-            if not pod.ready and 0 < pod.ends - self._ends.get(pod.name, pod.ends) < LOOP_ENDS
-        }  # fmt: skip
-        return observed.with_served(self._ends.keys(), recover)
+            if pod.ready:
+                self._served_ends[pod.name] = pod.ends
+                if pod.name not in self._steady_ends or pod.has_run_since(STEADY_SECONDS, now):
+                    self._steady_ends[pod.name] = pod.ends
+            elif pod.name not in self._served_ends and lasted >= STEADY_SECONDS:  # another operator saw it serve
+                self._steady_ends[pod.name] = self._served_ends[pod.name] = pod.ends - 1
+        ended = [pod for pod in observed.pods if not pod.ready and pod.ends > self._served_ends.get(pod.name, pod.ends)]
+        return observed.with_served(
+            served=self._served_ends.keys(),
+            in_this_run={pod.name for pod in observed.pods if self._served_ends.get(pod.name) == pod.ends},
+            recover={pod.name for pod in ended if pod.ends - self._steady_ends[pod.name] < LOOP_ENDS},
+        )
 
 
 @dataclass(slots=True)

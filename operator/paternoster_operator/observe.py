@@ -150,9 +150,19 @@ class Observed:
         """The same with what was met at the engines of those pods, by name."""
         return replace(self, pods=tuple(replace(pod, engine_fault=faults.get(pod.name)) for pod in self.pods))
 
-    def with_served(self, served: Collection[str], recover: Collection[str]) -> "Observed":
+    def with_served(
+        self, served: Collection[str], in_this_run: Collection[str], recover: Collection[str]
+    ) -> "Observed":
         """The same with the names of pods that have served, and of those that end now and then and start again."""
-        pods = [replace(pod, has_served=pod.name in served, recovers=pod.name in recover) for pod in self.pods]
+        pods = [
+            replace(
+                pod,
+                has_served=pod.name in served,
+                served_in_this_run=pod.name in in_this_run,
+                recovers=pod.name in recover,
+            )
+            for pod in self.pods
+        ]
         return replace(self, pods=tuple(pods))
 
     def with_drained(self, names: Collection[str], since: str) -> "Observed":

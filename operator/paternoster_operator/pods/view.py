@@ -116,6 +116,8 @@ class PodView:
     """The pod's spec."""
     has_served: bool = False
     """Whether it was ready at an earlier look, in whichever run."""
+    served_in_this_run: bool = False
+    """The same of its present run, so that it has not ended since."""
     recovers: bool = False
     """Whether it has served, ended once or twice within minutes, and is started again."""
     engine_fault: EngineFault | None = None

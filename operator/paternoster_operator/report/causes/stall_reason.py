@@ -117,7 +117,7 @@ def _find_ending(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason
     ended, engine = pod.ended, pod.container == ENGINE_CONTAINER
     if engine and ended is not None and ended.status == MODEL_EXIT_STATUS:
         return StallReason("ModelSourceFailed", describe_end(pod))
-    if pod.recovers:
+    if pod.recovers or pod.served_in_this_run:
         return None
     # It runs for a moment between two ends. A server ends with 0 when another process of its engine has died.
     failed = ended is not None and (ended.status != 0 or engine)

@@ -179,6 +179,24 @@ async def test_a_replica_that_is_not_ready_any_more_is_named(world: World, repli
     assert "a served before" in world.cluster.condition("Reconciling")["message"]
 
 
+async def test_a_replica_that_only_fails_its_probes_is_told_with_no_end_of_before(
+    world: World, replica: Replica
+) -> None:
+    """Of ends long ago, or of the last one, from which it came back."""
+    replica.start(ready=True)
+    await replica.reconcile_world()
+    for _ in range(3):
+        replica.end()
+        await replica.reconcile_world()
+        replica.start(ready=True)
+        await replica.reconcile_world()
+        replica.show({"running": {"startedAt": write_time(replica.now(replica.began))}})
+        await replica.reconcile_world()
+        assert reasons(world) == ("ModelLoading", "ReplicaNotReady")
+        replica.serve()
+        await replica.reconcile_world()
+
+
 @pytest.mark.parametrize(
     ("part", "line"),
     [
