@@ -39,6 +39,8 @@ class BoundedResponseHandler(ResponseHandler):
 
     def __init__(self, loop: Any) -> None:
         super().__init__(loop)
+        self._body: Any = None
+        """Of the answer that has begun."""
         self._begin_answer()
 
     def _begin_answer(self) -> None:
@@ -58,7 +60,15 @@ class BoundedResponseHandler(ResponseHandler):
             if self._interim_answers > MAX_INTERIM_ANSWERS:
                 self._end_response(f"more than {MAX_INTERIM_ANSWERS} interim answers came before the answer")
                 return
+        self._body = data[1]
         super().feed_data(data, size)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """End the body of an answer that was not whole: aiohttp leaves it open after some errors of framing."""
+        super().connection_lost(exc)
+        body, self._body = self._body, None
+        if body is not None and not body.is_eof() and body.exception() is None:
+            set_exception(body, aiohttp.ClientPayloadError("the connection ended before the answer was whole"))
 
     def data_received(self, data: bytes) -> None:
         if not data:

@@ -119,3 +119,14 @@ async def test_a_head_that_is_too_long_is_ended_and_one_within_the_bound_is_not(
     async with answering(head(120)) as url:
         with pytest.raises(aiohttp.ClientPayloadError, match=f"more than {MAX_HEAD_BYTES} bytes"):
             await read(url)
+
+
+async def test_a_chunk_without_a_size_ends_an_answer_that_is_read_late() -> None:
+    """aiohttp leaves such a body open, and raises ``RuntimeError``, which no reader of an answer expects."""
+    async with answering(HEAD + chunks(b"a" * 16_000, 64), b"zz\r\n") as url:
+        session = aiohttp.ClientSession(connector=bounded_connector(), read_bufsize=READ_BUFFER)
+        async with asyncio.timeout(20), session, session.get(url) as response:
+            while (connection := response.connection) is not None and connection.protocol.connected:
+                await asyncio.sleep(0.01)
+            with pytest.raises(aiohttp.ClientPayloadError, match="before the answer was whole"):
+                await response.read()
