@@ -93,10 +93,11 @@ bench: setup ## What each scheduling idea gains, on a virtual clock (minutes)
 soak: setup ## Mixed and hostile load on two real engines, with processes stopped and killed; SOAK_SECONDS=600
 	$(BIN)/python benchmarks hostile.soak --seconds $(or $(SOAK_SECONDS),600) $(SOAK)
 
-hostile: setup ## What a well-behaved client feels under each of its attacks, then a fuzzer (about 8 minutes); FUZZ_SECONDS=3600
+hostile: setup ## What a well-behaved client feels under each of its attacks, then fuzzers (about 10 minutes); FUZZ_SECONDS=3600
 	$(BIN)/python benchmarks hostile.neighbours --seconds 4 $(HOSTILE)
 	$(BIN)/python benchmarks hostile.fuzz --seconds $(or $(FUZZ_SECONDS),120)
 	$(BIN)/python benchmarks hostile.attackers.fuzz_pods --seconds $(or $(FUZZ_SECONDS),120)
+	$(BIN)/python benchmarks hostile.attackers.fuzz_gateway --seconds $(or $(FUZZ_SECONDS),120)
 
 clean: ## Remove what was made in the checkout (the cache stays)
 	rm -rf .venv demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

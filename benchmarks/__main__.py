@@ -47,6 +47,7 @@ RUNNERS = (
     "gpu.check",
     "gpu.compile",
     "hostile.attackers.endless_engine",
+    "hostile.attackers.fuzz_gateway",
     "hostile.attackers.fuzz_pods",
     "hostile.attacks",
     "hostile.dribbling_engine",

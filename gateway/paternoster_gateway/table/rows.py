@@ -28,6 +28,7 @@ class RowReader:
     async def read(self, chunks: AsyncIterable[bytes], etag: str) -> RoutingTable:
         """The table in ``chunks``; raises ``ValueError`` where it is cut off or longer than :data:`MOST_BYTES`."""
         rows: dict[bytes, Row | None] = {}
+        faults: list[str] = []
         size, last = 0, b""
         rest = bytearray()
         async for chunk in chunks:
@@ -40,18 +41,21 @@ class RowReader:
             *lines, rest = rest.split(b"\n")
             for line in lines:
                 if last:
-                    await self._read_row(last, rows)
+                    await self._read_row(last, rows, faults)
                 last = bytes(line)
         if rest or not last:
             raise ValueError("the routing table is cut off")
         end = End.model_validate_json(last)
         if end.rows != len(rows):
             raise ValueError(f"the routing table has {len(rows)} rows of {end.rows}")
+        if faults:
+            log.warning("%d rows of the routing table are left out; the first: %s", len(faults), faults[0])
         self._rows, self.etag = rows, etag
         models = {row.name: row.route for row in rows.values() if row is not None}
         return RoutingTable.model_construct(models=models, unread=end.unread)
 
-    async def _read_row(self, line: bytes, rows: dict[bytes, Row | None]) -> None:
+    async def _read_row(self, line: bytes, rows: dict[bytes, Row | None], faults: list[str]) -> None:
+        """Add the row of ``line`` to ``rows``; why it is none to ``faults``: empty but for the first."""
         digest = hashlib.sha256(line).digest()
         if digest in self._rows:
             rows[digest] = self._rows[digest]
@@ -60,5 +64,5 @@ class RowReader:
             rows[digest] = Row.model_validate_json(line)
         except ValidationError as error:
             rows[digest] = None
-            log.warning("a row of the routing table is left out: %s", str(error)[:_LONGEST_FAULT])
+            faults.append("" if faults else str(error)[:_LONGEST_FAULT])
         await asyncio.sleep(0)
