@@ -63,6 +63,8 @@ class Unreported(StrEnum):
     KV_BLOCKS = "KV blocks"
     REQUESTS = "requests"
     """Requests that came, ended or were refused."""
+    STEPS = "steps"
+    """What a step has in it and how long it takes."""
 
 
 class EngineStats(BaseModel):

@@ -7,7 +7,7 @@ engine moves what the law sees by more than its share.
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
-from paternoster_contract.stats import EngineStats
+from paternoster_contract.stats import EngineStats, Unreported
 
 STEPS_PER_SECOND = 1000
 """More than any engine makes: each advances a sequence by a token, or ends it."""
@@ -93,6 +93,8 @@ def _find_leap(stats: EngineStats, last: EngineStats, seconds: float, queue: int
 def _steps_leap(stats: EngineStats, last: EngineStats | None, seconds: float) -> Refusal | None:
     """As above, of the sums over steps: none is of more or larger steps than an engine of that size makes."""
     field, before = "step_sums", () if last is None else last.step_sums
+    if Unreported.STEPS in stats.unreported:
+        return None
     if len(stats.step_sums) < len(before):
         return Refusal(field, f"{field} is empty: must have {len(before)} numbers, as it had")
     tokens = max(stats.max_batched_tokens, stats.capacity)

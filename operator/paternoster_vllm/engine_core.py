@@ -3,6 +3,7 @@
 The core serves calls between steps, so a limit acts on the step after the call.
 """
 
+import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -10,6 +11,9 @@ from typing import Any
 
 from paternoster_vllm.limits import LONGEST_QUEUE_MILLISECONDS, QUEUE
 from paternoster_vllm.queue_limit import AdmissionPace
+from paternoster_vllm.step_sums import StepMeter
+
+log = logging.getLogger(__name__)
 
 UTILITY = "paternoster_control"
 """Name of the method by which the API server reaches this process."""
@@ -17,6 +21,10 @@ CAP, BUDGET, CAPACITY = "max_num_active_reqs", "max_num_scheduled_tokens", "max_
 """Attributes of vLLM's scheduler: most requests that may run, most tokens of a step, slots of the model runner."""
 REQUIRED = (CAP, BUDGET, CAPACITY, "running", "waiting", "schedule", "_preempt_request", "_free_request")
 """All that is read, set or wrapped; a scheduler that lacks one is not steered."""
+END_OF_STEP = "update_from_output"
+"""Of the scheduler, with its output for a step first. Without it steps are not measured."""
+STEP_SUMS = "step_sums"
+"""Of the report; empty where steps are not measured."""
 ROOM, SECONDS_BETWEEN = "room_for_requests", "seconds_between_admissions"
 """Of the report, for the API server: requests that it may let in, None is no limit; and the queue's pace."""
 _CONTROL = "_paternoster_control"
@@ -54,6 +62,15 @@ class SchedulerControl:
         self._wrap_method("schedule", self._schedule)
         self._wrap_method("_preempt_request", self._preempt)
         self._wrap_method("_free_request", self._free)
+        self._steps = StepMeter()
+        if not hasattr(scheduler, END_OF_STEP):
+            self._steps.stop_measuring(f"the scheduler {type(scheduler).__name__} has no {END_OF_STEP}")
+        elif _count_stages(scheduler) > 1:
+            self._steps.stop_measuring("a step of a pipeline of several stages is not the time between two tokens")
+        else:
+            self._wrap_method(END_OF_STEP, self._update)
+        if self._steps.fault:
+            log.warning("paternoster_vllm: steps are not measured: %s", self._steps.fault)
 
     def set_limits(self, limits: Mapping[str, int]) -> None:
         """Set ``live_cap``, ``token_budget`` and ``max_queue_milliseconds`` as far as ``limits`` has them.
@@ -104,6 +121,7 @@ class SchedulerControl:
             "waiting": self._count_waiting(),
             **self._read_kv(),
             **self._counts,
+            STEP_SUMS: self._steps.total,
         }
 
     def _count_waiting(self) -> int:
@@ -143,6 +161,7 @@ class SchedulerControl:
             BUDGET,
             min(max(self._token_budget, len(self._scheduler.running)), self._max_batched_tokens),
         )
+        started = time.monotonic()
         output = original(*args, **kwargs)
         # A runner of version 2 has preempted requests that run again among the new ones.
         admitted = sum(each.req_id not in self._lost for each in output.scheduled_new_reqs)
@@ -151,9 +170,18 @@ class SchedulerControl:
         if tokens > 0:
             self._counts["steps_total"] += 1
             self._counts["scheduled_tokens_total"] += tokens
+            self._steps.begin_step(output, started)
         if self._lost:
             self._count_recomputed(output)
         return output
+
+    def _update(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        if args and not self._steps.fault:
+            self._steps.end_step(args[0], time.monotonic())
+            if self._steps.fault:
+                log.warning("paternoster_vllm: steps are measured no more: %s", self._steps.fault)
+        return result
 
     def _count_recomputed(self, output: Any) -> None:
         """Of a preempted request that runs again: what it had computed, less what the prefix cache still has of it."""
@@ -176,6 +204,11 @@ class SchedulerControl:
         self._counts["requests_finished_total"] += 1
         self._lost.pop(request.request_id, None)
         return original(request, *args, **kwargs)
+
+
+def _count_stages(scheduler: Any) -> int:
+    """Stages of a pipeline, whose steps overlap; 1 where the scheduler names none."""
+    return int(getattr(getattr(scheduler, "parallel_config", None), "pipeline_parallel_size", 1))
 
 
 def call_control(core: Any, limits: dict[str, int]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from paternoster_contract.admin import LiveConfigPatch
-from paternoster_contract.stats import EngineState, EngineStats
+from paternoster_contract.stats import EngineState, EngineStats, Unreported
 from paternoster_operator.engines.adapter import LimitsCall, StatsRequest, StatsUnavailable
 from paternoster_operator.engines.answers import LONGEST_METRICS, read_object, sum_samples
 from paternoster_operator.engines.sglang_arguments import SglangKind
@@ -87,6 +87,7 @@ class SglangAdapter:
             "requests_preempted_total": counts["preemptions_total"],
             "computed_tokens_total": max(computed, 0) + counts["generation_tokens_total"] + recomputed,
             "recomputed_tokens_total": recomputed,
+            "unreported": (Unreported.STEPS,),
         }
         try:
             return EngineStats.model_validate(document)

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from paternoster_contract.admin import LiveConfigPatch
-from paternoster_contract.stats import EngineState, EngineStats
+from paternoster_contract.stats import EngineState, EngineStats, Unreported
 from paternoster_operator.engines.adapter import (
     LimitsCall,
     StatsRequest,
@@ -51,6 +51,8 @@ class VllmAdapter:
         if missing:
             raise StatsUnavailable(f"the plugin's answer has no {', '.join(missing)}")
         refused = _read_count(report, "requests_refused_total")
+        # Absent of a plugin of an earlier release, and empty where this vLLM's steps cannot be measured.
+        sums = report.get("step_sums") or ()
         document = {
             **{name: report[name] for name in _FROM_PLUGIN},
             **metrics.counters,
@@ -68,6 +70,8 @@ class VllmAdapter:
             "computed_tokens_total": report["scheduled_tokens_total"],
             "kv_blocks_cached": 0,
             "kv_projected_peak": 0,
+            "step_sums": sums,
+            "unreported": () if sums else (Unreported.STEPS,),
         }
         try:
             return EngineStats.model_validate(document)

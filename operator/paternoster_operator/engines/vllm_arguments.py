@@ -233,7 +233,7 @@ class VllmKind:
     actuator = Actuator.PLUGIN
     health_path = HEALTH
     capabilities = Capabilities(
-        live_cap=True, token_budget=True, queue_limit=True, step_costs=False, drain=False,
+        live_cap=True, token_budget=True, queue_limit=True, step_costs=True, drain=False,
         continuation=Continuation.VALID,
     )  # fmt: skip
     finishes_requests = True

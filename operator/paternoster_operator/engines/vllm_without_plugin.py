@@ -32,7 +32,7 @@ NAMES = (RUNNING, WAITING, KV_USAGE, KV_CACHE, FINISHED, PREEMPTIONS, SUM, BUCKE
 _WHOLE = re.compile(r"[0-9]{1,15}")
 _EDGE = re.compile(r"\+Inf|[0-9]{1,15}(?:\.[0-9]{1,15})?")
 """Of a bucket."""
-_UNREPORTED = (Unreported.LIMITS, Unreported.RECOMPUTED_TOKENS)
+_UNREPORTED = (Unreported.LIMITS, Unreported.RECOMPUTED_TOKENS, Unreported.STEPS)
 
 
 class VllmWithoutPlugin:

@@ -11,7 +11,6 @@ _UNREPORTED_BY_VLLM: Mapping[str, Any] = {
     "idle_seconds": None,
     "kv_blocks_cached": 0,
     "kv_projected_peak": 0.0,
-    "step_sums": (),
 }
 """Values that the adapter of vLLM has for what vLLM and its plugin do not report."""
 

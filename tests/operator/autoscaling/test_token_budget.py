@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.operator.autoscaling.law_inputs import LawState, decide, law_state, policy, seen, step_sums
 
+from paternoster_contract.stats import Unreported
 from paternoster_engine.core.step_work import StepWork
 from paternoster_operator.autoscaling.decision import LoopDecision, Reason
 from paternoster_operator.autoscaling.policy import ScalingPolicy
@@ -111,6 +112,14 @@ def test_it_stays_between_floor_and_capacity(
     )
     assert min(128, capacity) <= decision.target <= capacity
     assert after.token_budget == decision.target
+
+
+def test_engines_that_report_no_steps_keep_their_budget() -> None:
+    unknown, _ = evaluate(tuned(), law_state(2, 48, token_budget=512))
+    assert (unknown.target, unknown.reason) == (512, Reason.INSUFFICIENT_DATA)
+    decision, _ = evaluate(tuned(), law_state(2, 48, token_budget=512), unreported=(Unreported.STEPS,))
+    assert (decision.target, decision.reason) == (512, Reason.NOT_REPORTED)
+    assert decision.message == "held, as the engines do not report their steps"
 
 
 def test_silence_changes_nothing() -> None:

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.settings.engine_args import EngineArgs
+from paternoster_contract.stats import Unreported
 from paternoster_operator.api.extra_args import fields_of_settings
 from paternoster_operator.api.types.engine import Engine
 from paternoster_operator.engines.adapter import StatsUnavailable
@@ -84,7 +85,7 @@ def test_its_answers_are_stats() -> None:
     assert (stats.prompt_tokens_total, stats.cached_prompt_tokens_total) == (9000, 1000)
     assert stats.computed_tokens_total == 8000 + 4000 + 570
     assert (stats.inter_token_seconds_total, stats.inter_token_count_total) == (80.5, 3960)
-    assert stats.unreported == ()
+    assert stats.unreported == (Unreported.STEPS,)
 
 
 def test_what_has_counted_nothing_yet_is_zero() -> None:

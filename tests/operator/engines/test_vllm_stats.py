@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_contract.admin import LiveConfigPatch
-from paternoster_contract.stats import EngineStats
+from paternoster_contract.stats import EngineStats, Unreported
 from paternoster_operator.engines.adapter import StatsUnavailable
 from paternoster_operator.engines.answers import MAX_SAMPLES
 from paternoster_operator.engines.catalogue import ADAPTERS
@@ -70,9 +70,29 @@ def test_recorded_answers_are_stats() -> None:
         "first_token_count_total": 44,
         "inter_token_seconds_total": 2519.9927306620084,
         "inter_token_count_total": 6204,
+        "unreported": (Unreported.STEPS,),
     }
-    assert stats.step_sums == ()
+    assert stats.step_sums == (), "recorded before the plugin measured steps"
     assert stats.max_queue_milliseconds is None
+
+
+def test_sums_over_steps_are_those_of_the_plugin() -> None:
+    sums = tuple(float(n) for n in range(1, 22))
+    stats = parse({**REPORT, "step_sums": list(sums)})
+    assert (stats.step_sums, stats.unreported) == (sums, ())
+    none = parse({**REPORT, "step_sums": []})
+    assert (none.step_sums, none.unreported) == ((), (Unreported.STEPS,))
+
+
+@pytest.mark.parametrize("sums", [[1.0], ["x"] * 21, [-1.0] * 21, [1e41] * 21, "steps", {"a": 1}, 1])
+def test_sums_over_steps_that_are_none_are_named(sums: object) -> None:
+    with pytest.raises(StatsUnavailable, match=r"^step_sums"):
+        parse({**REPORT, "step_sums": sums})
+
+
+def test_a_vllm_whose_steps_are_measured_no_more_is_read_on() -> None:
+    before, now = parse({**REPORT, "step_sums": [100.0] * 21}), parse()
+    assert find_implausible(now, before, 5.0, capacity=16, queue=1024) is None
 
 
 def test_two_counters_of_two_programs_agree() -> None:

@@ -49,7 +49,7 @@ def test_other_versions_report_the_same(version: str) -> None:
 
 def test_what_it_does_not_report_is_named() -> None:
     stats = parse()
-    assert stats.unreported == (Unreported.LIMITS, Unreported.RECOMPUTED_TOKENS)
+    assert stats.unreported == (Unreported.LIMITS, Unreported.RECOMPUTED_TOKENS, Unreported.STEPS)
     assert stats.step_sums == ()
     assert stats.max_batched_tokens == 0
 

@@ -38,22 +38,30 @@ class StubScheduler:
                 resumed.append(self.running[-1])
             else:
                 new.append(self.running[-1])
-        tokens = min(len(self.running), self.max_num_scheduled_tokens)
+        chosen = self.running[: self.max_num_scheduled_tokens]
         if self.resumes_as_new:
             new, resumed = new + resumed, []
         cached = SimpleNamespace(
-            req_ids=[request.request_id for request in resumed],
-            num_computed_tokens=[request.num_computed_tokens for request in resumed],
+            req_ids=[request.request_id for request in chosen if request not in new],
+            num_computed_tokens=[request.num_computed_tokens for request in chosen if request not in new],
         )
         started = [
             SimpleNamespace(req_id=request.request_id, num_computed_tokens=request.num_computed_tokens)
-            for request in new
+            for request in chosen
+            if request in new
         ]
-        for request in self.running[:tokens]:
+        for request in chosen:
             request.num_computed_tokens += 1
         return SimpleNamespace(
-            total_num_scheduled_tokens=tokens, scheduled_cached_reqs=cached, scheduled_new_reqs=started
+            num_scheduled_tokens={request.request_id: 1 for request in chosen},
+            total_num_scheduled_tokens=len(chosen),
+            scheduled_cached_reqs=cached,
+            scheduled_new_reqs=started,
+            scheduled_spec_decode_tokens={},
         )
+
+    def update_from_output(self, output: Any, result: str) -> str:
+        return f"{result} of {output.total_num_scheduled_tokens}"
 
     def preempt_last(self) -> None:
         self._preempt_request(self.running.pop(), 0.0)

@@ -44,7 +44,7 @@ def test_python_finds_the_entry_point_without_any_other_package(tmp_path: Path) 
     assert Path(where).is_relative_to(tmp_path)
     names = [
         "", ".asgi", ".continuation", ".core_watch", ".engine_core", ".frames", ".keys", ".limits", ".middleware",
-        ".queue_limit", ".rest_of_stream", ".server_facts", ".stream_journal", ".streamed_call",
+        ".queue_limit", ".rest_of_stream", ".server_facts", ".step_sums", ".stream_journal", ".streamed_call",
     ]  # fmt: skip
     assert loaded == str([f"paternoster_vllm{name}" for name in names])
     assert "this vLLM has no engine core" in errors

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from peers.systems.weights import checkpoint
 
 pytestmark = [pytest.mark.other_engine, pytest.mark.timeout(900)]
 CAPACITY, BUDGET = 12, 512
+STEP_NUMBERS = 6
+"""Of a step: the first row of the sums over steps has each of them once."""
 KEY = "the-operators-own"
 
 
@@ -129,6 +132,20 @@ async def test_a_lower_budget_makes_smaller_steps(vllm: RunningServer, operator:
     assert tokens / 32 <= steps <= tokens / 32 + 6
     await operator.set_limits(vllm.url, LiveConfigPatch(token_budget=BUDGET), [KEY], VllmAdapter())
     assert (await stats()).token_budget == BUDGET
+
+
+async def test_each_step_is_measured_once_with_what_is_in_it(vllm: RunningServer, stats: Stats) -> None:
+    """A prompt of 40 tokens in one step, and 29 steps of one token each, with a token more of context each time."""
+    assert await complete(vllm.url, 500, 40, 3) == 3
+    before, begun = await stats(), time.monotonic()
+    assert await complete(vllm.url, 501, 40, 30) == 30
+    after, wall = await stats(), time.monotonic() - begun
+    steps, prefill, decodes, context, pairs, seconds = (
+        after.step_sums[i] - before.step_sums[i] for i in range(STEP_NUMBERS)
+    )
+    assert (steps, prefill, decodes) == (30, 40, 29)
+    assert (context, pairs) == (sum(range(40, 70)), 40 * 41 // 2)
+    assert 0 < seconds <= wall, "no second counts twice"
 
 
 async def test_a_queue_that_is_bounded_by_time_refuses_what_would_wait_longer(

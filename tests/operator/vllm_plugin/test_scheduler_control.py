@@ -2,11 +2,20 @@
 
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.operator.vllm_plugin.stub_scheduler import StubRequest, StubScheduler
 
-from paternoster_vllm.engine_core import REQUIRED, ROOM, SchedulerControl, Unsupported, call_control
+from paternoster_vllm.engine_core import (
+    END_OF_STEP,
+    REQUIRED,
+    ROOM,
+    STEP_SUMS,
+    SchedulerControl,
+    Unsupported,
+    call_control,
+)
 
 
 def requests(count: int) -> list[StubRequest]:
@@ -167,3 +176,54 @@ def test_the_core_has_one_control_whose_counts_go_on() -> None:
     second = call_control(core, {"live_cap": 3})
     assert second["instance"] == first["instance"]
     assert (first["live_cap"], second["live_cap"], second["steps_total"]) == (8, 3, 1)
+
+
+def test_steps_are_summed_when_their_output_is_in_the_scheduler() -> None:
+    scheduler = StubScheduler()
+    control = SchedulerControl(scheduler)
+    scheduler.waiting = requests(2)
+    begun = time.monotonic()
+    first, second = scheduler.schedule(), scheduler.schedule()
+    assert control.report_state()[STEP_SUMS] == [0] * 21, "none has ended"
+    assert scheduler.update_from_output(first, "tokens") == "tokens of 2"
+    scheduler.update_from_output(second, "tokens")
+    sums = control.report_state()[STEP_SUMS]
+    assert sums[:5] == [2, 0, 4, 2 + 4, 0]
+    assert 0 < sums[5] <= time.monotonic() - begun
+    scheduler.running.clear()
+    scheduler.update_from_output(scheduler.schedule(), "nothing")
+    assert control.report_state()[STEP_SUMS] == sums, "a step without tokens is none"
+
+
+def test_a_scheduler_that_ends_steps_otherwise_is_steered_and_reports_no_sums() -> None:
+    class Older(StubScheduler):
+        update_from_output = property()
+
+    control = SchedulerControl(scheduler := Older())
+    scheduler.waiting = requests(1)
+    scheduler.schedule()
+    report = control.report_state()
+    assert (report["steps_total"], report[STEP_SUMS]) == (1, [])
+
+
+def test_steps_of_a_pipeline_overlap_and_are_not_summed() -> None:
+    scheduler: Any = StubScheduler()
+    scheduler.parallel_config = SimpleNamespace(pipeline_parallel_size=2)
+    control = SchedulerControl(scheduler)
+    scheduler.waiting = requests(1)
+    scheduler.update_from_output(scheduler.schedule(), "tokens")
+    assert control.report_state()[STEP_SUMS] == []
+    assert END_OF_STEP not in vars(scheduler)
+
+
+def test_a_step_that_is_described_otherwise_ends_the_sums_and_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    scheduler = StubScheduler()
+    control = SchedulerControl(scheduler)
+    scheduler.waiting = requests(1)
+    scheduler.update_from_output(scheduler.schedule(), "tokens")
+    output = scheduler.schedule()
+    del output.num_scheduled_tokens
+    assert scheduler.update_from_output(output, "tokens") == "tokens of 1"
+    scheduler.update_from_output(scheduler.schedule(), "tokens")
+    assert control.report_state()[STEP_SUMS] == []
+    assert [record.message for record in caplog.records if "measured no more" in record.message]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from paternoster_contract.stats import Unreported
 from paternoster_operator.autoscaling.control_loop import LoopState, Outcome, hold_after
 from paternoster_operator.autoscaling.decision import TOKEN_BUDGET, Reason
 from paternoster_operator.autoscaling.loops.engine_limit import EngineLimitLoop, LimitBounds
@@ -32,6 +33,8 @@ class TokenBudgetLoop(EngineLimitLoop):
         itl, capacity, current, steps = self.policy.itl_seconds, bounds.highest, state.target, models.replica.steps
         if itl is None:
             return Outcome(capacity, Reason.AT_CAPACITY, "no limit between tokens")
+        if Unreported.STEPS in signals.unreported:
+            return Outcome(current, Reason.NOT_REPORTED, "held, as the engines do not report their steps")
         cooldown = self.policy.concurrency.cooldown_seconds
         if (held := hold_after("changed", state.changed, cooldown, current, now)) is not None:
             return held
