@@ -1,10 +1,7 @@
 """A vLLM that runs without the operator's plugin, read by its own ``/version`` and ``/metrics``; nothing steers it."""
 
-import math
 import re
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 
 from pydantic import ValidationError
 
@@ -25,13 +22,9 @@ LONGEST_VERSION = 4096
 RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 KV_USAGE, KV_CACHE = "vllm:kv_cache_usage_perc", "vllm:cache_config_info"
 FINISHED, PREEMPTIONS = "vllm:request_success_total", "vllm:num_preemptions_total"
-SUM, BUCKET = "vllm:request_num_preemptions_sum", "vllm:request_num_preemptions_bucket"
-"""Of the histogram of the preemptions of each request that ended."""
-NAMES = (RUNNING, WAITING, KV_USAGE, KV_CACHE, FINISHED, PREEMPTIONS, SUM, BUCKET)
+NAMES = (RUNNING, WAITING, KV_USAGE, KV_CACHE, FINISHED, PREEMPTIONS)
 """Of versions 0.30 to 0.33, beside the counters that are read of a vLLM with the plugin, too."""
 _WHOLE = re.compile(r"[0-9]{1,15}")
-_EDGE = re.compile(r"\+Inf|[0-9]{1,15}(?:\.[0-9]{1,15})?")
-"""Of a bucket."""
 _UNREPORTED = (Unreported.LIMITS, Unreported.RECOMPUTED_TOKENS, Unreported.STEPS)
 
 
@@ -72,7 +65,8 @@ class VllmWithoutPlugin:
             # It counts no arrivals; gauges may be older than counters, so that a sum of both could fall.
             "requests_total": metrics.counters["first_token_count_total"],
             "requests_finished_total": int(totals[FINISHED]),
-            "requests_preempted_total": count_preempted(_sum_buckets(samples[BUCKET]), totals[SUM]),
+            # Its histogram of preemptions a request lacks those that run still, and those that their clients abandoned.
+            "requests_preempted_total": int(totals[PREEMPTIONS]),
             "preemptions_total": int(totals[PREEMPTIONS]),
             "computed_tokens_total": max(computed, 0) + metrics.counters["generation_tokens_total"],
             "recomputed_tokens_total": 0,
@@ -86,36 +80,6 @@ class VllmWithoutPlugin:
     def limits_call(self, limits: LiveConfigPatch) -> LimitsCall | None:
         """None: no call moves them."""
         return None
-
-
-def count_preempted(buckets: Mapping[float, float], preemptions: float) -> int:
-    """Requests that were preempted at least once, of a histogram of preemptions a request.
-
-    ``buckets``: requests with at most that many preemptions, by upper edge; ``preemptions``: of all requests together.
-    vLLM's first bucket is of requests with none and with one. Those with one are what is left of ``preemptions`` after
-    the requests of all other buckets, each with the fewest of its bucket: exact where no request was preempted more
-    than five times (vLLM's buckets up to there have one number each), and else more than there were. It never falls.
-    """
-    edges = sorted(buckets)
-    several, counted = 0.0, 0.0
-    for lower, upper in pairwise(edges):
-        requests = buckets[upper] - buckets[lower]
-        several += requests
-        counted += requests * (math.floor(lower) + 1)
-    if edges[0] < 1:
-        return int(several)
-    return int(several + min(max(preemptions - counted, 0), buckets[edges[0]]))
-
-
-def _sum_buckets(samples: Sequence[Sample]) -> Mapping[float, float]:
-    """Over all engines of one vLLM."""
-    buckets: defaultdict[float, float] = defaultdict(float)
-    for sample in samples:
-        text = sample.labels.get("le", "")
-        if _EDGE.fullmatch(text) is None:
-            raise StatsUnavailable(f"{BUCKET}: le is {text[:20]!r}: must be a number")
-        buckets[float(text)] += sample.value
-    return buckets
 
 
 def _read_pool(samples: Sequence[Sample]) -> tuple[int, int]:

@@ -1,13 +1,8 @@
 """A vLLM without the plugin: its recorded ``/metrics`` as ``/stats``, and requests that were preempted."""
 
 import json
-from collections.abc import Sequence
-from itertools import accumulate
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.operator.engines.test_vllm_stats import METRICS, RECORDED, REPORT
 
 from paternoster_contract.admin import LiveConfigPatch
@@ -15,12 +10,10 @@ from paternoster_contract.stats import EngineStats, Unreported
 from paternoster_operator.engines.adapter import RuntimeType, StatsUnavailable
 from paternoster_operator.engines.catalogue import TARGET_ADAPTERS
 from paternoster_operator.engines.vllm import VllmAdapter
-from paternoster_operator.engines.vllm_without_plugin import NAMES, VllmWithoutPlugin, count_preempted
+from paternoster_operator.engines.vllm_without_plugin import NAMES, VllmWithoutPlugin
+from paternoster_operator.plausible import find_implausible
 
 VERSION = b'{"version": "0.32.0+cpu"}'
-EDGES = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0, float("inf"))
-"""vLLM's."""
-counts = st.lists(st.integers(0, 30), max_size=50)
 
 
 def parse(metrics: bytes = METRICS, version: bytes = VERSION) -> EngineStats:
@@ -31,11 +24,10 @@ def test_recorded_text_has_what_the_plugin_counts() -> None:
     stats, exact = parse(), VllmAdapter().parse_stats([json.dumps(REPORT).encode(), METRICS], 1.5)
     same = (
         "model", "engine_version", "running", "waiting", "kv_block_size", "requests_finished_total",
-        "requests_preempted_total", "preemptions_total", "prompt_tokens_total", "generation_tokens_total",
+        "preemptions_total", "prompt_tokens_total", "generation_tokens_total",
         "first_token_seconds_total", "inter_token_count_total",
     )  # fmt: skip
     assert {name: getattr(stats, name) for name in same} == {name: getattr(exact, name) for name in same}
-    assert stats.requests_preempted_total == 11
     assert stats.kv_blocks == exact.kv_blocks + 1, "vLLM's own count has the block that no request gets"
 
 
@@ -45,6 +37,17 @@ def test_other_versions_report_the_same(version: str) -> None:
     stats = parse(text, json.dumps({"version": f"{version}.0"}).encode())
     assert (stats.requests_finished_total, stats.requests_preempted_total, stats.preemptions_total) == (16, 9, 9)
     assert (stats.prompt_tokens_total, stats.generation_tokens_total, stats.kv_blocks) == (1600, 3200, 22)
+
+
+def test_preempted_requests_that_clients_abandon_count() -> None:
+    """They are in no histogram of requests that ended, nor are those that run; vLLM's counter has each preemption."""
+    counter = b'vllm:num_preemptions_total{engine="0",model_name="model"} '
+    assert METRICS.count(counter + b"17.0") == 1
+    stats = parse(METRICS.replace(counter + b"17.0", counter + b"162.0"))
+    assert (stats.requests_preempted_total, stats.preemptions_total) == (162, 162)
+    once = parse()
+    assert once.requests_preempted_total == 17, "of 11 requests: one that is preempted twice counts twice"
+    assert find_implausible(stats, once, 5.0, capacity=None, queue=1024) is None
 
 
 def test_what_it_does_not_report_is_named() -> None:
@@ -86,7 +89,6 @@ def test_a_version_that_is_not_known_is_a_fault(version: bytes, message: str) ->
     ("old", "new", "message"),
     [
         (b'num_gpu_blocks="22"', b'num_gpu_blocks="None"', "has no numbers block_size and num_gpu_blocks"),
-        (b'_preemptions_bucket{engine="0",le="1.0"', b'_preemptions_bucket{engine="0",le="x"', "le is 'x'"),
         (b'running{engine="0",model_name="model"} 0.0', b'running{engine="0",model_name="model"} NaN', "is nan"),
         (b'running{engine="0",model_name="model"} 0.0', b'running{engine="0",model_name="model"} 1e9', "running"),
     ],
@@ -95,28 +97,3 @@ def test_numbers_that_cannot_be_are_faults(old: bytes, new: bytes, message: str)
     assert METRICS.count(old) == 1
     with pytest.raises(StatsUnavailable, match=message):
         parse(METRICS.replace(old, new))
-
-
-def histogram(requests: Sequence[int], edges: Sequence[float]) -> dict[float, float]:
-    return {edge: float(sum(count <= edge for count in requests)) for edge in edges}
-
-
-def count(requests: Sequence[int], edges: Sequence[float] = EDGES) -> int:
-    return count_preempted(histogram(requests, edges), sum(requests))
-
-
-@given(counts.map(lambda requests: [min(each, 5) for each in requests]))
-def test_the_count_is_exact_up_to_five_preemptions_a_request(requests: list[int]) -> None:
-    assert count(requests) == sum(each > 0 for each in requests)
-
-
-@given(counts)
-def test_the_count_is_exact_with_a_bucket_for_none(requests: list[int]) -> None:
-    assert count(requests, (0.5, *EDGES)) == sum(each > 0 for each in requests)
-
-
-@given(counts, st.sampled_from([EDGES, (2.0, 7.0, float("inf")), (float("inf"),)]))
-def test_the_count_is_no_less_than_there_were_and_never_falls(requests: list[int], edges: Any) -> None:
-    found = [count(requests[:ended], edges) for ended in range(len(requests) + 1)]
-    assert found == list(accumulate(found, max))
-    assert sum(each > 0 for each in requests) <= found[-1] <= len(requests)

@@ -102,11 +102,8 @@ async def test_what_it_would_do_is_advised(observing: World, vllm: ForeignVllm) 
     labels = '{engine="0",model_name="model"}'
     vllm.set(f"vllm:num_requests_running{labels}", 16)
     vllm.set(f"vllm:num_requests_waiting{labels}", 90)
-    vllm.set(f"vllm:request_num_preemptions_sum{labels}", 27)
-    vllm.set('vllm:request_num_preemptions_bucket{engine="0",le="1.0",model_name="model"}', 80)
+    vllm.set(f"vllm:num_preemptions_total{labels}", 29)
     vllm.set('vllm:request_success_total{engine="0",finished_reason="length",model_name="model"}', 84)
-    for edge in ("2.0", "3.0", "4.0", "5.0", "10.0", "20.0", "+Inf"):
-        vllm.set(f'vllm:request_num_preemptions_bucket{{engine="0",le="{edge}",model_name="model"}}', 84)
     await observing.reconcile(after=30)
     decisions = {each["loop"]: each for each in reversed(observing.cluster.statuses[-1]["decisions"])}
     cap, replicas = decisions["LiveCap"], decisions["Replicas"]

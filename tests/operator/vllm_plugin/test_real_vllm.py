@@ -182,7 +182,7 @@ async def test_preemptions_and_tokens_computed_again_are_counted_exactly(
     computed_once = CAPACITY * (100 + 200 - 1) - grew["cached_prompt_tokens_total"]
     assert grew["computed_tokens_total"] == computed_once + grew["recomputed_tokens_total"]
     observed = await observe(operator, vllm.url)
-    for name in ("requests_preempted_total", "requests_finished_total", "generation_tokens_total"):
+    for name in ("preemptions_total", "requests_finished_total", "generation_tokens_total"):
         assert getattr(observed, name) - getattr(observed_before, name) == grew[name], f"{name} without the plugin"
 
 
