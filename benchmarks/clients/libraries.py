@@ -36,10 +36,6 @@ def guidance() -> str:
     from guidance import assistant, gen, select, user
     from guidance import json as json_of
     from guidance.models.experimental import VLLMModel
-    from guidance.models.experimental._vllm import VLLMInterpreter
-
-    # With log probabilities it takes the token that ends an answer for text where a chunk has more than one token.
-    VLLMInterpreter.logprobs = False
 
     def write(question: str, grammar: Any, name: str) -> str:
         model = VLLMModel(MODEL, base_url=URL, api_key="none", echo=False)

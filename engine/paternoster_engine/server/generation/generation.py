@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from statistics import fmean
@@ -107,6 +107,8 @@ class Generation:
         self._is_stream = is_stream
         self._num_written = [0] * len(requests)
         """Tokens of each sequence that the gateway has, of an answer that is not streamed."""
+        self._num_shown = [0] * len(requests)
+        """Characters of each sequence that were passed on."""
         self._ends: dict[int, FinishReason] = {}
         """Of each sequence that the scheduler ended."""
         self._replayed: list[tuple[int, TextDelta]] = []
@@ -272,8 +274,8 @@ class Generation:
         for index, delta in self._replayed:
             if index == 0 and self._text is not None and delta.finish_reason is None:
                 self._continue_text(self._text, delta)
-            if delta.text or delta.finish_reason is not None:
-                yield index, delta
+            for part in self._visible_parts(index, delta):
+                yield index, part
         while self._open:
             outputs = [await self._outputs.get()]
             while not self._outputs.empty() and len(outputs) < PIECE:
@@ -282,14 +284,14 @@ class Generation:
                 await asyncio.sleep(0)
             if self._later:
                 for index, delta in await self._replay_later(outputs):
-                    if delta.text or delta.finish_reason is not None:
-                        yield index, delta
+                    for part in self._visible_parts(index, delta):
+                        yield index, part
             deltas, failure = self._collect_outputs(outputs)
             for index, delta in deltas.items():
                 if index == 0 and self._text is not None:
                     self._continue_text(self._text, delta)
-                if delta.text or delta.finish_reason is not None:
-                    yield index, delta
+                for part in self._visible_parts(index, delta):
+                    yield index, part
             if failure is not None:
                 if self.journal is not None:
                     self.journal.failure = failure
@@ -297,6 +299,21 @@ class Generation:
                         failed = isinstance(failure, StepFailed)
                         raise HandedOver(self.journal.numerics, self._encode_output(), failed=failed)
                 raise failure
+
+    def _visible_parts(self, index: int, delta: TextDelta) -> list[TextDelta]:
+        """``delta``, its end by itself where log probabilities are of tokens without text, an end token's for example.
+
+        Clients take the text of an answer from its tokens, too, and pass over chunks without text; vLLM, which makes a
+        token a step, sends them so. Without text or end there is nothing to send.
+        """
+        self._num_shown[index] += len(delta.text)
+        if not delta.text and delta.finish_reason is None:
+            return []
+        unseen = sum(token.offset >= self._num_shown[index] for token in delta.tokens)
+        if delta.finish_reason is None or not delta.text or not unseen:
+            return [delta]
+        seen = replace(delta, finish_reason=None, tokens=delta.tokens[:-unseen], token_ids=delta.token_ids[:-unseen])
+        return [seen, TextDelta("", delta.finish_reason, delta.tokens[-unseen:], (), delta.token_ids[-unseen:])]
 
     def _continue_text(self, text: ChainedText, delta: TextDelta) -> None:
         self._events += [Content(delta.text)] if self._new_parser is None else delta.events

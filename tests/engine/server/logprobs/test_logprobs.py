@@ -99,6 +99,33 @@ async def test_a_stream_tells_the_same_as_the_whole(serve: Any, text: str, paced
             assert [value for chunk in chunks for value in chunk["logprobs"][name]] == values
 
 
+@pytest.mark.parametrize("paced", [False, True])
+@pytest.mark.parametrize(
+    ("text", "stop", "seen", "unseen"),
+    [
+        ("one two", [], "one two", ["<|im_end|>"]),
+        ("a 🪁", [], "a 🪁", ["<|im_end|>"]),
+        ("one two three", [" two"], "one", [" two"]),
+    ],
+)
+async def test_tokens_that_are_not_seen_come_with_the_end(
+    serve: Any, text: str, stop: list[str], seen: str, unseen: list[str], paced: bool
+) -> None:
+    """However many tokens a chunk has: a client that takes its text from them must not find the token of the end."""
+    async with serve(text, paced=paced) as server:
+        _, *chunks, last = await _streamed(server, "chat/completions", **CHAT, logprobs=True, stop=stop)
+        spelled = [entry for chunk in chunks for entry in chunk["logprobs"]["content"]]
+        assert "".join(chunk["delta"]["content"] for chunk in chunks) == seen
+        assert bytes(byte for entry in spelled for byte in entry["bytes"]).decode() == seen
+        assert last["delta"] == {"content": ""}
+        assert last["finish_reason"] == "stop"
+        assert [entry["token"] for entry in last["logprobs"]["content"]] == unseen
+        fields = {"prompt": "Hi", "seed": 0, "logprobs": 0, "max_tokens": 20}
+        *texts, last = await _streamed(server, "completions", **fields, stop=stop)
+        assert "".join(chunk["text"] for chunk in texts) == seen
+        assert (last["text"], last["logprobs"]["tokens"]) == ("", unseen)
+
+
 async def test_characters_of_several_tokens(serve: Any) -> None:
     """Each token has its own bytes, and the place where its character begins."""
     async with serve("a 🪁 b") as server:
