@@ -189,7 +189,7 @@ def test_with_goodput_preemptions_that_cost_little_time_cut_nothing() -> None:
     assert rate.reason is Reason.PREEMPTION_ABOVE_TARGET
 
 
-@pytest.mark.parametrize(("again", "target"), [(0, 48), (400, 48), (3000, 38)])
+@pytest.mark.parametrize(("again", "target"), [(0, 48), (400, 48), (3000, 39)])
 def test_with_goodput_the_time_of_tokens_computed_again_cuts_the_cap(again: int, target: int) -> None:
     """Steps take 10 ms and 1 ms a token: 400 tokens computed again in 10 s of steps are 4 %."""
     steps = [(StepWork(decode_sequences=n, prefill_tokens=p, prefill_pairs=0), 0.01 + 0.001 * (n + p))

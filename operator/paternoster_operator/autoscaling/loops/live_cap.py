@@ -213,7 +213,10 @@ class LiveCapLoop(EngineLimitLoop):
         return self._measure_cost(trial) * (1 + trial.doubt) <= self._target
 
     def _cut_below(self, failed: CapTrial, signals: Signals, state: LiveCapState) -> Outcome:
-        """Cut to the most sequences that kept the target, or to those that fill memory less what was computed again."""
+        """Cut to the most sequences that kept the target, or to those that fill memory.
+
+        With PreemptionRate less what was computed again: any preemption counts there, and with Goodput its cost alone.
+        """
         held_sequences = (
             trial.sequences
             for trial in state.trials
@@ -223,7 +226,7 @@ class LiveCapLoop(EngineLimitLoop):
         )
         fill = min(1 / state.kv_share if state.kv_share > 0 else math.inf, failed.sequences - 1)
         # What an earlier cut preempted may be computed again only now.
-        again = min(signals.recomputed_share, failed.preempted / failed.ended)
+        again = min(signals.recomputed_share, failed.preempted / failed.ended) if self._counts_requests else 0.0
         room = max(fill * (1 - again), *held_sequences, 0)
         return self._cut_cap(state.target, room, Reason.PREEMPTION_ABOVE_TARGET, self._explain_trial(failed))
 
