@@ -76,7 +76,7 @@ class VllmFleet(LocalFleet):
     async def stats(self) -> EngineStats:
         """What the operator reads of the engine, read once more."""
         (url,) = self._engines
-        found, faults = await self._scraper.read_engines({MODEL: url}, {MODEL: VllmAdapter()}, self._keys)
+        found, faults, _ = await self._scraper.read_engines({MODEL: url}, {MODEL: VllmAdapter()}, self._keys)
         if MODEL not in found:
             raise FleetError(f"vLLM reports no numbers: {faults.get(MODEL, 'no answer in time')}: {self._log}")
         return found[MODEL]

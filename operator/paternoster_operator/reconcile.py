@@ -162,7 +162,7 @@ class Reconciler:
         observed = fleet.observed
         urls = {pod.name: pod.admin_url for pod in observed.answering if pod.admin_url is not None}
         fetching = observed.fetching if resource.spec.model.remote else ()
-        (stats, faults), fleet.gateways, downloads = await asyncio.gather(
+        (stats, faults, failed_calls), fleet.gateways, downloads = await asyncio.gather(
             self._scraper.read_engines(urls, fleet.adapters, fleet.admin_keys),
             self._scraper.read_gateways(resource.metadata.uid),
             self._scraper.read_downloads({pod.name: pod.admin_url for pod in fetching if pod.admin_url is not None}),
@@ -182,7 +182,7 @@ class Reconciler:
         fleet.cap_faults = fleet.cap_faults.observe(
             faults, fleet.engines, stats, [pod.name for pod in observed.answering]
         )
-        refused = {pod: Refusal("form", fault) for pod, fault in faults.items() if pod not in stats}
+        refused = {pod: Refusal("form", fault) for pod, fault in faults.items() if pod not in {*stats, *failed_calls}}
         for pod in observed.answering:
             if pod.name not in stats:
                 continue
@@ -212,6 +212,7 @@ class Reconciler:
             live_cap=fleet.cap_in_status,
             gateway_requests=requests_by_gateway(fleet.gateways, resource.metadata.uid),
             refused_reports=tuple(f"{pod}: {refusal}" for pod, refusal in sorted(refused.items())),
+            failed_calls=failed_calls,
         )
         fleet.autoscaler.observe(observation)
         return unobserved

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 import aiohttp
@@ -67,18 +67,21 @@ class Scraper:
 
     async def read_engines(
         self, urls: Mapping[str, str], adapters: Mapping[str, EngineAdapter] = ALL_OURS, keys: Sequence[str] = ()
-    ) -> tuple[dict[str, EngineStats], dict[str, str]]:
-        """Stats of the engines at ``urls`` (pod name -> base URL), and what is wrong with invalid answers.
+    ) -> tuple[dict[str, EngineStats], dict[str, str], dict[str, str]]:
+        """Stats of the engines at ``urls`` (pod name -> base URL), faults of invalid answers, and calls that failed.
 
-        Both by pod name. An engine that did not answer in time is in neither; one whose limits no call moves, and whose
-        adapter reads it without them, is in both. The first of the fleet's admin ``keys`` that an engine accepts is
-        used, where its adapter wants one: that of ``adapters``, by pod name, or our engine's.
+        All by pod name. An engine whose limits no call moves, and whose adapter reads it without them, has a fault
+        beside its stats. A call that failed is one that had no answer in time, or an answer with another status than
+        200. The first of the fleet's admin ``keys`` that an engine accepts is used, where its adapter wants one: that
+        of ``adapters``, by pod name, or our engine's.
         """
         answers = await asyncio.gather(
             *(self._engine_stats(url, adapters.get(pod, PATERNOSTER), keys) for pod, url in urls.items())
         )
-        stats = {pod: found for pod, (found, _) in zip(urls, answers, strict=True) if found is not None}
-        return stats, {pod: fault for pod, (_, fault) in zip(urls, answers, strict=True) if fault}
+        found = dict(zip(urls, answers, strict=True))
+        stats = {pod: answer.stats for pod, answer in found.items() if answer.stats is not None}
+        faults = {pod: answer.fault for pod, answer in found.items() if answer.fault}
+        return stats, faults, {pod: answer.failed_call for pod, answer in found.items() if answer.failed_call}
 
     async def read_downloads(self, urls: Mapping[str, str]) -> dict[str, FetchStatus]:
         """How far pods are that fetch their model, by name, for those of ``urls`` that say so."""
@@ -184,29 +187,38 @@ class Scraper:
         except Exception as error:
             log.warning("%s did not %s: %s", url, what, error_text(error))
 
-    async def _engine_stats(
-        self, url: str, adapter: EngineAdapter, keys: Sequence[str]
-    ) -> tuple[EngineStats | None, str]:
-        """None when the engine does not answer in time or its answers are invalid; what is wrong with them."""
-        fault = ""
+    async def _engine_stats(self, url: str, adapter: EngineAdapter, keys: Sequence[str]) -> "_ReadEngine":
+        fault, deadline = "", asyncio.get_running_loop().time() + self._timeout_seconds
         try:
-            async with asyncio.timeout(self._timeout_seconds):
-                try:
-                    stats = await self._read_stats(url, adapter, keys)
-                except LimitsUnavailable as error:
-                    fault = str(error)
-                    if adapter.without_limits is None:
-                        return None, fault
-                    stats = await self._read_stats(url, adapter.without_limits, ())
+            try:
+                stats = await self._read_stats(url, adapter, keys, deadline)
+            except LimitsUnavailable as error:
+                fault = str(error)
+                if adapter.without_limits is None:
+                    return _ReadEngine(None, fault)
+                stats = await self._read_stats(url, adapter.without_limits, (), deadline)
+        except _CallFailed as error:
+            log.debug("%s: %s", url, error)
+            return _ReadEngine(None, fault, str(error))
         except Exception as error:
-            return None, "; ".join(filter(None, (fault, _find_fault(url, error))))
+            return _ReadEngine(None, "; ".join(filter(None, (fault, _find_fault(url, error)))))
         if stats.default_parameters is not None:
             stats.default_parameters = _share_parameters(stats.default_parameters)
         object.__setattr__(stats, "__pydantic_fields_set__", _NO_FIELDS)
-        return stats, fault
+        return _ReadEngine(stats, fault)
 
-    async def _read_stats(self, url: str, adapter: EngineAdapter, keys: Sequence[str]) -> EngineStats:
-        answers = await asyncio.gather(*(self._read_answer(url, request, keys) for request in adapter.stats_requests))
+    async def _read_stats(self, url: str, adapter: EngineAdapter, keys: Sequence[str], deadline: float) -> EngineStats:
+        """One answer after the other: that of limits, the first, says whether the others are read of such an engine."""
+        answers = []
+        for request in adapter.stats_requests:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    answers.append(await self._read_answer(url, request, keys))
+            except TimeoutError:
+                what = f"no answer within {self._timeout_seconds:g} s: look at the engine's load and log"
+                raise _CallFailed(f"GET {url}{request.path}: {what}") from None
+            except (aiohttp.ClientError, OSError) as error:
+                raise _CallFailed(f"GET {url}{request.path}: {error_text(error)[:200]}") from None
         return adapter.parse_stats(answers, time.time())
 
     async def _gateway_stats(self, url: str) -> GatewayStats | None:
@@ -228,7 +240,7 @@ class Scraper:
                     # A route with a key is the operator's own: without it nothing is there that it could steer.
                     text = (await _read_body(response, LONGEST_ANSWER)).decode(errors="replace")
                     raise LimitsUnavailable(f"{request.path}: HTTP {response.status}: {text[:300]}")
-        raise OSError(f"HTTP {response.status}")
+        raise OSError(f"HTTP {response.status}: {_find_remedy(response.status, request.needs_key)}")
 
     async def _get(self, url: str, longest: int) -> bytes:
         async with self._open_session().get(url, allow_redirects=False) as response:
@@ -246,6 +258,31 @@ class Scraper:
                 headers={"Accept-Encoding": "identity"},
             )
         return self._session
+
+
+class _ReadEngine(NamedTuple):
+    """What came of reading one engine."""
+
+    stats: EngineStats | None
+    fault: str = ""
+    """What is wrong with its answers, or why no call moves its limits."""
+    failed_call: str = ""
+    """The call for want of which there are no stats: its URL, what came of it, and what to do."""
+
+
+class _CallFailed(Exception):
+    """A call that had no answer in time, or one with another status than 200."""
+
+
+def _find_remedy(status: int, sends_key: bool) -> str:
+    """What to do about an engine's answer to a request for its numbers."""
+    if status in (401, 403):
+        if sends_key:
+            return "it accepts none of the fleet's admin keys: let it read the folder of keys that the operator mounts"
+        return "the operator reads this path without a key: let the engine answer it without one"
+    if status == 404:
+        return "start the engine with its metrics on, or set engine.runtime.type to the engine that runs there"
+    return "redirects are not followed" if status < 400 else "look at the engine's log"
 
 
 class _TooLong(ValueError):

@@ -124,7 +124,7 @@ async def _scrape(url: str) -> tuple[dict[str, EngineStats], dict[str, str], int
     scraper = Scraper(timeout_seconds=3, gateway_url=None)
     tracemalloc.start()
     try:
-        stats, refused = await scraper.read_engines({"ride-0": url})
+        stats, refused, _ = await scraper.read_engines({"ride-0": url})
         return stats, refused, tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

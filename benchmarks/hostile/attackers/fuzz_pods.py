@@ -208,7 +208,7 @@ class Reader:
     async def _read(self, key: str, url: str) -> None:
         adapter, now = self._fleets[key], time.monotonic()
         law = self._laws.setdefault(key, Autoscaler(ScalingPolicy.from_spec(SPEC)))
-        (stats, faults), _, _ = await asyncio.gather(
+        (stats, faults, _), _, _ = await asyncio.gather(
             self._scraper.read_engines({"a": url}, {"a": adapter}, ["k1", "k2"]),
             self._read_gateways() if key == "hostile-SGLang-0" else asyncio.sleep(0),
             asyncio.sleep(0) if key.startswith("honest") else self._scraper.read_downloads({"a": url}),

@@ -36,3 +36,5 @@ class Observation:
     """Live cap to begin with where no engine reports one."""
     refused_reports: tuple[str, ...] = ()
     """Reports of engines that were not believed, by pod, with the reason."""
+    failed_calls: Mapping[str, str] = field(default_factory=dict)
+    """By pod: the call for want of which there is no report, with its URL and what came of it."""

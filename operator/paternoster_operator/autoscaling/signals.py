@@ -47,6 +47,8 @@ class Signals:
     """Serving replicas without a recent report."""
     refused_reports: tuple[str, ...] = ()
     """Reports of engines that were not believed, by pod, with the reason."""
+    failed_calls: tuple[str, ...] = ()
+    """Of the pods without a recent report, the calls that failed: URL, what came of it, and what to do."""
     reports: tuple[EngineStats, ...] = ()
     """The recent reports of serving replicas."""
     unreported: tuple[Unreported, ...] = ()

@@ -162,11 +162,13 @@ class SignalWindows:
         refused = max(came - grown[_ADMITTED], 0) if came else grown[_REJECTED]
         refused = min(refused, grown[_REJECTED])
         running = sum(s.running for s in stats)
+        stale_pods = tuple(sorted(set(seen.serving) - recent.keys()))
         return Signals(
             ready=len(seen.serving),
             pending=len(seen.pending),
             fresh=bool(seen.serving) and len(recent) == len(seen.serving),
-            stale_pods=tuple(sorted(set(seen.serving) - recent.keys())),
+            stale_pods=stale_pods,
+            failed_calls=tuple(f"{pod}: {seen.failed_calls[pod]}" for pod in stale_pods if pod in seen.failed_calls),
             window_seconds=window_seconds,
             refused_reports=seen.refused_reports,
             reports=tuple(stats),

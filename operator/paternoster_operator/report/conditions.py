@@ -291,7 +291,8 @@ def _metrics_fresh(signals: Signals) -> Condition:
             "MetricsFresh", "False", "ReportsRefused", f"not believed: {'; '.join(signals.refused_reports)[:1000]}"
         )
     reason = "NoPodsReporting" if len(signals.stale_pods) == signals.ready else "SomePodsStale"
-    return Condition("MetricsFresh", "False", reason, f"no recent numbers from {', '.join(signals.stale_pods)}")
+    message = "; ".join((f"no recent numbers from {', '.join(signals.stale_pods)}", *signals.failed_calls))
+    return Condition("MetricsFresh", "False", reason, message[:1000])
 
 
 def _scaling_active(spec: LLMDeploymentSpec, signals: Signals) -> Condition:

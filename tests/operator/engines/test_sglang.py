@@ -153,7 +153,7 @@ async def test_the_live_cap_is_moved_and_read_back(stub: Stub, caplog: pytest.Lo
     scraper, adapter = Scraper(timeout_seconds=5, gateway_url=None), SglangAdapter()
     try:
         await scraper.set_limits(stub.url, LiveConfigPatch(live_cap=4, token_budget=64), ["key"], adapter)
-        stats, faults = await scraper.read_engines({"a": stub.url}, {"a": adapter}, ["key"])
+        stats, faults, _ = await scraper.read_engines({"a": stub.url}, {"a": adapter}, ["key"])
         assert (stats["a"].live_cap, faults, caplog.messages) == (4, {}, [])
         await scraper.set_limits(stub.url, LiveConfigPatch(live_cap=64), ["key"], adapter)
         assert "it answered b'[false]': must be [true]" in caplog.text

@@ -68,7 +68,7 @@ Stats = Callable[[], Awaitable[Any]]
 @pytest.fixture
 def stats(vllm: RunningServer, operator: Scraper) -> Stats:
     async def scrape() -> Any:
-        found, faults = await operator.read_engines({"a": vllm.url}, {"a": VllmAdapter()}, ["old", KEY])
+        found, faults, _ = await operator.read_engines({"a": vllm.url}, {"a": VllmAdapter()}, ["old", KEY])
         assert faults == {}
         return found["a"]
 
@@ -188,7 +188,7 @@ async def test_preemptions_and_tokens_computed_again_are_counted_exactly(
 
 async def observe(operator: Scraper, url: str) -> EngineStats:
     """What a vLLM of somebody else would report."""
-    found, faults = await operator.read_engines({"a": url}, {"a": VllmWithoutPlugin()})
+    found, faults, _ = await operator.read_engines({"a": url}, {"a": VllmWithoutPlugin()})
     assert faults == {}
     return found["a"]
 

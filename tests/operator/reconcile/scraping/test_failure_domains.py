@@ -87,7 +87,7 @@ async def test_whatever_a_pod_raises_is_its_own_fault(
     world: World, serve: Serve, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     url, adapter = f"http://127.0.0.1:{world.engine.port}", Raising(error)
-    stats, faults = await world.scraper.read_engines({"bad": url, "good": url}, {"bad": adapter})
+    stats, faults, _ = await world.scraper.read_engines({"bad": url, "good": url}, {"bad": adapter})
     assert stats.keys() == {"good"}
     assert faults.keys() == {"bad"}
     assert faults["bad"].startswith(f"its answers cannot be read: {type(error).__name__}")
@@ -139,7 +139,8 @@ async def test_all_answers_of_a_pod_have_one_limit_of_time(serve: Serve, call: s
     scraper, adapter = Scraper(timeout_seconds=1, gateway_url=None), ADAPTERS[RuntimeType.VLLM]
     try:
         if call == "read_engines":
-            assert await scraper.read_engines({"a": url}, {"a": adapter}, keys) == ({}, {})
+            what = f"GET {url}/paternoster/limits: no answer within 1 s: look at the engine's load and log"
+            assert await scraper.read_engines({"a": url}, {"a": adapter}, keys) == ({}, {}, {"a": what})
         else:
             await scraper.set_limits(url, LiveConfigPatch(live_cap=1), keys, adapter)
     finally:

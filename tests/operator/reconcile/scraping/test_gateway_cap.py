@@ -1,5 +1,6 @@
 """A vLLM whose limits no call moves: gateways hold its live cap, as the routing row says, until calls move it again."""
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable
@@ -31,6 +32,7 @@ class Site:
 
     def __init__(self) -> None:
         self.status, self.report, self.text = 200, WHOLE, METRICS
+        self.metrics_status, self.metrics_seconds = 200, 0.0
         self.patches: list[Any] = []
         self.version = b""
         self.in_flight, self.held = 4, 2
@@ -41,7 +43,8 @@ class Site:
         return web.Response(status=self.status, body=self.report)
 
     async def metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=self.text)
+        await asyncio.sleep(self.metrics_seconds)
+        return web.Response(status=self.metrics_status, body=self.text)
 
     async def answer_version(self, _: web.Request) -> web.Response:
         return web.Response(status=200 if self.version else 503, body=self.version)
@@ -245,3 +248,33 @@ async def test_without_a_gateway_the_cap_is_the_capacity_and_the_status_says_so(
     assert written["engine"]["actuator"] == "None"
     assert world.cluster.condition("GatewayCap")["reason"] == "NoGateway"
     assert [event.reason for event in world.cluster.events].count("NoGateway") == 1
+
+
+@pytest.mark.parametrize("limits", [200, 501])
+@pytest.mark.parametrize(
+    ("status", "seconds", "what"),
+    [
+        (401, 0.0, "HTTP 401: the operator reads this path without a key: let the engine answer it without one"),
+        (404, 0.0, "HTTP 404: start the engine with its metrics on, or set engine.runtime.type to the engine that runs "
+                   "there"),
+        (307, 0.0, "HTTP 307: redirects are not followed"),
+        (500, 0.0, "HTTP 500: look at the engine's log"),
+        (200, 9.0, "no answer within 0.5 s: look at the engine's load and log"),
+    ],
+)  # fmt: skip
+async def test_metrics_that_fail_are_named_with_their_url(
+    site: Site, world: World, limits: int, status: int, seconds: float, what: str
+) -> None:
+    """Whether the plugin is there or not: it is not what kept the numbers."""
+    world.scraper._timeout_seconds = 0.5
+    site.status, site.report, site.version = limits, WHOLE if limits == 200 else LACKING, b'{"version": "0.32.0"}'
+    site.metrics_status, site.metrics_seconds = status, seconds
+    await world.reconcile()
+    condition = world.cluster.condition("MetricsFresh")
+    url = f"http://127.0.0.1:{world.engine.port}/metrics"
+    assert (condition["status"], condition["reason"]) == ("False", "NoPodsReporting")
+    assert condition["message"] == f"no recent numbers from a; a: GET {url}: {what}"
+    assert bool(world.cluster.condition("GatewayCap")) is (limits == 501)
+    site.metrics_status, site.metrics_seconds = 200, 0.0
+    await world.reconcile()
+    assert world.cluster.condition("MetricsFresh")["status"] == "True"

@@ -30,7 +30,7 @@ async def test_answers_are_whole_and_carry_no_list_of_their_fields() -> None:
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     scraper = Scraper(timeout_seconds=2, gateway_url=None)
     try:
-        answers, refused = await scraper.read_engines({"ride-0": url, "ride-1": url, "gone": "http://127.0.0.1:1"})
+        answers, refused, _ = await scraper.read_engines({"ride-0": url, "ride-1": url, "gone": "http://127.0.0.1:1"})
     finally:
         await scraper.close()
         await runner.cleanup()

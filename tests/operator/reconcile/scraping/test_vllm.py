@@ -59,7 +59,7 @@ async def scraper() -> AsyncIterator[Scraper]:
 
 
 async def test_the_first_key_that_it_accepts_is_used(vllm: Vllm, scraper: Scraper) -> None:
-    stats, faults = await scraper.read_engines({"a": vllm.url}, {"a": VllmAdapter()}, KEYS)
+    stats, faults, _ = await scraper.read_engines({"a": vllm.url}, {"a": VllmAdapter()}, KEYS)
     assert faults == {}
     assert (stats["a"].engine_version, stats["a"].preemptions_total) == ("0.32.0+cpu", 17)
     limits = LiveConfigPatch(live_cap=4, token_budget=64, max_queue_milliseconds=9)
@@ -69,12 +69,15 @@ async def test_the_first_key_that_it_accepts_is_used(vllm: Vllm, scraper: Scrape
 
 @pytest.mark.parametrize("keys", [[], ["other"]])
 async def test_without_its_key_it_is_left_out(vllm: Vllm, scraper: Scraper, keys: list[str]) -> None:
-    assert await scraper.read_engines({"a": vllm.url}, {"a": VllmAdapter()}, keys) == ({}, {})
+    stats, faults, failed = await scraper.read_engines({"a": vllm.url}, {"a": VllmAdapter()}, keys)
+    assert (stats, faults) == ({}, {})
+    why = "it accepts none of the fleet's admin keys: let it read the folder of keys that the operator mounts"
+    assert failed["a"] == f"GET {vllm.url}/paternoster/limits: HTTP 401: {why}"
 
 
 async def test_what_an_engine_lacks_is_a_fault_by_name(vllm: Vllm, scraper: Scraper) -> None:
     vllm.status, vllm.report = 501, b'{"error": {"message": "the scheduler Other has no max_num_active_reqs"}}'
-    stats, faults = await scraper.read_engines({"a": vllm.url}, {"a": VllmAdapter()}, KEYS)
+    stats, faults, _ = await scraper.read_engines({"a": vllm.url}, {"a": VllmAdapter()}, KEYS)
     assert stats == {}
     assert "the scheduler Other has no max_num_active_reqs" in faults["a"]
 
@@ -82,9 +85,9 @@ async def test_what_an_engine_lacks_is_a_fault_by_name(vllm: Vllm, scraper: Scra
 async def test_answers_that_are_too_long_are_not_read_to_their_end(vllm: Vllm, scraper: Scraper) -> None:
     vllm.metrics = b"#" * (LONGEST_METRICS + 1)
     assert await scraper.read_engines({"a": vllm.url}, {"a": VllmAdapter()}, KEYS) == (
-        {}, {"a": f"the answer is longer than {LONGEST_METRICS} bytes"},
+        {}, {"a": f"the answer is longer than {LONGEST_METRICS} bytes"}, {},
     )  # fmt: skip
     vllm.metrics, vllm.report = b"", b" " * (LONGEST_REPORT + 1)
     assert await scraper.read_engines({"a": vllm.url}, {"a": VllmAdapter()}, KEYS) == (
-        {}, {"a": f"the answer is longer than {LONGEST_REPORT} bytes"},
+        {}, {"a": f"the answer is longer than {LONGEST_REPORT} bytes"}, {},
     )  # fmt: skip
