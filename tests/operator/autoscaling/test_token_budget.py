@@ -125,3 +125,22 @@ def test_engines_that_report_no_steps_keep_their_budget() -> None:
 def test_silence_changes_nothing() -> None:
     decision, _ = evaluate(tuned(), state(), fresh=False, stale_pods=("a",))
     assert (decision.target, decision.reason) == (2048, Reason.METRICS_STALE)
+
+
+@pytest.mark.parametrize(
+    ("budget", "before", "capacity", "target", "why"),
+    [
+        ({}, 2048, 512, 512, "engines have at most 512 tokens a step"),
+        ({"min": 128}, 2048, 512, 512, "engines have at most 512 tokens a step"),
+        ({"min": 900}, 512, 2048, 900, "the manifest allows no less than 900 tokens"),
+        ({}, 64, 2048, 128, "the loop goes no lower than 128 tokens"),
+    ],
+)
+def test_a_budget_out_of_its_bounds_names_what_bounds_it(
+    budget: dict[str, int], before: int, capacity: int, target: int, why: str
+) -> None:
+    """A cooldown after the last change, so that the bounds alone move it."""
+    just_changed = state(before, budget_changed=99.0)
+    decision, _ = evaluate(tuned(**budget), just_changed, token_capacity=capacity)
+    assert (decision.target, decision.reason) == (target, Reason.BOUNDS_CHANGED)
+    assert decision.message == f"token budget {before}->{target} tokens: {why}"

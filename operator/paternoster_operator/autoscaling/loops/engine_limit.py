@@ -57,6 +57,10 @@ class EngineLimitLoop(ABC):
     def describe_inputs(self, signals: Signals, models: Models) -> dict[str, str]:
         """The numbers behind a decision, with their units."""
 
+    def describe_bounds(self, bounds: LimitBounds, bounded: int) -> str:
+        """What moved the limit to ``bounded``, the nearest that ``bounds`` allow."""
+        return f"the manifest allows {bounds.lowest} to {bounds.highest}"
+
     def record_signals(self, signals: Signals, models: Models, state: LoopState, now: float) -> LoopState:
         """The state with what the engines did since, at the limit that they have."""
         return state
@@ -90,8 +94,7 @@ class EngineLimitLoop(ABC):
         if found is None:
             found = self.find_target(signals, models, replace(state, target=bounded), bounds, now)
         if found.target == bounded != state.target:
-            allowed = f"the manifest allows {bounds.lowest} to {bounds.highest}"
-            found = replace(found, reason=Reason.BOUNDS_CHANGED, message=allowed)
+            found = replace(found, reason=Reason.BOUNDS_CHANGED, message=self.describe_bounds(bounds, bounded))
         if found.target == bounds.lowest < state.target:
             found = replace(found, limited_by=(Reason.AT_FLOOR,))
         inputs = self.describe_inputs(signals, models)

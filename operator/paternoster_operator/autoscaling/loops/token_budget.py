@@ -27,6 +27,13 @@ class TokenBudgetLoop(EngineLimitLoop):
         lowest = settings.token_budget.min or max(self.tuning.min_token_budget, settings.min)
         return LimitBounds(self.policy.budget_mode, min(lowest, capacity), capacity, capacity)
 
+    def describe_bounds(self, bounds: LimitBounds, bounded: int) -> str:
+        if bounded == bounds.highest:
+            return f"engines have at most {bounded} tokens a step"
+        if self.policy.concurrency.token_budget.min is not None:
+            return f"the manifest allows no less than {bounded} tokens"
+        return f"the loop goes no lower than {bounded} tokens"
+
     def find_target(
         self, signals: Signals, models: Models, state: LoopState, bounds: LimitBounds, now: float
     ) -> Outcome:
