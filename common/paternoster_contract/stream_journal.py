@@ -31,6 +31,8 @@ JOURNAL = "X-Paternoster-Journal"
 Also of its ``/health``, and of a call that it hands over."""
 RESUME = "X-Paternoster-Resume"
 """From the gateway to engines: :meth:`Resume.encode`."""
+NOT_CONTINUED = "X-Paternoster-Not-Continued"
+"""Of the status 400 with which an engine refuses a resumption that any other would refuse, too: what the call has."""
 
 PROGRESS = "X-Paternoster-Progress"
 """From the gateway to engines: a whole answer may come behind its journal."""

@@ -11,7 +11,10 @@ log = logging.getLogger(__name__)
 
 
 def register() -> None:
-    """Give vLLM's engine core the method that the route calls; logs why where that is not possible."""
+    """Give vLLM's engine core the method that the route calls, and grammars the tokens of streams that go on.
+
+    Logs why where that is not possible.
+    """
     try:
         from vllm.v1.engine.core import EngineCore
 
@@ -20,3 +23,11 @@ def register() -> None:
         log.warning("paternoster_vllm: limits cannot be moved: this vLLM has no engine core of version 1: %s", error)
         return
     setattr(EngineCore, UTILITY, call_control)
+    try:
+        from vllm.v1.structured_output import StructuredOutputManager
+    except ImportError:  # streams with structured outputs are not continued then
+        return
+    from paternoster_vllm.replayed_grammar import can_advance, wrap_grammars
+
+    if can_advance(StructuredOutputManager):
+        wrap_grammars(StructuredOutputManager)

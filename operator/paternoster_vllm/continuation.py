@@ -1,34 +1,50 @@
-"""Streams that another vLLM can continue: a layer between the plugin's routes and vLLM's application."""
+"""Streams that another vLLM can continue: a layer between the plugin's routes and vLLM's application.
+
+The client's own body goes to vLLM at both engines. The second one gets the outputs of the first from the journal
+(:mod:`paternoster_vllm.engine_outputs`), writes the same frames again, and those that the client has are left out.
+"""
 
 import asyncio
+import json
 import logging
 import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from paternoster_vllm.asgi import App, Receive, Scope, Send, read_body, send_error
-from paternoster_vllm.frames import FrameSplitter, JournalWriter
-from paternoster_vllm.rest_of_stream import RestOfStream
+from paternoster_vllm import drawn_ids, engine_outputs
+from paternoster_vllm.asgi import App, Receive, Scope, Send, error_body, read_body, send_error, send_json
 from paternoster_vllm.server_facts import ServerFacts, read_facts
 from paternoster_vllm.stream_journal import (
+    COMMENT,
     END,
+    FAILED,
     HAND_OVER,
     JOURNAL,
     MAX_JOURNAL_BYTES,
+    NOT_CONTINUED,
     RESUME,
     STREAM_ID,
     InvalidJournal,
+    Progress,
+    UnsupportedCall,
     decode_journal,
     decode_resume,
+    decode_stream_id,
 )
-from paternoster_vllm.streamed_call import CHAT, COMPLETIONS, StreamedCall, read_call
 
 log = logging.getLogger(__name__)
 
 GATEWAY_ENV = "PATERNOSTER_VLLM_GATEWAY"
 """Set where the keys of the API are a gateway's alone: its headers of streams are believed then."""
+PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")
+"""Whose streams have a journal."""
 LONGEST_BODY = 64 * 2**20 + MAX_JOURNAL_BYTES
 """Bytes of a request that is looked into; a longer one passes untouched."""
+MAX_FRAME_BYTES = 16 * 2**20
+LAST_FRAMES = (b"data: [DONE]", b"event: error\n", b"event: response.failed\n", b"event: message_stop\n")
+"""How a frame begins behind which vLLM ends the stream, though the model may not have."""
+OWN_TOOLS = frozenset({"function", "custom"})
+"""Types of tools that clients call; vLLM itself calls the others, with a request to the engine for each."""
 
 ReadFacts = Callable[[Any], ServerFacts]
 
@@ -44,6 +60,21 @@ def is_rest_of_stream(scope: Scope) -> bool:
         return False
 
 
+def find_unsupported(path: str, document: dict[str, Any]) -> str | None:
+    """What no other vLLM can continue of a call, as far as its body says."""
+    if document.get("background"):
+        return "background"
+    if document.get("previous_response_id"):
+        return "previous_response_id"  # only the server that answered has the response
+    if document.get("use_beam_search"):
+        return "use_beam_search"
+    tools = document.get("tools")
+    if path == "/v1/responses" and isinstance(tools, list):
+        kinds = [tool.get("type") for tool in tools if isinstance(tool, dict)]
+        return next((f"tools of type {str(kind)[:40]}" for kind in kinds if kind not in OWN_TOOLS), None)
+    return None
+
+
 class StreamContinuation:
     """Writes the journal of streams that gateways ask for, and continues those of other vLLMs."""
 
@@ -53,7 +84,7 @@ class StreamContinuation:
         self._facts: asyncio.Task[ServerFacts | None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] not in (CHAT, COMPLETIONS) or not os.environ.get(GATEWAY_ENV):
+        if scope["type"] != "http" or scope["path"] not in PATHS or not os.environ.get(GATEWAY_ENV):
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
@@ -63,6 +94,7 @@ class StreamContinuation:
             return
         body, read_again = await read_body(receive, LONGEST_BODY)
         try:
+            draws = drawn_ids.StreamDraws(*decode_stream_id(headers[STREAM_ID]))
             journal, num_frames = b"", 0
             if RESUME in headers and body is not None:
                 num_frames, num_bytes, numerics = decode_resume(headers[RESUME])
@@ -72,15 +104,25 @@ class StreamContinuation:
                     return
                 split = max(0, len(body) - num_bytes)
                 body, journal = body[:split], body[split:]
-            call = None if body is None else read_call(scope["path"], body, forces_usage=facts.forces_usage)
-            if call is None or not facts.can_continue(call):
+            call = None if body is None else _read_streamed(body)
+            if body is None or call is None:
                 if RESUME in headers:
-                    raise InvalidJournal("the call is none that is continued")
+                    raise InvalidJournal("the call is no stream")
                 await self._app(scope, read_again, send)
-            elif num_frames == 0:
-                await self._begin_stream(scope, receive, send, call, facts)
-            else:
-                await self._continue_stream(scope, receive, send, call, facts, journal, num_frames)
+                return
+            progress = Progress()
+            if num_frames:
+                progress = decode_journal(journal, num_frames, facts.vocab_size, facts.max_model_len)
+            outputs = engine_outputs.EngineOutputs(
+                progress, facts.build_output, facts.max_model_len, advances_grammars=facts.advances_grammars
+            )
+            if (name := find_unsupported(scope["path"], call)) is not None:
+                outputs.refuse_continuation(name)
+            stream = FrameSender(send, outputs, facts, num_frames)
+            await self._call_app(scope, _replace_body(body, receive), stream, outputs, draws, len(body))
+        except UnsupportedCall as error:
+            body_of_error = error_body(f"a stream with {error} is not continued", RESUME.decode())
+            await send_json(send, 400, body_of_error, (NOT_CONTINUED, str(error).encode()))
         except InvalidJournal as error:
             await send_error(send, 400, f"{RESUME.decode()}: {error}", RESUME.decode())
 
@@ -91,65 +133,47 @@ class StreamContinuation:
 
     async def _read_facts(self, state: Any) -> ServerFacts | None:
         try:
-            return await asyncio.to_thread(self._read, state)
+            facts = await asyncio.to_thread(self._read, state)
+            engine_outputs.replace_methods(facts.client)
+            drawn_ids.replace_sources()
         except Exception as error:  # vLLM serves all the same
             log.warning("paternoster_vllm: streams cannot be continued: %s: %s", type(error).__name__, error)
             return None
+        return facts
 
-    async def _begin_stream(
-        self, scope: Scope, receive: Receive, send: Send, call: StreamedCall, facts: ServerFacts
-    ) -> None:
-        stream = FrameSender(send, JournalWriter(call), facts.numerics)
-        await self._call_app(scope, receive, scope["path"], call.build_first_body(), stream)
-
-    async def _continue_stream(
+    async def _call_app(
         self,
         scope: Scope,
         receive: Receive,
-        send: Send,
-        call: StreamedCall,
-        facts: ServerFacts,
-        journal: bytes,
-        num_frames: int,
+        stream: "FrameSender",
+        outputs: engine_outputs.EngineOutputs,
+        draws: drawn_ids.StreamDraws,
+        num_bytes: int,
     ) -> None:
-        progress = decode_journal(journal, num_frames, facts.vocab_size, facts.max_model_len)
-        limit = facts.limit_tokens(call, len(progress.head.prompt))
-        rest = RestOfStream(call, progress, limit, facts.make_detokenizer, facts.fingerprint)
-        stream = FrameSender(send, rest, facts.numerics)
-        if (frames := rest.finish_at_once()) is not None:
-            await stream.send_whole(frames)
-            return
-        await self._call_app(scope, receive, COMPLETIONS, rest.build_request(), stream)
-
-    async def _call_app(self, scope: Scope, receive: Receive, path: str, body: bytes, stream: "FrameSender") -> None:
-        """vLLM's answer to ``body`` goes to ``stream``, until that needs nothing more."""
+        """vLLM's answer goes to ``stream``; what it makes for it passes ``outputs``."""
         left_out = (RESUME, b"content-length", b"transfer-encoding")
         headers = [(name, value) for name, value in scope["headers"] if name not in left_out]
-        headers.append((b"content-length", str(len(body)).encode()))
-        inner = {**scope, "path": path, "raw_path": path.encode(), "headers": headers}
-        answer = asyncio.create_task(_run(self._app, inner, _replace_body(body, receive), stream.send))
-        cut = asyncio.create_task(stream.cut.wait())
+        headers.append((b"content-length", str(num_bytes).encode()))
+        tokens = engine_outputs.CURRENT.set(outputs), drawn_ids.CURRENT.set(draws)
         try:
-            await asyncio.wait([answer, cut], return_when=asyncio.FIRST_COMPLETED)
-            if answer.done():
-                answer.result()
+            await self._app({**scope, "headers": headers}, receive, stream.send)
         finally:
-            cut.cancel()
-            answer.cancel()  # vLLM aborts the request
-            await asyncio.gather(answer, cut, return_exceptions=True)
+            engine_outputs.CURRENT.reset(tokens[0])
+            drawn_ids.CURRENT.reset(tokens[1])
 
 
 class FrameSender:
-    """Sends a stream of vLLM through a writer of frames; another answer than a stream is sent as it is."""
+    """Sends a stream of vLLM with its journal; another answer than a stream is sent as it is."""
 
-    def __init__(self, send: Send, writer: JournalWriter | RestOfStream, numerics: str) -> None:
+    def __init__(self, send: Send, outputs: engine_outputs.EngineOutputs, facts: ServerFacts, num_frames: int) -> None:
+        """``num_frames``: which the client has, and which are left out."""
         self._send = send
-        self._writer = writer
-        self._splitter = FrameSplitter()
-        self._headers = [(JOURNAL, numerics.encode())]
-        self._is_stream = self._ended = False
-        self.cut = asyncio.Event()
-        """Set once vLLM should make no more of what it makes."""
+        self._outputs = outputs
+        self._facts = facts
+        self._left_out = num_frames
+        self._buffer = b""
+        self._headers = [(JOURNAL, facts.numerics.encode())]
+        self._is_stream = self._ended = self._has_last = False
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         """As an application of ASGI sends it."""
@@ -168,28 +192,42 @@ class FrameSender:
         else:
             await self._send_frames(message.get("body", b""), more=message.get("more_body", False))
 
-    async def send_whole(self, frames: bytes) -> None:
-        """A stream of which nothing more is computed."""
-        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), *self._headers]
-        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-        await self._send({"type": "http.response.body", "body": frames})
-
     async def _send_frames(self, piece: bytes, *, more: bool) -> None:
         written = b""
-        for frame in self._splitter.feed(piece):
-            if not self._writer.ended:
-                written += self._writer.write_frame(frame)
-        if not more and not self._writer.ended:
-            written += HAND_OVER + END
-        self._ended = self._writer.ended or not more
+        *frames, self._buffer = (self._buffer + piece).split(END)
+        if len(self._buffer) > MAX_FRAME_BYTES:
+            raise ValueError(f"vLLM wrote a frame of more than {MAX_FRAME_BYTES} bytes")
+        for frame in frames:
+            if fault := self._find_fault():
+                written += fault
+                self._ended = True
+                break
+            line = self._outputs.take_line()
+            self._has_last = frame.startswith(LAST_FRAMES)
+            if self._left_out:
+                self._left_out -= 1
+            else:
+                written += COMMENT + line + b"\n" + frame + END
+        if not more and not self._ended:
+            self._ended = True
+            if not self._has_last and not self._outputs.is_complete:
+                written += self._find_fault() or HAND_OVER + END
         if written or self._ended:
             await self._send({"type": "http.response.body", "body": written, "more_body": not self._ended})
-        if self._writer.cuts:
-            self.cut.set()
+
+    def _find_fault(self) -> bytes:
+        """What is written in place of a frame with which vLLM ends the answer though the model did not."""
+        is_dead = not self._outputs.is_complete and getattr(self._facts.client, "errored", False)
+        return self._outputs.fault or (FAILED + END + HAND_OVER + END if is_dead else b"")
 
 
-async def _run(app: App, scope: Scope, receive: Receive, send: Send) -> None:
-    await app(scope, receive, send)
+def _read_streamed(body: bytes) -> dict[str, Any] | None:
+    """The object of a body, where its answer is to be a stream."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) and document.get("stream") is True else None
 
 
 def _replace_body(body: bytes, receive: Receive) -> Receive:

@@ -14,6 +14,7 @@ import aiohttp
 
 from paternoster_contract.error_text import error_text
 from paternoster_contract.routing import Replica
+from paternoster_contract.stream_journal import NOT_CONTINUED
 from paternoster_gateway.admission.admission import Admission
 from paternoster_gateway.errors import GatewayError, unavailable_error
 from paternoster_gateway.metrics import GatewayMetrics
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 HAND_OVER_SECONDS = 1.0
 """Time between two tries to hand one stream over."""
+_NOT_CONTINUED = NOT_CONTINUED.lower().encode()
 BROKEN = (aiohttp.ClientError, OSError, TimeoutError)
 
 
@@ -251,6 +253,8 @@ class AnswerRelay:
             else:
                 log.warning("%s does not go on with a stream: status %d", decision.replica.url, outcome.status)
                 await outcome.discard()
+                if outcome.status == 400 and (cause := dict(outcome.headers).get(_NOT_CONTINUED)):
+                    return _describe_break(f"The replica broke off its answer, and none continues {cause.decode()}.")
             if attempt.closed_connection:
                 self._record_closed(decision.replica.url, attempt)
                 if await self._is_cause(self._request, self._suspected):

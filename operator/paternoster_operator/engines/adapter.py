@@ -127,6 +127,8 @@ class Capabilities:
     drain: bool
     """Whether it can be drained without ending."""
     continuation: Continuation
+    not_continued: tuple[str, ...] = ()
+    """Of streams and answers: which end with their engine although others go on."""
 
 
 class EngineKind(Protocol):

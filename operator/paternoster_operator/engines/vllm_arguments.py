@@ -235,6 +235,7 @@ class VllmKind:
     capabilities = Capabilities(
         live_cap=True, token_budget=True, queue_limit=True, step_costs=True, drain=False,
         continuation=Continuation.VALID,
+        not_continued=("media", "penalties_of_answers", "server_tools", "whole_answers"),
     )  # fmt: skip
     finishes_requests = True
     refusals = REFUSALS

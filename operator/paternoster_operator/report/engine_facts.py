@@ -24,6 +24,7 @@ def describe_engine(kind: EngineKind, version: str, actuator: Actuator) -> dict[
     able = {field.name for field in fields(Capabilities) if getattr(kind.capabilities, field.name) is True}
     if kind.capabilities.continuation is not Continuation.NONE:
         able.add(f"{kind.capabilities.continuation}_continuation")
+    able |= {f"no_continuation_of_{name}" for name in kind.capabilities.not_continued}
     if actuator is not kind.actuator:
         able = _OF_THE_CAP if actuator is Actuator.GATEWAY else set()
     capabilities = sorted(map(to_camel, able))

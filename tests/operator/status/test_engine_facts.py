@@ -40,7 +40,10 @@ def test_without_reports_everything_is_zero() -> None:
 def test_the_status_names_the_engine_and_what_can_be_done_with_it() -> None:
     assert describe_engine(KINDS[RuntimeType.VLLM], "0.32.0", Actuator.PLUGIN) == {
         "type": "VLLM", "version": "0.32.0", "actuator": "Plugin",
-        "capabilities": ["liveCap", "queueLimit", "stepCosts", "tokenBudget", "validContinuation"],
+        "capabilities": [
+            "liveCap", "noContinuationOfMedia", "noContinuationOfPenaltiesOfAnswers", "noContinuationOfServerTools",
+            "noContinuationOfWholeAnswers", "queueLimit", "stepCosts", "tokenBudget", "validContinuation",
+        ],
     }  # fmt: skip
     own = describe_engine(KINDS[RuntimeType.PATERNOSTER], "", Actuator.ADMIN_API)
     assert own == {

@@ -43,8 +43,9 @@ def test_python_finds_the_entry_point_without_any_other_package(tmp_path: Path) 
     (where, loaded), errors = run(tmp_path, FIND)
     assert Path(where).is_relative_to(tmp_path)
     names = [
-        "", ".asgi", ".continuation", ".core_watch", ".engine_core", ".frames", ".keys", ".limits", ".middleware",
-        ".queue_limit", ".rest_of_stream", ".server_facts", ".step_sums", ".stream_journal", ".streamed_call",
+        "", ".asgi", ".continuation", ".core_watch", ".drawn_ids", ".engine_core", ".engine_outputs", ".keys",
+        ".limits", ".middleware", ".queue_limit", ".replayed_grammar", ".server_facts", ".step_sums",
+        ".stream_journal",
     ]  # fmt: skip
     assert loaded == str([f"paternoster_vllm{name}" for name in names])
     assert "this vLLM has no engine core" in errors

@@ -2,67 +2,35 @@
 
 import asyncio
 import json
-from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import pytest
-from tests.operator.vllm_plugin.continuation.stub_vllm import NUMERICS, PROMPT, StubVllm, facts
+from tests.operator.vllm_plugin.continuation.server import ANY_CALL, CALL, ID, Server, cut_stream, resume, whole
+from tests.operator.vllm_plugin.continuation.stub_vllm import (
+    CHAT,
+    COMPLETIONS,
+    NUMERICS,
+    PROMPT,
+    RESPONSES,
+    StubVllm,
+)
 
-from paternoster_contract.stream_journal import JOURNAL, RESUME, STREAM_ID, Resume, StreamId
-from paternoster_gateway.proxy.call import Call
+from paternoster_contract.stream_journal import JOURNAL, NOT_CONTINUED, RESUME, STREAM_ID
 from paternoster_gateway.proxy.journaled_stream import JournaledStream
 from paternoster_http.open_requests import open_request_alone
-from paternoster_vllm.continuation import GATEWAY_ENV, StreamContinuation, is_rest_of_stream
+from paternoster_vllm.continuation import GATEWAY_ENV, is_rest_of_stream
 from paternoster_vllm.middleware import API_KEYS_ENV, LimitsMiddleware
 from paternoster_vllm.server_facts import ServerFacts
-from paternoster_vllm.streamed_call import CHAT, COMPLETIONS
 
-ANY_CALL = Call("/v1/chat/completions", "m", b"", {})
-
-CALL = {STREAM_ID: StreamId("0" * 32, 1795792422).encode()}
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "stream": True, "max_tokens": 8}
-
-
-class Server:
-    """The layer before ``vllm``."""
-
-    def __init__(self, vllm: StubVllm, read: Callable[[Any], ServerFacts]) -> None:
-        self.vllm = vllm
-        self.asgi = StreamContinuation(vllm, read)
-        self.app = SimpleNamespace(state=SimpleNamespace())
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        scope["app"] = self.app
-        await self.asgi(scope, receive, send)
-
-    async def call(self, body: Any, headers: dict[str, str], path: str = CHAT) -> httpx.Response:
-        content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(self), base_url="http://vllm") as client:
-            return await client.post(path, content=content, headers={"Content-Type": "application/json", **headers})
-
-
-@pytest.fixture(autouse=True)
-def gateway(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(GATEWAY_ENV, "1")
 
 
 @pytest.fixture
 def server() -> Server:
-    return Server(StubVllm("héllo".encode()), lambda _: facts())
+    return Server(StubVllm("héllo".encode()))
 
 
-async def whole(server: Server, body: Any, path: str = CHAT) -> bytes:
-    """What vLLM answers without the layer."""
-    return (await Server(StubVllm(bytes(server.vllm.answer[:-1])), lambda _: 1 / 0).call(body, {}, path)).content  # type: ignore[arg-type,return-value]
-
-
-def resume(journal: bytes, frames: int, numerics: str = NUMERICS) -> dict[str, str]:
-    return {**CALL, RESUME: Resume(frames, len(journal), numerics).encode()}
-
-
-@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS, RESPONSES])
 async def test_a_stream_has_a_journal_and_the_frames_of_vllm(server: Server, path: str) -> None:
     body = BODY if path == CHAT else {"model": "m", "prompt": PROMPT.decode(), "stream": True, "max_tokens": 3}
     answer = await server.call(body, CALL, path)
@@ -70,26 +38,21 @@ async def test_a_stream_has_a_journal_and_the_frames_of_vllm(server: Server, pat
     stream = JournaledStream(NUMERICS, open_request_alone())
     frames = stream.feed(answer.content)
     assert frames == await whole(server, body, path)
-    assert (len(stream.build_resumption(ANY_CALL).journal.splitlines()), stream.num_frames) == (
-        frames.count(b"\n\n"),
-    ) * 2
-    assert server.vllm.bodies == [{**body, "return_token_ids": True}]
+    journal = stream.build_resumption(ANY_CALL).journal
+    assert (len(journal.splitlines()), stream.num_frames) == (frames.count(b"\n\n"),) * 2
+    assert server.vllm.bodies == [body]
 
 
 async def test_a_journal_is_continued(server: Server) -> None:
     expected = await whole(server, BODY)
     for cut in range(1, expected.count(b"\n\n") + 1):
-        first = (await server.call(BODY, CALL)).content.split(b"\n\n")[:cut]
-        stream = JournaledStream(NUMERICS, open_request_alone())
-        got = stream.feed(b"\n\n".join([*first, b""]))
+        stream, got = await cut_stream(server, BODY, CHAT, cut)
         journal = stream.build_resumption(ANY_CALL).journal
         answer = await server.call(json.dumps(BODY).encode() + journal, resume(journal, cut))
         assert (answer.status_code, answer.headers[JOURNAL]) == (200, NUMERICS)
         assert answer.headers["Content-Type"].startswith("text/event-stream")
         assert got + stream.feed(answer.content) == expected
-    rest = [body for body in server.vllm.bodies if "prompt" in body]
-    assert rest, "what was left was asked for"
-    assert all(len(body["prompt"]) + body["max_tokens"] == len(PROMPT) + 8 for body in rest)
+    assert server.vllm.bodies == [BODY] * len(server.vllm.bodies)
 
 
 async def test_calls_of_no_gateway_pass_untouched(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,23 +60,45 @@ async def test_calls_of_no_gateway_pass_untouched(server: Server, monkeypatch: p
     monkeypatch.delenv(GATEWAY_ENV)
     forged = await server.call(BODY, CALL)
     for answer in (plain, forged):
-        assert answer.content == await whole(server, BODY)
+        assert b"h" in answer.content
+        assert b"journal" not in answer.content
         assert JOURNAL not in answer.headers
+    assert plain.content != forged.content, "ids are drawn at random"
     assert server.vllm.bodies == [BODY, BODY]
 
 
-@pytest.mark.parametrize("fields", [{"n": 2}, {"stream": False}, {"tools": [{}]}])
-async def test_calls_that_are_not_continued_pass_untouched(server: Server, fields: dict[str, Any]) -> None:
-    answer = await server.call(BODY | fields, CALL)
+async def test_calls_that_are_no_streams_pass_untouched(server: Server) -> None:
+    answer = await server.call(BODY | {"stream": False}, CALL)
     assert JOURNAL not in answer.headers
-    assert server.vllm.bodies == [BODY | fields]
+    assert server.vllm.bodies == [BODY | {"stream": False}]
 
 
-async def test_chats_that_a_parser_reads_pass_untouched(server: Server) -> None:
-    server = Server(server.vllm, lambda _: facts(parses_chat=True))
-    assert JOURNAL not in (await server.call(BODY, CALL)).headers
-    body = {"model": "m", "prompt": PROMPT.decode(), "stream": True}
-    assert JOURNAL in (await server.call(body, CALL, COMPLETIONS)).headers
+@pytest.mark.parametrize(
+    ("path", "fields", "name"),
+    [
+        (CHAT, {"presence_penalty": 0.5}, "presence_penalty"),
+        (COMPLETIONS, {"use_beam_search": True}, "use_beam_search"),
+        (RESPONSES, {"background": True}, "background"),
+        (RESPONSES, {"previous_response_id": "resp_1"}, "previous_response_id"),
+        (RESPONSES, {"tools": [{"type": "function"}, {"type": "web_search"}]}, "tools of type web_search"),
+    ],
+)
+async def test_what_no_engine_continues_is_named(server: Server, path: str, fields: dict[str, Any], name: str) -> None:
+    body = BODY | fields
+    stream, _ = await cut_stream(server, body, path, 3)
+    journal = stream.build_resumption(ANY_CALL).journal
+    answer = await server.call(json.dumps(body).encode() + journal, resume(journal, 3), path)
+    assert (answer.status_code, answer.headers[NOT_CONTINUED]) == (400, name)
+    assert name in answer.json()["error"]["message"]
+
+
+async def test_a_vllm_whose_grammars_cannot_be_advanced_continues_no_structured_output(server: Server) -> None:
+    server = Server(server.vllm, lambda _: server.vllm.facts(advances_grammars=False))
+    body = BODY | {"response_format": {"type": "json_object"}}
+    stream, _ = await cut_stream(server, body, CHAT, 2)
+    journal = stream.build_resumption(ANY_CALL).journal
+    answer = await server.call(json.dumps(body).encode() + journal, resume(journal, 2))
+    assert answer.headers[NOT_CONTINUED] == "structured outputs"
 
 
 async def test_a_vllm_that_lacks_what_is_needed_serves(server: Server, caplog: pytest.LogCaptureFixture) -> None:
@@ -122,7 +107,9 @@ async def test_a_vllm_that_lacks_what_is_needed_serves(server: Server, caplog: p
 
     server = Server(server.vllm, read)
     for _ in range(2):
-        assert (await server.call(BODY, CALL)).content == await whole(server, BODY)
+        answer = await server.call(BODY, CALL)
+        assert b"[DONE]" in answer.content
+        assert JOURNAL not in answer.headers
     assert caplog.text.count("streams cannot be continued: AttributeError: no such thing") == 1
 
 
@@ -130,7 +117,8 @@ async def test_a_vllm_that_lacks_what_is_needed_serves(server: Server, caplog: p
     ("headers", "journal", "status", "fault"),
     [
         (resume(b"", 1, "vllm-b"), b"", 412, "began at an engine with vllm-b"),
-        (resume(b"[]", 1), b"[]", 400, "no object"),
+        (resume(b"{}", 1), b"{}", 400, "no list"),
+        ({STREAM_ID: "x"}, b"", 400, "32 hexadecimal"),
         (resume(b"", 3), b"", 400, "3 frames"),
         ({**CALL, RESUME: "x"}, b"", 400, "not a number of frames"),
     ],
@@ -145,29 +133,14 @@ async def test_a_forged_resume_is_refused(
 
 
 @pytest.mark.parametrize("frames", [0, 1])
-async def test_a_call_that_is_not_continued_is_not_resumed(server: Server, frames: int) -> None:
-    answer = await server.call(json.dumps(BODY | {"n": 2}).encode() + b"[]", resume(b"[]", frames))
+async def test_a_call_that_is_no_stream_is_not_resumed(server: Server, frames: int) -> None:
+    answer = await server.call(json.dumps(BODY | {"stream": False}).encode() + b"[]", resume(b"[]", frames))
     assert (answer.status_code, server.vllm.bodies) == (400, [])
 
 
 async def test_a_stream_of_which_the_client_has_no_frame_begins_anew(server: Server) -> None:
     answer = await server.call(json.dumps(BODY).encode() + b"[]", resume(b"[]", 0))
     assert JournaledStream(NUMERICS, open_request_alone()).feed(answer.content) == await whole(server, BODY)
-
-
-async def test_vllm_aborts_what_a_stop_string_ends() -> None:
-    vllm = StubVllm(b"abcdefgh")
-    server = Server(vllm, lambda _: facts())
-    body = BODY | {"stop": ["cd"]}
-    first = b"\n\n".join([*(await server.call(body, CALL)).content.split(b"\n\n")[:4], b""])
-    stream = JournaledStream(NUMERICS, open_request_alone())
-    stream.feed(first)
-    journal = stream.build_resumption(ANY_CALL).journal
-    vllm.pause, sent = 0.01, vllm.sent
-    answer = await server.call(json.dumps(body).encode() + journal, resume(journal, 4))
-    assert b'"finish_reason":"stop","stop_reason":"cd"' in answer.content
-    assert answer.content.endswith(b"data: [DONE]\n\n")
-    assert (vllm.aborted, vllm.sent - sent) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +151,7 @@ async def test_vllm_aborts_what_a_stop_string_ends() -> None:
     ],
 )
 async def test_a_stream_that_vllm_ends_before_its_end_is_handed_over(server: Server, frame: bytes, end: bytes) -> None:
-    server.vllm.break_after, server.vllm.break_frame = 2, frame
+    server.vllm.breaks_at, server.vllm.break_frame = [2], frame
     answer = await server.call(BODY, CALL)
     assert answer.content.endswith(end)
     assert b"[DONE]" not in answer.content
@@ -196,7 +169,7 @@ async def test_the_routes_of_the_plugin_stand_before_the_streams(
     (tmp_path / "gateway").write_text("secret\n")
     monkeypatch.setenv(API_KEYS_ENV, str(tmp_path))
     layers = LimitsMiddleware(server.vllm)
-    layers._app._read = lambda _: facts()  # type: ignore[method-assign]
+    layers._app._read = lambda _: server.vllm.facts()
     server.asgi = layers  # type: ignore[assignment]
     assert (await server.call(BODY, CALL)).status_code == 401
     answer = await server.call(BODY, {**CALL, "Authorization": "Bearer secret"})
@@ -206,7 +179,7 @@ async def test_the_routes_of_the_plugin_stand_before_the_streams(
 async def test_a_client_that_leaves_ends_the_answer() -> None:
     vllm = StubVllm(b"abcdefgh")
     vllm.pause = 0.01
-    server, sent = Server(vllm, lambda _: facts()), []
+    server, sent = Server(vllm), []
 
     messages = [{"type": "http.request", "body": json.dumps(BODY).encode()}]
     left = asyncio.Event()
@@ -220,7 +193,7 @@ async def test_a_client_that_leaves_ends_the_answer() -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    headers = [(STREAM_ID.lower().encode(), CALL[STREAM_ID].encode())]
+    headers = [(STREAM_ID.lower().encode(), ID.encode().encode())]
     scope = {"type": "http", "method": "POST", "path": CHAT, "headers": headers}
     answer = asyncio.create_task(server(scope, receive, send))
     while len(sent) < 3:

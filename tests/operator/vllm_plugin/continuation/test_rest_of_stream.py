@@ -1,162 +1,166 @@
 """A stream that is cut anywhere and goes on at another vLLM is the stream that nothing cut."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.operator.vllm_plugin.continuation.server import CALL, Server, cut_stream, resume_stream, whole
 from tests.operator.vllm_plugin.continuation.stub_vllm import (
-    MAX_MODEL_LEN,
+    CHAT,
+    COMPLETIONS,
+    NUMERICS,
     PROMPT,
-    VOCAB_SIZE,
+    RESPONSES,
     StubVllm,
-    facts,
 )
 
-from paternoster_gateway.proxy.call import Call
 from paternoster_gateway.proxy.journaled_stream import JournaledStream
 from paternoster_http.open_requests import open_request_alone
-from paternoster_vllm.frames import JournalWriter, decode_frame
-from paternoster_vllm.rest_of_stream import RestOfStream
-from paternoster_vllm.stream_journal import END, decode_journal
-from paternoster_vllm.streamed_call import CHAT, COMPLETIONS, StreamedCall, read_call
-
-ANY_CALL = Call("/v1/chat/completions", "m", b"", {})
+from paternoster_vllm.stream_journal import END
 
 MESSAGES = [{"role": "user", "content": "hello"}]
 TEXT = st.text(alphabet="ab.é漢🙂", min_size=1, max_size=12)
 
 
-def chat(**fields: Any) -> StreamedCall:
-    call = read_call(CHAT, json.dumps({"model": "m", "messages": MESSAGES, "stream": True, **fields}).encode())
-    assert call is not None
-    return call
-
-
-def completion(**fields: Any) -> StreamedCall:
-    document = {"model": "m", "prompt": PROMPT.decode(), "stream": True, **fields}
-    call = read_call(COMPLETIONS, json.dumps(document).encode())
-    assert call is not None
-    return call
-
-
-def undisturbed(call: StreamedCall, vllm: StubVllm) -> list[bytes]:
-    """The frames of vLLM without the plugin."""
-    return [b"data: " + data + END for data in vllm.write_frames(dict(call.document), call.is_chat)]
-
-
-def journaled(call: StreamedCall, vllm: StubVllm) -> list[bytes]:
-    """The frames of vLLM with the plugin, each behind its line."""
-    writer = JournalWriter(call)
-    frames = vllm.write_frames(json.loads(call.build_first_body()), call.is_chat)
-    return [writer.write_frame(b"data: " + data) for data in frames]
-
-
-def continued(call: StreamedCall, vllm: StubVllm, journal: bytes, num_frames: int) -> list[bytes]:
-    """The frames of the vLLM that goes on."""
-    progress = decode_journal(journal, num_frames, VOCAB_SIZE, MAX_MODEL_LEN)
-    server = facts()
-    limit = server.limit_tokens(call, len(progress.head.prompt))
-    rest = RestOfStream(call, progress, limit, server.make_detokenizer, server.fingerprint)
-    at_once = rest.finish_at_once()
-    if at_once is not None:
-        assert rest.ended
-        return [at_once]
-    written = []
-    for data in vllm.write_frames(json.loads(rest.build_request()), False):
-        if not rest.ended:
-            written.append(rest.write_frame(b"data: " + data))
-    assert rest.ended
-    return written
-
-
 @st.composite
-def calls(draw: st.DrawFn) -> StreamedCall:
-    fields: dict[str, Any] = {"max_tokens": draw(st.integers(1, 40))}
+def calls(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
+    path = draw(st.sampled_from([CHAT, COMPLETIONS, RESPONSES]))
+    body: dict[str, Any] = {"model": "m", "stream": True, "max_tokens": draw(st.integers(1, 40))}
+    body |= {"messages": MESSAGES} if path == CHAT else {"prompt": PROMPT.decode()}
     if stop := draw(st.lists(st.text(alphabet="ab.é", min_size=1, max_size=3), max_size=2)):
-        fields |= {"stop": stop, "include_stop_str_in_output": draw(st.booleans())}
+        body |= {"stop": stop, "include_stop_str_in_output": draw(st.booleans())}
     if draw(st.booleans()):
-        fields["min_tokens"] = draw(st.integers(0, fields["max_tokens"]))
+        body["min_tokens"] = draw(st.integers(0, body["max_tokens"]))
     if draw(st.booleans()):
-        fields["stream_options"] = {"include_usage": True, "continuous_usage_stats": draw(st.booleans())}
-    if draw(st.booleans()):
-        fields["return_token_ids"] = True
-    return chat(**fields) if draw(st.booleans()) else completion(**fields)
+        body["stream_options"] = {"include_usage": True}
+    if path != RESPONSES:
+        body["n"] = draw(st.integers(1, 2))
+        if draw(st.booleans()):
+            body["logprobs"] = draw(st.integers(0, 3))
+    return path, body
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(calls(), TEXT, st.integers(1, 3), st.data())
 def test_a_stream_that_is_cut_is_the_stream_that_nothing_cut(
-    call: StreamedCall, text: str, tokens_a_frame: int, data: st.DataObject
+    call: tuple[str, dict[str, Any]], text: str, tokens_a_step: int, data: st.DataObject
 ) -> None:
-    """Characters of several tokens, stop strings, limits, usage: frame by frame, over two breaks."""
-    vllm = StubVllm(text.encode(), tokens_a_frame)
-    expected, first = undisturbed(call, vllm), journaled(call, vllm)
-    stream = JournaledStream("vllm-a", open_request_alone())
-    assert b"".join(map(stream.feed, first)) == b"".join(expected)
-    assert stream.num_frames == len(expected)
-    stream = JournaledStream("vllm-a", open_request_alone())
-    got = b""
-    frames, cuts = first, data.draw(st.lists(st.integers(1, len(first)), min_size=1, max_size=2))
-    for cut in cuts:
-        got += b"".join(map(stream.feed, frames[:cut]))
-        stream.switch_replica()
-        frames = continued(call, vllm, stream.build_resumption(ANY_CALL).journal, stream.num_frames)
-        frames = [frame + END for frame in b"".join(frames).removesuffix(END).split(END) if frame]
-    got += b"".join(map(stream.feed, frames))
-    assert got == b"".join(expected)
+    """Characters of several tokens, stop strings, limits, usage, choices, log probabilities, over two breaks."""
+
+    async def run() -> None:
+        path, body = call
+        servers = [Server(StubVllm(text.encode(), tokens_a_step)) for _ in range(3)]
+        expected = await whole(servers[0], body, path)
+        stream = JournaledStream(NUMERICS, open_request_alone())
+        answer = await servers[0].call(body, CALL, path)
+        got = b""
+        for server in servers[1:]:
+            frames = [frame + END for frame in answer.content.split(END) if frame]
+            if not frames:
+                break
+            cut = data.draw(st.integers(1, len(frames)))
+            got += b"".join(map(stream.feed, frames[:cut]))
+            stream.switch_replica()
+            answer = await resume_stream(server, stream, body, path)
+            assert answer.status_code == 200
+        got += stream.feed(answer.content)
+        assert got == expected
+        assert not stream.handed_over
+
+    asyncio.run(run())
 
 
-def test_a_stop_string_that_begins_before_the_break_ends_the_stream() -> None:
-    call, vllm = chat(stop=["cde"], stream_options={"include_usage": True}), StubVllm(b"abcdefgh")
-    first = journaled(call, vllm)
-    stream = JournaledStream("vllm-a", open_request_alone())
-    client = b"".join(map(stream.feed, first[:5]))  # the role, then a, b, c, d, of which two are held back
-    client += stream.feed(b"".join(continued(call, vllm, stream.build_resumption(ANY_CALL).journal, 5)))
-    documents = [decode_frame(frame) for frame in client.split(END)]
-    choices = [choice for document in documents if document is not None for choice in document["choices"]]
+async def test_a_stop_string_that_begins_before_the_break_ends_the_stream() -> None:
+    server = Server(StubVllm(b"abcdefgh"))
+    body = {"model": "m", "messages": MESSAGES, "stream": True, "stop": ["cde"]}
+    stream, got = await cut_stream(server, body, CHAT, 3)  # the role, a, b
+    got += stream.feed((await resume_stream(server, stream, body, CHAT)).content)
+    choices = [json.loads(frame[len(b"data: ") :])["choices"][0] for frame in got.split(END)[:-2]]
     assert "".join(choice["delta"]["content"] for choice in choices) == "ab"
     assert (choices[-1]["finish_reason"], choices[-1]["stop_reason"]) == ("stop", "cde")
-    assert documents[-3] is not None
-    assert documents[-3]["usage"]["completion_tokens"] == 5
 
 
-def test_vllm_is_to_make_no_more_tokens_once_it_does_not_know_the_end() -> None:
-    call, vllm = chat(stop=["c"]), StubVllm(b"abcd")
-    journal = b"\n".join(frame.partition(b"\n")[0].removeprefix(b": journal ") for frame in journaled(call, vllm)[:2])
-    progress = decode_journal(journal, 2, VOCAB_SIZE, MAX_MODEL_LEN)
-    rest = RestOfStream(call, progress, 100, facts().make_detokenizer)
-    cut = []
-    for data in vllm.write_frames(json.loads(rest.build_request()), False):
-        rest.write_frame(b"data: " + data)
-        cut.append((rest.ended, rest.cuts))
-        if rest.ended:
-            break
-    assert cut == [(False, False), (True, True)]
+async def test_the_engine_gets_what_is_left_and_no_choice_that_has_ended() -> None:
+    server = Server(StubVllm(b"abcdef"))
+    body = {"model": "m", "prompt": PROMPT.decode(), "stream": True, "max_tokens": 5, "min_tokens": 4, "n": 2}
+    stream, _ = await cut_stream(server, body, COMPLETIONS, 3)
+    server.vllm.client.engine_core.requests.clear()
+    await resume_stream(server, stream, body, COMPLETIONS)
+    requests = server.vllm.client.engine_core.requests
+    so_far = [bytes(request.prompt_token_ids[len(PROMPT) :]) for request in requests]
+    assert sorted(map(len, so_far)) == [2, 2]
+    assert [each.sampling_params.max_tokens for each in requests] == [5 - len(tokens) for tokens in so_far]
+    assert [each.sampling_params.min_tokens for each in requests] == [4 - len(tokens) for tokens in so_far]
+    assert all(each.sampling_params.extra_args is None for each in requests), "no grammar"
+    stream, _ = await cut_stream(server, body, COMPLETIONS, 10)
+    requests.clear()
+    await resume_stream(server, stream, body, COMPLETIONS)
+    assert requests == [], "both have their end"
+
+
+async def test_a_grammar_gets_the_number_of_tokens_that_the_answer_has() -> None:
+    server = Server(StubVllm(b"abcdef"))
+    body = {"model": "m", "prompt": PROMPT.decode(), "stream": True, "response_format": {"type": "json_object"}}
+    stream, _ = await cut_stream(server, body, COMPLETIONS, 2)
+    await resume_stream(server, stream, body, COMPLETIONS)
+    first, rest = server.vllm.client.engine_core.requests
+    assert (first.sampling_params.extra_args, rest.sampling_params.extra_args) == (
+        None,
+        {"paternoster_answer_tokens": 2},
+    )
+
+
+async def test_the_first_token_to_come_is_no_gap_between_two() -> None:
+    """vLLM's histogram of times between tokens would have one since the start of its clock."""
+    server = Server(StubVllm(b"abcdef"))
+    body = {"model": "m", "prompt": PROMPT.decode(), "stream": True}
+    stream, _ = await cut_stream(server, body, COMPLETIONS, 2)
+    seen: list[bool] = []
+    core = server.vllm.client.engine_core
+    send = core.add_request_async
+
+    async def add_request_async(request: Any) -> None:
+        seen.append(server.vllm.client.output_processor.request_states[request.request_id].is_prefilling)
+        await send(request)
+
+    core.add_request_async = add_request_async  # type: ignore[method-assign]
+    await resume_stream(server, stream, body, COMPLETIONS)
+    assert seen == [True]
+
+
+async def test_the_rest_of_a_stream_has_a_place_in_a_full_queue() -> None:
+    server = Server(StubVllm(b"abcdef"))
+    body = {"model": "m", "prompt": PROMPT.decode(), "stream": True}
+    expected = await whole(server, body, COMPLETIONS)
+    stream, got = await cut_stream(server, body, COMPLETIONS, 2)
+    server.vllm.client.is_full = True
+    assert got + stream.feed((await resume_stream(server, stream, body, COMPLETIONS)).content) == expected
+    assert (await server.call(body, CALL, COMPLETIONS)).content == b": continue\n\n", "a new one goes elsewhere"
 
 
 @pytest.mark.parametrize(
-    ("frame", "written"),
-    [
-        ({"error": {"message": "EngineCore encountered an issue", "code": 500}}, b": failed\n\n: continue\n\n"),
-        ({"choices": [{"index": 0, "text": "", "token_ids": [], "finish_reason": "abort"}]}, b": continue\n\n"),
-    ],
+    ("reason", "written"), [("abort", b": continue\n\n"), ("error", b": continue\n\n"), (None, b": failed\n\n: con")]
 )
-def test_what_breaks_a_stream_off_asks_for_another_engine(frame: dict[str, Any], written: bytes) -> None:
-    writer = JournalWriter(chat())
-    assert writer.write_frame(b"data: " + json.dumps(frame).encode()) == written
-    assert writer.ended
-    call, vllm = chat(), StubVllm(b"ab")
-    journal = b"\n".join(line.partition(b"\n")[0].removeprefix(b": journal ") for line in journaled(call, vllm)[:2])
-    progress = decode_journal(journal, 2, VOCAB_SIZE, MAX_MODEL_LEN)
-    rest = RestOfStream(call, progress, 100, facts().make_detokenizer)
-    assert rest.write_frame(b"data: " + json.dumps(frame).encode()) == written
-    assert rest.ended
+async def test_what_breaks_a_stream_off_asks_for_another_engine(reason: str | None, written: bytes) -> None:
+    vllm = StubVllm(b"abcdef")
+    server = Server(vllm)
+    processor = vllm.client.output_processor
+    process = processor.process_outputs
 
+    def break_off(outputs: list[Any]) -> None:
+        if vllm.made == 2 and reason is None:
+            next(iter(processor.request_states.values())).queue.put(RuntimeError("EngineCore encountered an issue"))
+            processor.request_states.clear()
+        elif vllm.made == 2:
+            outputs[0].finish_reason, outputs[0].new_token_ids = reason, []
+        process(outputs)
 
-def test_an_error_that_is_the_clients_passes() -> None:
-    writer = JournalWriter(chat())
-    frame = b'data: {"error": {"message": "too long", "code": 400}}'
-    assert writer.write_frame(frame) == b": journal []\n" + frame + END
-    assert not writer.ended
+    processor.process_outputs = break_off  # type: ignore[method-assign]
+    body = {"model": "m", "prompt": PROMPT.decode(), "stream": True}
+    frames = (await server.call(body, CALL, COMPLETIONS)).content
+    assert frames.count(b": journal") == 2
+    assert written in frames.split(b"\n\n", 2)[2]
+    assert b"error" not in frames

@@ -17,80 +17,121 @@ from paternoster_vllm.stream_journal import (
     HAND_OVER,
     JOURNAL,
     MAX_JOURNAL_BYTES,
+    NOT_CONTINUED,
     RESUME,
     STREAM_ID,
-    Head,
+    ChoiceOutput,
     InvalidJournal,
+    Progress,
+    UnsupportedCall,
     decode_journal,
     decode_resume,
-    encode_entry,
+    decode_stream_id,
+    encode_output,
+    encode_prompt,
+    encode_unsupported,
 )
 
-HEAD = Head("cmpl-a", 1795792422, "m", (1, 2))
-FIRST = HEAD.encode("[[0,null,[3]]]")
+PROMPT_LINE = b'[{"prompt": [1, 2]}, [[0,null,null,[3],[]]]]'
 
 
 def test_the_plugin_says_what_the_contract_says() -> None:
-    names = [name.decode() for name in (STREAM_ID, JOURNAL, RESUME)]
-    assert names == [name.lower() for name in (contract.STREAM_ID, contract.JOURNAL, contract.RESUME)]
+    constants = contract.STREAM_ID, contract.JOURNAL, contract.RESUME, contract.NOT_CONTINUED
+    names = [name.decode() for name in (STREAM_ID, JOURNAL, RESUME, NOT_CONTINUED)]
+    assert names == [name.lower() for name in constants]
     assert (COMMENT, HAND_OVER, FAILED) == (contract.COMMENT, contract.HAND_OVER, contract.FAILED)
     assert MAX_JOURNAL_BYTES == contract.MAX_JOURNAL_BYTES
+    assert decode_stream_id(contract.StreamId("0a" * 16, 7).encode().encode()) == ("0a" * 16, 7)
     assert decode_resume(contract.Resume(3, 40, "vllm-a").encode().encode()) == (3, 40, "vllm-a")
     assert continuation.GATEWAY_ENV == vllm_arguments.GATEWAY_ENV
 
 
-@given(st.lists(st.integers(0, 99), max_size=4), st.sampled_from([None, "stop", "length"]))
-def test_an_entry_is_one_of_the_contract(tokens: list[int], reason: str | None) -> None:
-    entries = contract.decode_journal(encode_entry(tokens, reason).encode())
-    assert entries == ([contract.JournalEntry(0, tuple(tokens), reason)] if tokens or reason else [])
+LOGPROBS = st.floats(max_value=0, width=32, allow_nan=False)
+ALTERNATIVES = st.tuples(st.integers(0, 98), LOGPROBS, st.integers(0, 5))
+
+
+@st.composite
+def outputs(draw: st.DrawFn) -> tuple[ChoiceOutput, ...]:
+    tokens = tuple(draw(st.lists(st.integers(0, 98), max_size=3)))
+    logprobs: tuple[Any, ...] = ()
+    if draw(st.booleans()):
+        logprobs = tuple(
+            ((token, draw(LOGPROBS), draw(st.integers(0, 5))), *draw(st.lists(ALTERNATIVES, max_size=2)))
+            for token in tokens
+        )
+    return (ChoiceOutput(draw(st.integers(0, 3)), tokens, None, draw(st.sampled_from([None, 5, "é"])), logprobs),)
+
+
+@given(st.lists(outputs(), max_size=4))
+def test_what_is_written_is_read(made: list[tuple[ChoiceOutput, ...]]) -> None:
+    """Log probabilities to the last bit of the 32 that vLLM computes, also those of tokens that cannot be."""
+    line = f"[{','.join([encode_prompt([1, 2]), *map(encode_output, made)])}]"
+    assert decode_journal(line.encode(), 1, 99, 100) == Progress((1, 2), tuple(made))
 
 
 def test_a_journal_is_cut_to_the_frames_of_the_client() -> None:
-    data = b"\n".join([FIRST, b"[[0,null,[4,5]]]", b'[[0,"stop",[6]]]', b"[]", b"[]"])
-    states = [decode_journal(data, frames, 10, 100) for frames in range(1, 6)]
-    assert [state.head for state in states] == [HEAD] * 5
-    assert [state.tokens for state in states] == [(3,), (3, 4, 5), (3, 4, 5, 6), (3, 4, 5, 6), (3, 4, 5, 6)]
-    assert [state.finish_reason for state in states] == [None, None, "stop", "stop", "stop"]
-    assert [state.frames_after_finish for state in states] == [0, 0, 0, 1, 2]
+    data = b"\n".join([b"[]", PROMPT_LINE, b"[[[1,null,null,[4,5],[]]],[[0,null,null,[7],[]]]]", b"[]"])
+    states = [decode_journal(data, frames, 10, 100) for frames in range(1, 5)]
+    assert [state.prompt for state in states] == [(), (1, 2), (1, 2), (1, 2)]
+    assert [state.tokens_of(0) for state in states] == [[], [3], [3, 7], [3, 7]]
+    assert [state.tokens_of(1) for state in states] == [[], [], [4, 5], [4, 5]]
+    assert [len(state.outputs) for state in states] == [0, 1, 3, 3]
 
 
-def line(**fields: Any) -> bytes:
-    document = {"id": "a", "created": 1, "model": "m", "prompt": [1], "entries": [], **fields}
-    return json.dumps(document).encode()
+def line(*outputs: Any, prompt: Any = (1,)) -> bytes:
+    return json.dumps([{"prompt": prompt}, *outputs]).encode()
 
 
 @pytest.mark.parametrize(
     ("data", "frames", "fault"),
     [
         (b"", 1, "not JSON"),
-        (FIRST, 0, "1 lines"),
-        (FIRST, 2, "1 lines"),
-        (FIRST + b"\n[", 2, "not JSON"),
+        (PROMPT_LINE, 0, "1 lines"),
+        (PROMPT_LINE, 2, "1 lines"),
+        (PROMPT_LINE + b"\n[", 2, "not JSON"),
         (b"[" * 100_000, 1, "not JSON"),
-        (b"[]", 1, "no object"),
-        (line(prompt=[]), 1, "no prompt"),
+        (b"{}", 1, "no list"),
+        (b"[1]", 1, "no list"),
+        (b"[[[0,null,null,[3],[]]]]", 1, "no prompt"),
+        (PROMPT_LINE + b"\n" + PROMPT_LINE, 2, "more than one prompt"),
         (line(prompt=[10]), 1, "vocabulary"),
         (line(prompt=[-1]), 1, "vocabulary"),
         (line(prompt=[True]), 1, "vocabulary"),
         (line(prompt=["1"]), 1, "vocabulary"),
         (line(prompt=[1.0]), 1, "vocabulary"),
-        (line(prompt=[1] * 101), 1, "101 of 100|101 tokens of 100"),
-        (line(id=1), 1, "lacks id"),
-        (line(created="1"), 1, "lacks id"),
-        (line(id="x" * 513), 1, "too long"),
-        (line(entries=None), 1, "no list"),
-        (line(entries=[[1, None, [2]]]), 1, "not .0"),
-        (line(entries=[[0, None]]), 1, "not .0"),
-        (line(entries=[[0, "abort", [2]]]), 1, "finish reason"),
-        (line(entries=[[0, ["stop"], [2]]]), 1, "finish reason"),
-        (line(entries=[[0, None, [10]]]), 1, "vocabulary"),
-        (line(entries=[[0, "stop", [2]], [0, None, [3]]]), 1, "behind the end"),
+        (line(prompt=None), 1, "vocabulary"),
+        (line([[0, None, None, [2] * 100, []]]), 1, "101 tokens of 100"),
+        (line([[-1, None, None, [2], []]]), 1, "not .choice"),
+        (line([[2**20, None, None, [2], []]]), 1, "not .choice"),
+        (line([[True, None, None, [2], []]]), 1, "not .choice"),
+        (line([[0, None, [2]]]), 1, "not .choice"),
+        (line([[0, "abort", None, [2], []]]), 1, "finish reason"),
+        (line([[0, ["stop"], None, [2], []]]), 1, "finish reason"),
+        (line([[0, "stop", 1.5, [2], []]]), 1, "stop reason"),
+        (line([[0, "stop", "a" * 5000, [2], []]]), 1, "stop reason"),
+        (line([[0, None, None, [10], []]]), 1, "vocabulary"),
+        (line([[0, None, None, [2], [[[3, -0.5, 1]]]]]), 1, "not those of its tokens"),
+        (line([[0, None, None, [2], [[]]]]), 1, "no log probability"),
+        (line([[0, None, None, [2], [[[2, "a", 1]]]]]), 1, "not .token"),
+        (line([[0, None, None, [2], [[[2, -1e300, 1]]]]]), 1, "32 bits"),
+        (line([[0, None, None, [2], [[[2, -0.5, -1]]]]]), 1, "rank"),
+        (line([[0, None, None, [2], [[[11, -0.5, 1]]]]]), 1, "vocabulary"),
+        (line([[0, "stop", None, [2], []]], [[0, None, None, [3], []]]), 1, "behind the end"),
         (b" " * (MAX_JOURNAL_BYTES + 1), 1, "at most"),
     ],
 )
 def test_what_no_vllm_wrote_is_refused(data: bytes, frames: int, fault: str) -> None:
     with pytest.raises(InvalidJournal, match=fault):
         decode_journal(data, frames, vocab_size=10, max_model_len=100)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"), [("bad_words", "bad_words"), ("a\r\nX-Key: b", "something unknown"), (5, "something unknown")]
+)
+def test_what_is_not_continued_is_named_in_a_header(name: Any, found: str) -> None:
+    data = f"[{encode_unsupported(name)}]".encode()
+    with pytest.raises(UnsupportedCall, match=f"^{found}$"):
+        decode_journal(data, 1, 10, 100)
 
 
 @given(st.binary(max_size=60), st.integers(0, 3))
