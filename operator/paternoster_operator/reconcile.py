@@ -183,9 +183,7 @@ class Reconciler:
             faults, fleet.engines, stats, [pod.name for pod in observed.answering]
         )
         refused = {pod: Refusal("form", fault) for pod, fault in faults.items() if pod not in {*stats, *failed_calls}}
-        for pod in observed.answering:
-            if pod.name not in stats:
-                continue
+        for pod in [pod for pod in observed.answering if pod.name in stats]:
             sample = complete_stats(stats[pod.name], pod.restarts, resource)
             last, since = windows.latest_sample(pod.name), windows.seconds_since_latest(pod.name, now)
             refusal = find_implausible(sample, last, since, capacity=pod.capacity, queue=pod.queue)
