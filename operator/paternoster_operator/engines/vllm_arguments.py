@@ -156,9 +156,30 @@ OPERATORS: Mapping[str, str] = {
     "data-parallel-size": "the operator adds replicas, and the plugin counts one engine core",
     "api-server-count": "the plugin counts the requests of one API server",
     "disable-log-stats": "the operator reads /metrics",
+    **dict.fromkeys(("nnodes", "node-rank"), "a replica is one pod: the operator adds replicas"),
+    **dict.fromkeys(("grpc", "grpc-port"), "gateways speak HTTP to engines"),
+    "runner": "only generation is supported on vLLM yet",
+    "lora-modules": "gateways have routes to model.servedName alone",
+    **{
+        f"data-parallel-{name}": "the operator adds replicas, and the plugin counts one engine core"
+        for name in ("rank", "start-rank", "size-local", "hybrid-lb", "external-lb", "multi-port-external-lb")
+    },
 }
 """Flags that no field sets and none may."""
-_SHORT = {"tp": "tensor-parallel-size", "dp": "data-parallel-size", "asc": "api-server-count"}
+_SHORT = {
+    "tp": "tensor-parallel-size",
+    "dp": "data-parallel-size",
+    "dpn": "data-parallel-rank",
+    "dpr": "data-parallel-start-rank",
+    "dpl": "data-parallel-size-local",
+    "dph": "data-parallel-hybrid-lb",
+    "dpe": "data-parallel-external-lb",
+    "dpm": "data-parallel-multi-port-external-lb",
+    "asc": "api-server-count",
+    "n": "nnodes",
+    "r": "node-rank",
+}
+"""Names with one hyphen, of vLLM 0.33, of flags that are refused; no such name is one of the others cut short."""
 
 
 def write_flags(settings: EngineArgs, flags: Mapping[str, Callable[[Any], list[str]]]) -> list[str]:
@@ -210,9 +231,11 @@ def find_owned(
         if not word.startswith("-"):
             return None
         name = word.partition("=")[0].lstrip("-").replace("_", "-").partition(".")[0]
-        flag = short.get(name, name)
+        # A name of one letter may have its value behind it; all others have two hyphens, but for those of ``short``.
+        flag = short.get(name) or (name if word.startswith("--") else short.get(name[:1], ""))
+        flags = (*owned, *operators)
         # The engine's parser completes a flag that is cut short.
-        found = next((each for each in (*owned, *operators) if each.startswith(flag)), None)
+        found = flag if flag in flags else next((each for each in flags if flag and each.startswith(flag)), None)
         if found is None:
             return None
         why = f"use {owned[found]}" if found in owned else operators[found]

@@ -88,6 +88,17 @@ def test_every_setting_is_a_flag_or_goes_elsewhere_or_is_refused() -> None:
         ("--api-key=secret", "--api-key must not be here: use security.apiKeySecretRef"),
         ("--port", "--port must not be here: the operator sets it"),
         ("--config=x.yaml", "--config must not be here: a file could set any other flag"),
+        ("-n", "-n must not be here: a replica is one pod: the operator adds replicas"),
+        ("-n2", "-n2 must not be here: a replica is one pod: the operator adds replicas"),
+        ("-r", "-r must not be here: a replica is one pod: the operator adds replicas"),
+        (
+            "--data-parallel-rank=1",
+            "--data-parallel-rank must not be here: the operator adds replicas, and the plugin counts one engine core",
+        ),
+        ("-dpn", "-dpn must not be here: the operator adds replicas, and the plugin counts one engine core"),
+        ("--grpc", "--grpc must not be here: gateways speak HTTP to engines"),
+        ("--runner=pooling", "--runner must not be here: only generation is supported on vLLM yet"),
+        ("--lora-modules", "--lora-modules must not be here: gateways have routes to model.servedName alone"),
         ("--no-enable-prefix-caching", "--no-enable-prefix-caching must not be here: use engine.prefixCache"),
     ],
 )
@@ -96,7 +107,17 @@ def test_a_flag_that_a_field_owns_is_refused_by_name(word: str, line: str) -> No
 
 
 @pytest.mark.parametrize(
-    "args", [["--enforce-eager"], ["--model-impl=vllm"], ["--quantization", "awq"], ["--watermark-config={}"], ["-O3"]]
+    "args",
+    [
+        ["--enforce-eager"],
+        ["--model-impl=vllm"],
+        ["--quantization", "awq"],
+        ["--watermark-config={}"],
+        ["-O3"],
+        ["-sc", "{}"],
+        ["-q", "awq"],
+        ["-pp=2"],
+    ],
 )
 def test_other_flags_pass(args: list[str]) -> None:
     assert find_owned_flags(args) == []
