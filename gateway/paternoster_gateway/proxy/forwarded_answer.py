@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 
-import aiohttp
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -202,8 +201,7 @@ class ForwardedAnswer(Response):
             if answer is not None:
                 with self._watch:
                     await self._send_answer(answer, stream)
-        except (ClientDisconnect, aiohttp.ClientError):
-            # The relay has logged a replica that broke off; the server closes a connection whose answer is not whole.
+        except ClientDisconnect:
             pass
         finally:
             self._call.open_request.end_in_event = None

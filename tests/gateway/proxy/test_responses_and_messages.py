@@ -111,28 +111,6 @@ async def test_a_stream_that_breaks_off_raises_in_the_official_client(
                 assert event.type == "message_start"
 
 
-async def breaking_whole_answer(_: FakeEngine, request: web.Request) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": "9"})
-    await response.prepare(request)
-    await response.write(b"{")
-    assert request.transport is not None
-    request.transport.abort()
-    return response
-
-
-async def test_a_whole_answer_that_breaks_off_is_cut_and_logged_in_a_line(
-    client: aiohttp.ClientSession, door: Door, start: Start, caplog: pytest.LogCaptureFixture
-) -> None:
-    door.publish(await start("a", breaking_whole_answer))
-    await seen(client, door)
-    async with anthropics(door) as asking:
-        with pytest.raises(anthropic.APIConnectionError):
-            await asking.messages.create(**REQUEST)
-    broken = [each for each in caplog.records if "broke off" in each.getMessage()]
-    assert broken
-    assert not any(each.exc_info for each in caplog.records)
-
-
 async def breaking_response(_: FakeEngine, request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
