@@ -17,7 +17,7 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +38,6 @@ from hostile.attackers.drawn_answers import (
     draw_tables,
 )
 from hostile.attackers.fuzz_pods import wait_listening
-from hostile.dribbling_engine import read_requests
 from hostile.fleet import PATERNOSTER, Server, free_port, started
 from hostile.fuzz import Watched
 from paternoster_contract import stream_journal
@@ -60,6 +59,18 @@ SHOWN = 5
 DRAWN: Sequence[tuple[Callable[[random.Random], bytes], str]] = (
     (draw_frames, MEDIA_TYPES[0]), (draw_json, MEDIA_TYPES[1]), (draw_progress, MEDIA_TYPES[2]),
 )  # fmt: skip
+
+
+async def read_requests(
+    reader: asyncio.StreamReader,
+) -> AsyncIterator[tuple[str, str, bytes]]:
+    """Method, path and body of a connection's requests, until it ends."""
+    with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            length = next((line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), b":0")
+            body = await reader.readexactly(int(length.partition(b":")[2]))
+            method, path, _ = head.split(b" ", 2)
+            yield method.decode(), path.decode(), body
 
 
 async def send_answer(draw: random.Random, writer: asyncio.StreamWriter, body: bytes, media_type: str) -> bool:
@@ -92,7 +103,7 @@ async def send_answer(draw: random.Random, writer: asyncio.StreamWriter, body: b
 async def answer_hostile(draw: random.Random, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """One connection to a hostile engine."""
     with suppress(OSError):
-        async for method, path, _ in read_requests(reader, writer):
+        async for method, path, _ in read_requests(reader):
             if path.startswith(paths.TEXT_CHAINS):
                 body, media_type = draw_chains(draw), chains.MEDIA_TYPE
             elif method == "GET" and draw.random() < 0.9:
@@ -112,7 +123,7 @@ async def answer_tables(draw: random.Random, reader: asyncio.StreamReader, write
     """One connection to what stands in for an operator."""
     tables = draw_tables(draw)
     with suppress(OSError):
-        async for _ in read_requests(reader, writer):
+        async for _ in read_requests(reader):
             media_type, text = next(tables)
             if not await send_answer(draw, writer, text, media_type):
                 break
@@ -123,7 +134,7 @@ async def answer_honest(_: random.Random, reader: asyncio.StreamReader, writer: 
     """One connection to an engine that answers each call at once."""
     body = json.dumps(WHOLE).encode()
     with suppress(OSError):
-        async for _method, _path, _body in read_requests(reader, writer):
+        async for _method, _path, _body in read_requests(reader):
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body))
             writer.write(body)
             await writer.drain()
