@@ -40,7 +40,7 @@ class BoundedResponseHandler(ResponseHandler):
     def __init__(self, loop: Any) -> None:
         super().__init__(loop)
         self._body: Any = None
-        """Of the answer that has begun."""
+        """The body of the answer that has begun."""
         self._begin_answer()
 
     def _begin_answer(self) -> None:

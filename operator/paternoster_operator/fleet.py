@@ -23,7 +23,7 @@ KEPT_CHANGES = 100
 
 
 STEADY_SECONDS = 300.0
-"""Of a run, after which the ends before it no longer count."""
+"""Length of a run after which the ends before it no longer count."""
 LOOP_ENDS = 3
 """Ends within such runs from which an engine that has served is taken to end again and again."""
 

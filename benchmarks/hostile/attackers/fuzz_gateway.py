@@ -52,9 +52,9 @@ CALL_SECONDS = 8.0
 HONEST_SECONDS = 20.0
 """After which an honest call has failed."""
 HOLD_SECONDS = 3.0
-"""For which an answer stands open in the middle."""
+"""Time for which an answer stands open in the middle."""
 WINDOW_SECONDS = 1.0
-"""Of each pair of a longest silence and a largest memory."""
+"""Time between two readings of the longest silence and the largest memory."""
 SHOWN = 5
 DRAWN: Sequence[tuple[Callable[[random.Random], bytes], str]] = (
     (draw_frames, MEDIA_TYPES[0]), (draw_json, MEDIA_TYPES[1]), (draw_progress, MEDIA_TYPES[2]),

@@ -24,7 +24,7 @@ class EngineAnswer:
 
     @property
     def words(self) -> str:
-        """What it says, in one line, with at most :data:`LONGEST_WORDS` of its own."""
+        """The text of the answer, in one line, with at most :data:`LONGEST_WORDS` of its own."""
         own = " ".join(self.text[: 4 * LONGEST_WORDS].split())[:LONGEST_WORDS]
         return own if self.status is None else f"HTTP {self.status}" + (f": {own}" if own else "")
 

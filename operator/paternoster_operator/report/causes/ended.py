@@ -8,7 +8,7 @@ from paternoster_operator.pods.view import PodView
 from paternoster_operator.report.model_fetch import progress_words
 
 _KILLED_CHILD = "exit code: -9"
-"""Of a process of an engine that got SIGKILL."""
+"""The end of a process of an engine that got SIGKILL, as engines log it."""
 
 
 def describe_end(pod: PodView) -> str:
