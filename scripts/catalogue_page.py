@@ -11,7 +11,6 @@ from pathlib import Path
 
 import torch
 
-from paternoster_engine.bench.requests.workload import Limits
 from paternoster_engine.fit.memory import Fit, count_parameters, find_fits, sequence_bytes, token_bytes, window_bytes
 from paternoster_engine.fit.profile import derived_profile
 from paternoster_engine.model.config import ModelConfig
@@ -25,6 +24,7 @@ from paternoster_simulator.policies.registry import make_policy
 from paternoster_simulator.profile import Profile, load_profile, parse_profile
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate_fleet
+from paternoster_traces.workload import Limits
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "examples/models"

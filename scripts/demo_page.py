@@ -5,9 +5,9 @@ from typing import Any
 
 from demo_record import Decision, Record
 
-from paternoster_engine.bench.client import RequestResult
-from paternoster_engine.bench.reports import charts
-from paternoster_engine.bench.reports.html import Chart, ChartMark, Page, Panel, Series, Table
+from paternoster_load.reports import charts
+from paternoster_load.reports.html import Chart, ChartMark, Page, Panel, Series, Table
+from paternoster_load.results import RequestResult
 
 
 def demo_page(document: dict[str, Any], record: Record, results: Sequence[RequestResult], burst_began: float) -> Page:

@@ -22,9 +22,9 @@ from paternoster_simulator.simulation import simulate_fleet
 PLANT = (
     "paternoster_simulator",
     "paternoster_engine.core",
-    "paternoster_engine.bench.requests.synthetic",
-    "paternoster_engine.bench.requests.trace",
-    "paternoster_engine.bench.requests.workload",
+    "paternoster_traces.synthetic",
+    "paternoster_traces.trace",
+    "paternoster_traces.workload",
     "paternoster_gateway.routing",
 )
 """What a fleet is made of under any policy: without the policies, which are each contender's own sources."""

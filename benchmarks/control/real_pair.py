@@ -29,9 +29,10 @@ from rich.table import Table
 from tqdm import tqdm
 
 from paternoster_contract.stats import EngineStats
-from paternoster_engine.bench.client import BenchClient, BenchRequest, Outcome, RequestResult
 from paternoster_engine.bench.machine import cpu_name
-from paternoster_engine.bench.requests.prompts import PromptSource, default_text
+from paternoster_load.client import BenchClient
+from paternoster_load.results import BenchRequest, Outcome, RequestResult
+from paternoster_traces.prompts import PromptSource, default_text
 from simulator.local_fleet import LocalFleet
 
 PARTS = ("scarce", "blackout")

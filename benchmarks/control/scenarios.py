@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from control.workloads import CODE, REASONING, SHORT_ANSWERS, thickened
-from paternoster_engine.bench.requests.synthetic import AZURE_CONVERSATION, Workload
-from paternoster_engine.bench.requests.trace import TraceRow, read_trace
-from paternoster_engine.bench.requests.workload import Limits
 from paternoster_simulator.arrivals import (
     Pattern,
     constant_rate,
@@ -25,6 +22,9 @@ from paternoster_simulator.arrivals import (
     rate_step,
 )
 from paternoster_simulator.profile import Profile, load_profile
+from paternoster_traces.synthetic import AZURE_CONVERSATION, Workload
+from paternoster_traces.trace import TraceRow, read_trace
+from paternoster_traces.workload import Limits
 
 Part = Literal["tune", "test"]
 SEEDS: Mapping[Part, tuple[int, ...]] = {"tune": (1,), "test": (2, 5, 8)}

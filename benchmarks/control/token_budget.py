@@ -25,9 +25,10 @@ from tqdm import tqdm
 
 from engines.vllm_fleet import VllmFleet
 from engines.vllm_fleet import manifest as vllm_manifest
-from paternoster_engine.bench.client import BenchClient, BenchRequest
 from paternoster_engine.bench.machine import cpu_name
-from paternoster_engine.bench.requests.prompts import PromptSource, default_text
+from paternoster_load.client import BenchClient
+from paternoster_load.results import BenchRequest
+from paternoster_traces.prompts import PromptSource, default_text
 from peers.systems.vllm_cpu import VllmCpu
 from simulator.local_fleet import LocalFleet
 

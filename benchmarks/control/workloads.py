@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from paternoster_engine.bench.requests.synthetic import Workload
-from paternoster_engine.bench.requests.trace import TraceRow
+from paternoster_traces.synthetic import Workload
+from paternoster_traces.trace import TraceRow
 
 REASONING = Workload(
     prompt=((0, 20), (0.1, 80), (0.5, 250), (0.9, 900), (0.99, 2500), (1, 4000)),

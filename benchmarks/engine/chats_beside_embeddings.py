@@ -29,9 +29,10 @@ from tqdm import tqdm
 
 from engine.embeddings import make_texts
 from engine.idle import START_SECONDS, serve
-from paternoster_engine.bench.client import BenchClient, BenchRequest
 from paternoster_engine.bench.machine import cpu_name
-from paternoster_engine.bench.requests.prompts import PromptSource, default_text
+from paternoster_load.client import BenchClient
+from paternoster_load.results import BenchRequest
+from paternoster_traces.prompts import PromptSource, default_text
 
 PROMPT, ANSWER = 64, 200
 """Tokens of a chat."""

@@ -29,9 +29,10 @@ from rich.table import Table
 from tqdm import tqdm
 
 from engine.idle import START_SECONDS, serve
-from paternoster_engine.bench.client import BenchClient, BenchRequest, Outcome
 from paternoster_engine.bench.machine import cpu_name
-from paternoster_engine.bench.requests.prompts import PromptSource, default_text
+from paternoster_load.client import BenchClient
+from paternoster_load.results import BenchRequest, Outcome
+from paternoster_traces.prompts import PromptSource, default_text
 
 PACKAGES = ("common", "operator", "engine", "kernels", "gateway", "simulator")
 ROOT = Path(__file__).resolve().parents[2]

@@ -24,13 +24,13 @@ import torch
 from tqdm import tqdm
 
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_engine.bench.requests.prompts import read_text
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.source import resolve_source
 from paternoster_engine.runner.device import available_cpus
+from paternoster_traces.prompts import read_text
 
 Vectors = Sequence[Sequence[float]]
 Embed = Callable[[Sequence[str]], Vectors]

@@ -17,10 +17,10 @@ from tqdm import tqdm
 
 from engine.quantization import load, next_tokens
 from paternoster_engine.bench.machine import cpu_name
-from paternoster_engine.bench.requests.prompts import read_text
 from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.source import resolve_source
 from paternoster_engine.runner.device import available_cpus
+from paternoster_traces.prompts import read_text
 
 FORMATS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "in blocks": torch.bfloat16}
 """Weights, by the number format of keys and values."""

@@ -18,15 +18,15 @@ from pathlib import Path
 from tqdm import tqdm
 
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_engine.bench.requests import workload
-from paternoster_engine.bench.requests.prompts import PromptSource, read_text
-from paternoster_engine.bench.requests.synthetic import generate_rows
-from paternoster_engine.bench.requests.trace import TraceRow, read_trace
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.engine import Engine
+from paternoster_traces import workload
+from paternoster_traces.prompts import PromptSource, read_text
+from paternoster_traces.synthetic import generate_rows
+from paternoster_traces.trace import TraceRow, read_trace
 
 SYNTHETIC_ROWS = 1000
 

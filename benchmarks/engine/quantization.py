@@ -20,7 +20,6 @@ import torch
 from tqdm import tqdm
 
 from engine.decode_roofline import Decode, linears_alone, timed
-from paternoster_engine.bench.requests.prompts import read_text
 from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
@@ -33,6 +32,7 @@ from paternoster_engine.runner.device import available_cpus
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.step_input import host_step
 from paternoster_kernels.reference.quantized_matmul import quantize_weight
+from paternoster_traces.prompts import read_text
 
 CPU = torch.device("cpu")
 BLOCK_SIZE = 32

@@ -18,13 +18,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_engine.bench.requests.prompts import PromptSource, read_text
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
+from paternoster_traces.prompts import PromptSource, read_text
 
 TEXT = 96
 """Tokens of a prompt's text."""

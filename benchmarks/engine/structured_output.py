@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_engine.bench.requests.prompts import PromptSource, read_text
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
@@ -26,6 +25,7 @@ from paternoster_engine.sampling.grammars.grammar import Grammar
 from paternoster_engine.sampling.grammars.lazy import LazyMatcher, SeenTokens
 from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
 from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
+from paternoster_traces.prompts import PromptSource, read_text
 
 RECORD = {
     "name": {"type": "string"},

@@ -5,8 +5,9 @@ import random
 import time
 from dataclasses import dataclass
 
-from paternoster_engine.bench.client import BenchClient, BenchRequest, RequestResult
-from paternoster_engine.bench.requests.prompts import PromptSource
+from paternoster_load.client import BenchClient
+from paternoster_load.results import BenchRequest, RequestResult
+from paternoster_traces.prompts import PromptSource
 
 
 @dataclass(frozen=True, slots=True)

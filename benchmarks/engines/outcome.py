@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from paternoster_contract.stats import EngineStats
-from paternoster_engine.bench.client import Outcome, RequestResult
+from paternoster_load.results import Outcome, RequestResult
 
 SETTLED_AFTER = 60.0
 """Seconds after a change of the traffic from which the law must keep its objective."""

@@ -32,10 +32,10 @@ from tqdm import tqdm
 
 from engines.closed_loop import ClosedLoop, Shape
 from engines.vllm_fleet import MODEL, VllmFleet, manifest
-from paternoster_engine.bench.client import BenchClient
 from paternoster_engine.bench.machine import cpu_name
-from paternoster_engine.bench.requests.prompts import PromptSource, default_text
+from paternoster_load.client import BenchClient
 from paternoster_operator.settings import Settings
+from paternoster_traces.prompts import PromptSource, default_text
 from paternoster_vllm.middleware import API_KEYS_ENV, LimitsMiddleware
 from peers.systems.vllm_cpu import ENVIRONMENT, VllmCpu
 

@@ -30,9 +30,9 @@ from engines.closed_loop import ClosedLoop, Shape
 from engines.outcome import Half, Limits, against_best, markdown, summarize
 from engines.processor_clock import ProcessorClock
 from engines.vllm_fleet import MODEL, VllmFleet, manifest
-from paternoster_engine.bench.client import BenchClient
 from paternoster_engine.bench.machine import cpu_name
-from paternoster_engine.bench.requests.prompts import PromptSource, default_text
+from paternoster_load.client import BenchClient
+from paternoster_traces.prompts import PromptSource, default_text
 from peers.systems.vllm_cpu import ENVIRONMENT, VllmCpu
 
 CLIENTS = 32

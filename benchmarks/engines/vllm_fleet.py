@@ -9,7 +9,7 @@ import aiohttp
 import psutil
 
 from paternoster_contract.stats import EngineStats
-from paternoster_engine.bench.client import COMPLETIONS
+from paternoster_load.client import COMPLETIONS
 from paternoster_operator.engines.vllm import LIMITS_PATH, VllmAdapter
 from paternoster_operator.engines.vllm_arguments import ADMIN_KEYS_ENV, API_KEYS_ENV, HEALTH
 from paternoster_operator.scrape import Scraper

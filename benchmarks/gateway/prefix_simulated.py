@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from gateway.peer_routing import LlmdRouting, SmgRouting
-from paternoster_engine.bench.requests.trace import read_trace
-from paternoster_engine.bench.requests.workload import Limits
 from paternoster_gateway.routing.prefix_routing import PrefixRouting
 from paternoster_simulator.arrivals import replay_trace
 from paternoster_simulator.cost import to_seconds
@@ -21,6 +19,8 @@ from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.profile import load_profile
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate_fleet
+from paternoster_traces.trace import read_trace
+from paternoster_traces.workload import Limits
 
 HISTORY = "text history"
 """As Paternoster's, of engines that do not publish what they have cached."""

@@ -12,7 +12,7 @@ import aiohttp
 
 from hostile.fleet import CONTEXT, MODEL
 from hostile.shared_fleets import KEYS
-from paternoster_engine.bench.requests.prompts import default_text
+from paternoster_traces.prompts import default_text
 
 PATIENCE_SECONDS = 300
 """After which a call counts as one without an answer. One that moves to another engine twice waits three times, and on

@@ -31,7 +31,7 @@ from hostile.attackers.claiming_engine import KINDS, measure_claims
 from hostile.felt import Felt, compare, passes
 from hostile.shared_fleets import EMBEDDING, KEYS, SharedFleets, shared_fleets
 from paternoster_contract.http import paths
-from paternoster_engine.bench.requests.prompts import default_text
+from paternoster_traces.prompts import default_text
 
 PERIOD_SECONDS = 0.5
 """Between its requests."""

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from paternoster_engine.bench.comparison import order_turns
 from paternoster_engine.bench.machine import cpu_name
-from paternoster_engine.bench.requests.trace import TraceError
 from paternoster_engine.runner.device import available_cpus
+from paternoster_traces.trace import TraceError
 from peers.measure import visit
 from peers.parts import Store
 from peers.peer import PeerError

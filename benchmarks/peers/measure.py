@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from paternoster_engine.bench.client import BenchRequest, RequestResult
-from paternoster_engine.bench.reports.report import build_report
+from paternoster_load.reports.report import build_report
+from paternoster_load.results import BenchRequest, RequestResult
 from peers.parts import Part, Store
 from peers.peer import Peer, Running
 from peers.session_use import SessionUse

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from paternoster_engine.bench.client import BenchRequest, RequestResult
+from paternoster_load.results import BenchRequest, RequestResult
 
 OnResult = Callable[[RequestResult], None]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from paternoster_engine.bench.reports.spread import Spread
+from paternoster_load.reports.spread import Spread
 from peers.parts import Part
 
 COLUMNS = (

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from paternoster_engine.bench.client import BenchRequest, RequestResult
-from paternoster_engine.bench.requests import workload
-from paternoster_engine.bench.requests.prompts import PromptSource, default_text
-from paternoster_engine.bench.requests.trace import read_trace
+from paternoster_load.results import BenchRequest, RequestResult
+from paternoster_traces import workload
+from paternoster_traces.prompts import PromptSource, default_text
+from paternoster_traces.trace import read_trace
 
 
 def standard_requests(trace: Path, checkpoint: Path) -> list[BenchRequest]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from tqdm import tqdm
 
-from paternoster_engine.bench.requests.trace import TraceRow
-from paternoster_engine.bench.requests.workload import Limits, sample_rows
+from paternoster_traces.trace import TraceRow
+from paternoster_traces.workload import Limits, sample_rows
 from scheduling.virtual_engine import Machine
 
 MAX_PROMPT = 512

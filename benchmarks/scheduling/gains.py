@@ -12,9 +12,9 @@ import argparse
 import json
 from pathlib import Path
 
-from paternoster_engine.bench.requests.synthetic import generate_rows
-from paternoster_engine.bench.requests.trace import TraceError, read_trace
 from paternoster_simulator.profile import ProfileError, load_profile
+from paternoster_traces.synthetic import generate_rows
+from paternoster_traces.trace import TraceError, read_trace
 from scheduling import memory, modes, prompts, sharing
 from scheduling.experiment import Context
 from scheduling.virtual_engine import Machine

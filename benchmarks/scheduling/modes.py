@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 
 from paternoster_engine.bench.batching import ModeName
-from paternoster_engine.bench.requests.trace import TraceRow
+from paternoster_traces.trace import TraceRow
 from scheduling.experiment import Context
 from scheduling.serving import percentile, serve
 from scheduling.table import Cell, Table

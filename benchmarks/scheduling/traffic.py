@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterable, Sequence
 
-from paternoster_engine.bench.requests.trace import TraceRow
+from paternoster_traces.trace import TraceRow
 from scheduling.serving import Arrival
 
 VOCABULARY = 49_152

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_engine.bench.requests import workload
-from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_traces import workload
+from paternoster_traces.trace import TraceRow
 
 NAME = "reality"
 LIMITS = workload.Limits(max_prompt=256, min_output=64, max_output=192)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from paternoster_contract.stats import EngineStats
-from paternoster_engine.bench.client import Outcome, RequestResult
+from paternoster_load.results import Outcome, RequestResult
 from paternoster_simulator.outcome.outcome import Outcome as Simulated
 
 COMPARED = ("output_tokens_per_second", "mean_queue_depth", "preemption_rate")

@@ -9,11 +9,12 @@ from pathlib import Path
 import yaml
 
 from paternoster_engine.bench.calibration.step_cost import StepSample
-from paternoster_engine.bench.client import BenchClient, BenchRequest, drive_load
-from paternoster_engine.bench.progress import show_progress
-from paternoster_engine.bench.requests.prompts import PromptSource, default_text
-from paternoster_engine.bench.requests.trace import TraceRow
+from paternoster_load.client import BenchClient, drive_load
+from paternoster_load.progress import show_progress
+from paternoster_load.results import BenchRequest
 from paternoster_simulator.profile import Profile, parse_profile
+from paternoster_traces.prompts import PromptSource, default_text
+from paternoster_traces.trace import TraceRow
 from simulator.conditions import Conditions
 from simulator.local_fleet import PATERNOSTER, FleetError, LocalFleet
 from simulator.measures import Measures, of_reality

@@ -27,9 +27,9 @@ from rich.table import Column, Table
 
 from paternoster_engine.bench.calibration.step_cost import fit_step_cost
 from paternoster_engine.bench.machine import cpu_name
-from paternoster_engine.bench.requests import workload
-from paternoster_engine.bench.requests.synthetic import generate_rows
-from paternoster_engine.bench.requests.trace import TraceError, TraceRow, read_trace
+from paternoster_traces import workload
+from paternoster_traces.synthetic import generate_rows
+from paternoster_traces.trace import TraceError, TraceRow, read_trace
 from simulator.conditions import Conditions, requests
 from simulator.local_fleet import FleetError
 from simulator.measures import COMPARED, Measures, average, ratios

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policies.law import LawPolicy
@@ -11,6 +10,7 @@ from paternoster_simulator.policies.policy import Action, Policy
 from paternoster_simulator.profile import Profile
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate_fleet
+from paternoster_traces.trace import TraceRow
 from simulator.conditions import Conditions
 from simulator.measures import Measures, of_simulation
 from simulator.step_times import slowed

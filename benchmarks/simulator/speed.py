@@ -15,13 +15,13 @@ from collections.abc import Iterator
 
 from tqdm import tqdm
 
-from paternoster_engine.bench.requests.trace import TraceRow, read_trace
-from paternoster_engine.bench.requests.workload import Limits
 from paternoster_simulator.arrivals import constant_rate, generate_requests, replay_trace
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.profile import Profile, load_profile
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate_fleet
+from paternoster_traces.trace import TraceRow, read_trace
+from paternoster_traces.workload import Limits
 
 
 def requests(args: argparse.Namespace, profile: Profile) -> Iterator[TraceRow]:

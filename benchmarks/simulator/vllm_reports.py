@@ -17,8 +17,6 @@ from typing import get_args
 
 from tqdm import tqdm
 
-from paternoster_engine.bench.requests.trace import TraceRow
-from paternoster_engine.bench.requests.workload import Limits
 from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_simulator.arrivals import constant_rate, generate_requests, named_pattern
@@ -27,6 +25,8 @@ from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.profile import EngineName, Profile, load_profile
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate_fleet
+from paternoster_traces.trace import TraceRow
+from paternoster_traces.workload import Limits
 
 PROFILE = "smollm2-135m-vllm-avx512-cpu1"
 DURATION = 1800.0

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from paternoster_engine.bench.requests.synthetic import AZURE_CONVERSATION, Workload, generate_rows
-from paternoster_engine.bench.requests.trace import TraceRow
-from paternoster_engine.bench.requests.workload import Limits, repeat_rows
+from paternoster_traces.synthetic import AZURE_CONVERSATION, Workload, generate_rows
+from paternoster_traces.trace import TraceRow
+from paternoster_traces.workload import Limits, repeat_rows
 
 Rate = Callable[[float], float]
 """Requests per second at a second."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import islice, repeat
 from typing import cast
 
-from paternoster_engine.bench.requests.trace import PREFIX_BLOCK_TOKENS
+from paternoster_traces.trace import PREFIX_BLOCK_TOKENS
 
 OWN_TOKENS = 2**31
 """Tokens from here on belong to one request alone; prefix block ids stay below."""

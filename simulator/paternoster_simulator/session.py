@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from paternoster_contract.cli.terminal import print_json, print_lines
-from paternoster_engine.bench.requests.synthetic import AZURE_CONVERSATION
-from paternoster_engine.bench.requests.trace import TraceRow, read_trace
-from paternoster_engine.bench.requests.workload import Limits
 from paternoster_operator.api.manifest import load_resources
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_simulator.arrivals import generate_requests, named_pattern, replay_trace
@@ -18,6 +15,9 @@ from paternoster_simulator.policies.registry import make_policy
 from paternoster_simulator.profile import Profile, load_profile
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import Progress, simulate_fleet
+from paternoster_traces.synthetic import AZURE_CONVERSATION
+from paternoster_traces.trace import TraceRow, read_trace
+from paternoster_traces.workload import Limits
 
 SYNTHETIC = "synthetic"
 DEFAULT_DURATION = 600.0
@@ -25,6 +25,9 @@ DEFAULT_DURATION = 600.0
 
 def run_session(args: argparse.Namespace) -> Outcome:
     """Simulate as the arguments say, print and write; raises ``ValueError`` with what is wrong with them."""
+    if args.report:
+        # A missing extra is found here, before the work.
+        from paternoster_simulator.outcome.report import write_report
     resource = _load_resource(args.file)
     profile = load_profile(args.profile)
     rows, duration, shared = _read_requests(args, resource, profile)
@@ -45,8 +48,6 @@ def run_session(args: argparse.Namespace) -> Outcome:
     else:
         print_lines([*summary_lines(outcome), "", *decision_lines(outcome)])
     if args.report:
-        from paternoster_simulator.outcome.report import write_report
-
         write_report(args.report, outcome, title=f"{resource.metadata.name} under {args.trace}")
     return outcome
 

@@ -7,7 +7,6 @@ from random import Random
 from typing import Any
 
 from paternoster_contract.stats import EngineStats
-from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.prefix_routing import PrefixRouting
 from paternoster_operator.autoscaling.observation import Observation
@@ -23,6 +22,7 @@ from paternoster_simulator.replica.replica import Replica
 from paternoster_simulator.replica.reports import report_stats
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.virtual_gateway import VirtualGateway
+from paternoster_traces.trace import TraceRow
 
 PRE_STOP_SECONDS = 2.0
 """A pod's time between its deletion and its engine's: part of what a drain may take."""

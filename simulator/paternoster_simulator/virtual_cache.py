@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from paternoster_engine.bench.requests.trace import PREFIX_BLOCK_TOKENS, TraceRow
 from paternoster_engine.core.kv.cache_events import CacheEvents
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_gateway.prefixes.prefix_index import PrefixIndex
 from paternoster_gateway.routing.prefix_routing import TOKENS_PER_BYTE, Prompt
+from paternoster_traces.trace import PREFIX_BLOCK_TOKENS, TraceRow
 
 BYTES_PER_TOKEN = round(1 / TOKENS_PER_BYTE)
 PIECE_BYTES = PREFIX_BLOCK_TOKENS * BYTES_PER_TOKEN

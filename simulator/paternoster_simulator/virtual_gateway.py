@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_contract.routing import Replica as RoutedReplica
-from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_engine.core.errors import AdmissionError, QueueFull
 from paternoster_engine.core.request import Request, RequestStatus
 from paternoster_engine.core.request_spec import RequestSpec
@@ -19,6 +18,7 @@ from paternoster_simulator.outcome.records import Records, RequestOutcome
 from paternoster_simulator.prompts import filler_tokens, make_prompt, own_token
 from paternoster_simulator.replica.replica import Replica
 from paternoster_simulator.virtual_cache import VirtualCache, text_of
+from paternoster_traces.trace import TraceRow
 
 MODEL = "model"
 """Name of the only fleet in the routing table."""

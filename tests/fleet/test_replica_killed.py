@@ -11,9 +11,9 @@ import aiohttp
 import pytest
 from tests.fleet.fleet import Up, wait_for
 
-from paternoster_engine.bench.requests.prompts import PromptSource, default_text
-from paternoster_engine.bench.requests.synthetic import generate_rows
-from paternoster_engine.bench.requests.trace import TraceRow, read_trace
+from paternoster_traces.prompts import PromptSource, default_text
+from paternoster_traces.synthetic import generate_rows
+from paternoster_traces.trace import TraceRow, read_trace
 
 pytestmark = pytest.mark.slow
 

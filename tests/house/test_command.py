@@ -65,6 +65,30 @@ def test_a_missing_extra_is_named() -> None:
     assert "paternoster[engine]" in message
 
 
+def test_the_extra_is_that_of_the_package_which_imports_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    for name in [name for name in sys.modules if name.startswith(("plotly.", "paternoster_load.reports"))]:
+        monkeypatch.delitem(sys.modules, name)
+    assert main(["bench", "offline", "--num-prompts", "1"]) == 1
+    assert "pip install 'paternoster[load]'" in capsys.readouterr().err
+
+
+def test_a_report_without_its_extra_is_refused_before_the_simulation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    monkeypatch.delitem(sys.modules, "paternoster_simulator.outcome.report", raising=False)
+    for name in [name for name in sys.modules if name.startswith(("plotly.", "paternoster_load.reports"))]:
+        monkeypatch.delitem(sys.modules, name)
+    file = Path(__file__).parents[2] / "examples" / "llama-3-8b.yaml"
+    assert main(["simulate", "-f", str(file), "--duration", "60", "--report", str(tmp_path / "page.html")]) == 1
+    printed = capsys.readouterr()
+    assert "'plotly" in printed.err
+    assert printed.out == "", "nothing was simulated"
+
+
 def test_an_unknown_subcommand_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(["levitate"])

@@ -18,7 +18,7 @@ def missing_names(glossary: str, code: str) -> list[str]:
 
 
 def test_every_name_of_the_glossary_is_in_the_code() -> None:
-    rooms = ("common", "engine", "operator", "gateway", "simulator")
+    rooms = ("common", "engine", "operator", "gateway", "load", "simulator")
     files = (path for room in rooms for path in (ROOT / room).rglob("*.py"))
     code = "\n".join(path.read_text(encoding="utf-8") for path in files)
     glossary = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")

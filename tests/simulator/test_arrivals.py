@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paternoster_engine.bench.requests.trace import TraceRow
-from paternoster_engine.bench.requests.workload import Limits
 from paternoster_simulator.arrivals import (
     PATTERNS,
     constant_rate,
@@ -17,6 +15,8 @@ from paternoster_simulator.arrivals import (
     rate_ramp,
     replay_trace,
 )
+from paternoster_traces.trace import TraceRow
+from paternoster_traces.workload import Limits
 
 
 @settings(max_examples=30, deadline=None)

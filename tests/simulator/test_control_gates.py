@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from tests.simulator.small_profile import SMALL
 
-from paternoster_engine.bench.requests.synthetic import AZURE_CONVERSATION, Workload
-from paternoster_engine.bench.requests.workload import Limits
 from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_simulator.arrivals import Pattern, constant_rate, generate_requests, rate_bursts, rate_spike, rate_step
@@ -24,6 +22,8 @@ from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.profile import Objective, Profile, Startup, load_profile
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate_fleet
+from paternoster_traces.synthetic import AZURE_CONVERSATION, Workload
+from paternoster_traces.workload import Limits
 
 # Some are minutes long on a busy machine; files that ask for more time than others begin first.
 pytestmark = pytest.mark.timeout(600)

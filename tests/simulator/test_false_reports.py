@@ -10,7 +10,6 @@ from typing import Any, Final
 import pytest
 from tests.simulator.test_control_gates import CHAT, PROFILE, late, spec
 
-from paternoster_engine.bench.requests.workload import Limits
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_simulator.arrivals import Pattern, constant_rate, generate_requests, rate_step
@@ -20,6 +19,7 @@ from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.policies.policy import Action, Policy
 from paternoster_simulator.settings import FleetSettings, with_capacity
 from paternoster_simulator.simulation import simulate_fleet
+from paternoster_traces.workload import Limits
 
 BEGIN = 200.0
 SECONDS: Final = 5

@@ -6,12 +6,12 @@ from heapq import merge
 import pytest
 from tests.simulator.test_control_gates import LARGE, STARTUP, late, spec
 
-from paternoster_engine.bench.requests.workload import Limits
 from paternoster_simulator.arrivals import constant_rate, generate_requests
 from paternoster_simulator.outcome.outcome import Outcome
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate_fleet
+from paternoster_traces.workload import Limits
 
 pytestmark = pytest.mark.timeout(600)
 

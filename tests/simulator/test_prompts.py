@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_engine.bench.requests.trace import PREFIX_BLOCK_TOKENS
 from paternoster_simulator.prompts import filler_tokens, make_prompt, own_token
 from paternoster_simulator.replica.block_count import BlockCount
+from paternoster_traces.trace import PREFIX_BLOCK_TOKENS
 
 
 @given(st.integers(1, 3000), st.lists(st.integers(0, 10**6), max_size=5), st.integers(0, 10**6))

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from tests.simulator.small_profile import SMALL
 
-from paternoster_engine.bench.requests.synthetic import Workload
-from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_operator.api.manifest import parse_resource
 from paternoster_simulator.arrivals import Pattern, generate_requests, rate_spike, rate_step
 from paternoster_simulator.outcome.outcome import Outcome
@@ -17,6 +15,8 @@ from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.profile import Startup, StepSeconds
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate_fleet
+from paternoster_traces.synthetic import Workload
+from paternoster_traces.trace import TraceRow
 
 PROFILE = SMALL.model_copy(
     update={

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from tests.simulator.small_profile import SMALL
 
-from paternoster_engine.bench.reports.html import Page, Panel, render_page
-from paternoster_engine.bench.requests.trace import TraceRow
+from paternoster_load.reports.html import Page, Panel, render_page
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.cost import to_seconds
 from paternoster_simulator.outcome.outcome import Outcome
@@ -16,6 +15,7 @@ from paternoster_simulator.outcome.report import MOST_MARKS, report_page
 from paternoster_simulator.policies.policy import Action
 from paternoster_simulator.profile import Objective
 from paternoster_simulator.simulation import simulate_fleet
+from paternoster_traces.trace import TraceRow
 
 PROFILE = SMALL.model_copy(update={"objective": Objective(ttft_ms=1000, itl_ms=40)})
 

@@ -10,8 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.simulator.small_profile import SMALL
 
-from paternoster_engine.bench.requests.trace import TraceRow
-from paternoster_engine.bench.requests.workload import Limits
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.arrivals import constant_rate, generate_requests
 from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies, SlowStartups
@@ -22,6 +20,8 @@ from paternoster_simulator.policies.policy import Action
 from paternoster_simulator.profile import Profile
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate_fleet
+from paternoster_traces.trace import TraceRow
+from paternoster_traces.workload import Limits
 
 
 class Script:

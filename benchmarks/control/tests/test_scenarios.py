@@ -7,7 +7,7 @@ import pytest
 
 from control.scenarios import BESIDE, QUICK, SCENARIOS, SEEDS, Traffic
 from control.workloads import thickened
-from paternoster_engine.bench.requests.trace import TraceRow
+from paternoster_traces.trace import TraceRow
 
 TRACED = {name for name, scenario in SCENARIOS.items() if scenario.traffic.trace}
 

@@ -8,8 +8,8 @@ from engines.closed_loop import ClosedLoop, Shape
 from engines.outcome import Half, Limits, against_best, markdown, share_within, summarize
 from engines.processor_clock import ProcessorClock
 from paternoster_contract.stats import EngineStats
-from paternoster_engine.bench.client import Outcome, RequestResult
-from paternoster_engine.bench.requests.prompts import PromptSource
+from paternoster_load.results import Outcome, RequestResult
+from paternoster_traces.prompts import PromptSource
 
 LIMITS = Limits(first_token=5, between_tokens=1)
 

@@ -16,7 +16,7 @@ from hostile import bodies
 from hostile.attackers.endless_engine import KINDS
 from hostile.attackers.raw_requests import BODY_BYTES, hold_body, send_single_bytes
 from hostile.shared_fleets import ASLEEP, CHAT, DRIBBLING, EMBEDDING, ENDLESS, KEYS, MAX_MODEL_LEN
-from paternoster_engine.bench.requests.prompts import default_text
+from paternoster_traces.prompts import default_text
 
 LARGE_BODIES = (
     (bodies.CHAT, "variables"),

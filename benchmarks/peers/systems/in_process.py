@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
-from paternoster_engine.bench.client import BenchRequest, Outcome, RequestResult
+from paternoster_load.results import BenchRequest, Outcome, RequestResult
 from peers.peer import OnResult, PeerError
 from peers.systems.server import process
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paternoster_engine.bench.client import BenchClient, BenchRequest, RequestResult, drive_load
+from paternoster_load.client import BenchClient, drive_load
+from paternoster_load.results import BenchRequest, RequestResult
 from peers.peer import OnResult, PeerError
 
 READY_WITHIN = 420.0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paternoster_engine.bench.requests.workload import STANDARD_OUTPUT, STANDARD_PROMPT
+from paternoster_traces.workload import STANDARD_OUTPUT, STANDARD_PROMPT
 from peers.systems import llama_cpp, llama_cpp_build
 from peers.systems.environment import SetUpError
 

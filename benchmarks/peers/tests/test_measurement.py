@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from paternoster_engine.bench.client import BenchRequest, Outcome
 from paternoster_engine.bench.machine import cpu_name
+from paternoster_load.results import BenchRequest, Outcome
 from peers.session_use import TICKS, cpu_seconds, machine_cpu_seconds, members, proportional_bytes, stat_fields
 from peers.systems.catalogue import OURS, PEERS
 from peers.systems.environment import REQUIREMENTS, Environment, run

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paternoster_engine.bench.client import BenchRequest, RequestResult
+from paternoster_load.results import BenchRequest, RequestResult
 from peers.measure import visit
 from peers.parts import Store
 from peers.peer import OnResult, Running

@@ -4,9 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from paternoster_engine.bench.requests.synthetic import generate_rows
-from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_simulator.profile import load_profile
+from paternoster_traces.synthetic import generate_rows
+from paternoster_traces.trace import TraceRow
 from scheduling import memory, modes, prompts, sharing
 from scheduling.experiment import Context
 from scheduling.serving import Arrival, serve

@@ -5,14 +5,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paternoster_contract.stats import EngineState, EngineStats
-from paternoster_engine.bench.client import Outcome, RequestResult
-from paternoster_engine.bench.requests.synthetic import generate_rows
-from paternoster_engine.bench.requests.workload import retime_rows
+from paternoster_load.results import Outcome, RequestResult
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policies.policy import Action
 from paternoster_simulator.profile import Profile, load_profile
 from paternoster_simulator.simulation import simulate_fleet
+from paternoster_traces.synthetic import generate_rows
+from paternoster_traces.workload import retime_rows
 from simulator.conditions import LIMITS, Conditions, requests
 from simulator.measures import Sample, average, of_reality, of_simulation, ratios
 from simulator.simulated import STEPS, OftenLooked, capacity, nearby, run

@@ -1,1 +1,1 @@
-"""Load generation: traces, prompts, a streaming client, and reports that speak vLLM's bench keys. No torch."""
+"""The engine measured in process: offline throughput, step costs, live caps, and modes of batching side by side."""

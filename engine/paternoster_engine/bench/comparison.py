@@ -12,9 +12,9 @@ from paternoster_contract.cli.terminal import print_json, print_text
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.bench.batching import MODES, ModeName
 from paternoster_engine.bench.offline import Offline
-from paternoster_engine.bench.reports.spread import Spread
-from paternoster_engine.bench.requests.traffic import Traffic
-from paternoster_engine.bench.session import LoadSession, Pace, check_percentiles
+from paternoster_load.reports.spread import Spread
+from paternoster_load.session import LoadSession, Pace, check_percentiles
+from paternoster_load.traffic import Traffic
 
 Report = dict[str, Any]
 Visit = Callable[[str, str, int], Report]

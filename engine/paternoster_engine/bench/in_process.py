@@ -3,13 +3,13 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from paternoster_engine.bench.client import BenchRequest, Outcome, RequestResult
 from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.engine import Engine
+from paternoster_load.results import BenchRequest, Outcome, RequestResult
 
 EMPTY_STEP_PAUSE = 0.002
 """Seconds to wait after a step that computed nothing, as when a batch is being put off."""

@@ -9,18 +9,18 @@ from typing import Any
 
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.bench.batching import ModeName, make_scheduler
-from paternoster_engine.bench.client import RequestResult
 from paternoster_engine.bench.in_process import InProcess
-from paternoster_engine.bench.progress import show_progress
-from paternoster_engine.bench.reports.goodput import Goodput
-from paternoster_engine.bench.reports.report import build_report
-from paternoster_engine.bench.requests import workload
-from paternoster_engine.bench.requests.prompts import PromptSource
-from paternoster_engine.bench.requests.traffic import Traffic
-from paternoster_engine.bench.session import Pace
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.stats import Counters
 from paternoster_engine.engine import Engine
+from paternoster_load.progress import show_progress
+from paternoster_load.reports.goodput import Goodput
+from paternoster_load.reports.report import build_report
+from paternoster_load.results import RequestResult
+from paternoster_load.session import Pace
+from paternoster_load.traffic import Traffic
+from paternoster_traces import workload
+from paternoster_traces.prompts import PromptSource
 
 WARM_UP = 4
 """Requests sent first and not counted: the first steps allocate."""

@@ -9,13 +9,13 @@ from typing import Any
 from paternoster_contract.cli.terminal import print_json, print_text
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.bench.offline import Offline
-from paternoster_engine.bench.reports.charts import load_page
-from paternoster_engine.bench.reports.goodput import Goodput
-from paternoster_engine.bench.reports.html import write_page
-from paternoster_engine.bench.reports.report import format_report, list_details
-from paternoster_engine.bench.reports.sweep import format_sweep, sweep_page
-from paternoster_engine.bench.requests.traffic import Traffic
-from paternoster_engine.bench.session import Pace, check_percentiles
+from paternoster_load.reports.charts import load_page
+from paternoster_load.reports.goodput import Goodput
+from paternoster_load.reports.html import write_page
+from paternoster_load.reports.report import format_report, list_details
+from paternoster_load.reports.sweep import format_sweep, sweep_page
+from paternoster_load.session import Pace, check_percentiles
+from paternoster_load.traffic import Traffic
 
 
 @dataclass

@@ -17,12 +17,12 @@ from paternoster_contract.http.base_url import join_base_url
 from paternoster_contract.labels import ADMIN_PORT
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import EngineStats
-from paternoster_engine.bench.client import BenchClient, ServerError, drive_load
 from paternoster_engine.bench.offline import Offline
-from paternoster_engine.bench.progress import show_progress
-from paternoster_engine.bench.reports.report import build_report
-from paternoster_engine.bench.requests.traffic import Prompts, Traffic
-from paternoster_engine.bench.session import check_percentiles, choose_model, make_prompts
+from paternoster_load.client import BenchClient, ServerError, drive_load
+from paternoster_load.progress import show_progress
+from paternoster_load.reports.report import build_report
+from paternoster_load.session import check_percentiles, choose_model, make_prompts
+from paternoster_load.traffic import Prompts, Traffic
 
 Report = dict[str, Any]
 Visit = Callable[[int], Awaitable[Report]]

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of traffic and faults (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the outcome as one JSON document")
-    parser.add_argument("--report", metavar="FILE", help="write a page with charts (needs the extra engine)")
+    parser.add_argument("--report", metavar="FILE", help="write a page with charts")
 
 
 def run(args: argparse.Namespace) -> int:

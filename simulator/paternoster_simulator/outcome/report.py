@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from paternoster_engine.bench.reports.html import Chart, ChartMark, Page, Panel, Series, Table, write_page
+from paternoster_load.reports.html import Chart, ChartMark, Page, Panel, Series, Table, write_page
 from paternoster_simulator.outcome.outcome import PERCENTILES, Outcome
 from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_simulator.outcome.timeline import percentiles_by_window

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from paternoster_contract.cli.command import main
 from paternoster_engine.bench.comparison import RATIOS, compute_ratios, format_comparison, order_turns
-from paternoster_engine.bench.reports.spread import Spread
+from paternoster_load.reports.spread import Spread
 
 
 @given(st.lists(st.text(min_size=1), min_size=2, max_size=5, unique=True), st.integers(1, 6))

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_engine.bench.batching import MODES, BatchedScheduler, make_scheduler
-from paternoster_engine.bench.client import BenchRequest, Outcome, RequestResult
 from paternoster_engine.bench.in_process import InProcess
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.runner.protocol import SynchronousRunner
+from paternoster_load.results import BenchRequest, Outcome, RequestResult
 
 CONFIG = SchedulerConfig(
     max_num_seqs=4, max_batched_tokens=32, max_model_len=64, block_size=4, num_blocks=40, prefix_cache=False

@@ -9,7 +9,6 @@ import pytest
 import torch
 from tests.engine.oracle.answer_cache import AnswerCache
 
-from paternoster_engine.bench.requests.prompts import default_text
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
@@ -25,6 +24,7 @@ from paternoster_engine.runner.kv_pool import HostKVCache, KVPoolShape, allocate
 from paternoster_engine.runner.model_runner import ModelRunner
 from paternoster_engine.sampling.sampler import Sampler
 from paternoster_kernels.cpu.library import load_library
+from paternoster_traces.prompts import default_text
 
 BLOCK_SIZE = 32
 MAX_TOKENS = 20

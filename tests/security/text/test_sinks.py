@@ -26,9 +26,9 @@ from paternoster_contract.cli import logs
 from paternoster_contract.cli.console import QuotingConsole
 from paternoster_contract.cli.quoting import LONGEST_LINE, MOST_LINES, quote_document, quote_line, quote_lines
 from paternoster_contract.cli.terminal import print_error, print_line, print_lines, print_text
-from paternoster_engine.bench.reports import html
 from paternoster_gateway.process.access_log import AccessLog
 from paternoster_http.server import HttpLimits, LimitedServer
+from paternoster_load.reports import html
 from paternoster_operator.autoscaling.decision import LoopDecision, Reason
 from paternoster_operator.cluster.port import Event
 from paternoster_operator.commands import explain, get, profile, resource

@@ -15,7 +15,6 @@ from tests.gateway.fakes import Door, FakeEngine, running, serving
 from tests.simulator.drivers.recorded_balancer import RecordedBalancer, replay
 
 from paternoster_contract.http.headers import NOT_SERVING
-from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_engine.core.errors import QueueFull
 from paternoster_engine.core.request import Request
 from paternoster_gateway import app as gateway_app
@@ -27,6 +26,7 @@ from paternoster_simulator.events import EventQueue
 from paternoster_simulator.fleet import Pod
 from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_simulator.virtual_gateway import VirtualGateway
+from paternoster_traces.trace import TraceRow
 
 REPLICAS = MAX_ATTEMPTS + 1
 """One more than a request is sent to: it ends although another replica may have answered."""

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from paternoster_engine.bench.requests.trace import TraceRow
-from paternoster_engine.bench.requests.workload import Limits
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.arrivals import constant_rate, generate_requests, rate_spike, rate_step
@@ -15,6 +13,8 @@ from paternoster_simulator.policies.policy import Action
 from paternoster_simulator.profile import load_profile
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate_fleet
+from paternoster_traces.trace import TraceRow
+from paternoster_traces.workload import Limits
 
 PROFILE = load_profile("llama-3-8b-h100")
 LIMITS = Limits(max_total=PROFILE.max_model_len)

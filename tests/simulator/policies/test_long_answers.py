@@ -6,10 +6,10 @@ from itertools import product
 import pytest
 from tests.simulator.test_control_gates import PROFILE, SEEDS, changes, run
 
-from paternoster_engine.bench.requests.synthetic import Workload
 from paternoster_simulator.arrivals import rate_spike
 from paternoster_simulator.outcome.outcome import Outcome
 from paternoster_simulator.outcome.records import RequestOutcome
+from paternoster_traces.synthetic import Workload
 
 LONG = PROFILE.model_copy(update={"kv_blocks": 60_000, "max_model_len": 16_384})
 REASONING = Workload(

@@ -5,13 +5,13 @@ from typing import Any
 
 from tests.simulator.test_control_gates import CHAT, PROFILE, spec
 
-from paternoster_engine.bench.requests.workload import Limits
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.arrivals import Pattern, constant_rate, generate_requests, rate_bursts, rate_step
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.policies.policy import Action
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate_fleet
+from paternoster_traces.workload import Limits
 
 STEPS = {"minReplicas": 2, "maxReplicas": 6, "scaleUp": {"maxPods": 1, "maxPercent": 1}, "scaleDown": {"maxPods": 1,
          "maxPercent": 1, "stabilizationWindowSeconds": 30}}  # fmt: skip

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tests.simulator.small_profile import SMALL
 
 from paternoster_contract.stats import EngineState, EngineStats
-from paternoster_engine.bench.requests.trace import TraceRow
 from paternoster_engine.core.errors import AdmissionError
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
@@ -28,6 +27,7 @@ from paternoster_simulator.replica.replica import Replica
 from paternoster_simulator.replica.reports import report_stats
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate_fleet
+from paternoster_traces.trace import TraceRow
 
 RECORDED = Path(__file__).parents[2] / "operator/engines/recorded"
 METRICS = (RECORDED / "vllm-0.32-metrics.txt").read_text()

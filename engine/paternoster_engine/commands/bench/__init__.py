@@ -3,11 +3,12 @@
 import argparse
 
 from paternoster_contract.flags import RemovedFlag
-from paternoster_engine.commands.bench import calibrate, compare, offline, serve, tune
+from paternoster_engine.commands.bench import calibrate, compare, offline, tune
+from paternoster_load.commands import load
 
 HELP = "measure: a server, the engine in process, its step costs, its live cap, one mode against another"
 
-SUBCOMMANDS = {"serve": serve, "offline": offline, "calibrate": calibrate, "tune": tune, "compare": compare}
+SUBCOMMANDS = {"serve": load, "offline": offline, "calibrate": calibrate, "tune": tune, "compare": compare}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -2,8 +2,8 @@
 
 import argparse
 
-from paternoster_engine.commands.bench.outcome import finish_command
 from paternoster_engine.commands.bench.serve_flags import add_serve_flags, read_serve_flags
+from paternoster_load.commands.outcome import finish_command
 
 HELP = "time the engine's steps on this machine and write a hardware profile for `paternoster simulate --profile`"
 

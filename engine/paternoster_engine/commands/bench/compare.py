@@ -4,9 +4,9 @@ import argparse
 import os
 
 from paternoster_contract.labels import API_KEY_ENV
-from paternoster_engine.commands.bench.outcome import finish_command
 from paternoster_engine.commands.bench.serve_flags import add_serve_flags, read_serve_flags
-from paternoster_engine.commands.traffic_flags import add_pace_flags, add_traffic_flags
+from paternoster_load.commands.outcome import finish_command
+from paternoster_load.commands.traffic_flags import add_pace_flags, add_traffic_flags
 
 HELP = "modes of the engine, or servers, on the same requests in turns: ratios with their spread"
 
@@ -39,8 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     def run_session() -> int:
-        from paternoster_engine.bench.client import ServerError
         from paternoster_engine.bench.comparison import CompareSession
+        from paternoster_load.client import ServerError
 
         engine_args = read_serve_flags("paternoster bench compare", args.serve_flags)
         try:

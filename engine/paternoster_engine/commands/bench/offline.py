@@ -2,9 +2,9 @@
 
 import argparse
 
-from paternoster_engine.commands.bench.outcome import finish_command
 from paternoster_engine.commands.bench.serve_flags import add_serve_flags, read_serve_flags
-from paternoster_engine.commands.traffic_flags import add_pace_flags, add_report_flags, add_traffic_flags
+from paternoster_load.commands.outcome import finish_command
+from paternoster_load.commands.traffic_flags import add_pace_flags, add_report_flags, add_traffic_flags
 
 HELP = "the same traffic through an engine in this process, with no HTTP around it"
 

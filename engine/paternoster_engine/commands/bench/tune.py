@@ -4,9 +4,9 @@ import argparse
 import os
 
 from paternoster_contract.labels import ADMIN_KEY_ENV, ADMIN_PORT, API_KEY_ENV
-from paternoster_engine.commands.bench.outcome import finish_command
 from paternoster_engine.commands.bench.serve_flags import add_serve_flags, read_serve_flags
-from paternoster_engine.commands.traffic_flags import add_traffic_flags
+from paternoster_load.commands.outcome import finish_command
+from paternoster_load.commands.traffic_flags import add_traffic_flags
 
 HELP = "walk max_num_seqs down until preemptions stay under their target, and show what each value costs"
 
@@ -46,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     def run_session() -> int:
-        from paternoster_engine.bench.client import ServerError
         from paternoster_engine.bench.tuning import TuneSession
+        from paternoster_load.client import ServerError
 
         keys = {"api_key": os.environ.get(API_KEY_ENV), "admin_key": os.environ.get(ADMIN_KEY_ENV)}
         engine_args = read_serve_flags("paternoster bench tune", args.serve_flags)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paternoster_engine.bench.client import Outcome, RequestResult
+from paternoster_load.results import Outcome, RequestResult
 
 KEYS = ("ttft", "tpot", "itl", "e2el")
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from paternoster_contract.cli.console import QuotingConsole
-from paternoster_engine.bench.client import Outcome, RequestResult
+from paternoster_load.results import Outcome, RequestResult
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from paternoster_engine.bench.requests.trace import TraceRow
+from paternoster_traces.trace import TraceRow
 
 Quantiles = tuple[tuple[float, float], ...]
 """Pairs of (share of requests, tokens), ascending, from share 0 to share 1."""

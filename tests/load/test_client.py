@@ -2,7 +2,8 @@ import itertools
 
 import pytest
 
-from paternoster_engine.bench.client import BenchClient, BenchRequest, Outcome, ServerError, drive_load
+from paternoster_load.client import BenchClient, ServerError, drive_load
+from paternoster_load.results import BenchRequest, Outcome
 
 
 async def test_a_completed_request_is_measured(server):

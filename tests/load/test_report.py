@@ -4,10 +4,10 @@ import math
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from paternoster_engine.bench.client import Outcome, RequestResult
-from paternoster_engine.bench.reports.charts import load_page
-from paternoster_engine.bench.reports.html import Chart, ChartMark, Page, Panel, Series, Table, render_page, write_page
-from paternoster_engine.bench.reports.report import build_report, format_report, list_details, tokens_by_second
+from paternoster_load.reports.charts import load_page
+from paternoster_load.reports.html import Chart, ChartMark, Page, Panel, Series, Table, render_page, write_page
+from paternoster_load.reports.report import build_report, format_report, list_details, tokens_by_second
+from paternoster_load.results import Outcome, RequestResult
 
 VLLM_KEYS = {
     "date", "backend", "model_id", "num_prompts", "request_rate", "burstiness", "max_concurrency", "duration",

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from paternoster_engine.bench.client import Outcome, RequestResult
-from paternoster_engine.bench.reports.html import Chart, Page, Panel, Series, Table
-from paternoster_engine.bench.reports.report import METRICS, tokens_by_second, told_percentiles
+from paternoster_load.reports.html import Chart, Page, Panel, Series, Table
+from paternoster_load.reports.report import METRICS, tokens_by_second, told_percentiles
+from paternoster_load.results import Outcome, RequestResult
 
 
 def load_page(report: dict[str, Any], results: Sequence[RequestResult]) -> Page:

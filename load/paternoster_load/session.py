@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from paternoster_contract.cli.terminal import print_json, print_text
-from paternoster_engine.bench.client import BenchClient, RequestResult, ServerError, drive_load
-from paternoster_engine.bench.progress import show_progress
-from paternoster_engine.bench.reports.charts import load_page
-from paternoster_engine.bench.reports.goodput import Goodput
-from paternoster_engine.bench.reports.html import write_page
-from paternoster_engine.bench.reports.report import build_report, format_report, list_details
-from paternoster_engine.bench.reports.sweep import format_sweep, sweep_page
-from paternoster_engine.bench.requests import workload
-from paternoster_engine.bench.requests.prompts import PromptSource
-from paternoster_engine.bench.requests.trace import TraceRow
-from paternoster_engine.bench.requests.traffic import Prompts, Traffic
-from paternoster_engine.bench.requests.word_prompts import WordPrompts, tokens_per_word
+from paternoster_load.client import BenchClient, ServerError, drive_load
+from paternoster_load.progress import show_progress
+from paternoster_load.reports.charts import load_page
+from paternoster_load.reports.goodput import Goodput
+from paternoster_load.reports.html import write_page
+from paternoster_load.reports.report import build_report, format_report, list_details
+from paternoster_load.reports.sweep import format_sweep, sweep_page
+from paternoster_load.results import RequestResult
+from paternoster_load.traffic import Prompts, Traffic
+from paternoster_load.word_prompts import WordPrompts, tokens_per_word
+from paternoster_traces import workload
+from paternoster_traces.prompts import PromptSource
+from paternoster_traces.trace import TraceRow
 
 
 @dataclass(frozen=True, slots=True)

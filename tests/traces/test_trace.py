@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from paternoster_engine.bench.requests.trace import TraceError, TraceRow, read_trace
+from paternoster_traces.trace import TraceError, TraceRow, read_trace
 
 
 @pytest.fixture

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from paternoster_engine.bench.client import BenchClient, BenchRequest, Outcome, ServerError
-from paternoster_engine.bench.requests.prompts import PromptSource
+from paternoster_load.client import BenchClient, ServerError
+from paternoster_load.results import BenchRequest, Outcome
+from paternoster_traces.prompts import PromptSource
 
 PROBE_WORDS = 100
 

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from paternoster_engine.bench.client import BenchRequest
-from paternoster_engine.bench.requests import workload
-from paternoster_engine.bench.requests.prompts import read_text
-from paternoster_engine.bench.requests.synthetic import generate_rows
-from paternoster_engine.bench.requests.trace import TraceRow, read_trace
+from paternoster_load.results import BenchRequest
+from paternoster_traces import workload
+from paternoster_traces.prompts import read_text
+from paternoster_traces.synthetic import generate_rows
+from paternoster_traces.trace import TraceRow, read_trace
 
 DEFAULT_PROMPTS = 100
 

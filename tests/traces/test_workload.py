@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_engine.bench.requests import workload
-from paternoster_engine.bench.requests.prompts import PromptSource, default_text, read_text
-from paternoster_engine.bench.requests.trace import PREFIX_BLOCK_TOKENS, TraceRow, read_trace
-from paternoster_engine.bench.requests.workload import Limits
+from paternoster_traces import workload
+from paternoster_traces.prompts import PromptSource, default_text, read_text
+from paternoster_traces.trace import PREFIX_BLOCK_TOKENS, TraceRow, read_trace
+from paternoster_traces.workload import Limits
 
 ROWS = [TraceRow(float(i), 10 * i + 1, i + 1) for i in range(5)]
 

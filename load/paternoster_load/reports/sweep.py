@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from paternoster_engine.bench.reports.html import Chart, Page, Panel, Series, Table
+from paternoster_load.reports.html import Chart, Page, Panel, Series, Table
 
 Report = dict[str, Any]
 

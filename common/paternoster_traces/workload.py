@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from paternoster_engine.bench.requests.synthetic import draw_arrivals
-from paternoster_engine.bench.requests.trace import TraceRow
+from paternoster_traces.synthetic import draw_arrivals
+from paternoster_traces.trace import TraceRow
 
 STANDARD_REQUESTS = 64
 STANDARD_PROMPT = 512

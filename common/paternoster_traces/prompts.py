@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from paternoster_engine.bench.requests.trace import PREFIX_BLOCK_TOKENS
+from paternoster_traces.trace import PREFIX_BLOCK_TOKENS
 
 
 def default_text() -> str:
     """Sonnets by William Shakespeare (public domain), shipped with the package."""
-    return files("paternoster_engine.bench.requests").joinpath("sonnets.txt").read_text(encoding="utf-8")
+    return files("paternoster_traces").joinpath("sonnets.txt").read_text(encoding="utf-8")
 
 
 def read_text(path: str | Path | None) -> str:
@@ -39,7 +39,7 @@ class PromptSource:
         """``length`` tokens for request ``index``.
 
         Requests whose leading ``prefix_blocks`` are equal get equal leading tokens, one block of
-        :data:`~paternoster_engine.bench.requests.trace.PREFIX_BLOCK_TOKENS` each; the rest is the request's own.
+        :data:`~paternoster_traces.trace.PREFIX_BLOCK_TOKENS` each; the rest is the request's own.
         """
         prompt: list[int] = []
         for block in prefix_blocks[: length // PREFIX_BLOCK_TOKENS]:

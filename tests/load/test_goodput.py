@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_engine.bench.client import Outcome, RequestResult
-from paternoster_engine.bench.reports.goodput import Goodput
-from paternoster_engine.bench.reports.report import build_report, format_report
+from paternoster_load.reports.goodput import Goodput
+from paternoster_load.reports.report import build_report, format_report
+from paternoster_load.results import Outcome, RequestResult
 
 
 def result(ttft: float = 0.125, itls: tuple[float, ...] = (0.0625, 0.1875), outcome: Outcome = Outcome.COMPLETED):

@@ -4,8 +4,8 @@ import argparse
 import os
 
 from paternoster_contract.labels import API_KEY_ENV
-from paternoster_engine.commands.bench.outcome import finish_command
-from paternoster_engine.commands.traffic_flags import add_pace_flags, add_report_flags, add_traffic_flags
+from paternoster_load.commands.outcome import finish_command
+from paternoster_load.commands.traffic_flags import add_pace_flags, add_report_flags, add_traffic_flags
 
 HELP = "drive an OpenAI-compatible server with a trace or synthetic traffic and print a report"
 
@@ -32,8 +32,8 @@ def run(args: argparse.Namespace) -> int:
     def run_session() -> int:
         import asyncio
 
-        from paternoster_engine.bench.client import ServerError
-        from paternoster_engine.bench.session import LoadSession
+        from paternoster_load.client import ServerError
+        from paternoster_load.session import LoadSession
 
         load = LoadSession.from_namespace(args, api_key=os.environ.get(API_KEY_ENV))
         try:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paternoster_engine.bench.requests.synthetic import AZURE_CONVERSATION, generate_rows
-from paternoster_engine.bench.requests.trace import TraceRow, read_trace
+from paternoster_traces.synthetic import AZURE_CONVERSATION, generate_rows
+from paternoster_traces.trace import TraceRow, read_trace
 
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 TOLERANCE = 0.10

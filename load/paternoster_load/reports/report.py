@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from paternoster_engine.bench.client import Outcome, RequestResult
-from paternoster_engine.bench.reports.goodput import Goodput
+from paternoster_load.reports.goodput import Goodput
+from paternoster_load.results import Outcome, RequestResult
 
 METRICS = {
     "ttft": ("Time to First Token", "TTFT"),

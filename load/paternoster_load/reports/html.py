@@ -106,7 +106,7 @@ def render_page(page: Page) -> str:
         f'<div class="label">{escape_text(label)}</div></div>'
         for label, value in page.headline
     )
-    style = files("paternoster_engine.bench.reports").joinpath("report.css").read_text(encoding="utf-8")
+    style = files("paternoster_load.reports").joinpath("report.css").read_text(encoding="utf-8")
     charts = "".join(
         f"<section><h2>{escape_text(chart.title)}</h2>{_render_chart(chart)}</section>" for chart in page.charts
     )

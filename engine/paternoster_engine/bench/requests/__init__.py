@@ -1,1 +1,0 @@
-"""Which requests a benchmark sends, how long they are, and when."""
