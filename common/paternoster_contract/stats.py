@@ -1,7 +1,7 @@
 """What an engine and a gateway tell about themselves in one small document.
 
 The operator reads these every few seconds from every replica, so they stay flat and cheap. Names that end
-in ``_total`` only grow, from zero at ``started_at``; a changed ``instance`` means that they began anew.
+in ``_total`` only grow, from zero at ``started_at``; a changed ``instance``, or a fall, means that they began anew.
 """
 
 from enum import StrEnum
@@ -180,6 +180,11 @@ class EngineStats(BaseModel):
     def kv_usage(self) -> float:
         """Share of the KV pool that requests hold, 0..1."""
         return self.kv_blocks_used / self.kv_blocks
+
+
+def find_growth(value: float, before: float) -> float:
+    """What a counter of one process grew by; one that fell began anew at 0 in between, as in Prometheus."""
+    return value if value < before else value - before
 
 
 class GatewayModelStats(BaseModel):

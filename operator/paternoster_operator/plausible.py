@@ -6,8 +6,9 @@ engine moves what the law sees by more than its share.
 
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
+from operator import lt
 
-from paternoster_contract.stats import EngineStats, Unreported
+from paternoster_contract.stats import EngineStats, find_growth
 
 STEPS_PER_SECOND = 1000
 """More than any engine makes: each advances a sequence by a token, or ends it."""
@@ -70,7 +71,7 @@ def find_implausible(
 
 
 def _find_leap(stats: EngineStats, last: EngineStats, seconds: float, queue: int) -> Refusal | None:
-    """A counter that fell, or grew by more than it can; a restarted engine began at 0 after ``last``."""
+    """A counter that grew by more than it can; one that fell, or is a restarted engine's, began at 0 after ``last``."""
     same = stats.instance == last.instance
     # Every request in the queue and in the batch waits all the time, and one that ends adds what it waited before.
     waits = (queue + stats.capacity + LARGEST_GROUP) * 86_400.0
@@ -81,37 +82,30 @@ def _find_leap(stats: EngineStats, last: EngineStats, seconds: float, queue: int
         (_SECONDS, waits),
     ):
         for field in fields:
-            value, before = getattr(stats, field), getattr(last, field) if same else 0
-            if value < before:
-                return Refusal(field, f"{field} is {value}: must be at least {before}, as it was")
-            if value - before > most:
-                grew = f"{field} grew by {value - before} in {seconds - SLACK_SECONDS:.0f} s"
+            growth = find_growth(getattr(stats, field), getattr(last, field) if same else 0)
+            if growth > most:
+                grew = f"{field} grew by {growth} in {seconds - SLACK_SECONDS:.0f} s"
                 return Refusal(field, f"{grew}: must be at most {most:.0f}")
-    return _steps_leap(stats, last if same else None, seconds)
+    return _steps_leap(stats, last.step_sums if same else (), seconds)
 
 
-def _steps_leap(stats: EngineStats, last: EngineStats | None, seconds: float) -> Refusal | None:
+def _steps_leap(stats: EngineStats, before: tuple[float, ...], seconds: float) -> Refusal | None:
     """As above, of the sums over steps: none is of more or larger steps than an engine of that size makes."""
-    field, before = "step_sums", () if last is None else last.step_sums
-    if Unreported.STEPS in stats.unreported:
-        return None
-    if len(stats.step_sums) < len(before):
-        return Refusal(field, f"{field} is empty: must have {len(before)} numbers, as it had")
-    tokens = max(stats.max_batched_tokens, stats.capacity)
+    field, tokens = "step_sums", max(stats.max_batched_tokens, stats.capacity)
     largest = (
         1.0, tokens, stats.capacity, stats.capacity * LONGEST_CONTEXT, tokens * LONGEST_CONTEXT, seconds,
     )  # fmt: skip
     products = [a * b for a, b in combinations_with_replacement(largest, 2)]
+    # They are measured together, so one that fell is the beginning of all.
+    anew = not before or any(map(lt, stats.step_sums, before))
     for i, value in enumerate(stats.step_sums):
-        start = before[i] if before else 0.0
-        if value < start:
-            return Refusal(field, f"{field}[{i}] is {value}: must be at least {start}, as it was")
-        if i not in _TIMED and 0 < value - start < 1:
+        growth = value if anew else value - before[i]
+        if i not in _TIMED and 0 < growth < 1:
             # A fit divides by it.
-            return Refusal(field, f"{field}[{i}] grew by {value - start:.6g}: must be whole, a product of counts")
+            return Refusal(field, f"{field}[{i}] grew by {growth:.6g}: must be whole, a product of counts")
         # Steps do not overlap, so all of them together took no longer than the time between.
         most = seconds if i == TOTAL_SECONDS else products[i] * STEPS_PER_SECOND * seconds
-        if value - start > most:
-            grew = f"{field}[{i}] grew by {value - start:.6g} in {seconds - SLACK_SECONDS:.0f} s"
+        if growth > most:
+            grew = f"{field}[{i}] grew by {growth:.6g} in {seconds - SLACK_SECONDS:.0f} s"
             return Refusal(field, f"{grew}: must be at most {most:.6g}")
     return None

@@ -61,16 +61,15 @@ LIES: dict[str, tuple[dict[str, Any], str]] = {
     "another capacity": ({"capacity": 4096}, "capacity is 4096: must be 64"),
     "more blocks than there are": ({"kv_blocks_used": 101}, "kv_blocks_used is 101: must be at most 100"),
     "queue beyond its limit": ({"waiting": 10**6}, "waiting is 1000000: must be at most"),
-    "fewer requests": ({"requests_total": 9}, "requests_total is 9: must be at least 1000"),
     "a leap of requests": ({"requests_total": 10**9}, "requests_total grew by"),
     "a leap of preemptions": ({"preemptions_total": 10**9}, "preemptions_total grew by"),
     "a leap of tokens": ({"generation_tokens_total": 10**12}, "generation_tokens_total grew by"),
     "a leap of waits": ({"queue_seconds_total": 1e11}, "queue_seconds_total grew by"),
     "a budget above the capacity": ({"token_budget": 9000}, "token_budget is 9000: must be at most 8192"),
-    "fewer steps": ({"step_sums": [1.0] * 21}, "step_sums[0] is 1.0: must be at least 100"),
     "a leap of steps": ({"step_sums": [1e6] + [1e5] * 20}, "step_sums[0] grew by"),
     "more seconds than passed": ({"step_sums": [200.0] + [900.0] * 20}, "step_sums[5] grew by"),
-    "no more sums": ({"step_sums": []}, "step_sums is empty"),
+    "a leap behind a fall": ({"step_sums": [1.0] + [900.0] * 20}, "step_sums[5] grew by 900"),
+    "a part of a step behind a fall": ({"step_sums": [0.5] * 21}, "step_sums[0] grew by 0.5"),
     "a leap behind a new name": ({"instance": "b", "preemptions_total": 10**9}, "preemptions_total grew by"),
 }
 

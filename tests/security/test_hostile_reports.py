@@ -5,6 +5,7 @@ import random
 import re
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.operator.autoscaling.law_inputs import policy
@@ -14,6 +15,7 @@ from paternoster_contract.stats import STEP_SUMS, EngineStats
 from paternoster_operator.autoscaling.autoscaler import Autoscaler
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS
 from paternoster_operator.autoscaling.observation import Observation
+from paternoster_operator.autoscaling.windows import SignalWindows
 from paternoster_operator.plausible import find_implausible
 
 GROWTHS = (0, 1, 5, 60, 1000, 10**6, 10**9)
@@ -41,7 +43,8 @@ def draw_report(draw: random.Random, last: EngineStats | None, capacity: int) ->
     for name in TOTALS:
         seconds = "seconds" in name
         first = [0, 1e12 if seconds else 2**53]
-        grown = before[name] + choose(SUMS[:9] if seconds else GROWTHS)
+        # A counter that falls is believed where it began anew.
+        grown = choose([before[name]] * 5 + [0]) + choose(SUMS[:9] if seconds else GROWTHS)
         values[name] = choose(first) if last is None else min(grown, first[-1])
     values["step_sums"] = [min(each + choose(SUMS), 1e40) for each in start]
     report = EngineStats.model_validate(values)
@@ -50,7 +53,7 @@ def draw_report(draw: random.Random, last: EngineStats | None, capacity: int) ->
         if place is None and found.field not in before:
             return None
         if place is None:
-            report = report.model_copy(update={found.field: before[found.field]})
+            report = report.model_copy(update={found.field: choose([before[found.field], 0])})
             continue
         sums, at, most = list(report.step_sums), int(place[1]), re.search(r"must be at most (\S+)", found.text)
         sums[at] = start[at] if most is None or draw.random() < 0.3 else start[at] + 0.99 * float(most[1])
@@ -80,6 +83,31 @@ def test_the_law_decides_whatever_engines_report(seed: int) -> None:
         assert 1 <= targets[LIVE_CAP] <= capacity
         assert 1 <= targets[REPLICAS] <= 10
         assert all(math.isfinite(value) for value in autoscaler.models.replica.steps.cost or ())
+
+
+@pytest.mark.parametrize("pattern", [(1, 0), (1, 0.999999), (0.5, 1)])
+@pytest.mark.parametrize("field", ["requests_total", "generation_tokens_total", "requests_preempted_total"])
+def test_a_counter_that_falls_again_and_again_adds_no_more_than_one_that_only_grows(
+    field: str, pattern: tuple[float, float]
+) -> None:
+    sound, leap = (EngineStats.model_validate({**SOUND, field: value}) for value in (0, 10**12))
+    found = re.search(r"must be at most (\d+)$", str(find_implausible(leap, sound, 5.0, capacity=64, queue=1024)))
+    assert found is not None
+    most = int(found[1])
+    grown = []
+    for values in (
+        [most * number for number in range(1, LOOKS + 1)],
+        [int(most * part) for part in pattern] * (LOOKS // 2),
+    ):
+        windows, last = SignalWindows(), sound
+        for number, value in enumerate([0, *values]):
+            report = EngineStats.model_validate({**SOUND, field: value})
+            assert find_implausible(report, last, 5.0, capacity=64, queue=1024) is None
+            windows.observe(Observation(5.0 * number, 1, ("a",), (), (), {"a": report}), 600.0)
+            last = report
+        signals = windows.summarize_signals(5.0 * LOOKS)
+        grown.append((signals.arrived, signals.generated, signals.preempted))
+    assert grown[1] <= grown[0]
 
 
 def test_a_part_of_a_count_is_refused() -> None:

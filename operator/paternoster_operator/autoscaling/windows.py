@@ -2,7 +2,8 @@
 
 A counter's growth between two samples is spread evenly over the time between them, and an engine's window ends with its
 last sample. So a gap in the samples is neither a pause of the traffic nor, when they come again, a burst. A restarted
-engine (another ``instance``) adds what it counted since its start instead of a negative jump.
+engine (another ``instance``), or a counter that fell within one process, adds what was counted since then instead of a
+negative jump.
 """
 
 from bisect import bisect_right
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from operator import add, attrgetter, lt, sub
 from typing import Generic, TypeVar
 
-from paternoster_contract.stats import STEP_SUMS, EngineStats, Unreported
+from paternoster_contract.stats import STEP_SUMS, EngineStats, Unreported, find_growth
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
@@ -51,11 +52,14 @@ class _Track(Generic[Sample]):
     totals: list[Totals] = field(default_factory=list)
     """What was counted until each sample, by all processes together."""
     _instance: str = ""
+    _counters: Totals = ()
+    """Those of the last sample."""
     _offset: Totals = _NOTHING
-    """What was counted before the present process."""
+    """What was counted before the present counters began at 0."""
 
-    def add(self, now: float, instance: str, totals: Totals, sample: Sample, keep_seconds: float) -> None:
+    def add(self, now: float, instance: str, counters: Totals, sample: Sample, keep_seconds: float) -> None:
         """Append a sample; those older than ``keep_seconds`` are forgotten, but for the one a window begins at."""
+        totals = counters
         if self.times:
             last = self.totals[-1]
             if now < self.times[-1]:
@@ -64,17 +68,25 @@ class _Track(Generic[Sample]):
                 self.times = [when - back for when in self.times]
             if self._instance != instance:
                 self._offset = last
+            elif any(map(lt, counters, self._counters)):
+                self._offset = self._begin_anew(counters)
             if self._offset is not _NOTHING:
-                totals = tuple(map(add, totals, self._offset))
-            if any(map(lt, totals, last)):
-                totals = tuple(map(max, totals, last))
-        self._instance = instance
+                totals = tuple(map(add, counters, self._offset))
+        self._instance, self._counters = instance, counters
         self.times.append(now)
         self.samples.append(sample)
         self.totals.append(totals)
         old = bisect_right(self.times, now - keep_seconds, hi=len(self.times) - 1) - 1
         if old > 0:
             del self.times[:old], self.samples[:old], self.totals[:old]
+
+    def _begin_anew(self, counters: Totals) -> Totals:
+        """The offsets where some of ``counters`` fell: of these, and of all sums over steps where one of them did."""
+        fallen = list(map(lt, counters, self._counters))
+        fallen[_STEPS] = [any(fallen[_STEPS])] * len(fallen[_STEPS])
+        return tuple(
+            last if fell else offset for fell, last, offset in zip(fallen, self.totals[-1], self._offset, strict=True)
+        )
 
     def growth_since(self, begin: float) -> Totals:
         """What the counters grew by from ``begin`` to the last sample."""
@@ -117,10 +129,13 @@ class SignalWindows:
         for pod, stats in observation.engines.items():
             if (idle := _idle_seconds(stats, self.latest_sample(pod))) is not None:
                 self._record_request(now - idle)
-            totals = _read_counters(stats) + (stats.step_sums or _NO_SUMS)
-            self._tracks.setdefault(pod, _Track()).add(now, stats.instance, totals, stats, keep_seconds)
+            counters = _read_counters(stats) + (stats.step_sums or _NO_SUMS)
+            self._tracks.setdefault(pod, _Track()).add(now, stats.instance, counters, stats, keep_seconds)
         for instance, count in observation.gateway_requests.items():
-            self._gateways.setdefault(instance, _Track()).add(now, instance, (count,), None, keep_seconds)
+            track = self._gateways.setdefault(instance, _Track())
+            # It falls where the gateway's answer has no room for a model, and comes back with the model.
+            most = max(count, *track.totals[-1]) if track.totals else count
+            track.add(now, instance, (most,), None, keep_seconds)
         for instance in [i for i, track in self._gateways.items() if now - track.times[-1] > keep_seconds]:
             del self._gateways[instance]
         if observation.idle_seconds is not None:
@@ -231,9 +246,9 @@ def _idle_seconds(stats: EngineStats, last: EngineStats | None) -> float | None:
     if stats.idle_seconds is not None or last is None:
         return stats.idle_seconds
     # Where an engine reports none, as vLLM, its counters show whether a request came or ended between two samples.
-    before = last if last.instance == stats.instance else None
-    grown = stats.requests_total > (before.requests_total if before else 0)
-    ended = stats.requests_finished_total > (before.requests_finished_total if before else 0)
+    same = last.instance == stats.instance
+    grown = find_growth(stats.requests_total, last.requests_total if same else 0)
+    ended = find_growth(stats.requests_finished_total, last.requests_finished_total if same else 0)
     return 0.0 if grown or ended else None
 
 

@@ -73,6 +73,49 @@ def test_restarts_never_make_a_count_negative_and_lose_nothing(steps: list[tuple
     assert windows.summarize(window_seconds=now, now=now, ready_pods=["p"]).finished == expected
 
 
+def test_a_counter_that_falls_within_one_process_begins_anew_and_no_other_does() -> None:
+    """Of the sums over steps all do: they are measured together."""
+    windows = Windows()
+    for second, finished, generated, steps, seconds in (
+        (0, 0, 0, 10.0, 10.0),
+        (5, 50, 500, 20.0, 11.0),
+        (10, 3, 600, 4.0, 12.0),
+        (15, 5, 700, 6.0, 13.0),
+        (20, 2, 800, 7.0, 14.0),
+    ):
+        sums = [steps, *[0.0] * 4, seconds, *[0.0] * 15]
+        counts = {"requests_finished_total": finished, "generation_tokens_total": generated, "step_sums": sums}
+        windows.observe("p", stats(**counts), second)
+    signals = windows.summarize(window_seconds=20, now=20, ready_pods=["p"])
+    assert (signals.finished, signals.generated) == (50 + 3 + 2 + 2, 800)
+    (load,) = signals.replicas
+    assert (load.step_sums[0], load.step_seconds) == ((20 - 10) + 7, (11 - 10) + 14)
+
+
+def test_sums_over_steps_that_vanish_are_no_growth_and_no_fall() -> None:
+    windows = Windows()
+    for second, sums in ((0, [5.0] * 21), (5, [9.0] * 21), (10, []), (15, [1.0] * 21)):
+        windows.observe("p", stats(step_sums=sums), second)
+    (load,) = windows.summarize(window_seconds=15, now=15, ready_pods=["p"]).replicas
+    assert load.step_sums == (5.0,) * 21
+
+
+@pytest.mark.parametrize("field", ["requests_total", "requests_finished_total"])
+def test_a_request_is_seen_in_a_counter_that_began_anew(field: str) -> None:
+    windows = Windows()
+    for second, count in ((0, 7), (5, 7), (10, 2), (15, 2), (20, 0)):
+        windows.observe("p", stats(**{field: count}), second)
+    assert windows.summarize(window_seconds=30, now=20, ready_pods=["p"]).last_request == 10, "a fall to 0 is none"
+
+
+def test_a_gateway_whose_answer_has_no_room_for_a_model_is_no_burst_when_it_has() -> None:
+    windows = Windows()
+    for second, count in ((0, 1000), (5, 1000), (10, 0), (15, 1003)):
+        windows.observe("p", stats(requests_rejected_full_total=1000 * second), second)
+        windows.observe_gateways({"g": count}, second)
+    assert windows.summarize(window_seconds=30, now=15, ready_pods=["p"]).arrived == 3
+
+
 @given(st.lists(st.integers(1, 400), min_size=3, max_size=20), st.integers(5, 60))
 def test_a_gap_in_the_samples_is_no_burst(gaps: list[int], window: int) -> None:
     """Two requests a second, however irregularly they are looked at: those of the window count, and no more."""
