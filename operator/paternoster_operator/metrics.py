@@ -21,6 +21,7 @@ from prometheus_client.utils import floatToGoString
 from paternoster_contract import __version__
 from paternoster_contract.metrics import BUILD, ENGINE_METRICS
 from paternoster_contract.shares.places import SharedPlaces
+from paternoster_contract.stats import Unreported
 from paternoster_contract.supervise import failures
 from paternoster_operator.api.types.objective import Slo
 from paternoster_operator.autoscaling.decision import LOOP_NAMES, Decision, LoopDecision
@@ -143,19 +144,22 @@ class OperatorMetrics:
         """Take in one reconcile: the last decision of each loop, and those that the history has now."""
         if not self._claim_series(key):
             return
-        values: dict[str, float] = {
+        values: dict[str, float | None] = {
             "ready_replicas": ready,
             "pending_replicas": signals.pending,
             "demand_requests": signals.demand,
             "capacity_requests": sum(report.live_cap for report in signals.reports),
-            "preemption_ratio": signals.preemption_rate,
-            "kv_cache_usage_ratio": signals.kv_usage,
-            "generation_tokens_per_second": signals.generation_tokens_per_second,
+            "preemption_ratio": signals.preemption_rate if signals.has_numbers(Unreported.PREEMPTIONS) else None,
+            "kv_cache_usage_ratio": signals.kv_usage if signals.has_numbers(Unreported.KV_BLOCKS) else None,
+            "generation_tokens_per_second": signals.generation_tokens_per_second if signals.has_numbers() else None,
             "metrics_fresh": float(signals.fresh),
             "startup_seconds": signals.startup_seconds or 0.0,
         }
         for name, value in values.items():
-            self._gauges[name].labels(key.namespace, key.name).set(value)
+            if value is None:  # 0 would be a number of engines that report none
+                self._gauges[name].remove_by_labels(_label_values(key))
+            else:
+                self._gauges[name].labels(key.namespace, key.name).set(value)
         for loop, target in last_decision.targets.items():
             decision = last_decision.get(loop)
             recommended = target if decision is None else decision.recommended

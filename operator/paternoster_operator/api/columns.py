@@ -22,12 +22,23 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         "Seqs", ".status.concurrency.target", "integer", description="Live cap: sequences each engine may run at once"
     ),
-    Column("Tok/s", ".status.load.generationTokensPerSecond", "integer", description="Tokens generated per second"),
+    Column(
+        "Tok/s",
+        ".status.load.generationTokensPerSecond",
+        "integer",
+        description="Tokens generated per second; empty: not reported",
+    ),
     Column("Age", ".metadata.creationTimestamp", "date"),
     Column("Model", ".status.servedModel", priority=1),
-    Column("Queue", ".status.load.waitingRequests", "integer", 1, "Waiting requests"),
-    Column("Preempt/1k", ".status.load.preemptionsPerThousand", "integer", 1, "Preempted of 1000 finished requests"),
-    Column("KV%", ".status.load.kvCachePercent", "integer", 1, "KV cache in use"),
+    Column("Queue", ".status.load.waitingRequests", "integer", 1, "Waiting requests; empty: not reported"),
+    Column(
+        "Preempt/1k",
+        ".status.load.preemptionsPerThousand",
+        "integer",
+        1,
+        "Preempted of 1000 finished requests; empty: not reported",
+    ),
+    Column("KV%", ".status.load.kvCachePercent", "integer", 1, "KV cache in use; empty: not reported"),
     Column("Cost/1M", ".status.economics.costPerMillionOutputTokens", priority=1, description="Of generated tokens"),
     Column("Mode", ".spec.autoscaling.mode", priority=1),
     Column("URL", ".status.endpoint", priority=1),

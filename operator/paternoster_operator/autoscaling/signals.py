@@ -106,6 +106,19 @@ class Signals:
         return self.running + self.waiting + self.held
 
     @property
+    def silent(self) -> bool:
+        """No serving replica has a recent report, so that each number of engines here is 0 for want of one."""
+        return bool(self.ready) and len(self.stale_pods) == self.ready
+
+    def has_numbers(self, *names: Unreported) -> bool:
+        """Whether serving replicas report what ``names`` are for; True where none serves, as 0 is right then."""
+        return not self.silent and not {*names} & {*self.unreported}
+
+    def describe_number(self, text: str, *names: Unreported) -> str:
+        """``text``, which has a number that ``names`` are for, where the replicas report it."""
+        return text if self.has_numbers(*names) else "not reported"
+
+    @property
     def had_no_request(self) -> bool:
         """None is there, and none came in the window."""
         return self.demand == self.arrived == self.refused == 0

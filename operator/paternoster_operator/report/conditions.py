@@ -58,11 +58,14 @@ class Condition:
 _LIMITS = (Reason.MAX_REPLICAS, Reason.MIN_REPLICAS, Reason.GPU_BUDGET, Reason.STEP_LIMITED, Reason.PENDING_REPLICAS)
 _LOST = ("EngineRestarted", "ReplicaReplaced", "ReplicaNotReady")
 """Reasons of ``Reconciling`` while a fleet has fewer replicas than served before."""
-_CAP_STATES = {
+_CAP_STATES: Mapping[Reason, tuple[Truth, str]] = {
     Reason.PREEMPTION_ABOVE_TARGET: ("False", "ReducingOnPreemption"),
     Reason.HEADROOM_AVAILABLE: ("False", "IncreasingHeadroom"),
     Reason.AT_FLOOR: ("False", "AtFloor"),
     Reason.AT_CAPACITY: ("True", "AtCapacity"),
+    Reason.METRICS_STALE: ("Unknown", "MetricsStale"),
+    Reason.NOT_REPORTED: ("Unknown", "NotReported"),
+    Reason.INSUFFICIENT_DATA: ("Unknown", "InsufficientData"),
 }
 
 
@@ -283,7 +286,8 @@ def _find_missing(previous: Mapping[str, Any], observed: Observed, replicas: int
 
 def _metrics_fresh(signals: Signals) -> Condition:
     if signals.fresh:
-        return Condition("MetricsFresh", "True", "AllPodsReporting")
+        lacking = f"not reported: {', '.join(signals.unreported)}" if signals.unreported else ""
+        return Condition("MetricsFresh", "True", "AllPodsReporting", lacking)
     if signals.ready == 0:
         return Condition("MetricsFresh", "Unknown", "NoPodsReporting", "no replica serves")
     if signals.refused_reports:
@@ -323,7 +327,7 @@ def _concurrency_stable(spec: LLMDeploymentSpec, decision: LoopDecision | None) 
         reason = "Advisory" if mode is ConcurrencyMode.ADVISORY else "Disabled"
         return Condition("ConcurrencyStable", "True", reason, f"spec.concurrency.mode is {mode}")
     status, reason = _CAP_STATES.get(decision.reason, ("True", "OnTarget"))
-    return Condition("ConcurrencyStable", "True" if status == "True" else "False", reason, decision.message)
+    return Condition("ConcurrencyStable", status, reason, decision.message)
 
 
 def _gateway_cap(spec: LLMDeploymentSpec, cap: GatewayCap, access: Access) -> Condition | None:

@@ -28,7 +28,7 @@ def compute_economics(spec: LLMDeploymentSpec, observed: Observed, load: Mapping
         "gpus": gpus,
         "costPerHour": str(per_hour.quantize(_DIGITS)),
     }
-    tokens_per_hour = load["generationTokensPerSecond"] * _SECONDS_PER_HOUR
+    tokens_per_hour = load.get("generationTokensPerSecond", 0) * _SECONDS_PER_HOUR
     if tokens_per_hour:
         document["costPerMillionOutputTokens"] = str((per_hour * _MILLION / tokens_per_hour).quantize(_DIGITS))
     return document

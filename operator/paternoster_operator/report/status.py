@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paternoster_contract.cli.quoting import quote_document
+from paternoster_contract.stats import Unreported
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_BUDGET, Decision
 from paternoster_operator.autoscaling.policy import ReplicaPolicy
@@ -185,25 +186,28 @@ def _load_status(
     signals: Signals, last_decision: Decision, previous: Mapping[str, Any], now: str, age: float
 ) -> dict[str, Any]:
     replicas = last_decision.get(REPLICAS)
-    load = {
-        "runningRequests": signals.running,
-        "waitingRequests": signals.waiting,
+    load: dict[str, int] = {
         "heldRequests": signals.held,
         "utilizationPercent": round(100 * replicas.utilization) if replicas is not None else 0,
-        "kvCachePercent": round(100 * signals.kv_usage),
-        "finishedRequests": signals.finished,
-        "preemptedRequests": signals.preempted,
-        "preemptionsPerThousand": round(1000 * signals.preemption_rate),
-        "generationTokensPerSecond": round(signals.generation_tokens_per_second),
         "fresh": signals.fresh,
     }
+    if signals.has_numbers():
+        load["runningRequests"], load["waitingRequests"] = signals.running, signals.waiting
+        load["generationTokensPerSecond"] = round(signals.generation_tokens_per_second)
+    if signals.has_numbers(Unreported.KV_BLOCKS):
+        load["kvCachePercent"] = round(100 * signals.kv_usage)
+    if signals.has_numbers(Unreported.REQUESTS):
+        load["finishedRequests"] = signals.finished
+    if signals.has_numbers(Unreported.PREEMPTIONS):
+        load["preemptedRequests"] = signals.preempted
+        load["preemptionsPerThousand"] = round(1000 * signals.preemption_rate)
     if previous and age < LOAD_REFRESH_SECONDS and not _has_moved(load, previous):
         return dict(previous)
     return {**load, "sampleTime": now}
 
 
 def _has_moved(load: Mapping[str, int], previous: Mapping[str, Any]) -> bool:
-    return any(
+    return not load.keys() <= previous.keys() <= {*load, "sampleTime"} or any(
         abs(value - previous.get(key, 0)) > LOAD_CHANGE * previous.get(key, 0)
         for key, value in load.items()
         if key not in _COUNTS

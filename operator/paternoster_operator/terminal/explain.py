@@ -49,8 +49,10 @@ def _describe_state(spec: Mapping[str, Any], status: Status) -> Iterator[tuple[s
     cap = status.get("concurrency", {})
     if (held := status.get("gatewayCap")) is not None:
         yield "live cap", f"{held['maxInFlight']} requests at a time at each engine, held by gateways"
+    elif capacity := cap.get("capacity"):
+        yield "live cap", f"{cap.get('target', 0)} of {capacity} sequences an engine"
     else:
-        yield "live cap", f"{cap.get('target', 0)} of {cap.get('capacity', 0)} sequences an engine"
+        yield "live cap", f"{cap.get('target', 0)} sequences an engine, whose capacity is not reported"
     budget, model = status.get("tokenBudget", {}), status.get("replicaModel")
     if budget.get("capacity"):
         yield "budget", f"{budget['target']} of {budget['capacity']} tokens a step"
@@ -58,12 +60,15 @@ def _describe_state(spec: Mapping[str, Any], status: Status) -> Iterator[tuple[s
         duration = f"a step of {budget['capacity']} tokens takes {model['largestStepMilliseconds'] / 1000:.3g} s here"
         yield "model", f"{duration}; the fit explains {model['fitPercent']}% of how steps differ"
     load = status.get("load", {})
-    demand = f"{load.get('runningRequests', 0)} running, {load.get('waitingRequests', 0)} waiting"
+    demand = "running and waiting requests not reported"
+    if load.get("runningRequests") is not None:
+        demand = f"{load['runningRequests']} running, {load.get('waitingRequests', 0)} waiting"
     used = load.get("utilizationPercent", 0)
     share = f"; what comes wants {used}% of what the replicas sustain" if used else ""
     yield "demand", f"{demand}, {load.get('heldRequests', 0)} held{share}"
-    tokens = f"{load.get('generationTokensPerSecond', 0)} tokens/s"
-    yield "engines", f"{tokens}, {_describe_preempted(load)}, {load.get('kvCachePercent', 0)}% of KV used"
+    tokens = _describe_number(load, "generationTokensPerSecond", " tokens/s", "tokens/s")
+    memory = _describe_number(load, "kvCachePercent", "% of KV used", "KV use")
+    yield "engines", f"{tokens}, {_describe_preempted(load)}, {memory}"
     startup = status.get("startup")
     if startup is not None:
         parts = startup.get("lastParts")
@@ -79,9 +84,19 @@ def _describe_state(spec: Mapping[str, Any], status: Status) -> Iterator[tuple[s
 
 def _describe_preempted(load: Mapping[str, Any]) -> str:
     """With the count that the share is of: 0 of 12 says less than 0 of 1000."""
-    preempted = load.get("preemptedRequests", 0)
-    of = max(load.get("finishedRequests", 0), preempted)
+    preempted, finished = load.get("preemptedRequests"), load.get("finishedRequests")
+    if preempted is None:
+        ended = "" if finished is None else f"{finished} requests finished, "
+        return f"{ended}preemptions not reported"
+    if finished is None:
+        return f"{preempted} requests preempted of a count not reported"
+    of = max(finished, preempted)
     return f"{preempted} of {of} requests preempted" if of else "no request finished lately"
+
+
+def _describe_number(load: Mapping[str, Any], field: str, unit: str, name: str) -> str:
+    """A number of engines with its unit, or that what has this ``name`` is not reported."""
+    return f"{name} not reported" if load.get(field) is None else f"{load[field]}{unit}"
 
 
 _MOVING = (("pendingReplicas", "on their way"), ("drainingReplicas", "draining"))

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from paternoster_contract.stats import Unreported
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, LoopDecision
+from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.fleet import Fleet
 from paternoster_operator.report.engine_facts import EngineFacts
@@ -28,8 +30,9 @@ class Snapshot:
     held: int
     preempted: int
     finished: int
-    preemption_rate: float
-    kv_usage: float
+    preemption_rate: float | None
+    """As the one below: None where engines do not report it."""
+    kv_usage: float | None
     tokens_per_second: float
     fresh: bool
 
@@ -51,8 +54,8 @@ class Snapshot:
             held=signals.held,
             preempted=signals.preempted,
             finished=signals.finished,
-            preemption_rate=round(signals.preemption_rate, 4),
-            kv_usage=round(signals.kv_usage, 4),
+            preemption_rate=_round_known(signals, Unreported.PREEMPTIONS, signals.preemption_rate),
+            kv_usage=_round_known(signals, Unreported.KV_BLOCKS, signals.kv_usage),
             tokens_per_second=round(signals.generation_tokens_per_second, 1),
             fresh=signals.fresh,
         )
@@ -60,3 +63,7 @@ class Snapshot:
     def to_document(self, decisions: Iterable[LoopDecision]) -> dict[str, Any]:
         """As JSON, with the decisions made since the last one."""
         return {**asdict(self), "decisions": [decision.to_document() for decision in decisions]}
+
+
+def _round_known(signals: Signals, name: Unreported, share: float) -> float | None:
+    return round(share, 4) if signals.has_numbers(name) else None

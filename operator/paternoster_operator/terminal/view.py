@@ -50,7 +50,7 @@ def _snapshot_cells(snapshot: Snapshot) -> list[str]:
         str(snapshot.running),
         str(snapshot.waiting),
         str(snapshot.held),
-        f"{snapshot.preemption_rate:.1%}",
-        f"{snapshot.kv_usage:.0%}",
+        "-" if snapshot.preemption_rate is None else f"{snapshot.preemption_rate:.1%}",
+        "-" if snapshot.kv_usage is None else f"{snapshot.kv_usage:.0%}",
         f"{snapshot.tokens_per_second:.0f}",
     ]

@@ -44,6 +44,39 @@ def test_preemptions_are_told_of_what_finished(finished: int, preempted: int, su
     assert f"tokens/s, {summary}, 71%" in "\n".join(explain_status(document, last=0))
 
 
+UNREPORTED = [
+    (("kvCachePercent",), "1830 tokens/s, 8 of 40 requests preempted, KV use not reported"),
+    (
+        ("preemptedRequests", "preemptionsPerThousand"),
+        "1830 tokens/s, 40 requests finished, preemptions not reported, 71% of KV used",
+    ),
+    (
+        ("finishedRequests",),
+        "1830 tokens/s, 8 requests preempted of a count not reported, 71% of KV used",
+    ),
+    (
+        ("kvCachePercent", "preemptedRequests", "preemptionsPerThousand", "finishedRequests"),
+        "1830 tokens/s, preemptions not reported, KV use not reported",
+    ),
+    (("generationTokensPerSecond",), "tokens/s not reported, 8 of 40 requests preempted"),
+    (("runningRequests", "waitingRequests"), "running and waiting requests not reported, 0 held"),
+]
+
+
+@pytest.mark.parametrize(("names", "words"), UNREPORTED)
+def test_a_number_that_engines_do_not_report_is_named(names: tuple[str, ...], words: str) -> None:
+    load = {name: value for name, value in OBJECT["status"]["load"].items() if name not in names}
+    document = {**OBJECT, "status": {**OBJECT["status"], "load": load}}
+    LLMDeploymentStatus.model_validate(document["status"])
+    assert words in "\n".join(explain_status(document, last=0))
+
+
+def test_a_capacity_that_no_engine_reports_is_not_0() -> None:
+    cap = {"capacity": 0, "target": 8, "currentMin": 0, "currentMax": 0}
+    text = "\n".join(explain_status({**OBJECT, "status": {**OBJECT["status"], "concurrency": cap}}, last=0))
+    assert "live cap  8 sequences an engine, whose capacity is not reported" in text
+
+
 def test_gateways_that_hold_the_cap_are_told() -> None:
     condition = {**OBJECT["status"]["conditions"][0], "type": "GatewayCap", "reason": "LimitsNotMovable"}
     held = {"maxInFlight": 8, "parts": {"g": 8}, "reason": "a: HTTP 404"}

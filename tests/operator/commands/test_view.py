@@ -1,5 +1,6 @@
 """What ``paternoster up`` shows on a terminal."""
 
+from dataclasses import replace
 from io import StringIO
 
 from paternoster_contract.cli.console import QuotingConsole
@@ -53,6 +54,15 @@ def test_the_numbers_of_a_fleet_and_why_it_is_as_it_is() -> None:
         "321",
     ]
     assert any("MaxReplicas" in line and "3 is the most [that may be]" in line for line in lines)
+
+
+def test_a_number_that_engines_do_not_report_has_no_figure() -> None:
+    console = QuotingConsole(width=140, file=StringIO())
+    blind = replace(SNAPSHOT, preemption_rate=None, kv_usage=None)
+    with console.capture() as capture:
+        console.print(render_view("http://127.0.0.1:8080", [blind], [], []))
+    (row,) = (line for line in capture.get().splitlines() if "12/16" in line)
+    assert [cell.strip() for cell in row.strip("│").split("│")][-4:] == ["4", "-", "-", "321"]
 
 
 def test_the_last_events_with_their_times() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from paternoster_contract.fetch_status import FetchStatus
+from paternoster_contract.stats import Unreported
 from paternoster_operator.api.types.status import LLMDeploymentStatus
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_BUDGET, Decision, LoopDecision, Reason
@@ -76,6 +77,10 @@ def status_of(
         endpoint="http://door",
         gateway_cap=gateway_cap,
     )
+
+
+def replace_status(fleet: LLMDeployment, status: Mapping[str, Any]) -> LLMDeployment:
+    return fleet.model_copy(update={"status": dict(status)})
 
 
 CASES = [
@@ -254,6 +259,67 @@ def test_advice_on_the_cap_is_no_change_of_its_condition(resource: Resource) -> 
     assert (stable[0]["status"], stable[0]["reason"], stable[0]["message"]) == (
         "True", "Advisory", "spec.concurrency.mode is Advisory",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("reason", "status"),
+    [
+        (Reason.METRICS_STALE, "Unknown"),
+        (Reason.NOT_REPORTED, "Unknown"),
+        (Reason.INSUFFICIENT_DATA, "Unknown"),
+        (Reason.STABILIZING, "True"),
+    ],
+)
+def test_a_cap_that_is_held_for_want_of_numbers_is_not_on_target(
+    resource: Resource, reason: Reason, status: str
+) -> None:
+    settled, fleet = Observed(deployment(2), (pod("a"), pod("b"))), resource(concurrency={"mode": "Auto"})
+    held = LoopDecision(LIVE_CAP, 8, 8, 8, reason, "held")
+    (stable,) = [
+        each
+        for each in status_of(fleet, settled, made=decided(2, held))["conditions"]
+        if each["type"] == "ConcurrencyStable"
+    ]
+    assert stable["status"] == status
+    assert stable["reason"] == (reason.value if status == "Unknown" else "OnTarget")
+
+
+FIGURES = {
+    "runningRequests", "waitingRequests", "kvCachePercent", "finishedRequests", "preemptedRequests",
+    "preemptionsPerThousand", "generationTokensPerSecond",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("signals", "unset"),
+    [
+        ({}, set()),
+        ({"unreported": (Unreported.KV_BLOCKS, Unreported.STEPS)}, {"kvCachePercent"}),
+        ({"unreported": (Unreported.PREEMPTIONS,)}, {"preemptedRequests", "preemptionsPerThousand"}),
+        ({"unreported": (Unreported.REQUESTS,)}, {"finishedRequests"}),
+        ({"stale_pods": ("a",), "fresh": False}, set()),
+        ({"stale_pods": ("a", "b"), "fresh": False}, FIGURES),
+    ],
+)
+def test_what_engines_do_not_report_is_unset_and_not_0(
+    resource: Resource, signals: dict[str, Any], unset: set[str]
+) -> None:
+    settled = Observed(deployment(2), (pod("a"), pod("b")))
+    status = status_of(resource(cost={"gpuHour": "2"}, resources={"gpu": {"count": 1}}), settled, **signals)
+    LLMDeploymentStatus.model_validate(status)
+    assert FIGURES - status["load"].keys() == unset
+    fresh = next(each for each in status["conditions"] if each["type"] == "MetricsFresh")
+    if lacking := signals.get("unreported"):
+        assert (fresh["status"], fresh["message"]) == ("True", f"not reported: {', '.join(lacking)}")
+
+
+def test_a_number_that_comes_or_goes_is_written_at_once(resource: Resource) -> None:
+    settled, lacking = Observed(deployment(2), (pod("a"), pod("b"))), (Unreported.KV_BLOCKS,)
+    before = status_of(resource(), settled)
+    blind = status_of(replace_status(resource(), before), settled, age=1.0, unreported=lacking)
+    assert "kvCachePercent" not in blind["load"]
+    back = status_of(replace_status(resource(), blind), settled, age=1.0)
+    assert back["load"]["kvCachePercent"] == 0
 
 
 def test_limits_are_a_condition(resource: Resource) -> None:

@@ -36,7 +36,7 @@ class ConcurrencyStatus(Document):
     """The live cap."""
 
     capacity: Count = 0
-    """engine.maxNumSeqs of the ready engines."""
+    """engine.maxNumSeqs of the ready engines; 0 while none of them reports, as the two below."""
     target: Count = 0
     """Live cap that the operator sets on every engine."""
     current_min: Count = 0
@@ -86,21 +86,21 @@ class ReplicaModelStatus(Document):
 
 
 class LoadStatus(Document):
-    """What the engines last reported, rounded; Prometheus has it in full."""
+    """What the engines last reported, rounded; Prometheus has it in full. What they do not report is unset."""
 
-    running_requests: Count = 0
-    waiting_requests: Count = 0
+    running_requests: Count | None = None
+    waiting_requests: Count | None = None
     held_requests: Count = 0
     utilization_percent: Count = 0
     """Sequences that the traffic wants, in percent of what the replicas sustain: what autoscaling's
     targetUtilizationPercent is compared with. 0 without autoscaling."""
-    kv_cache_percent: Count = 0
-    finished_requests: Count = 0
+    kv_cache_percent: Count | None = None
+    finished_requests: Count | None = None
     """In the window that preemptedRequests and preemptionsPerThousand are of."""
-    preempted_requests: Count = 0
+    preempted_requests: Count | None = None
     """Distinct ones; those that have not finished yet count, too."""
-    preemptions_per_thousand: Count = 0
-    generation_tokens_per_second: Count = 0
+    preemptions_per_thousand: Count | None = None
+    generation_tokens_per_second: Count | None = None
     sample_time: str | None = Field(default=None, json_schema_extra=DATE_TIME)
     fresh: bool = False
 

@@ -253,16 +253,16 @@ class LiveCapLoop(EngineLimitLoop):
         return f"{mean * 1000:.0f} ms between tokens > {limit * 1000:.0f} ms"
 
     def describe_inputs(self, signals: Signals, models: Models) -> dict[str, str]:
-        unreported = Unreported.RECOMPUTED_TOKENS in signals.unreported
+        describe = signals.describe_number
         return {
             "serving": str(signals.ready),
-            "preempted": str(signals.preempted),
-            "finished": str(signals.finished),
+            "preempted": describe(str(signals.preempted), Unreported.PREEMPTIONS),
+            "finished": describe(str(signals.finished), Unreported.REQUESTS),
             "preemptionTarget": f"{self.policy.concurrency.preemption_target_per_thousand / 1000:.1%}",
-            "recomputedTokens": "not reported" if unreported else f"{signals.recomputed_share:.1%}",
-            "waiting": str(signals.waiting),
+            "recomputedTokens": describe(f"{signals.recomputed_share:.1%}", Unreported.RECOMPUTED_TOKENS),
+            "waiting": describe(str(signals.waiting)),
             "held": str(signals.held),
-            "peakRunning": f"{signals.peak_running} sequences",
-            "kvPeakUsage": f"{signals.kv_peak_usage:.0%}",
+            "peakRunning": describe(f"{signals.peak_running} sequences"),
+            "kvPeakUsage": describe(f"{signals.kv_peak_usage:.0%}", Unreported.KV_BLOCKS),
             "windowSeconds": f"{signals.window_seconds:.0f}",
         }

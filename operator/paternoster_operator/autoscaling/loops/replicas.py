@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from paternoster_contract.stats import Unreported
 from paternoster_operator.api.v1alpha1 import AutoscalingMode
 from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates, Outcome, hold_without_numbers
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, LoopDecision, Reason
@@ -167,18 +168,19 @@ def _apply_tolerance(loop: ReplicaPolicy, signals: Signals, need: Need, current:
 
 
 def _describe_inputs(signals: Signals, live_cap: int, need: Need | None) -> dict[str, str]:
+    describe, lately = signals.describe_number, f"in {signals.window_seconds:.0f} s"
     inputs = {
         "serving": str(signals.ready),
         "pending": str(signals.pending),
-        "running": str(signals.running),
-        "waiting": str(signals.waiting),
+        "running": describe(str(signals.running)),
+        "waiting": describe(str(signals.waiting)),
         "held": str(signals.held),
-        "refused": f"{signals.refused} in {signals.window_seconds:.0f} s",
-        "arrived": f"{signals.arrived} in {signals.window_seconds:.0f} s",
-        "finished": f"{signals.finished} in {signals.window_seconds:.0f} s",
+        "refused": describe(f"{signals.refused} {lately}", Unreported.REQUESTS),
+        "arrived": f"{signals.arrived} {lately}",
+        "finished": describe(f"{signals.finished} {lately}", Unreported.REQUESTS),
         "liveCap": f"{live_cap} sequences",
-        "preemptionRate": f"{signals.preemption_rate:.1%} in {signals.window_seconds:.0f} s",
-        "kvUsage": f"{signals.kv_usage:.0%}",
+        "preemptionRate": describe(f"{signals.preemption_rate:.1%} {lately}", Unreported.PREEMPTIONS),
+        "kvUsage": describe(f"{signals.kv_usage:.0%}", Unreported.KV_BLOCKS),
     }
     if signals.unreported:
         inputs["unreported"] = ", ".join(signals.unreported)

@@ -70,6 +70,29 @@ async def test_it_reports_and_gateways_hold_its_cap(world: World, site: Site) ->
     assert [event for event in world.cluster.events if event.type == "Warning"] == []
 
 
+async def test_what_it_does_not_report_is_no_0(world: World, site: Site) -> None:
+    for _ in range(2):
+        await world.reconcile()
+    status = world.cluster.statuses[-1]
+    assert status["load"].keys() == {
+        "runningRequests", "waitingRequests", "heldRequests", "generationTokensPerSecond", "utilizationPercent",
+        "fresh", "sampleTime",
+    }  # fmt: skip
+    message = "not reported: KV blocks, preemptions, recomputed tokens, requests, steps"
+    assert world.cluster.condition("MetricsFresh")["message"] == message
+    stable = world.cluster.condition("ConcurrencyStable")
+    assert (stable["status"], stable["reason"]) == ("Unknown", "NotReported")
+    decided = world.reconciler.fleets[KEY].last_decision
+    assert decided is not None
+    assert {decided["LiveCap"].inputs[name] for name in ("preempted", "finished", "kvPeakUsage")} == {"not reported"}
+    assert {decided["Replicas"].inputs[name] for name in ("preemptionRate", "finished", "kvUsage")} == {"not reported"}
+    labels = {"namespace": "lifts", "name": "ride"}
+    registry = world.reconciler._metrics.registry
+    assert registry.get_sample_value("paternoster_operator_kv_cache_usage_ratio", labels) is None
+    assert registry.get_sample_value("paternoster_operator_preemption_ratio", labels) is None
+    assert registry.get_sample_value("paternoster_operator_demand_requests", labels) == 2
+
+
 async def test_replicas_follow_what_runs_and_is_held_and_the_cap_is_held(world: World, site: Site) -> None:
     site.text = METRICS.replace(b"requests_processing 2", b"requests_processing 4")
     for _ in range(8):
