@@ -18,7 +18,7 @@ from paternoster_operator.engines.adapter import (
 )
 from paternoster_operator.engines.answers import LARGEST_VALUE, LONGEST_METRICS, read_object
 from paternoster_operator.engines.vllm_arguments import VllmKind
-from paternoster_operator.engines.vllm_metrics import READ, read_metrics
+from paternoster_operator.engines.vllm_metrics import NAMES, READ, read_metrics
 from paternoster_operator.engines.vllm_without_plugin import VllmWithoutPlugin
 
 LIMITS_PATH = "/paternoster/limits"
@@ -29,12 +29,18 @@ _FROM_PLUGIN = (
     "waiting", "kv_block_size", "kv_blocks", "kv_blocks_used", "requests_finished_total", "requests_preempted_total",
     "preemptions_total", "recomputed_tokens_total",
 )  # fmt: skip
+_COUNTED = {
+    "scheduled_tokens_total": "generation_tokens_total",
+    "requests_finished_total": "requests_finished_total",
+    "preemptions_total": "preemptions_total",
+}
+"""Counters of the plugin, and those of ``/metrics`` that count later: a plugin whose own is 0 then is never called."""
 _REFUSED = ("requests_rejected_total", "requests_rejected_full_total")
 _HERE = ("requests_finished_total", "running", "waiting")
 
 
 class VllmAdapter:
-    """Any image or program with a vLLM of a version that :mod:`~paternoster_operator.engines.vllm_metrics` lists."""
+    """Any image or program with vLLM and the plugin, of whichever version has what is read of both."""
 
     kind = VllmKind()
     without_limits = VllmWithoutPlugin()
@@ -45,24 +51,27 @@ class VllmAdapter:
 
     def parse_stats(self, answers: Sequence[bytes], now: float) -> EngineStats:
         report = read_object(answers[0], "the plugin's answer")
-        version = report.get("version", "")
-        metrics = read_metrics(answers[1], version if isinstance(version, str) else "")
-        missing = [name for name in (*_FROM_PLUGIN, "scheduled_tokens_total") if name not in report]
+        missing = [name for name in (*_FROM_PLUGIN, *_COUNTED) if name not in report]
         if missing:
             raise StatsUnavailable(f"the plugin's answer has no {', '.join(missing)}")
+        metrics = read_metrics(answers[1])
+        for name, counted in _COUNTED.items():
+            if metrics.counters[counted] and not report[name]:
+                other = f"{NAMES[counted]} is {metrics.counters[counted]:g}"
+                raise StatsUnavailable(f"the plugin's {name} is 0 where {other}: this vLLM does it in another way")
         refused = _read_count(report, "requests_refused_total")
         # Absent of a plugin of an earlier release, and empty where this vLLM's steps cannot be measured.
         sums = report.get("step_sums") or ()
         document = {
-            **{name: report[name] for name in _FROM_PLUGIN},
             **metrics.counters,
+            **{name: report[name] for name in _FROM_PLUGIN},
             **{name: metrics.counters[name] + refused for name in _REFUSED},
             # What arrived is what ended and what is here: neither program counts arrivals.
             "requests_total": sum(_read_count(report, name) for name in _HERE),
             # Absent of a plugin of an earlier release.
             "max_queue_milliseconds": report.get("max_queue_milliseconds"),
             "model": metrics.model,
-            "engine_version": version,
+            "engine_version": str(report.get("version", ""))[:60],
             "state": EngineState.READY,
             "time": now,
             # The core answered between two steps.

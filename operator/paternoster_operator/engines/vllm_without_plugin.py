@@ -21,9 +21,8 @@ LONGEST_VERSION = 4096
 """Bytes of the answer to ``/version``."""
 RUNNING, WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 KV_USAGE, KV_CACHE = "vllm:kv_cache_usage_perc", "vllm:cache_config_info"
-FINISHED, PREEMPTIONS = "vllm:request_success_total", "vllm:num_preemptions_total"
-NAMES = (RUNNING, WAITING, KV_USAGE, KV_CACHE, FINISHED, PREEMPTIONS)
-"""Of versions 0.30 to 0.33, beside the counters that are read of a vLLM with the plugin, too."""
+GAUGES = (RUNNING, WAITING, KV_USAGE, KV_CACHE)
+"""Read beside the counters, which are read of a vLLM with the plugin, too."""
 _WHOLE = re.compile(r"[0-9]{1,15}")
 _UNREPORTED = (Unreported.LIMITS, Unreported.RECOMPUTED_TOKENS, Unreported.STEPS)
 
@@ -35,14 +34,14 @@ class VllmWithoutPlugin:
     without_limits = None
     stats_requests = (
         StatsRequest("/version", LONGEST_VERSION),
-        StatsRequest("/metrics", LONGEST_METRICS, samples=READ.union(NAMES)),
+        StatsRequest("/metrics", LONGEST_METRICS, samples=READ.union(GAUGES)),
     )
 
     def parse_stats(self, answers: Sequence[bytes], now: float) -> EngineStats:
         version = _read_version(answers[0])
-        metrics = read_metrics(answers[1], version)
-        samples: dict[str, list[Sample]] = {name: [] for name in NAMES}
-        for sample in read_samples(answers[1], NAMES):
+        metrics = read_metrics(answers[1])
+        samples: dict[str, list[Sample]] = {name: [] for name in GAUGES}
+        for sample in read_samples(answers[1], GAUGES):
             samples[sample.name].append(sample)
         missing = [name for name, found in samples.items() if not found]
         if missing:
@@ -64,10 +63,8 @@ class VllmWithoutPlugin:
             "kv_blocks_used": round(usage * blocks),
             # It counts no arrivals; gauges may be older than counters, so that a sum of both could fall.
             "requests_total": metrics.counters["first_token_count_total"],
-            "requests_finished_total": int(totals[FINISHED]),
             # Its histogram of preemptions a request lacks those that run still, and those that their clients abandoned.
-            "requests_preempted_total": int(totals[PREEMPTIONS]),
-            "preemptions_total": int(totals[PREEMPTIONS]),
+            "requests_preempted_total": metrics.counters["preemptions_total"],
             "computed_tokens_total": max(computed, 0) + metrics.counters["generation_tokens_total"],
             "recomputed_tokens_total": 0,
             "unreported": _UNREPORTED,

@@ -1,6 +1,7 @@
 """What a real vLLM answered, as ``/stats``; and answers that are none."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from paternoster_operator.engines.adapter import StatsUnavailable
 from paternoster_operator.engines.answers import MAX_SAMPLES
 from paternoster_operator.engines.catalogue import ADAPTERS
 from paternoster_operator.engines.vllm import VllmAdapter
-from paternoster_operator.engines.vllm_metrics import NAMES, OPTIONAL
+from paternoster_operator.engines.vllm_metrics import COUNTED_WITH, NAMES, OPTIONAL
 from paternoster_operator.plausible import find_implausible
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -125,11 +126,13 @@ def test_answers_of_other_versions_are_stats(version: str) -> None:
     assert stats.computed_tokens_total == once + stats.recomputed_tokens_total
 
 
-def test_each_version_with_a_table_was_recorded() -> None:
-    assert {f"vllm-{version}-metrics.txt" for version in NAMES} == {file.name for file in RECORDED.glob("vllm-*.txt")}
+@pytest.mark.parametrize("version", ["0.34.0", "0.99.0", "1.0.0rc1", "0.33.1.dev7+gabc", "dev"])
+def test_a_version_that_was_never_recorded_is_read_by_what_it_has(version: str) -> None:
+    assert parse({**REPORT, "version": version}) == parse().model_copy(update={"engine_version": version})
+    assert parse({**REPORT, "version": "x" * 1000}).engine_version == "x" * 60
 
 
-@pytest.mark.parametrize("name", sorted(NAMES["0.32"].values()))
+@pytest.mark.parametrize("name", sorted(NAMES.values()))
 def test_a_name_that_is_gone_is_named(name: str) -> None:
     with pytest.raises(StatsUnavailable, match=f"/metrics has no {name}$"):
         parse(metrics=METRICS.replace(name.encode(), b"renamed"))
@@ -143,11 +146,36 @@ def test_a_value_that_is_no_count_is_named(value: str) -> None:
         parse(metrics=text)
 
 
-@pytest.mark.parametrize("version", ["0.29.4", "0.99.0", "", "dev", "x" * 1000])
-def test_a_version_without_a_table_is_named(version: str) -> None:
-    with pytest.raises(StatsUnavailable, match=r"has no table of metrics: must be 0\.30, ") as refused:
-        parse({**REPORT, "version": version})
-    assert len(str(refused.value)) < 200
+def set_samples(name: str, value: str) -> bytes:
+    """The recorded metrics with that value of each sample with the name."""
+    return re.sub(rf"(?m)^({re.escape(name)}[{{ ].*) \S+$".encode(), rb"\1 " + value.encode(), METRICS)
+
+
+COUNTED = sorted({(other, field) for field, others in COUNTED_WITH.items() for other in others})
+
+
+@pytest.mark.parametrize(("idle", "counted"), COUNTED)
+def test_a_counter_that_counts_no_more_is_named(idle: str, counted: str) -> None:
+    """As of a version that keeps a name and means something else by it."""
+    with pytest.raises(StatsUnavailable, match=f"/metrics: .*{NAMES[idle]}.* is 0 where ") as refused:
+        parse(metrics=set_samples(NAMES[idle], "0.0"))
+    assert str(refused.value).endswith("this vLLM counts otherwise")
+    assert NAMES[counted] in str(refused.value) or len(COUNTED_WITH[counted]) > 1
+
+
+@pytest.mark.parametrize("name", ["scheduled_tokens_total", "requests_finished_total", "preemptions_total"])
+def test_a_count_of_the_plugin_that_stands_still_is_named(name: str) -> None:
+    """As where this vLLM preempts by another method than the one that the plugin wraps."""
+    with pytest.raises(StatsUnavailable, match=f"the plugin's {name} is 0 where vllm:\\w+ is "):
+        parse({**REPORT, name: 0})
+
+
+def test_a_vllm_that_has_counted_nothing_yet_is_read() -> None:
+    nothing = re.sub(rb"(?m)^(vllm:\w+(_total|_sum|_count)\{.*) \S+$", rb"\1 0.0", METRICS)
+    counts = [name for name in REPORT if name.endswith("_total")]
+    stats = parse({**REPORT, **dict.fromkeys(counts, 0)}, nothing)
+    assert (stats.generation_tokens_total, stats.requests_finished_total, stats.capacity) == (0, 0, 16)
+    assert parse(metrics=nothing).requests_finished_total == 44, "the plugin counts first"
 
 
 @pytest.mark.parametrize("name", ["instance", "capacity", "running", "kv_blocks", "scheduled_tokens_total"])
@@ -213,7 +241,7 @@ def test_what_a_counter_has_after_a_fall_is_no_more_than_an_engine_does() -> Non
 
 
 def test_every_counter_of_the_tables_is_one_of_the_stats() -> None:
-    for names in (*NAMES.values(), OPTIONAL):
+    for names in (NAMES, OPTIONAL):
         assert names.keys() <= EngineStats.model_fields.keys()
 
 

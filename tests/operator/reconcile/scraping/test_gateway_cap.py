@@ -23,7 +23,10 @@ RECORDED = Path(__file__).parents[2] / "engines/recorded"
 WHOLE = (RECORDED / "vllm-0.32-limits.json").read_bytes()
 METRICS = (RECORDED / "vllm-0.32-metrics.txt").read_bytes()
 LACKING = b'{"error": {"message": "the scheduler Other has no max_num_active_reqs"}}'
-NEWER = WHOLE.replace(b"0.32.0+cpu", b"0.99.0")
+NEWER = {**json.loads(WHOLE), "version": "0.99.0"}
+"""Of a vLLM that was never recorded."""
+STILL = json.dumps({**NEWER, "preemptions_total": 0}).encode()
+"""The same, which preempts by another method than the one that the plugin wraps."""
 CAPACITY = 32
 
 
@@ -89,10 +92,15 @@ def row(world: World) -> Any:
     [
         (501, LACKING, "a: /paternoster/limits: HTTP 501: " + LACKING.decode()),
         (404, b"no such route", "a: /paternoster/limits: HTTP 404: no such route"),
-        (200, NEWER, "a: vLLM '0.99' has no table of metrics: must be 0.30, 0.31, 0.32, 0.33"),
-        (200, b"{}", "a: vLLM '' has no table of metrics: must be 0.30, 0.31, 0.32, 0.33"),
+        (
+            200,
+            STILL,
+            "a: the plugin's preemptions_total is 0 where vllm:num_preemptions_total is 17: this vLLM does it in "
+            "another way",
+        ),
+        (200, json.dumps({**NEWER, "capacity": None}).encode(), "a: capacity: Input should be a valid integer"),
     ],
-    ids=["it lacks what the plugin sets", "it has no plugin", "an unknown version", "an answer without limits"],
+    ids=["it lacks what the plugin sets", "it has no plugin", "counts that stand still", "an answer without limits"],
 )
 async def test_gateways_hold_the_cap_of_an_engine_that_cannot_be_steered(
     world: World, site: Site, status: int, report: bytes, why: str
@@ -111,6 +119,30 @@ async def test_gateways_hold_the_cap_of_an_engine_that_cannot_be_steered(
     decided = world.reconciler.fleets[KEY].last_decision
     assert decided is not None
     assert decided["LiveCap"].reason.value == "MetricsStale"
+
+
+async def test_a_vllm_that_was_never_recorded_is_steered(world: World, site: Site) -> None:
+    site.report = json.dumps({**NEWER, "live_cap": 8}).encode()
+    for _ in range(3):
+        await world.reconcile()
+    written = world.cluster.statuses[-1]
+    assert "gatewayCap" not in written
+    assert (written["engine"]["version"], written["engine"]["actuator"]) == ("0.99.0", "Plugin")
+    assert world.cluster.condition("MetricsFresh")["status"] == "True"
+    decided = world.reconciler.fleets[KEY].last_decision
+    assert decided is not None
+    assert decided["LiveCap"].reason.value != "MetricsStale"
+
+
+async def test_names_that_a_newer_vllm_has_changed_are_in_the_condition(world: World, site: Site) -> None:
+    site.report = json.dumps(NEWER).encode()
+    site.text = METRICS.replace(b"vllm:prompt_tokens_cached", b"vllm:cached_tokens").replace(b"_queue_time", b"_wait")
+    for _ in range(2):
+        await world.reconcile()
+    fresh = world.cluster.condition("MetricsFresh")
+    assert (fresh["status"], fresh["reason"]) == ("False", "ReportsRefused")
+    for name in ("prompt_tokens_cached_total", "request_queue_time_seconds_sum", "request_queue_time_seconds_count"):
+        assert f"vllm:{name}" in fresh["message"]
 
 
 @pytest.mark.parametrize("status", [404, 501])
@@ -136,11 +168,12 @@ async def test_an_engine_without_limits_still_reports(world: World, site: Site, 
 
 
 async def test_an_engine_without_limits_whose_metrics_are_not_known_says_both(world: World, site: Site) -> None:
-    site.status, site.report, site.version = 501, LACKING, b'{"version": "0.7.3"}'
+    site.status, site.report, site.version = 501, LACKING, b'{"version": "0.99.0"}'
+    site.text = METRICS.replace(b"vllm:num_preemptions_total", b"vllm:preemptions_total")
     await world.reconcile()
     reason = world.cluster.statuses[-1]["gatewayCap"]["reason"]
     assert "has no max_num_active_reqs" in reason
-    assert "vLLM '0.7' has no table of metrics" in reason
+    assert "/metrics has no vllm:num_preemptions_total" in reason
     assert world.cluster.condition("MetricsFresh")["reason"] == "ReportsRefused"
 
 
@@ -183,7 +216,7 @@ async def test_counters_that_begin_anew_within_one_process_are_believed(world: W
     site.report = json.dumps(before).encode()
     await world.reconcile()
     site.report = json.dumps({**before, "preemptions_total": 0, "requests_finished_total": 1}).encode()
-    site.text = re.sub(rb"(?m)^(vllm:\w+_total\{.*) \S+$", rb"\1 0", METRICS)
+    site.text = re.sub(rb"(?m)^(vllm:\w+(_total|_sum|_count)\{.*) \S+$", rb"\1 0", METRICS)
     for _ in range(2):
         await world.reconcile()
     assert world.cluster.condition("MetricsFresh")["status"] == "True"
