@@ -30,7 +30,7 @@ from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_gateway.admission.admission import admit_request
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.routing.balancer import Balancer
-from paternoster_gateway.routing.decisions import Result, Send
+from paternoster_gateway.routing.decisions import Queue, Result, Send
 from paternoster_gateway.routing.prefix_routing import PromptTokens
 from paternoster_simulator.cost import to_seconds, to_ticks
 from paternoster_simulator.profile import Profile, load_profile
@@ -142,7 +142,8 @@ class Fleet:
         request = dispatcher.open_request(admission, None, admission.queue_turn(0, 4 * args.prompt, None))
         began, first = clock(), 0.0
         try:
-            decision = await dispatcher.route(request, admission)
+            while isinstance(decision := dispatcher.decide(request, admission), Queue):
+                await dispatcher.await_wake(request, decision.until)
             assert isinstance(decision, Send)
             url = decision.replica.url
             async for tokens in self.engines[url].generate(TENANTS[key], args.prompt, answer):

@@ -11,8 +11,8 @@ import random
 import time
 
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.proxy.body import refuse_costly
-from paternoster_gateway.proxy.call import Call
 from paternoster_gateway.proxy.prompt import read_prompt
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.decisions import Result, Send

@@ -36,7 +36,7 @@ from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_gateway.admission.admission import admit_request
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.routing.balancer import Balancer
-from paternoster_gateway.routing.decisions import Result, Send
+from paternoster_gateway.routing.decisions import Queue, Result, Send
 from paternoster_gateway.routing.prefix_routing import PromptTokens
 
 MODEL = "m"
@@ -170,7 +170,8 @@ def post_by_dispatcher(
         request = dispatcher.open_request(admission, None, admission.queue_turn(0, 80, None))
         began, first = clock(), 0.0
         try:
-            decision = await dispatcher.route(request, admission)
+            while isinstance(decision := dispatcher.decide(request, admission), Queue):
+                await dispatcher.await_wake(request, decision.until)
             assert isinstance(decision, Send)
             url = decision.replica.url
             async for _ in engines[url].generate(number):

@@ -26,6 +26,7 @@ from paternoster_contract.supervise import supervise_task
 from paternoster_gateway.admission.admission import admit_request, models_open_to, only_model, opens_any_model
 from paternoster_gateway.admission.known_parties import KnownParties
 from paternoster_gateway.admission.quarantine import Quarantine
+from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.errors import GatewayError, client_gone, unauthorized_error, unavailable_error
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.process.access_log import AccessLog, Forwarded, forwarded
@@ -33,8 +34,8 @@ from paternoster_gateway.process.drain import CloseDuringShutdown, Shutdown
 from paternoster_gateway.process.error_handlers import install_error_handlers
 from paternoster_gateway.process.stats_port import StatsPort
 from paternoster_gateway.process.tls import PlainHttpForProbesOnly
+from paternoster_gateway.proxy.answer import Answer
 from paternoster_gateway.proxy.body import read_fields, refuse_costly
-from paternoster_gateway.proxy.call import Answer, Call
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.proxy.forwarded_answer import ClientWatch, ForwardedAnswer
 from paternoster_gateway.proxy.headers import FORWARDED_HEADERS

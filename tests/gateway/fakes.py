@@ -18,6 +18,9 @@ from paternoster_contract.http import paths
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_contract.stream_journal import JOURNAL
+from paternoster_gateway.admission.admission import Admission
+from paternoster_gateway.proxy.dispatcher import Dispatcher
+from paternoster_gateway.routing.decisions import Queue, ReturnResult, RoutedRequest, Send
 from paternoster_http.server import LimitedServer
 
 Behave = Callable[["FakeEngine", web.Request], Awaitable[web.StreamResponse]]
@@ -130,6 +133,13 @@ def replace(file: Path, *lines: str) -> None:
     new = file.with_name(f".{file.name}")
     new.write_text("\n".join(lines))
     os.replace(new, file)
+
+
+async def route_request(dispatcher: Dispatcher, request: RoutedRequest, admission: Admission) -> Send | ReturnResult:
+    """The decision for ``request``, once it is held no longer; raises :class:`GatewayError` for a rejection."""
+    while isinstance(decision := dispatcher.decide(request, admission), Queue):
+        await dispatcher.await_wake(request, decision.until)
+    return decision
 
 
 async def answer(engine: FakeEngine, _: web.Request) -> web.StreamResponse:

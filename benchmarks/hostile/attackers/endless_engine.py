@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from hostile.dribbling_engine import read_bodies, run_engine
 from paternoster_contract.stream_journal import COMMENT, JOURNAL, MAX_JOURNAL_BYTES, PROGRESS_MEDIA_TYPE
-from paternoster_gateway.proxy.journaled_stream import MAX_FRAME_BYTES
+from paternoster_gateway.call.journaled_stream import MAX_FRAME_BYTES
 
 PIECE = 65_536
 HOLD_SECONDS = 3600.0

@@ -1,6 +1,6 @@
 """Bodies that made a replica stop, which are sent to no other and refused for a time.
 
-Another replica would stop at the same body. :mod:`paternoster_gateway.proxy.suspicion.suspicion` estimates how likely
+Another replica would stop at the same body. :mod:`paternoster_gateway.call.suspicion` estimates how likely
 a body made a replica stop; ``now`` is in seconds of any clock that never goes back.
 """
 

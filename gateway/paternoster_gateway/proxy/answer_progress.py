@@ -8,9 +8,10 @@ from multidict import CIMultiDict
 
 from paternoster_contract.http.headers import NOT_SERVING
 from paternoster_contract.stream_journal import JOURNAL, MAX_JOURNAL_BYTES, PROGRESS_MEDIA_TYPE, AnswerHead
-from paternoster_gateway.proxy.call import Call, HandedOver
+from paternoster_gateway.call.attempt import HandedOver
+from paternoster_gateway.call.client_call import Call
+from paternoster_gateway.call.journaled_stream import JournaledStream, KeptJournal
 from paternoster_gateway.proxy.headers import media_type_of
-from paternoster_gateway.proxy.journaled_stream import JournaledStream, KeptJournal
 from paternoster_gateway.routing.decisions import Result
 from paternoster_http.errors.refusal import Refusal
 

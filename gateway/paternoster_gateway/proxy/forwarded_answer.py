@@ -16,10 +16,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from paternoster_contract.supervise import supervise_task
+from paternoster_gateway.call.attempt import Headers
+from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.errors import CLIENT_GONE, GatewayError, client_gone, error_of_answer
 from paternoster_gateway.process.access_log import forwarded
-from paternoster_gateway.proxy.call import Answer, Call
-from paternoster_gateway.proxy.headers import EVENT_STREAM, NO_SNIFFING, Headers
+from paternoster_gateway.proxy.answer import Answer
+from paternoster_gateway.proxy.headers import EVENT_STREAM, NO_SNIFFING
 from paternoster_http.errors.refusal import Refusal
 
 COMMENT = b": keep-alive\n\n"

@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from paternoster_contract.http.headers import CACHED_TOKENS, PROMPT_TOKENS
 from paternoster_contract.stream_journal import JOURNAL
+from paternoster_gateway.call.attempt import Headers
 from paternoster_gateway.routing.prefix_routing import PromptTokens
-
-Headers = list[tuple[bytes, bytes]]
-"""Pairs as in ASGI: names in lower case, and a name may occur several times."""
 
 FORWARDED_HEADERS = frozenset({"accept", "accept-encoding", "content-type", "traceparent", "tracestate", "user-agent"})
 """Headers of a request that engines get, besides its id: none that identifies the client, such as its key, a cookie, or

@@ -13,20 +13,13 @@ from collections.abc import Awaitable, Callable, Collection
 from types import TracebackType
 
 from paternoster_contract.supervise import supervise_task
+from paternoster_gateway.routing.limits import ANSWERED_SECONDS, PROBE_SECONDS, PROBES, QUIET_SECONDS
 
 log = logging.getLogger(__name__)
 
-QUIET_SECONDS = 1.0
-"""Time without a byte from a replica that owes some, after which the gateway probes it."""
-PROBE_SECONDS = 2.2
-"""Without an answer to a probe, until the next is sent. A healthy engine takes milliseconds, a starved one seconds."""
-PROBES = 3
-"""Probes without an answer until a replica is hung: two may be lost, and a late answer to the first one counts, too."""
 LONGEST_PROBE_SECONDS = PROBES * PROBE_SECONDS
 AGAIN_SECONDS = 1.0
 """Time between probes of a hung replica."""
-ANSWERED_SECONDS = 2.0
-"""Time from sending a body until a replica that then sends a byte has received, read and checked it."""
 
 
 class Wait:

@@ -6,8 +6,8 @@ from pydantic_core import from_json
 
 from paternoster_contract.text_chains.canonical_text import CHATS, COMPLETIONS, cache_salt_of, canonical_text
 from paternoster_contract.text_chains.chain import chain_scope, text_chain
+from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.proxy.body import count_byte
-from paternoster_gateway.proxy.call import Call
 from paternoster_gateway.routing.prefix_routing import Prompt
 
 MAX_BYTES = 2**20

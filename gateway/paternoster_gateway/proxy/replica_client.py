@@ -11,9 +11,9 @@ from paternoster_contract.http import paths
 from paternoster_contract.routing import Replica
 from paternoster_contract.stream_journal import JOURNAL
 from paternoster_gateway.admission.admission import Admission
+from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.proxy.body import rename_in_body
-from paternoster_gateway.proxy.call import Call
-from paternoster_gateway.proxy.liveness import PROBE_SECONDS
+from paternoster_gateway.routing.limits import PROBE_SECONDS
 from paternoster_gateway.sent_keys import SentKeys
 from paternoster_http.bounded_answers import READ_BUFFER, bounded_connector
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route, stats, until
+from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route, route_request, stats, until
 
 from paternoster_contract.access.identity import HEADER, Identity, of_plain_key
 from paternoster_contract.access.keys import digest_key
@@ -81,7 +81,7 @@ async def test_one_sender_gives_up_held_places_to_another(keys: bool) -> None:
 
     def hold(sender: str) -> asyncio.Task[Any]:
         admission = Admission("m", identity=Identity(tenant=sender)) if keys else Admission("m", peer=sender)
-        return asyncio.create_task(dispatcher.route(dispatcher.open_request(admission), admission))
+        return asyncio.create_task(route_request(dispatcher, dispatcher.open_request(admission), admission))
 
     async def refused(*tasks: asyncio.Task[Any]) -> list[int]:
         await asyncio.sleep(0)

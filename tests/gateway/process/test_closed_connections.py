@@ -12,7 +12,7 @@ from tests.gateway.fakes import Behave, Door, FakeEngine, serving, until
 
 from paternoster_gateway.app import create_app
 from paternoster_gateway.errors import GatewayError
-from paternoster_gateway.proxy.call import Answer
+from paternoster_gateway.proxy.answer import Answer
 from paternoster_gateway.proxy.forwarded_answer import COMMENT
 from paternoster_http.open_requests import OpenRequest
 from paternoster_http.protocol import LimitedHttpProtocol

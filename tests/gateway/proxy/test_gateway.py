@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route
+from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route, route_request
 
 from paternoster_contract import __version__
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
@@ -205,7 +205,7 @@ async def test_rejected_requests_are_demand_until_they_may_come_again() -> None:
     for now[0], comes in ((100.0, True), (105.0, True), (109.9, False), (110.0, False), (115.0, False)):
         if comes:
             with pytest.raises(GatewayError):
-                await dispatcher.route(dispatcher.open_request(admission), admission)
+                await route_request(dispatcher, dispatcher.open_request(admission), admission)
         counts.append(dispatcher.count_rejected("m"))
     assert counts == [1, 2, 2, 1, 0]
     assert dispatcher.count_rejected("another") == 0
@@ -218,7 +218,7 @@ async def test_a_request_waits_for_ejected_replicas_of_a_fleet_that_holds_none()
     dispatcher, admission = Dispatcher(clock=lambda: now[0]), Admission("m")
     dispatcher.change_table(table)
     dispatcher.report_result(dispatcher.open_request(admission), replica.url, Result.UNREACHABLE)
-    waiting = asyncio.create_task(dispatcher.route(dispatcher.open_request(admission), admission))
+    waiting = asyncio.create_task(route_request(dispatcher, dispatcher.open_request(admission), admission))
     await asyncio.sleep(0.05)
     assert not waiting.done()
     now[0] = 102.0

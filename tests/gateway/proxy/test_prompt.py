@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from paternoster_contract.text_chains.canonical_text import canonical_text
 from paternoster_contract.text_chains.chain import COARSE, MAX_PIECES, chain_scope, text_chain
+from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.proxy import prompt as prompts
 from paternoster_gateway.proxy.body import refuse_costly
-from paternoster_gateway.proxy.call import Call
 from paternoster_gateway.proxy.prompt import read_prompt
 from paternoster_gateway.routing.prefix_routing import Prompt
 

@@ -12,8 +12,8 @@ from tests.operator.vllm_plugin.agents_calls import CALLS, FLAGS, AgentsCall, re
 
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stream_journal import JOURNAL, RESUME, STREAM_ID, Resume, StreamId
-from paternoster_gateway.proxy.call import Call
-from paternoster_gateway.proxy.journaled_stream import JournaledStream
+from paternoster_gateway.call.client_call import Call
+from paternoster_gateway.call.journaled_stream import JournaledStream
 from paternoster_http.open_requests import open_request_alone
 from paternoster_operator.engines.vllm_arguments import GATEWAY_ENV, VllmKind
 from paternoster_operator.engines.vllm_plugin import write_plugin

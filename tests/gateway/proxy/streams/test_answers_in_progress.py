@@ -23,7 +23,7 @@ from paternoster_contract.stream_journal import (
     decode_journal,
     encode_entries,
 )
-from paternoster_gateway.proxy import proxy
+from paternoster_gateway.call import session
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 BODY = b'{"model": "m"}'
@@ -130,7 +130,7 @@ async def test_answer_goes_on_at_one_replica_after_another(
 async def test_answer_goes_on_as_long_as_its_replicas_add_tokens(
     start: Start, door: Door, client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy, "MAX_CONTINUATIONS", 2)
+    monkeypatch.setattr(session, "MAX_CONTINUATIONS", 2)
     engines = await start_all(start, door, [dying_in_turn(1, 3, 4)] * 4)
     assert await post(client, door) == (200, b'{"answer": "whole"}')
     assert count_tokens_received(engines) == [0, 1, 3, 4]

@@ -13,7 +13,8 @@ from tests.gateway.proxy.streams.test_handed_over_streams import publish, read_t
 from paternoster_contract.http import paths
 from paternoster_contract.http.headers import NOT_SERVING
 from paternoster_contract.stream_journal import COMMENT, JOURNAL, MEDIA_TYPE, RESUME, STREAM_ID, Resume
-from paternoster_gateway.proxy import relay, unanswered
+from paternoster_gateway.call import session
+from paternoster_gateway.proxy import call_hand_over
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 BODY, STREAM = b'{"model": "m"}', b'{"model": "m", "stream": true}'
@@ -74,7 +75,7 @@ def handed_over(numerics: str) -> web.Response:
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (relay, unanswered):
+    for module in (session, call_hand_over):
         monkeypatch.setattr(module, "HAND_OVER_SECONDS", 0.02)
 
 

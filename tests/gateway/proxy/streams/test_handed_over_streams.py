@@ -10,7 +10,7 @@ from tests.gateway.fakes import Behave, Door, FakeEngine, answer, until
 
 from paternoster_contract.routing import ModelRoute, Replica
 from paternoster_contract.stream_journal import COMMENT, DRAINING, JOURNAL, RESUME, JournalEntry, Resume, encode_entries
-from paternoster_gateway.proxy import relay
+from paternoster_gateway.call import session
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
 BODY = b'{"model": "m", "stream": true}'
@@ -105,7 +105,7 @@ async def series(client: aiohttp.ClientSession, door: Door, name: str) -> dict[s
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay, "HAND_OVER_SECONDS", 0.02)
+    monkeypatch.setattr(session, "HAND_OVER_SECONDS", 0.02)
 
 
 async def test_streams_of_a_draining_replica_go_on_at_the_others(

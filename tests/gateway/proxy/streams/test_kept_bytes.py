@@ -16,8 +16,8 @@ from paternoster_contract.access.keys import digest_key
 from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.stream_journal import COMMENT, JOURNAL, MAX_JOURNAL_BYTES, PROGRESS_MEDIA_TYPE
 from paternoster_gateway.app import create_app
-from paternoster_gateway.proxy import answer_progress, proxy
-from paternoster_gateway.proxy.journaled_stream import FREE_BYTES, MAX_FRAME_BYTES, FrameTooLong, JournaledStream
+from paternoster_gateway.call.journaled_stream import FREE_BYTES, MAX_FRAME_BYTES, FrameTooLong, JournaledStream
+from paternoster_gateway.proxy import answer_progress, attempts
 from paternoster_http import server
 from paternoster_http.errors.refusal import Refusal
 from paternoster_http.open_requests import OpenRequests, open_request_alone
@@ -215,10 +215,10 @@ async def test_long_pieces_of_many_answers_are_read_a_few_in_each_iteration(monk
         def __exit__(self, *_: object) -> None: ...
 
     async def readany() -> bytes:
-        return b"a" * (proxy.LONG_PIECE + 1)
+        return b"a" * (attempts.LONG_PIECE + 1)
 
     liveness = SimpleNamespace(expect_bytes=lambda *_, **__: Silent())
-    sender = proxy.Proxy(SimpleNamespace(), SimpleNamespace(), SimpleNamespace(), liveness, SimpleNamespace())  # type: ignore[arg-type]
+    sender = attempts.Attempts(SimpleNamespace(), liveness, SimpleNamespace())  # type: ignore[arg-type]
     response = SimpleNamespace(content=SimpleNamespace(readany=readany))
     admission = SimpleNamespace(party=("fleet", "noisy"))
     replica = SimpleNamespace(url="http://a")

@@ -9,9 +9,10 @@ from aiohttp import web
 from tests.gateway.fakes import Behave, Door, FakeEngine, answer, stats, until
 
 from paternoster_contract.http.headers import DIED, NOT_SERVING
+from paternoster_gateway.call.suspicion import LONG_BODY, Suspicion, suspicion_of
 from paternoster_gateway.proxy import liveness
+from paternoster_gateway.proxy.attempts import is_stop
 from paternoster_gateway.proxy.liveness import Wait
-from paternoster_gateway.proxy.suspicion.suspicion import LONG_BODY, Suspicion, suspicion_of
 from paternoster_gateway.routing.limits import MAX_ATTEMPTS
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
@@ -210,7 +211,7 @@ def wait(*, silent: bool, answered: bool, silent_before: bool = False) -> Wait:
 def test_a_body_is_suspected_by_its_length_and_what_the_replica_answered_after_it(
     size: int, error: BaseException, seen: Wait, expected: Suspicion
 ) -> None:
-    assert suspicion_of(size, error, seen) is expected
+    assert suspicion_of(size, seen, is_stop=is_stop(error)) is expected
 
 
 async def test_bodies_beside_one_that_crashes_engines_are_served(

@@ -9,8 +9,8 @@ import httpx
 from tests.operator.vllm_plugin.continuation.stub_vllm import CHAT, NUMERICS, StubVllm
 
 from paternoster_contract.stream_journal import RESUME, STREAM_ID, Resume, StreamId
-from paternoster_gateway.proxy.call import Call
-from paternoster_gateway.proxy.journaled_stream import JournaledStream
+from paternoster_gateway.call.client_call import Call
+from paternoster_gateway.call.journaled_stream import JournaledStream
 from paternoster_http.open_requests import open_request_alone
 from paternoster_vllm.continuation import StreamContinuation
 from paternoster_vllm.drawn_ids import CURRENT, StreamDraws, replace_sources

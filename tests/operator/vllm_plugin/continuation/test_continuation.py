@@ -16,7 +16,7 @@ from tests.operator.vllm_plugin.continuation.stub_vllm import (
 )
 
 from paternoster_contract.stream_journal import JOURNAL, NOT_CONTINUED, RESUME, STREAM_ID
-from paternoster_gateway.proxy.journaled_stream import JournaledStream
+from paternoster_gateway.call.journaled_stream import JournaledStream
 from paternoster_http.open_requests import open_request_alone
 from paternoster_vllm.continuation import GATEWAY_ENV, is_rest_of_stream
 from paternoster_vllm.middleware import API_KEYS_ENV, LimitsMiddleware

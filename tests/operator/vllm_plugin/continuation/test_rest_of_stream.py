@@ -17,7 +17,7 @@ from tests.operator.vllm_plugin.continuation.stub_vllm import (
     StubVllm,
 )
 
-from paternoster_gateway.proxy.journaled_stream import JournaledStream
+from paternoster_gateway.call.journaled_stream import JournaledStream
 from paternoster_http.open_requests import open_request_alone
 from paternoster_vllm.stream_journal import END
 

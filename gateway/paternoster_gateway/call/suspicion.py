@@ -15,10 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from math import prod
-
-import aiohttp
-
-from paternoster_gateway.proxy.liveness import Wait
+from typing import Protocol
 
 LONG_BODY = 256 * 2**10
 """Bytes. The slowest body measured took an engine 14 µs a byte: 3.7 s for this size; a replica is hung after 7.6 s."""
@@ -53,19 +50,32 @@ class Suspicion(Enum):
     """Long, and the replica was silent from the moment it had the request: sent to no other."""
 
 
-def suspicion_of(size: int, error: BaseException, wait: Wait) -> Suspicion:
-    """How likely a body of ``size`` bytes caused ``error``, which came in place of an answer's headers."""
-    if wait.silent_before or not is_stop(error):
+class HeaderWait(Protocol):
+    """What a replica did while a call waited for the headers of its answer."""
+
+    @property
+    def silent_before(self) -> bool:
+        """Whether the replica left a probe unanswered when the wait began."""
+
+    @property
+    def silent(self) -> bool:
+        """Whether it left a probe unanswered when the wait ended."""
+
+    @property
+    def answered(self) -> bool:
+        """Whether it sent a byte so late that it had read and checked the call by then."""
+
+
+def suspicion_of(size: int, wait: HeaderWait, *, is_stop: bool) -> Suspicion:
+    """How likely a body of ``size`` bytes is why no headers came; ``is_stop``: the replica stopped, as far as is seen.
+
+    Not a replica that takes no connection, or answers nonsense.
+    """
+    if wait.silent_before or not is_stop:
         return Suspicion.NONE
     if wait.silent and size > LONG_BODY and not wait.answered:
         return Suspicion.CERTAIN
     return Suspicion.POSSIBLE if wait.silent or not wait.answered else Suspicion.NONE
-
-
-def is_stop(error: BaseException) -> bool:
-    """Whether ``error`` came of a replica that stopped; not of one that takes no connection, or answers nonsense."""
-    ended = isinstance(error, (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError, ConnectionError, TimeoutError))
-    return ended and not isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError))
 
 
 @dataclass(slots=True, eq=False)

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_contract.stream_journal import COMMENT, DRAINING, HAND_OVER, RESUME, Resume
-from paternoster_gateway.proxy.call import Call
-from paternoster_gateway.proxy.journaled_stream import MAX_CONTINUATIONS, JournaledStream
+from paternoster_gateway.call.client_call import Call
+from paternoster_gateway.call.journaled_stream import MAX_CONTINUATIONS, JournaledStream
 from paternoster_http.open_requests import open_request_alone
 
 LINES = st.sampled_from([b"[[0,null,[5]]]", b"[[1,null,[7,8]],[0,null,[9]]]", b'[[0,"stop",[2]]]'])

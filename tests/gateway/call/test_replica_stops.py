@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_gateway.proxy.suspicion.suspicion import (
+from paternoster_gateway.call.suspicion import (
     MAX_REMEMBERED_STOPS,
     MAX_STOPS,
     MAX_SUSPECTS,

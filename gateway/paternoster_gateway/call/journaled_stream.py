@@ -3,7 +3,7 @@
 import re
 
 from paternoster_contract.stream_journal import COMMENT, DRAINING, FAILED, HAND_OVER, MAX_JOURNAL_BYTES
-from paternoster_gateway.proxy.call import Call
+from paternoster_gateway.call.client_call import Call
 from paternoster_http.open_requests import OpenRequest, SpareBytes
 
 FREE_BYTES = 4096

@@ -1,0 +1,86 @@
+"""What came of sending a call to one replica."""
+
+from dataclasses import dataclass, field
+
+from paternoster_gateway.call.client_call import Call
+from paternoster_gateway.call.suspicion import Suspicion
+from paternoster_gateway.errors import GatewayError
+from paternoster_gateway.routing.decisions import Result
+from paternoster_gateway.routing.prefix_routing import PromptTokens
+from paternoster_http.errors.refusal import Refusal
+
+Headers = list[tuple[bytes, bytes]]
+"""Pairs as in ASGI: names in lower case, and a name may occur several times."""
+
+
+@dataclass(slots=True, eq=False)
+class EngineAnswer:
+    """Status, headers and origin of an engine's answer, whose body the driver of the session has."""
+
+    status: int
+    headers: Headers
+    replica: str
+    """URL of the replica."""
+    attempts: int
+    """Replicas that got the request until this one answered, itself included."""
+    numerics: str | None = None
+    """Where the answer is a stream with a journal: what a replica that continues it must have in common."""
+    is_stream: bool = False
+    """Whether it consists of server-sent events."""
+    journal: bytes = field(default=b"", repr=False)
+    """What replicas before this one computed of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """A replica's tokens of an answer that has no byte yet: another one may go on with it."""
+
+    numerics: str
+    journal: bytes = field(repr=False)
+    failed: bool = False
+    """Whether a step failed that computed the call."""
+    broken: bool = False
+    """Whether the replica did not hand it over, but stopped."""
+
+    def build_resumption(self, call: Call) -> Call:
+        """``call`` as the other replica gets it; as it began, where there is no room for what was computed."""
+        try:
+            call.open_request.hold_answer("journal", len(self.journal))
+        except Refusal:
+            return call
+        return call.resume(0, self.numerics, self.journal)
+
+
+@dataclass(slots=True)
+class Attempt:
+    """An answer, or an error for the client, and what the balancer records of the replica."""
+
+    url: str
+    """Of the replica."""
+    outcome: EngineAnswer | GatewayError
+    reason: str = ""
+    """Why it would be retried, for the metrics."""
+    result: Result | None = None
+    """For the balancer; None where the replica handed the call over."""
+    served: bool = True
+    """Whether the answer is none that the replica gives without computing a prompt."""
+    tokens: PromptTokens | None = None
+    """Of the prompt, where the answer states them."""
+    suspicion: Suspicion = Suspicion.NONE
+    """Whether the call may have made the replica stop."""
+    is_stop: bool = False
+    """Whether the replica stopped, or closed the connection at least."""
+    broke_off: bool = False
+    """Whether the connection ended behind the headers of an answer, before its first piece."""
+    handed_over: HandedOver | None = None
+    """Beside the error: what another replica can go on with."""
+
+    @property
+    def closed_connection(self) -> bool:
+        """Whether the replica closed the connection while it had the call, which may be all that it did."""
+        return self.broke_off or (self.is_stop and self.reason != "hung")
+
+    @property
+    def refuses_journal(self) -> bool:
+        """Whether the replica does not go on from another one's tokens: its version may be another."""
+        return isinstance(self.outcome, EngineAnswer) and self.outcome.status in (400, 412)

@@ -1,0 +1,372 @@
+"""One call from its admission to the end of its answer; pure.
+
+Until the client has a byte, a failed attempt can be repeated at another replica: :mod:`paternoster_gateway.routing`
+decides whether and where. After it another one goes on with a stream that has a journal; of other answers the client
+gets the failure. A refusal is no failure: an engine whose queue is full answers at once, and one more attempt is more
+load. A draining replica goes on with its stream until another one has admitted it: a hand-over that none admits costs
+the stream nothing but time.
+"""
+
+from paternoster_contract.routing import Replica
+from paternoster_contract.stream_journal import NOT_CONTINUED
+from paternoster_gateway.admission.admission import Admission
+from paternoster_gateway.call.actions import (
+    Abort,
+    Action,
+    AwaitTurn,
+    Break,
+    BreakCause,
+    Discard,
+    EndInError,
+    Forward,
+    Hold,
+    Pause,
+    StartAttempt,
+    Steps,
+)
+from paternoster_gateway.call.attempt import Attempt, EngineAnswer
+from paternoster_gateway.call.blame import CallBlame
+from paternoster_gateway.call.client_call import Call
+from paternoster_gateway.call.journaled_stream import MAX_CONTINUATIONS, JournaledStream
+from paternoster_gateway.call.output_tokens import OutputTokens
+from paternoster_gateway.call.probation import PROBATION_SECONDS
+from paternoster_gateway.call.registry import SessionRegistry, UnansweredCall
+from paternoster_gateway.errors import GatewayError, unavailable_error
+from paternoster_gateway.routing.decisions import Queue, Result, Retry, RoutedRequest, Send
+from paternoster_gateway.routing.limits import HAND_OVER_SECONDS, MAX_ATTEMPTS
+from paternoster_http.errors.refusal import RETRY_AFTER_SECONDS, Refusal
+
+_NOT_CONTINUED = NOT_CONTINUED.lower().encode()
+
+
+class CallSession:
+    """Decides what is done for one call: a driver carries out each action, and :meth:`advance` has the next one."""
+
+    def __init__(self, registry: SessionRegistry, call: Call, admission: Admission, request: RoutedRequest) -> None:
+        self.request = request
+        self.admission = admission
+        self._call = call
+        self._registry = registry
+        self._router = registry.router
+        self._blame = CallBlame(registry, call, admission, request)
+        self._journal: JournaledStream | None = None
+        """Of the stream that is forwarded, where it has one."""
+        self._output = OutputTokens(is_stream=False)
+        self._replica = ""
+        """URL of the replica whose answer is forwarded."""
+        self._unreported: Attempt | None = None
+        """The attempt that goes on with a stream and has sent no piece of it."""
+        self._sent_at = 0.0
+        """When the replica that goes on with the stream was sent it; seconds of the router's clock."""
+        self._next_hand_over = 0.0
+        """Seconds of the router's clock."""
+        self._steps = self._run()
+
+    def advance(self, event: object = None) -> Action | None:
+        """The next action, after ``event`` of the one before; None at the end.
+
+        Raises :class:`GatewayError` where the client gets that in place of an answer; not behind a :class:`Forward`.
+        """
+        try:
+            return self._steps.send(event)
+        except StopIteration:
+            return None
+
+    def close(self) -> None:
+        """The client has left, or the session has ended; more than once has no effect."""
+        self._steps.close()
+
+    def end_turn(self) -> None:
+        """Let the next suspect of the fleet be sent."""
+        self._registry.probation.end_turn(self.request)
+
+    def record_left(self, url: str, read_by: float) -> None:
+        """The client left before the replica at ``url`` sent headers; ``read_by`` is as in :class:`Quarantine`."""
+        self._blame.record_left(url, read_by)
+
+    def read_piece(self, piece: bytes) -> bytes:
+        """What the client gets of the next piece of the answer that is forwarded; an empty piece has no byte.
+
+        Raises :class:`FrameTooLong`, and :class:`Refusal` where there is no room for what is not whole.
+        """
+        if self._unreported is not None and piece:
+            self._report_result(self._unreported)
+        journal = self._journal
+        if journal is None:
+            if tokens := self._output.feed(piece):
+                self._router.count_output(self.request, tokens)
+            return piece
+        before = journal.num_frames
+        if frames := journal.feed(piece):
+            self._router.count_output(self.request, journal.num_frames - before)
+        return frames
+
+    def may_move(self) -> bool:
+        """Whether the stream that is forwarded is a draining replica's, and another one may go on with it now."""
+        journal = self._journal
+        return (
+            journal is not None
+            and (journal.replica_drains or self._replica in self._router.balancer.handing_over)
+            and self._router.clock() >= self._next_hand_over
+            and journal.can_continue
+        )
+
+    def _run(self) -> Steps[None]:
+        try:
+            try:
+                answer = yield from self._find_answer()
+            finally:
+                self.end_turn()
+            yield from self._forward(answer)
+        finally:
+            if self._journal is not None:
+                self._journal.drop_buffers()
+            self._router.count_output(self.request, self._output.count_final())
+            self._router.end_request(self.request)
+
+    def _find_answer(self) -> Steps[EngineAnswer]:
+        """The first answer that is the client's; raises :class:`GatewayError` where there is none."""
+        self._blame.refuse_quarantined()
+        sent, moves = self._call, 0
+        replica = yield from self._route()
+        while True:
+            self._blame.refuse_quarantined()  # the same body may have been in flight at another replica
+            waiting = UnansweredCall(self.request, replica.url, sent, self.admission)
+            self._registry.add_unanswered(waiting)
+            try:
+                attempt = yield from self._send_attempt(replica, sent)
+            finally:
+                self._registry.remove_unanswered(waiting)
+            self.end_turn()
+            if (handed := attempt.handed_over) is not None and moves < MAX_CONTINUATIONS:
+                target, following_call = self._registry.take_target(waiting), handed.build_resumption(self._call)
+                moves = moves + 1 if len(following_call.journal) <= len(sent.journal) else 1
+                sent = following_call
+                if (handed.failed or handed.broken) and (yield from self._blame.is_blamed(attempt)):
+                    raise self._blame.quarantine_call(attempt.url)
+                reason = "drained" if target else "broken" if handed.broken else "handed_over"
+                self._registry.observer.on_continued(self.request, reason)
+                if target is None and not handed.broken:
+                    self._router.report_result(self.request, attempt.url, Result.NOT_SERVING)
+                    yield from self._begin_turn()
+                replica = target or (yield from self._route_anew(attempt.url))
+                continue
+            self._registry.release_target(waiting)
+            if sent is not self._call and attempt.refuses_journal:
+                yield from self._discard(attempt)
+                replica, sent = (yield from self._route_anew(attempt.url)), self._call
+                continue
+            if (yield from self._blame.is_blamed(attempt)):
+                raise self._blame.quarantine_call(attempt.url)
+            yield from self._begin_turn()
+            following = yield from self._next_replica()
+            if following is None:
+                if isinstance(attempt.outcome, GatewayError):
+                    raise attempt.outcome
+                attempt.outcome.journal = sent.journal
+                return attempt.outcome
+            yield from self._discard(attempt)
+            self._registry.observer.on_retry(attempt.reason)
+            replica = following
+
+    def _forward(self, answer: EngineAnswer) -> Steps[None]:
+        """Pass ``answer`` on, and what other replicas add to it."""
+        self._open_journal(answer)
+        while True:
+            self._replica = answer.replica
+            event = yield Forward(answer)
+            if event is Pause.MAY_MOVE:
+                if (moved := (yield from self._hand_over())) is not None:
+                    yield from self._close_answer(answer)
+                    answer = moved
+                continue
+            following = None
+            if isinstance(event, Break):
+                if event.cause is BreakCause.CLOSED and not answer.is_stream:
+                    self._report_broken(answer)
+                    self._registry.observer.on_broken(self.request)
+                    yield Abort()
+                    return
+                following = self._read_break(answer, event)
+            elif self._journal is None or not self._journal.handed_over:
+                return
+            else:
+                self._router.report_result(self.request, answer.replica, Result.NOT_SERVING)
+            yield from self._close_answer(answer)
+            rest = following or (yield from self._continue_stream(answer))
+            if isinstance(rest, GatewayError):
+                self._registry.observer.on_broken(self.request)
+                yield EndInError(rest, within_frame=self._journal is None)
+                return
+            answer = rest
+
+    def _read_break(self, answer: EngineAnswer, event: Break) -> GatewayError | None:
+        """The error that ends the stream; None where another replica may go on with it."""
+        if event.cause is BreakCause.NO_ROOM:
+            return unavailable_error(event.message, RETRY_AFTER_SECONDS)
+        self._report_broken(answer)
+        if event.cause is BreakCause.FRAME_TOO_LONG:
+            return _describe_break(f"The replica sent {event.message}.")
+        return None
+
+    def _continue_stream(self, answer: EngineAnswer) -> Steps[EngineAnswer | GatewayError]:
+        """The rest of the stream from another replica, or the error that ends it."""
+        broken = _describe_break("The replica broke off its answer.")
+        if (journal := self._journal) is None:
+            return broken
+        reason = "handed_over" if journal.handed_over else "broken"
+        if journal.step_failed or not journal.handed_over:
+            self._blame.record_break(answer.replica, self._sent_at, suspected=journal.is_suspected)
+            if (yield from self._blame.is_cause()):
+                return self._blame.quarantine_call(answer.replica)
+        may_continue = journal.can_continue
+        journal.switch_replica()
+        if not may_continue:
+            return broken
+        following = yield from self._find_continuation(answer.replica, journal)
+        self._call.open_request.hold_answer("journal", 0)
+        if isinstance(following, EngineAnswer):
+            self._registry.observer.on_continued(self.request, reason)
+        return following or broken
+
+    def _find_continuation(self, url: str, journal: JournaledStream) -> Steps[EngineAnswer | GatewayError | None]:
+        """The answer of the next replica that goes on; the error of a call in quarantine; None where none goes on."""
+        if (call := self._build_resumption(journal)) is None:
+            return None
+        self._router.balancer.begin_continuation(self.request, url)
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                replica = yield from self._route()
+            except GatewayError as error:
+                self._registry.observer.on_not_continued("", error)
+                return None
+            self._sent_at = self._router.clock()
+            attempt = yield from self._send_attempt(replica, call)
+            if isinstance(outcome := attempt.outcome, GatewayError):
+                self._registry.observer.on_not_continued(replica.url, outcome)
+            elif outcome.numerics == journal.numerics:
+                return outcome
+            else:
+                self._registry.observer.on_not_continued(replica.url, f"status {outcome.status}")
+                yield from self._close_answer(outcome)
+                if outcome.status == 400 and (cause := dict(outcome.headers).get(_NOT_CONTINUED)):
+                    return _describe_break(f"The replica broke off its answer, and none continues {cause.decode()}.")
+            if attempt.closed_connection:
+                self._blame.record_closed(attempt, self._sent_at)
+                if (yield from self._blame.is_cause()):
+                    return self._blame.quarantine_call(replica.url)
+            self._router.balancer.route_anew(self.request)
+        return None
+
+    def _hand_over(self) -> Steps[EngineAnswer | None]:
+        """The rest of the stream from another replica; None where it stays at the draining one for now."""
+        journal, now = self._journal, self._router.clock()
+        assert journal is not None, "only a stream with a journal may move"
+        self._next_hand_over = now + HAND_OVER_SECONDS
+        try:
+            decision = self._router.route_hand_over(self.request, self.admission)
+        except GatewayError:
+            return None  # the client may begin nothing any more; the stream was admitted
+        if decision is None:
+            return None
+        replica = decision.replica
+        if (call := self._build_resumption(journal)) is None:
+            self._router.end_attempt(self.request, replica.url)
+            return None
+        attempt = yield from self._send_attempt(replica, call, until_admitted=True)
+        self._call.open_request.hold_answer("journal", 0)
+        outcome = attempt.outcome
+        if not isinstance(outcome, EngineAnswer) or outcome.numerics != journal.numerics:
+            self._registry.observer.on_not_continued(replica.url, "it drains, and no other one has it")
+            yield from self._discard(attempt)
+            return None
+        self._sent_at = now
+        journal.switch_replica()
+        self._router.balancer.on_hand_over(self.request, replica.url)
+        self._registry.observer.on_continued(self.request, "drained")
+        return outcome
+
+    def _send_attempt(self, replica: Replica, call: Call, *, until_admitted: bool = False) -> Steps[Attempt]:
+        """What comes of sending ``call`` to ``replica``, which the balancer has recorded."""
+        alone = PROBATION_SECONDS if self._registry.probation.has_turn(self.request) else None
+        attempt: Attempt = yield StartAttempt(replica, call, until_admitted, alone)
+        if not isinstance(attempt.outcome, EngineAnswer):
+            self._router.end_attempt(self.request, attempt.url)
+        if until_admitted and attempt.result is Result.ANSWERED:
+            self._unreported = attempt
+        else:
+            self._report_result(attempt)
+        return attempt
+
+    def _route(self) -> Steps[Replica]:
+        """The replica for a request that has no result to return, once there is one."""
+        decision = yield from self._decide()
+        assert decision is not None, "only a retry has a result to return"
+        return decision
+
+    def _route_anew(self, url: str) -> Steps[Replica]:
+        """Another replica for a request that the one at ``url`` does not go on with, once there is one."""
+        self._router.balancer.begin_continuation(self.request, url)
+        return (yield from self._route())
+
+    def _next_replica(self) -> Steps[Replica | None]:
+        """The replica for a retry, once there is one; None where the result of the last attempt is the client's."""
+        return None if self.request.retry is Retry.NONE else (yield from self._decide())
+
+    def _decide(self) -> Steps[Replica | None]:
+        while isinstance(decision := self._router.decide(self.request, self.admission), Queue):
+            yield Hold(decision.until)
+        if isinstance(decision, Send):
+            return decision.replica
+        if decision.budget_exhausted:
+            self._registry.observer.on_retry_denied()
+        return None
+
+    def _begin_turn(self) -> Steps[None]:
+        """Have a call that several replicas stopped with wait for its turn."""
+        if self._blame.is_suspect and not self._registry.probation.request_turn(self.request):
+            yield AwaitTurn()
+
+    def _discard(self, attempt: Attempt) -> Steps[None]:
+        """Close the answer, if there is one: another attempt follows."""
+        if isinstance(attempt.outcome, EngineAnswer):
+            yield from self._close_answer(attempt.outcome)
+
+    def _close_answer(self, answer: EngineAnswer) -> Steps[None]:
+        self._unreported = None if self._unreported and self._unreported.url == answer.replica else self._unreported
+        yield Discard(answer)
+        self._router.end_attempt(self.request, answer.replica)
+
+    def _report_result(self, attempt: Attempt) -> None:
+        self._unreported = None
+        if attempt.result is None:
+            return
+        self._router.report_result(
+            self.request, attempt.url, attempt.result, served=attempt.served, tokens=attempt.tokens
+        )
+        if attempt.tokens is not None:
+            self._registry.observer.on_prompt_tokens(self.request, attempt.tokens)
+
+    def _report_broken(self, answer: EngineAnswer) -> None:
+        self._router.report_result(self.request, answer.replica, Result.BROKEN)
+
+    def _open_journal(self, answer: EngineAnswer) -> None:
+        """Read a stream with a journal by that; the output of any other answer is counted by its bytes."""
+        self._output = OutputTokens(is_stream=answer.is_stream)
+        if answer.numerics is not None:
+            self._journal = JournaledStream(answer.numerics, self._call.open_request, answer.journal)
+        answer.journal = b""
+        self._call.open_request.hold_answer("journal", 0)
+
+    def _build_resumption(self, journal: JournaledStream) -> Call | None:
+        """The call as the next replica gets it; None where there is no room for a copy of the journal."""
+        call = journal.build_resumption(self._call)
+        try:
+            self._call.open_request.hold_answer("journal", len(call.journal))
+        except Refusal:
+            return None
+        return call
+
+
+def _describe_break(message: str) -> GatewayError:
+    return GatewayError(502, "BadGatewayError", message)

@@ -1,0 +1,22 @@
+"""An engine's answer whose body is still on its way."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+from paternoster_gateway.call.attempt import EngineAnswer
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Answer(EngineAnswer):
+    """With its body; :meth:`discard` must be called in the end."""
+
+    chunks: AsyncGenerator[bytes]
+    """An empty one comes where the stream may be handed over and has no byte."""
+    stack: AsyncExitStack = field(repr=False)
+    """What is closed behind the body."""
+
+    async def discard(self) -> None:
+        """End it, however much of it was read."""
+        await self.chunks.aclose()
+        await self.stack.aclose()

@@ -1,1 +1,0 @@
-"""Which request made replicas stop."""

@@ -1,0 +1,108 @@
+"""What the session of a call decides, event by event, without a socket or a clock."""
+
+from typing import Any
+
+import pytest
+
+from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_contract.stream_journal import NOT_CONTINUED
+from paternoster_gateway.admission.admission import Admission
+from paternoster_gateway.admission.quarantine import Quarantine
+from paternoster_gateway.call.actions import Break, BreakCause, Discard, EndInError, Forward, Pause, Probe, StartAttempt
+from paternoster_gateway.call.attempt import Attempt, EngineAnswer
+from paternoster_gateway.call.client_call import Call
+from paternoster_gateway.call.observer import CallObserver
+from paternoster_gateway.call.registry import SessionRegistry
+from paternoster_gateway.call.router import Router
+from paternoster_gateway.call.session import CallSession
+from paternoster_gateway.call.suspicion import Suspicion
+from paternoster_gateway.errors import GatewayError, unavailable_error
+from paternoster_gateway.routing.balancer import Balancer
+from paternoster_gateway.routing.decisions import Result
+
+FRAME = b": journal [[0,null,[1]]]\ndata: 1\n\n"
+
+
+@pytest.fixture
+def session() -> CallSession:
+    """Of a stream to three replicas."""
+    router = Router(Balancer(), lambda: 0.0, lambda: 0.0, lambda _: None)
+    replicas = [Replica(name=name, url=name, ready=True) for name in "abc"]
+    router.change_table(RoutingTable(models={"m": ModelRoute(replicas=replicas)}))
+    registry = SessionRegistry(router, Quarantine(), CallObserver(), lambda _: None)
+    admission, call = Admission("m"), Call("/v1/completions", "m", b"{}", {}, is_stream=True)
+    return CallSession(registry, call, admission, router.open_request(admission))
+
+
+def sent(action: object) -> StartAttempt:
+    assert isinstance(action, StartAttempt)
+    return action
+
+
+def answer(action: StartAttempt, status: int = 200, **fields: Any) -> Attempt:
+    stream: dict[str, Any] = {"numerics": "fp", "is_stream": True} if status == 200 else {}
+    outcome = EngineAnswer(status, [], action.replica.url, 1, **stream)
+    return Attempt(action.replica.url, outcome, result=Result.ANSWERED, **fields)
+
+
+def stop(action: StartAttempt) -> Attempt:
+    error = unavailable_error("gone")
+    suspicion = Suspicion.POSSIBLE
+    return Attempt(
+        action.replica.url, error, "unreachable", Result.UNREACHABLE, suspicion=suspicion, is_stop=True
+    )  # fmt: skip
+
+
+def test_a_failed_attempt_is_repeated_and_a_broken_stream_goes_on_behind_its_frames(session: CallSession) -> None:
+    first = sent(session.advance())
+    second = sent(session.advance(stop(first)))
+    assert second.replica != first.replica
+    forwarded = session.advance(answer(second))
+    assert isinstance(forwarded, Forward)
+    assert session.read_piece(FRAME + FRAME) == b"data: 1\n\n" * 2
+    assert isinstance(session.advance(Break(BreakCause.CLOSED)), Discard)
+    third = sent(session.advance())
+    assert third.replica not in (first.replica, second.replica)
+    assert third.call.journal == b"[[0,null,[1]]]\n[[0,null,[1]]]"
+    assert isinstance(session.advance(answer(third)), Forward)
+    assert session.read_piece(FRAME) == b"data: 1\n\n"
+    assert session.advance(Pause.ENDED) is None
+
+
+def test_a_call_that_two_replicas_stopped_with_alone_is_sent_to_no_other(session: CallSession) -> None:
+    first = sent(session.advance())
+    second = sent(session.advance(stop(first)))
+    probe = session.advance(stop(second))
+    assert isinstance(probe, Probe)
+    assert {*probe.urls} == {first.replica.url, second.replica.url}
+    with pytest.raises(GatewayError) as caught:
+        session.advance([])
+    assert caught.value.code == "request_quarantined"
+
+
+def test_a_call_goes_on_whose_replicas_answer_a_probe(session: CallSession) -> None:
+    probe = session.advance(stop(sent(session.advance(stop(sent(session.advance()))))))
+    assert isinstance(probe, Probe)
+    assert isinstance(session.advance(probe.urls), StartAttempt)
+
+
+def test_a_stream_that_no_replica_can_continue_ends_in_an_error_that_names_why(session: CallSession) -> None:
+    assert isinstance(session.advance(answer(sent(session.advance()))), Forward)
+    assert isinstance(session.advance(Break(BreakCause.CLOSED)), Discard)
+    refusal = answer(sent(session.advance()), 400)
+    assert isinstance(refusal.outcome, EngineAnswer)
+    refusal.outcome.headers.append((NOT_CONTINUED.lower().encode(), b"presence_penalty"))
+    assert isinstance(session.advance(refusal), Discard)
+    action = session.advance()
+    assert isinstance(action, EndInError)
+    assert action.error.status == 502
+    assert str(action.error).endswith("none continues presence_penalty.")
+    assert session.advance() is None
+
+
+def test_closing_a_session_ends_its_request(session: CallSession) -> None:
+    sent(session.advance())
+    assert session.request.in_flight
+    for _ in range(2):
+        session.close()
+    assert not session.request.in_flight
