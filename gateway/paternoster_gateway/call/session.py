@@ -156,9 +156,8 @@ class CallSession:
                 yield from self._discard(attempt)
                 replica, sent = (yield from self._route_anew(attempt.url)), self._call
                 continue
-            if (yield from self._blame.is_blamed(attempt)):
+            if (handed or attempt.is_stop) and (yield from self._blame.is_blamed(attempt)):
                 raise self._blame.quarantine_call(attempt.url)
-            yield from self._begin_turn()
             following = yield from self._next_replica()
             if following is None:
                 if isinstance(attempt.outcome, GatewayError):
@@ -311,7 +310,10 @@ class CallSession:
 
     def _next_replica(self) -> Steps[Replica | None]:
         """The replica for a retry, once there is one; None where the result of the last attempt is the client's."""
-        return None if self.request.retry is Retry.NONE else (yield from self._decide())
+        if self.request.retry is Retry.NONE:
+            return None
+        yield from self._begin_turn()
+        return (yield from self._decide())
 
     def _decide(self) -> Steps[Replica | None]:
         while isinstance(decision := self._router.decide(self.request, self.admission), Queue):

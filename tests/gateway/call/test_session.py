@@ -86,6 +86,20 @@ def test_a_call_goes_on_whose_replicas_answer_a_probe(session: CallSession) -> N
     assert isinstance(session.advance(probe.urls), StartAttempt)
 
 
+def test_the_answer_to_a_suspect_is_forwarded_without_a_turn(session: CallSession) -> None:
+    """Others beside it at both stops may be the cause, too, so that it has a turn; an answer needs none."""
+    action = session.advance()
+    for _ in range(2):
+        failed = sent(action)
+        session._registry.stops.record_stop("", failed.replica.url, 0.0, b"another")
+        action = session.advance(stop(failed))
+    assert isinstance(action, Probe)
+    third = sent(session.advance([]))
+    assert third.seconds_alone is not None
+    assert isinstance(session.advance(answer(third)), Forward)
+    assert not session._registry.probation.fleets
+
+
 def test_a_stream_that_no_replica_can_continue_ends_in_an_error_that_names_why(session: CallSession) -> None:
     assert isinstance(session.advance(answer(sent(session.advance()))), Forward)
     assert isinstance(session.advance(Break(BreakCause.CLOSED)), Discard)

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[3]
 COUNTED = {
     "gateway/paternoster_gateway/proxy/answer_progress.py head": "MAX_HEAD_BYTES, for as long as a line has no end",
     "gateway/paternoster_gateway/proxy/forwarded_answer.py body": "hold_answer, MAX_ERROR_BYTES",
-    "gateway/paternoster_gateway/proxy/journaled_stream.py _buffer": "hold_answer",
-    "gateway/paternoster_gateway/proxy/journaled_stream.py lines": "SpareBytes",
+    "gateway/paternoster_gateway/call/journaled_stream.py _buffer": "hold_answer",
+    "gateway/paternoster_gateway/call/journaled_stream.py lines": "SpareBytes",
     "gateway/paternoster_gateway/table/rows.py rest": "MOST_BYTES, of the operator's table",
     "gateway/paternoster_gateway/table/source.py text": "MOST_BYTES, of the operator's table",
     "common/paternoster_contract/text_chains/stream.py _data": "TextChainFollower, by num_bytes",
