@@ -19,6 +19,7 @@ from paternoster_operator.cluster.kopf_watches import configure_watches, install
 from paternoster_operator.cluster.kubernetes import KubernetesCluster
 from paternoster_operator.cluster.lease import Leadership
 from paternoster_operator.cluster.port import Key
+from paternoster_operator.cluster.selector import write_selector
 from paternoster_operator.cluster.watch_states import EVERY_NAMESPACE, Watch, WatchStates
 from paternoster_operator.names.config_map import ConfigMapRecord
 from paternoster_operator.publish import build_app, serve_app
@@ -32,9 +33,14 @@ LOOK_SECONDS = 2.0
 """Between two polls of what no watch reports."""
 LONGEST_EXIT_SECONDS = 60.0
 """From SIGTERM until the process ends, whatever it waits for."""
-MANAGED = {labels.MANAGED_BY: labels.MANAGER, labels.COMPONENT: labels.ENGINE_COMPONENT}
-
-
+CHILD_SELECTOR = write_selector(
+    {
+        "matchLabels": {labels.MANAGED_BY: labels.MANAGER, labels.COMPONENT: labels.ENGINE_COMPONENT},
+        "matchExpressions": [{"key": labels.INSTANCE, "operator": "Exists"}],
+    }
+)
+"""Which objects of the children's kinds the API server sends. kopf's own ``labels=`` drops the others once they are
+here. A child that loses a label comes as deleted, which has its fleet applied again."""
 RESOURCE = (labels.GROUP, labels.VERSION, labels.PLURAL)
 REPLICA_SETS = ("apps", "v1", "replicasets")
 PODS = ("", "v1", "pods")
@@ -46,6 +52,8 @@ CHILDREN = {
 """The children of every fleet. Secrets are not among them: watching some needs the right to list them all."""
 NETWORK_POLICIES = ("networking.k8s.io", "v1", "networkpolicies")
 """Watched by :func:`watch_network_policies` alone: without them the operator has no right to list them."""
+SELECTED = (REPLICA_SETS, PODS, *CHILDREN.values(), NETWORK_POLICIES)
+"""Kinds of which other owners have objects, too."""
 WATCHED = {labels.KIND: RESOURCE, "ReplicaSet": REPLICA_SETS, "Pod": PODS, **CHILDREN}
 
 
@@ -77,15 +85,15 @@ async def resource_index(namespace: str, name: str, body: kopf.Body, **_: Any) -
     return {(namespace, name): dict(body)}
 
 
-@kopf.index(*CHILDREN["Deployment"], id="Deployment", labels=MANAGED)
-@kopf.index(*CHILDREN["Service"], id="Service", labels=MANAGED)
-@kopf.index(*CHILDREN["PodDisruptionBudget"], id="PodDisruptionBudget", labels=MANAGED)
-@kopf.index(*PODS, id="Pod", labels=MANAGED)
+@kopf.index(*CHILDREN["Deployment"], id="Deployment")
+@kopf.index(*CHILDREN["Service"], id="Service")
+@kopf.index(*CHILDREN["PodDisruptionBudget"], id="PodDisruptionBudget")
+@kopf.index(*PODS, id="Pod")
 async def object_index(namespace: str, labels: Any, body: kopf.Body, **_: Any) -> Any:
     return {index_owner(namespace, labels): dict(body)}
 
 
-@kopf.index(*REPLICA_SETS, id="ReplicaSet", labels=MANAGED)
+@kopf.index(*REPLICA_SETS, id="ReplicaSet")
 async def replica_set_index(namespace: str, labels: Any, meta: kopf.Meta, **_: Any) -> Any:
     # Whose it is, and nothing else: an old one has a whole pod template.
     metadata = {name: meta.get(name) for name in ("uid", "labels", "ownerReferences")}
@@ -102,19 +110,19 @@ async def resource_changed(namespace: str, name: str, meta: kopf.Meta, memo: Any
         memo.operator.enqueue_if_edited(Key(namespace, name), meta["generation"])
 
 
-@kopf.on.event(*CHILDREN["Deployment"], labels=MANAGED)
-@kopf.on.event(*CHILDREN["Service"], labels=MANAGED)
-@kopf.on.event(*CHILDREN["PodDisruptionBudget"], labels=MANAGED)
-@kopf.on.event(*REPLICA_SETS, labels=MANAGED)
-@kopf.on.event(*PODS, labels=MANAGED)
+@kopf.on.event(*CHILDREN["Deployment"])
+@kopf.on.event(*CHILDREN["Service"])
+@kopf.on.event(*CHILDREN["PodDisruptionBudget"])
+@kopf.on.event(*REPLICA_SETS)
+@kopf.on.event(*PODS)
 async def child_changed(namespace: str, labels: Any, memo: Any, **_: Any) -> None:
     memo.operator.enqueue_soon(Key(*index_owner(namespace, labels)))
 
 
 def watch_network_policies(registry: kopf.OperatorRegistry) -> dict[str, tuple[str, str, str]]:
     """Have kopf watch the fleets' NetworkPolicies, too; returns all kinds that are watched then."""
-    kopf.index(*NETWORK_POLICIES, id="NetworkPolicy", labels=MANAGED, registry=registry)(object_index)
-    kopf.on.event(*NETWORK_POLICIES, labels=MANAGED, registry=registry)(child_changed)
+    kopf.index(*NETWORK_POLICIES, id="NetworkPolicy", registry=registry)(object_index)
+    kopf.on.event(*NETWORK_POLICIES, registry=registry)(child_changed)
     return {**WATCHED, "NetworkPolicy": NETWORK_POLICIES}
 
 
@@ -236,7 +244,7 @@ def configure_kopf(settings: kopf.OperatorSettings) -> None:
     settings.posting.enabled = False
     settings.persistence.diffbase_storage = NothingHandled()
     settings.process.ultimate_exiting_timeout = LONGEST_EXIT_SECONDS
-    configure_watches(settings)
+    configure_watches(settings, dict.fromkeys(SELECTED, CHILD_SELECTOR))
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
 
 

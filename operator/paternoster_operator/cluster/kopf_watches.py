@@ -14,7 +14,7 @@ import itertools
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -28,6 +28,9 @@ from paternoster_contract.error_text import error_text
 from paternoster_operator.cluster.watch_states import EVERY_NAMESPACE, Watch, WatchStates
 
 log = logging.getLogger(__name__)
+
+Kind = tuple[str, str, str]
+"""Group, version and plural."""
 
 PAUSES_SECONDS = (1.0, 2.0, 4.0)
 """Between failed attempts; the last one repeats. With a request's time limit it adds up to 14 s."""
@@ -52,21 +55,20 @@ _requests.setLevel(logging.CRITICAL)
 _logins = itertools.count()
 
 
-def configure_watches(settings: kopf.OperatorSettings) -> None:
-    """Set pauses and time limits, where kopf has settings for them."""
+def configure_watches(settings: kopf.OperatorSettings, selectors: Mapping[Kind, str]) -> None:
+    """Set pauses, time limits and label selectors by kind, where kopf has settings for them."""
     settings.networking.error_backoffs = PAUSES_SECONDS
     settings.networking.request_timeout = REQUEST_SECONDS
     settings.networking.connect_timeout = REQUEST_SECONDS
     settings.watching.inactivity_timeout = SILENCE_SECONDS
     settings.watching.chunk_size = PAGE_OBJECTS
     settings.watching.server_timeout = 600
+    for kind, selector in selectors.items():
+        settings.watching.label_selectors[kind] = selector
 
 
-def install_watches(states: WatchStates, kinds: Collection[tuple[str, str, str]]) -> None:
-    """Have kopf watch with :class:`ResourceWatch`, and wait until all of ``kinds`` are served.
-
-    A kind is a group, a version and a plural.
-    """
+def install_watches(states: WatchStates, kinds: Collection[Kind]) -> None:
+    """Have kopf watch with :class:`ResourceWatch`, and wait until all of ``kinds`` are served."""
 
     async def watch_resource(
         *,
@@ -88,9 +90,7 @@ def install_watches(states: WatchStates, kinds: Collection[tuple[str, str, str]]
     scanning.scan_resources = scan_resources
 
 
-async def find_kinds(
-    settings: kopf.OperatorSettings, kinds: Collection[tuple[str, str, str]]
-) -> Collection[references.Resource]:
+async def find_kinds(settings: kopf.OperatorSettings, kinds: Collection[Kind]) -> Collection[references.Resource]:
     """The kinds that the API server serves, once all of ``kinds`` are there: kopf asks once, and never again."""
     wanted = {*kinds, ("", "v1", "namespaces")}  # kopf begins with the namespaces
     last = ""

@@ -35,6 +35,29 @@ class Fault:
         return (not self.plural or self.plural in parts) and (not self.namespace or self.namespace in parts)
 
 
+@dataclass(frozen=True)
+class _Change:
+    """What was done to one object: it is new without ``before``, and gone without ``after``."""
+
+    version: int
+    plural: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+    def describe_to(self, plural: str, namespace: str, selector: str) -> dict[str, Any] | None:
+        """The event that a watch gets of it; None for none. What matches no more is deleted to it, as it last was."""
+        after, before = (
+            each if each is not None and matches_selector(each, selector) else None
+            for each in (self.after, self.before)
+        )
+        document = after or before
+        if self.plural != plural or document is None or namespace not in ("", document["metadata"]["namespace"]):
+            return None
+        kind = "DELETED" if after is None else "ADDED" if before is None else "MODIFIED"
+        metadata = {**document["metadata"], "resourceVersion": str(self.version)}
+        return {"type": kind, "object": {**document, "metadata": metadata}}
+
+
 class FakeApiServer:
     """Give it objects with :meth:`put`; ``fault`` is what requests meet from now on."""
 
@@ -46,9 +69,17 @@ class FakeApiServer:
         """Requests that met a fault, by path."""
         self.expired = False
         """Whether versions are too old to go on from."""
+        self.sent: Counter[tuple[str, str, str]] = Counter()
+        """Objects in lists and watches, by plural, namespace and name."""
+        self.pages: list[tuple[str, int]] = []
+        """Path and number of objects of each page of a list."""
+        self.watched: list[tuple[str, dict[str, str]]] = []
+        """Path and query of each watch."""
         self.port = 0
         self._version = 1
-        self._events: list[tuple[int, str, str, dict[str, Any]]] = []
+        self._events: list[_Change] = []
+        self._rest_of_lists: dict[str, list[dict[str, Any]]] = {}
+        """What a list has left after a page, by its ``continue``."""
         self._changed = asyncio.Condition()
         self._streams: set[tuple[str, asyncio.Transport]] = set()
         self._lost: set[tuple[str, asyncio.Transport]] = set()
@@ -65,14 +96,15 @@ class FakeApiServer:
         changed["metadata"] = {**made, **metadata_before, **metadata, "resourceVersion": str(self._version)}
         changed["kind"] = KINDS[plural]
         self.objects[key] = changed
-        await self._publish("ADDED" if before is None else "MODIFIED", plural, changed, hidden)
+        if not hidden:
+            await self._publish(_Change(self._version, plural, before, changed))
         return changed
 
     async def remove(self, plural: str, namespace: str, name: str, *, hidden: bool = False) -> None:
         gone = self.objects.pop((plural, namespace, name))
         self._version += 1
-        gone = {**gone, "metadata": {**gone["metadata"], "resourceVersion": str(self._version)}}
-        await self._publish("DELETED", plural, gone, hidden)
+        if not hidden:
+            await self._publish(_Change(self._version, plural, gone, None))
 
     def fail(self, fault: Fault | None) -> None:
         """Let requests meet ``fault``, and break the watches that it concerns."""
@@ -94,11 +126,9 @@ class FakeApiServer:
         """How often the request was tried that was tried most."""
         return max(self.refused.values(), default=0)
 
-    async def _publish(self, kind: str, plural: str, document: dict[str, Any], hidden: bool) -> None:
-        if hidden:
-            return
+    async def _publish(self, change: "_Change") -> None:
         async with self._changed:
-            self._events.append((self._version, kind, plural, document))
+            self._events.append(change)
             self._changed.notify_all()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -117,10 +147,7 @@ class FakeApiServer:
         if request.method == "GET" and not names:
             if "watch" in request.query:
                 return await self._watch(request, plural, namespace)
-            items = [o for (kind, where, _), o in self.objects.items() if kind == plural and namespace in ("", where)]
-            return web.json_response(
-                {"kind": f"{KINDS[plural]}List", "metadata": {"resourceVersion": str(self._version)}, "items": items}
-            )
+            return self._list(request, plural, namespace)
         if request.method == "GET":
             found = self.objects.get((plural, namespace, names[0]))
             return refuse(404, "not found") if found is None else web.json_response(found)
@@ -134,6 +161,27 @@ class FakeApiServer:
         body["metadata"].pop("resourceVersion", None)
         return web.json_response(await self.put(plural, body))
 
+    def _list(self, request: web.Request, plural: str, namespace: str) -> web.Response:
+        """One page, as ``limit`` and ``continue`` have it."""
+        rest = self._rest_of_lists.pop(request.query.get("continue", ""), None)
+        if rest is None:
+            selector = request.query.get("labelSelector", "")
+            places = [(place, o) for place, o in self.objects.items() if place[0] == plural]
+            rest = [o for (_, where, _), o in places if namespace in ("", where) and matches_selector(o, selector)]
+        length = int(request.query.get("limit", 0)) or len(rest)
+        page, rest = rest[:length], rest[length:]
+        self.pages.append((request.path, len(page)))
+        metadata = {"resourceVersion": str(self._version)}
+        if rest:
+            metadata["continue"] = f"{len(self.pages)}"
+            self._rest_of_lists[metadata["continue"]] = rest
+        for document in page:
+            self._count_object(plural, document)
+        return web.json_response({"kind": f"{KINDS[plural]}List", "metadata": metadata, "items": page})
+
+    def _count_object(self, plural: str, document: dict[str, Any]) -> None:
+        self.sent[plural, document["metadata"]["namespace"], document["metadata"]["name"]] += 1
+
     async def _misbehave(self, request: web.Request, answer: int | str) -> web.StreamResponse:
         self.refused[request.path] += 1
         fault = self.fault
@@ -146,7 +194,8 @@ class FakeApiServer:
         raise web.HTTPServiceUnavailable
 
     async def _watch(self, request: web.Request, plural: str, namespace: str) -> web.StreamResponse:
-        version = int(request.query["resourceVersion"])
+        version, selector = int(request.query["resourceVersion"]), request.query.get("labelSelector", "")
+        self.watched.append((request.path, dict(request.query)))
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
         transport: Any = request.transport
@@ -161,12 +210,14 @@ class FakeApiServer:
                 if stream in self._lost:
                     await asyncio.sleep(0.01)
                     continue
-                for made, kind, of, document in [each for each in self._events if each[0] > version]:
-                    version = made
-                    if of == plural and namespace in ("", document["metadata"]["namespace"]):
-                        await response.write(json.dumps({"type": kind, "object": document}).encode() + b"\n")
+                for change in [each for each in self._events if each.version > version]:
+                    version = change.version
+                    event = change.describe_to(plural, namespace, selector)
+                    if event is not None:
+                        self._count_object(plural, event["object"])
+                        await response.write(json.dumps(event).encode() + b"\n")
                 async with self._changed:
-                    if self._events and self._events[-1][0] > version:
+                    if self._events and self._events[-1].version > version:
                         continue
                     try:
                         async with asyncio.timeout(0.1):
@@ -176,6 +227,13 @@ class FakeApiServer:
         finally:
             self._streams.discard(stream)
         return response
+
+
+def matches_selector(document: dict[str, Any], selector: str) -> bool:
+    """Whether the labels are those that ``selector`` names, as ``name=value`` or, for any value, ``name``."""
+    found = document["metadata"].get("labels", {})
+    parts = [part.partition("=") for part in selector.split(",") if part]
+    return all(name in found and (not equals or found[name] == value) for name, equals, value in parts)
 
 
 def refuse(status: int, message: str) -> web.Response:
