@@ -20,6 +20,9 @@ K = TypeVar("K")
 
 log = logging.getLogger(__name__)
 
+REQUESTED, SCHEDULED = "requested", "scheduled"
+QUEUED_KINDS = (REQUESTED, SCHEDULED)
+"""Why a key is due: something about it changed, or its time has come."""
 FIRST_BACKOFF_SECONDS = 1.0
 LONGEST_BACKOFF_SECONDS = 10.0
 """A key costs no more than one that is looked at every few seconds, and does not wait long after an outage."""
@@ -56,13 +59,21 @@ class WorkQueue(Generic[K]):
         workers: int = 4,
         clock: Callable[[], float] = time.monotonic,
         group: Callable[[K], Hashable] = lambda _: None,
+        observe: Callable[[str, float], None] = lambda _kind, _seconds: None,
     ) -> None:
+        """``observe`` is called as a key's turn comes, with one of :data:`QUEUED_KINDS` and how long it was due.
+
+        An exception of ``handle`` with ``retry_after_seconds`` delays its key by that at least.
+        """
+        self._observe = observe
         self._handle = handle
         self._group = group
         self._workers = workers
         self._clock = clock
         self._due: dict[K, float] = {}
         """When each queued key is due; the earliest of all requests for it."""
+        self._requested_at: dict[K, float] = {}
+        """Since when a key is to be seen as soon as possible."""
         self._heap: list[tuple[float, int, K]] = []
         """Those that are not due yet. Here and in the next two, an entry whose time is not that in ``_due`` is void."""
         self._requested: RoundRobin[K] = RoundRobin()
@@ -85,6 +96,8 @@ class WorkQueue(Generic[K]):
     def add_after(self, key: K, seconds: float) -> None:
         """See ``key`` in ``seconds`` at the latest."""
         due = self._clock() + seconds
+        if due == float("-inf"):
+            self._requested_at.setdefault(key, self._clock())
         if key in self._busy:
             self._again[key] = min(due, self._again.get(key, due))
         elif key not in self._due or due < self._due[key]:
@@ -94,6 +107,13 @@ class WorkQueue(Generic[K]):
             else:
                 heapq.heappush(self._heap, (due, next(self._order), key))
             self._changed.set()
+
+    def find_longest_wait(self, kind: str) -> float:
+        """Seconds for which the key of ``kind`` has been due that waits longest; 0 where none waits."""
+        now = self._clock()
+        if kind == REQUESTED:
+            return now - min(self._requested_at.values(), default=now)
+        return now - min((due for due in self._due.values() if float("-inf") < due <= now), default=now)
 
     def start(self) -> None:
         self._tasks = [supervise_task(self._run_worker, "work-queue") for _ in range(self._workers)]
@@ -115,9 +135,10 @@ class WorkQueue(Generic[K]):
             try:
                 again = await self._handle(key)
                 self._failures.pop(key, None)
-            except Exception:
+            except Exception as error:
                 failures = self._failures[key] = self._failures.get(key, 0) + 1
-                again = min(FIRST_BACKOFF_SECONDS * 2.0 ** min(failures - 1, 30), LONGEST_BACKOFF_SECONDS)
+                backoff = min(FIRST_BACKOFF_SECONDS * 2.0 ** min(failures - 1, 30), LONGEST_BACKOFF_SECONDS)
+                again = max(backoff, getattr(error, "retry_after_seconds", 0.0))
                 if failures & (failures - 1) == 0:  # a power of two: one that fails for hours is logged a dozen times
                     log.exception("%s failed %d times; again in %.0f s", key, failures, again)
             finally:
@@ -153,5 +174,10 @@ class WorkQueue(Generic[K]):
                 due, key = entries.pop()
                 if self._due.get(key) == due:
                     del self._due[key]
+                    requested_at = self._requested_at.pop(key, None)
+                    if requested_at is None:
+                        self._observe(SCHEDULED, now - due)
+                    else:
+                        self._observe(REQUESTED, now - requested_at)
                     return key
         return None

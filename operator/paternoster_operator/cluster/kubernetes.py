@@ -5,23 +5,20 @@ Reference: the Kubernetes API's ``application/apply-patch+yaml``; one field mana
 
 import asyncio
 import base64
-import json
 import logging
 import os
 import socket
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from http import HTTPStatus
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from aiohttp import ClientError
 from kubernetes.aio import config
-from kubernetes.aio.client import ApiClient, ApiException
+from kubernetes.aio.client import ApiClient
 from kubernetes.aio.dynamic import DynamicClient
 
 from paternoster_contract import labels
-from paternoster_contract.error_text import error_text
+from paternoster_operator.cluster.api_requests import ApiRequests, RequestTraffic
 from paternoster_operator.cluster.foreign_fields import adopt_foreign_fields
 from paternoster_operator.cluster.ownership import controlled_by, find_controller, own_pods, refuse_foreign
 from paternoster_operator.cluster.port import (
@@ -35,22 +32,17 @@ from paternoster_operator.cluster.port import (
 )
 from paternoster_operator.cluster.selector import write_selector
 from paternoster_operator.cluster.watch_states import WatchStates
-from paternoster_operator.pods.reading import LONGEST_MESSAGE
 
 log = logging.getLogger(__name__)
 
-REQUEST_TIMEOUT_SECONDS = 10
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
-_PERMANENT = frozenset({400, 403, 405, 422})
-"""Refusals that the same request would meet again."""
-_KIND_UNKNOWN = "no matches for kind"
-"""Of a 403 by admission that looks up the owner's kind, in the moments in which the CRD is not known everywhere."""
-
+STATUS = f"{labels.KIND}/status"
+"""Kind of a status, for the count of writes."""
+LOAD_FIELDS = {"load", "replicaModel", "economics"}
+"""Fields of a status that follow the load."""
 _MAX_EVENTS = 100
 """About one object; a kubelet records each kind once and counts."""
-_LONGEST_ANSWER = 64 * 2**20
-"""Bytes: a list of the pods of a target has some 10 KiB for each."""
 _LONGEST_EVENTS = 2**20
 """Bytes of them: one that somebody made by an older API has up to 1.5 MiB."""
 
@@ -91,8 +83,9 @@ class Cache(Protocol):
 class KubernetesCluster:
     """Implements :class:`Cluster`. Open it before the first write."""
 
-    def __init__(self, cache: Cache, watches: WatchStates | None = None) -> None:
-        """``watches``: what came of those that fill ``cache``."""
+    def __init__(self, cache: Cache, watches: WatchStates | None = None, traffic: RequestTraffic | None = None) -> None:
+        """``watches``: what came of those that fill ``cache``; ``traffic`` counts requests."""
+        self._traffic = traffic
         self._cache = cache
         self._watches = watches
         self._api: ApiClient | None = None
@@ -107,7 +100,7 @@ class KubernetesCluster:
         except config.ConfigException as error:
             raise ClusterError(f"no way to reach an API server: {error}", retriable=False) from error
         self._api = ApiClient()
-        self._client = DynamicClient(self._api)
+        self._requests = ApiRequests(DynamicClient(self._api), self._traffic)
 
     async def close(self) -> None:
         if self._api is not None:
@@ -143,21 +136,21 @@ class KubernetesCluster:
         return own_pods(self._cache.pods.get(key, ()), self._cache.replica_sets.get(key, ()), deployment)
 
     async def read_target(self, key: Key) -> TargetObjects | None:
-        deployment = await self._send("get", _object_path("apps/v1", "Deployment", *key), ignore=(404,))
+        deployment = await self._requests.send("get", _object_path("apps/v1", "Deployment", *key), ignore=(404,))
         if deployment is None:
             return None
         # Version 0: as the API server's own cache has them, so that etcd is not asked every few seconds.
         query = f"?labelSelector={quote(write_selector(deployment['spec']['selector']))}&resourceVersion=0"
         pods, replica_sets = await asyncio.gather(
-            self._send("get", f"/api/v1/namespaces/{key.namespace}/pods{query}"),
-            self._send("get", f"/apis/apps/v1/namespaces/{key.namespace}/replicasets{query}"),
+            self._requests.send("get", f"/api/v1/namespaces/{key.namespace}/pods{query}"),
+            self._requests.send("get", f"/apis/apps/v1/namespaces/{key.namespace}/replicasets{query}"),
         )
         assert pods is not None
         assert replica_sets is not None
         return TargetObjects(deployment, own_pods(pods["items"], replica_sets["items"], deployment))
 
     async def read_secret(self, key: Key) -> Mapping[str, str] | None:
-        found = await self._send("get", _object_path("v1", "Secret", *key), ignore=(404,))
+        found = await self._requests.send("get", _object_path("v1", "Secret", *key), ignore=(404,))
         if found is None:
             return None
         return {name: _decode_text(value) for name, value in (found.get("data") or {}).items()}
@@ -169,17 +162,17 @@ class KubernetesCluster:
             "metadata": {"name": key.name, "namespace": key.namespace, "labels": {labels.MANAGED_BY: labels.MANAGER}},
             "data": {name: base64.b64encode(value.encode()).decode() for name, value in data.items()},
         }
-        await self._send("post", f"/api/v1/namespaces/{key.namespace}/secrets", body, ignore=(409,))
+        await self._requests.send("post", f"/api/v1/namespaces/{key.namespace}/secrets", body, ignore=(409,))
 
     async def read_secret_field(self, key: Key, name: str) -> bytes | None:
         """One field of a Secret; None where it or the Secret is not there."""
-        found = await self._send("get", _object_path("v1", "Secret", *key), ignore=(404,))
+        found = await self._requests.send("get", _object_path("v1", "Secret", *key), ignore=(404,))
         value = None if found is None else (found.get("data") or {}).get(name)
         return None if value is None else base64.b64decode(value)
 
     async def read_config_map(self, key: Key) -> tuple[Mapping[str, str], str] | None:
         """The fields of a ConfigMap and its version; None where there is none."""
-        found = await self._send("get", _object_path("v1", "ConfigMap", *key), ignore=(404,))
+        found = await self._requests.send("get", _object_path("v1", "ConfigMap", *key), ignore=(404,))
         return None if found is None else (found.get("data") or {}, found["metadata"]["resourceVersion"])
 
     async def write_config_map(self, key: Key, data: Mapping[str, str], version: str | None) -> str | None:
@@ -188,10 +181,10 @@ class KubernetesCluster:
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": dict(data)}
         path = _object_path("v1", "ConfigMap", *key)
         if version is None:
-            written = await self._send("post", path.rpartition("/")[0], body, ignore=(409,))
+            written = await self._requests.send("post", path.rpartition("/")[0], body, ignore=(409,))
         else:
             metadata["resourceVersion"] = version
-            written = await self._send("put", path, body, ignore=(409,))
+            written = await self._requests.send("put", path, body, ignore=(409,))
         return None if written is None else str(written["metadata"]["resourceVersion"])
 
     async def write_secret(self, key: Key, name: str, value: bytes) -> None:
@@ -202,7 +195,7 @@ class KubernetesCluster:
             "metadata": {"name": key.name, "namespace": key.namespace},
             "data": {name: base64.b64encode(value).decode()},
         }
-        await self._send(
+        await self._requests.send(
             "patch", _object_path("v1", "Secret", *key), body,
             content_type=_APPLY, field_manager=labels.MANAGER, force_conflicts=True,
         )  # fmt: skip
@@ -214,7 +207,7 @@ class KubernetesCluster:
         if there is not None:
             # As a precondition: were another of that name there by now, the API server would refuse.
             obj = {**obj, "metadata": {**metadata, "uid": there["metadata"]["uid"]}}
-        return await self._send(
+        return await self._requests.send(
             "patch", path, obj, content_type=_APPLY, field_manager=labels.MANAGER, force_conflicts=True
         )
 
@@ -227,13 +220,14 @@ class KubernetesCluster:
             "managedFields": adopt_foreign_fields(metadata["managedFields"]),
         }
         return (
-            await self._send("patch", path, {"metadata": adopted}, ignore=(404, 409), content_type=_MERGE) is not None
+            await self._requests.send("patch", path, {"metadata": adopted}, ignore=(404, 409), content_type=_MERGE)
+            is not None
         )
 
     async def check_owner(self, obj: Object) -> Mapping[str, Any] | None:
         metadata = obj["metadata"]
         path = _object_path(obj["apiVersion"], obj["kind"], metadata["namespace"], metadata["name"])
-        there = self._find_watched(obj) or await self._send("get", path, ignore=(404,))
+        there = self._find_watched(obj) or await self._requests.send("get", path, ignore=(404,))
         if there is not None:
             refuse_foreign(there, obj)
         return there
@@ -241,12 +235,12 @@ class KubernetesCluster:
     async def remove_child(self, like: Object) -> bool:
         metadata = like["metadata"]
         path = _object_path(like["apiVersion"], like["kind"], metadata["namespace"], metadata["name"])
-        there = await self._send("get", path, ignore=(404,))
+        there = await self._requests.send("get", path, ignore=(404,))
         owner = find_controller(like)
         if there is None or owner is None or not controlled_by(there, owner["uid"]):
             return False
         # As a precondition: another of that name stays.
-        await self._send("delete", path, {"preconditions": {"uid": there["metadata"]["uid"]}}, ignore=(404,))
+        await self._requests.send("delete", path, {"preconditions": {"uid": there["metadata"]["uid"]}}, ignore=(404,))
         return True
 
     def _find_watched(self, obj: Object) -> Mapping[str, Any] | None:
@@ -258,9 +252,10 @@ class KubernetesCluster:
     async def annotate_pod(self, key: Key, pod: str, annotations: Mapping[str, str | None]) -> None:
         body = {"metadata": {"annotations": dict(annotations)}}
         path = f"/api/v1/namespaces/{key.namespace}/pods/{pod}"
-        await self._send("patch", path, body, ignore=(404,), content_type=_MERGE)
+        await self._requests.send("patch", path, body, ignore=(404,), content_type=_MERGE)
 
     async def write_status(self, key: Key, status: Object) -> None:
+        self._count_write(STATUS, name_change((self.get(key) or {}).get("status", {}), status))
         # 404: it was deleted while it was looked at
         await self._apply_status({"name": key.name, "namespace": key.namespace}, status, ignore=(404,))
 
@@ -270,6 +265,7 @@ class KubernetesCluster:
             return False
         # As a precondition: of several that write at once, one does.
         metadata = {name: resource["metadata"][name] for name in ("name", "namespace", "uid", "resourceVersion")}
+        self._count_write(STATUS, "Installation")
         # An apply takes away what it does not name, so the rest of the status is in it, too.
         status = {**resource.get("status", {}), **fields}
         return await self._apply_status(metadata, status, ignore=(404, 409)) is not None
@@ -279,14 +275,18 @@ class KubernetesCluster:
     ) -> Mapping[str, Any] | None:
         body = {"apiVersion": labels.API_VERSION, "kind": labels.KIND, "metadata": metadata, "status": status}
         path = _object_path(labels.API_VERSION, labels.KIND, metadata["namespace"], metadata["name"]) + "/status"
-        return await self._send(
+        return await self._requests.send(
             "patch", path, body, ignore=ignore, content_type=_APPLY, field_manager=labels.MANAGER, force_conflicts=True
         )
+
+    def _count_write(self, kind: str, reason: str) -> None:
+        if self._traffic is not None:
+            self._traffic.count_write(kind, reason)
 
     async def list_events(self, namespace: str, kind: str, name: str) -> Sequence[Mapping[str, Any]]:
         selector = quote(f"regarding.kind={kind},regarding.name={name}")
         path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events?fieldSelector={selector}&limit={_MAX_EVENTS}"
-        answer = await self._send("get", path, longest=_LONGEST_EVENTS)
+        answer = await self._requests.send("get", path, longest=_LONGEST_EVENTS)
         found: Sequence[Mapping[str, Any]] = () if answer is None else answer["items"]
         return found
 
@@ -314,48 +314,20 @@ class KubernetesCluster:
             },
         }
         try:
-            await self._send("post", f"/apis/events.k8s.io/v1/namespaces/{key.namespace}/events", body)
+            await self._requests.send("post", f"/apis/events.k8s.io/v1/namespaces/{key.namespace}/events", body)
+            self._count_write("Event", event.reason)
         except NamespaceEnding as ending:
             log.debug("%s: the event %s is not recorded: %s", key, event.reason, ending)
         except ClusterError as error:
             log.warning("%s: the event %s is not recorded: %s", key, event.reason, error)
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        body: Object | None = None,
-        *,
-        ignore: tuple[int, ...] = (),
-        longest: int = _LONGEST_ANSWER,
-        **params: Any,
-    ) -> Mapping[str, Any] | None:
-        """One request and its answer, None where it met ``ignore``; one of more than ``longest`` bytes is an error.
 
-        Raises :class:`ClusterError` with the server's own words.
-        """
-        try:
-            answer = await self._client.request(
-                method, path, body=body, serialize=False, _request_timeout=REQUEST_TIMEOUT_SECONDS, **params
-            )
-            text = bytearray()
-            async for piece in answer.content.iter_chunked(2**16):
-                text += piece
-                if len(text) > longest:
-                    answer.close()
-                    raise ClusterError(f"{method.upper()} {path}: the answer is longer than {longest} bytes")
-            document: Mapping[str, Any] = json.loads(text)
-            return document
-        except ApiException as error:
-            if error.status in ignore and (error.status != HTTPStatus.NOT_FOUND or _is_status(error)):
-                return None
-            message = f"{method.upper()} {path}: HTTP {error.status}: {_read_message(error)}"
-            if _is_namespace_ending(error):
-                raise NamespaceEnding(message) from error
-            retriable = error.status not in _PERMANENT or _KIND_UNKNOWN in message
-            raise ClusterError(message, retriable=retriable) from error
-        except (ClientError, OSError, TimeoutError, ValueError) as error:  # the last for an answer that is no JSON
-            raise ClusterError(f"{method.upper()} {path}: {error_text(error)}") from error
+def name_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """What a new status changes, in a word: conditions before numbers of replicas, and load last."""
+    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    if "conditions" in changed:
+        return "Conditions"
+    return "Fields" if changed - LOAD_FIELDS else "Load"
 
 
 def _object_path(api_version: str, kind: str, namespace: str, name: str) -> str:
@@ -366,30 +338,3 @@ def _object_path(api_version: str, kind: str, namespace: str, name: str) -> str:
 def _decode_text(encoded: str) -> str:
     """A value of a Secret; bytes that are no text are no key either."""
     return base64.b64decode(encoded).decode(errors="replace")
-
-
-def _is_status(error: ApiException) -> bool:
-    """Whether the API server itself refused: what stands before it answers 404 for objects that are there, too."""
-    try:
-        return bool(json.loads(error.body or "")["kind"] == "Status")
-    except (ValueError, TypeError, KeyError):
-        return False
-
-
-def _is_namespace_ending(error: ApiException) -> bool:
-    """Whether the API server refused because the namespace is being deleted (403), or is gone (404)."""
-    try:
-        details = json.loads(error.body or "")["details"]
-        causes = [cause["reason"] for cause in details.get("causes") or ()]
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return False
-    gone = error.status == HTTPStatus.NOT_FOUND and details.get("kind") == "namespaces"
-    return gone or (error.status == HTTPStatus.FORBIDDEN and "NamespaceTerminating" in causes)
-
-
-def _read_message(error: ApiException) -> str:
-    """The message of the API server's Status object, or what there is instead."""
-    try:
-        return str(json.loads(error.body or "")["message"])[:LONGEST_MESSAGE]
-    except (ValueError, TypeError, KeyError):
-        return str(error.reason)

@@ -43,12 +43,14 @@ class Event:
 class ClusterError(Exception):
     """A write or read that the cluster refused or did not answer.
 
-    ``retriable`` is false when the same call would fail again, such as an invalid object.
+    ``retriable`` is false when the same call would fail again, such as an invalid object. The API server asks for no
+    other call within ``retry_after_seconds``.
     """
 
-    def __init__(self, message: str, *, retriable: bool = True) -> None:
+    def __init__(self, message: str, *, retriable: bool = True, retry_after_seconds: float = 0.0) -> None:
         super().__init__(message)
         self.retriable = retriable
+        self.retry_after_seconds = retry_after_seconds
 
     @property
     def reason(self) -> str:

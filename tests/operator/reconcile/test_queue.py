@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paternoster_operator.queue import FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS, WorkQueue
+from paternoster_operator.queue import (
+    FIRST_BACKOFF_SECONDS,
+    LONGEST_BACKOFF_SECONDS,
+    QUEUED_KINDS,
+    REQUESTED,
+    SCHEDULED,
+    WorkQueue,
+)
 
 Handle = Callable[[str], Awaitable[float | None]]
 
@@ -165,6 +172,71 @@ def test_every_request_is_served_after_it_is_due_and_never_two_at_once(
         for key, when, _ in requests:
             # Timers fire early by as much as the loop's clock resolves.
             assert any(name == key and time >= when - 1e-6 for name, time in served)
+        await queue.stop()
+
+    play(story)
+
+
+def test_a_key_waits_at_least_as_long_as_its_failure_asks() -> None:
+    class Throttled(Exception):
+        retry_after_seconds = 7.0
+
+    async def story(loop: asyncio.AbstractEventLoop) -> None:
+        times = []
+
+        async def handle(key: str) -> None:
+            times.append(loop.time())
+            raise Throttled if len(times) == 1 else ValueError
+
+        queue = queue_of(handle, loop)
+        queue.add("a")
+        queue.start()
+        await asyncio.sleep(8)
+        assert times == [0, 7], "longer than the first back-off"
+        await queue.stop()
+
+    play(story)
+
+
+def test_waits_are_observed_from_when_a_key_was_due() -> None:
+    async def story(loop: asyncio.AbstractEventLoop) -> None:
+        waits = []
+
+        async def handle(key: str) -> None:
+            await asyncio.sleep(10)
+
+        queue = WorkQueue(handle, workers=1, clock=loop.time, observe=lambda *wait: waits.append(wait))
+        queue.start()
+        queue.add("first")
+        await asyncio.sleep(1)
+        queue.add("second")
+        queue.add_after("third", 2)
+        await asyncio.sleep(5)
+        queue.add("second")
+        assert queue.find_longest_wait(REQUESTED) == 5
+        assert queue.find_longest_wait(SCHEDULED) == 3
+        await asyncio.sleep(30)
+        assert waits == [(REQUESTED, 0), (REQUESTED, 9), (SCHEDULED, 17)]
+        assert [queue.find_longest_wait(kind) for kind in QUEUED_KINDS] == [0, 0]
+        await queue.stop()
+
+    play(story)
+
+
+def test_a_request_for_a_busy_key_waits_for_its_end() -> None:
+    async def story(loop: asyncio.AbstractEventLoop) -> None:
+        waits = []
+
+        async def handle(key: str) -> None:
+            await asyncio.sleep(10)
+
+        queue = WorkQueue(handle, clock=loop.time, observe=lambda *wait: waits.append(wait))
+        queue.start()
+        queue.add("a")
+        await asyncio.sleep(4)
+        queue.add("a")
+        await asyncio.sleep(10)
+        assert waits == [(REQUESTED, 0), (REQUESTED, 6)]
         await queue.stop()
 
     play(story)
