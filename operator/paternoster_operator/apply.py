@@ -1,8 +1,9 @@
 """Children sent to the cluster: only what differs, what somebody changed, and what is gone."""
 
 import logging
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,8 @@ MOST_REMOVALS = 3
 them again each time would have new pods started for ever."""
 WATCHED = frozenset({"Service", "PodDisruptionBudget", "NetworkPolicy", "Deployment"})
 """Kinds that :meth:`Cluster.get_child` returns; no watch reports changes of the others."""
+UNSEEN_SECONDS = 10.0
+"""A child that was sent and that no look has found for so long is gone: it went before the first one."""
 OPTIONAL = {"NetworkPolicy": "networking.k8s.io/v1"}
 """API versions of kinds that a fleet has or lacks by a setting: one that is left from before is removed."""
 
@@ -23,10 +26,12 @@ OPTIONAL = {"NetworkPolicy": "networking.k8s.io/v1"}
 @dataclass(slots=True)
 class _Sent:
     child: Object
+    at: float
+    """On the operator's clock."""
     version: int
     """Of the object as it then was."""
     seen: bool = False
-    """The cache has had it: if it has not any more, it is gone."""
+    """A look found it in the cache: if it is not there any more, it is gone."""
     there: Mapping[str, Any] | None = None
     """The Deployment as it then was."""
 
@@ -46,9 +51,19 @@ class AppliedChildren:
     """How often such fields were removed since all children were sent, by kind."""
 
     async def apply(
-        self, cluster: Cluster, key: Key, children: Sequence[Object], *, now: float, resync: float, unwatched: bool
+        self,
+        cluster: Cluster,
+        key: Key,
+        children: Sequence[Object],
+        *,
+        now: float,
+        resync: float,
+        unwatched: bool,
+        count: Callable[[str, str], None] = lambda _kind, _reason: None,
     ) -> Mapping[str, Any] | None:
         """Send what has to be sent: all of it every ``resync`` seconds, and what no watch reports with ``unwatched``.
+
+        ``count`` is called with the kind of each that is sent, and why it is.
 
         With all of it, it also removes what a setting has made superfluous: of the name of the last of ``children``.
 
@@ -57,12 +72,16 @@ class AppliedChildren:
         """
         sent_now: Mapping[str, Any] | None = None
         rest = iter(children)
-        every = now - self.all_sent_at >= resync
+        every = now - self.all_sent_at >= spread_period(resync, key)
         if every:
             self.removals.clear()
         for child in rest:
             kind = child["kind"]
-            if every or (unwatched and kind not in WATCHED) or self._differs_from(child, cluster.get_child(key, kind)):
+            reason = self._find_reason(child, cluster.get_child(key, kind), now)
+            if reason is None and (every or (unwatched and kind not in WATCHED)):
+                reason = "Resync"
+            if reason is not None:
+                count(kind, reason)
                 try:
                     there = await cluster.apply(child)
                 except ForeignObject as foreign:
@@ -70,7 +89,7 @@ class AppliedChildren:
                 if there is not None:
                     there = await self._remove_foreign_fields(cluster, key, child, there)
                 sent_now = there if kind == "Deployment" else sent_now
-                self.sent[kind] = _Sent(child, 0 if there is None else _version_of(there), there=sent_now)
+                self.sent[kind] = _Sent(child, now, 0 if there is None else _version_of(there), there=sent_now)
         if every:
             await self._remove_optional(cluster, key, children)
             self.all_sent_at = now
@@ -124,18 +143,26 @@ class AppliedChildren:
         self.foreign[kind] = describe_foreign_fields(now)
         return now
 
-    def _differs_from(self, child: Object, there: Mapping[str, Any] | None) -> bool:
+    def _find_reason(self, child: Object, there: Mapping[str, Any] | None, now: float) -> str | None:
+        """Why ``child`` must be sent, in a word; None where it need not be."""
         sent = self.sent.get(child["kind"])
-        if sent is None or sent.child != child:
-            return True
+        if sent is None:
+            return "First"
+        if sent.child != child:
+            return "Changed"
         if self.foreign.get(child["kind"]) and self.removals[child["kind"]] < MOST_REMOVALS:
-            return True  # another writer was there first
+            return "ForeignFields"  # another writer was there first
         if child["kind"] not in WATCHED:
-            return False
+            return None
         if there is None:
-            return sent.seen
+            return "Gone" if sent.seen or now - sent.at >= UNSEEN_SECONDS else None
         sent.seen = True
-        return _version_of(there) > sent.version
+        return "Drifted" if _version_of(there) > sent.version else None
+
+
+def spread_period(seconds: float, key: Key) -> float:
+    """From 80 % of ``seconds`` up to all of them, always the same for one ``key``: not all fleets are due at once."""
+    return seconds * (1 - 0.2 * zlib.crc32(str(key).encode()) / 2**32)
 
 
 async def _all_foreign(cluster: Cluster, first: ForeignObject, rest: Iterable[Object]) -> ForeignObject:

@@ -20,6 +20,7 @@ from paternoster_operator.cluster.kubernetes import KubernetesCluster
 from paternoster_operator.cluster.lease import Leadership
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.cluster.selector import write_selector
+from paternoster_operator.cluster.traffic import ApiTraffic
 from paternoster_operator.cluster.watch_states import EVERY_NAMESPACE, Watch, WatchStates
 from paternoster_operator.names.config_map import ConfigMapRecord
 from paternoster_operator.publish import build_app, serve_app
@@ -137,10 +138,11 @@ async def start_operator(settings: kopf.OperatorSettings, memo: Any, resource_in
     children = {kind: indices[kind] for kind in memo.watched.keys() - {labels.KIND, "ReplicaSet", "Pod"}}
     watches = WatchStates(lambda watch, works: observe_watch(memo.operator, watch, works))
     cache = Indices(resource_index, children, indices["ReplicaSet"], indices["Pod"])
-    memo.cluster = KubernetesCluster(cache, watches)
+    traffic = ApiTraffic()
+    memo.cluster = KubernetesCluster(cache, watches, traffic)
     await memo.cluster.log_in()
     memo.operator = Operator(
-        memo.cluster, memo.settings, name_record(memo.cluster, memo.name_record, memo.routes_secret)
+        memo.cluster, memo.settings, name_record(memo.cluster, memo.name_record, memo.routes_secret), traffic
     )
     memo.operator.synced = False
     memo.http, _port = await serve_app(build_app(memo.operator), memo.host, memo.port)
@@ -148,7 +150,7 @@ async def start_operator(settings: kopf.OperatorSettings, memo: Any, resource_in
         supervise_task(memo.operator.make_root_keys, "make-root-keys"),
         supervise_task(memo.operator.follow_names, "follow-names"),
     ]
-    install_watches(watches, memo.watched.values())
+    install_watches(watches, memo.watched.values(), traffic)
     memo.tasks.append(
         supervise_task(
             lambda: notice_emptiness(watches, memo.watched, memo.operator, memo.namespaces), "notice-emptiness"

@@ -27,6 +27,7 @@ from paternoster_operator.api.types.objective import Slo
 from paternoster_operator.autoscaling.decision import LOOP_NAMES, Decision, LoopDecision
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.cluster.port import Key
+from paternoster_operator.cluster.traffic import ApiTraffic
 
 _OBJECT = ("namespace", "name")
 MOST_FLEETS_WITH_SERIES = 1000
@@ -52,8 +53,10 @@ class TaskFailures:
 class OperatorMetrics:
     """One registry for one operator; series of a deleted object are removed with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, traffic: ApiTraffic | None = None) -> None:
         self.registry = CollectorRegistry()
+        self.traffic = traffic or ApiTraffic()
+        self.registry.register(self.traffic)
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
         build = Info(BUILD, "Version of the program.", registry=self.registry)

@@ -266,6 +266,7 @@ class Reconciler:
         there = await fleet.applied.apply(
             self._cluster, key, children,
             now=self._clock(), resync=settings.resync_seconds, unwatched=bool(fleet.observed.pending),
+            count=self._metrics.traffic.count_write,
         )  # fmt: skip
         fleet.observed = fleet.observed.with_applied(there, fleet.applied.foreign.values())
         if (

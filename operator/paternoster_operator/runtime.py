@@ -8,6 +8,7 @@ from paternoster_contract.routing import RoutingTable
 from paternoster_contract.supervise import supervise_task
 from paternoster_operator.activation import wake_fleets
 from paternoster_operator.cluster.port import Cluster, ClusterError, Key, NamespaceEnding
+from paternoster_operator.cluster.traffic import ApiTraffic
 from paternoster_operator.fleet import Fleet
 from paternoster_operator.installation import Installations
 from paternoster_operator.keys.fleet_keys import FleetKeys
@@ -34,11 +35,18 @@ class Operator:
     """Give it a cluster, tell it which keys changed, and it keeps them reconciled."""
 
     def __init__(
-        self, cluster: Cluster, settings: Settings | None = None, name_record: RecordObject | None = None
+        self,
+        cluster: Cluster,
+        settings: Settings | None = None,
+        name_record: RecordObject | None = None,
+        traffic: ApiTraffic | None = None,
     ) -> None:
-        """``name_record``: where the record of served names is; without it names live as long as this process."""
+        """``name_record``: where the record of served names is; without it names live as long as this process.
+
+        ``traffic`` is exported with the operator's metrics: what ``cluster`` counts.
+        """
         self.settings = settings or Settings()
-        self.metrics = OperatorMetrics()
+        self.metrics = OperatorMetrics(traffic)
         self._cluster = cluster
         self._acting = False
         self._scraper = Scraper(
@@ -55,8 +63,12 @@ class Operator:
             routes_share=lambda key: self.routes.left_out.get(key),
         )  # fmt: skip
         self._queue: WorkQueue[Key] = WorkQueue(
-            self._reconcile_once, workers=self.settings.workers, group=lambda key: key.namespace
-        )
+            self._reconcile_once, workers=self.settings.workers, group=lambda key: key.namespace,
+            observe=lambda kind, seconds: self.metrics.traffic.observe_wait(
+                kind, seconds, self.settings.look_seconds
+            ),
+        )  # fmt: skip
+        self.metrics.traffic.follow_queue(self._queue)
         self._waking: asyncio.Task[None] | None = None
         self.last_look = time.monotonic()
         """When a reconcile last ended, on the monotonic clock."""

@@ -13,18 +13,20 @@ import dataclasses
 import itertools
 import json
 import logging
+import random
 import time
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 import kopf
-from kopf._cogs.clients import api, errors, fetching, scanning, watching
+from kopf._cogs.clients import api, errors, scanning, watching
 from kopf._cogs.structs import bodies, references
 
 from paternoster_contract import labels
 from paternoster_contract.error_text import error_text
+from paternoster_operator.cluster.api_requests import parse_retry_after
 from paternoster_operator.cluster.watch_states import EVERY_NAMESPACE, Watch, WatchStates
 
 log = logging.getLogger(__name__)
@@ -33,15 +35,18 @@ Kind = tuple[str, str, str]
 """Group, version and plural."""
 
 PAUSES_SECONDS = (1.0, 2.0, 4.0)
-"""Between failed attempts; the last one repeats. With a request's time limit it adds up to 14 s."""
+"""Most between failed attempts, at least half of it; the last one repeats. With a request's time limit it adds up to
+14 s."""
 REQUEST_SECONDS = 10.0
 """Until a page of a list is there, or a watch is answered."""
 SILENCE_SECONDS = 70.0
 """Without an event a watch counts as lost: the API server sends bookmarks every minute."""
 PAGE_OBJECTS = 500
 """Objects in a page of a list: few enough for the time limit on a slow API server."""
-LONGEST_PAUSE_SECONDS = 10.0
-"""Pause that an API server may ask for (``Retry-After``)."""
+WATCH_SECONDS = 600.0
+"""After at most so long the API server is to end a watch, which goes on with the next one."""
+LISTED = "LISTED"
+"""Event of an object that a list has."""
 SHORTEST_WATCH_SECONDS = 1.0
 """A watch that ends sooner, without an event, has failed, as client-go has it."""
 LOGIN_SECONDS = 4.0
@@ -62,12 +67,21 @@ def configure_watches(settings: kopf.OperatorSettings, selectors: Mapping[Kind, 
     settings.networking.connect_timeout = REQUEST_SECONDS
     settings.watching.inactivity_timeout = SILENCE_SECONDS
     settings.watching.chunk_size = PAGE_OBJECTS
-    settings.watching.server_timeout = 600
     for kind, selector in selectors.items():
         settings.watching.label_selectors[kind] = selector
 
 
-def install_watches(states: WatchStates, kinds: Collection[Kind]) -> None:
+class WatchTraffic(Protocol):
+    """What counts the answers to lists and watches, by the kind of their objects."""
+
+    def count_object(self, kind: str, event: str) -> None: ...
+
+    def count_unchanged(self, kind: str) -> None: ...
+
+    def count_bytes(self, kind: str, request: str, length: int) -> None: ...
+
+
+def install_watches(states: WatchStates, kinds: Collection[Kind], traffic: WatchTraffic) -> None:
     """Have kopf watch with :class:`ResourceWatch`, and wait until all of ``kinds`` are served."""
 
     async def watch_resource(
@@ -78,7 +92,7 @@ def install_watches(states: WatchStates, kinds: Collection[Kind]) -> None:
         operator_paused: Any = None,  # kopf pauses operators with peers, and these have none
         _iterations: int | None = None,
     ) -> AsyncIterator[watching.Bookmark | bodies.RawEvent]:
-        async for event in ResourceWatch(states, settings, resource, namespace).read_events():
+        async for event in ResourceWatch(states, traffic, settings, resource, namespace).read_events():
             yield event
 
     async def scan_resources(
@@ -132,11 +146,13 @@ class ResourceWatch:
     def __init__(
         self,
         states: WatchStates,
+        traffic: WatchTraffic,
         settings: kopf.OperatorSettings,
         resource: references.Resource,
         namespace: references.Namespace,
     ) -> None:
         self._states = states
+        self._traffic = traffic
         self._settings = settings
         self._once = without_retries(settings)
         self._resource = resource
@@ -161,7 +177,7 @@ class ResourceWatch:
                     pauses = repeat_pauses(self._settings)
                     if is_expired(error):  # nothing happened for as long as the API server keeps versions
                         continue
-                pause = max(next(pauses), read_retry_after(error))
+                pause = max(draw_pause(next(pauses)), _read_retry_after(error))
                 refused = isinstance(error, errors.APIForbiddenError | errors.APINotFoundError)
                 if self._states.record_failure(self._watch, describe_fault(error), refused=refused):
                     yield watching.Bookmark.LISTED  # kopf keeps every handler waiting for every list
@@ -171,21 +187,17 @@ class ResourceWatch:
         """List once, then watch from there; raises what the first failed request raises."""
         listed: set[str] = set()
         version: str | None = None
-        pages = fetching.fetch_objs(
-            logger=_requests, settings=self._once, resource=self._resource, namespace=self._namespace
-        )
-        while True:
-            try:
-                async with self._limit_time():
-                    page, version = await anext(pages)
-            except StopAsyncIteration:
-                break
+        async for page, version_of_page in self._read_pages():
+            version = version_of_page
             for document in page:
                 uid = _find_uid(document)
                 listed.add(uid)
+                self._traffic.count_object(self._watch.kind, LISTED)
                 if self._is_news(uid, document):
                     self._objects[uid] = _shorten_object(document)
                     yield {"type": None, "object": document}
+                else:
+                    self._traffic.count_unchanged(self._watch.kind)
         for uid in self._objects.keys() - listed:
             gone: Any = self._objects.pop(uid)
             yield {"type": "DELETED", "object": gone}
@@ -200,6 +212,7 @@ class ResourceWatch:
             try:
                 async with response:
                     async for line in api.iter_jsonlines(response.content):
+                        self._traffic.count_bytes(self._watch.kind, "watch", len(line) + 1)
                         event: Any = json.loads(line)
                         kind, document = event["type"], event["object"]
                         if kind == "ERROR":
@@ -207,6 +220,7 @@ class ResourceWatch:
                         events += 1
                         version = document["metadata"].get("resourceVersion", version)
                         if kind in ("ADDED", "MODIFIED", "DELETED"):
+                            self._traffic.count_object(self._watch.kind, kind)
                             self._remember_object(kind, document)
                             yield event
             except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError):
@@ -215,15 +229,35 @@ class ResourceWatch:
                 raise WatchEnded("the watch ended at once, without an event")
             await asyncio.sleep(self._settings.watching.reconnect_backoff)
 
+    async def _read_pages(self) -> AsyncIterator[tuple[list[Any], str | None]]:
+        """Objects and version of each page of the list; kopf's own list does not tell how long an answer is."""
+        params = {"limit": str(self._settings.watching.chunk_size), **self._select_objects()}
+        while True:
+            async with self._limit_time():
+                url = self._resource.get_url(namespace=self._namespace, params=params)
+                async with await api.request("get", url, settings=self._once, logger=_requests) as response:
+                    text = await response.read()
+            self._traffic.count_bytes(self._watch.kind, "list", len(text))
+            page = json.loads(text)
+            kind = {"apiVersion": page.get("apiVersion"), "kind": page["kind"].removesuffix("List")}
+            # Objects of a list lack what the list itself has.
+            yield [{**kind, **each} for each in page["items"]], page["metadata"].get("resourceVersion")
+            if not page["metadata"].get("continue"):
+                return
+            params["continue"] = page["metadata"]["continue"]
+
+    def _select_objects(self) -> dict[str, str]:
+        selectors = self._settings.watching.label_selectors.collect(self._resource)
+        return {"labelSelector": ",".join(sorted(set(selectors)))} if selectors else {}
+
     async def _open_watch(self, version: str | None) -> aiohttp.ClientResponse:
         params = {
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(self._settings.watching.server_timeout),
+            # Drawn, so that the watches of all kinds and namespaces do not begin anew in one moment.
+            "timeoutSeconds": str(round(draw_pause(WATCH_SECONDS))),
+            **self._select_objects(),
         }
-        selectors = self._settings.watching.label_selectors.collect(self._resource)
-        if selectors:
-            params["labelSelector"] = ",".join(sorted(set(selectors)))
         if version is not None:
             params["resourceVersion"] = version
         silence = self._settings.watching.inactivity_timeout
@@ -297,10 +331,9 @@ def repeat_pauses(settings: kopf.OperatorSettings) -> Iterator[float]:
     return itertools.chain(pauses, itertools.repeat(pauses[-1]))
 
 
-def read_retry_after(error: Exception) -> float:
-    """Seconds that the API server asks to wait for; 0 where it does not."""
-    seconds = error.headers.get("Retry-After", "") if isinstance(error, errors.APIError) else ""
-    return min(float(seconds), LONGEST_PAUSE_SECONDS) if seconds.isascii() and seconds.isdigit() else 0.0
+def draw_pause(seconds: float) -> float:
+    """From half of ``seconds`` up to all of them: many that wait for the same do not go on in one moment."""
+    return seconds * random.uniform(0.5, 1)
 
 
 def describe_fault(error: Exception) -> str:
@@ -311,6 +344,10 @@ def describe_fault(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
     return f"{type(error).__name__}: {error_text(error)}"[:LONGEST_FAULT]
+
+
+def _read_retry_after(error: Exception) -> float:
+    return parse_retry_after(error.headers) if isinstance(error, errors.APIError) else 0.0
 
 
 def _find_uid(document: bodies.RawBody) -> str:

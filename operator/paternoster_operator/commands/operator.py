@@ -68,7 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--resync-seconds",
         type=float,
         default=300.0,
-        help="time after which every child is applied again, so that hand edits end (default: %(default)s)",
+        help="time after which every child is applied again, so that hand edits end; for each fleet another one, from "
+        "80 %% of it (default: %(default)s)",
     )
     parser.add_argument(
         "--routes-secret",

@@ -30,8 +30,6 @@ class Server:
         self.status = 200
         self.message = "because"
         self.details: dict[str, Any] = {}
-        self.headers: dict[str, str] = {}
-        """Of refusals."""
         self.written: dict[str, Any] = {"kind": "Anything"}
         self.objects: dict[str, dict[str, Any]] = {}
         self.text: str | None = None
@@ -52,7 +50,7 @@ class Server:
             return web.json_response(there or absent, status=200 if there else 404)
         if self.status >= 400:
             body = {"kind": "Status", "message": self.message, "details": self.details}
-            return web.json_response(body, status=self.status, headers=self.headers)
+            return web.json_response(body, status=self.status)
         return web.json_response(self.written)
 
 
@@ -246,40 +244,6 @@ async def test_refusals_carry_the_servers_words(
     with pytest.raises(ClusterError, match=f"HTTP {status}: because") as refused:
         await cluster.apply(build_children(parse_resource(document()), 1, ROOTS)[0])
     assert refused.value.retriable is retriable
-
-
-@pytest.mark.parametrize(
-    ("status", "retry_after", "pause"),
-    [(429, "7", 7), (429, "3600", 10), (429, "soon", 0), (429, None, 0), (503, "7", 0)],
-)
-async def test_nothing_is_sent_in_a_pause_that_the_server_asks_for(
-    cluster: KubernetesCluster,
-    server: Server,
-    document: Document,
-    monkeypatch: pytest.MonkeyPatch,
-    status: int,
-    retry_after: str | None,
-    pause: float,
-) -> None:
-    now = 1000.0
-    monkeypatch.setattr(cluster._requests, "_clock", lambda: now)
-    service = build_children(parse_resource(document()), 1, ROOTS)[0]
-    server.status, server.headers = status, {} if retry_after is None else {"Retry-After": retry_after}
-    with pytest.raises(ClusterError, match=f"HTTP {status}: because") as refused:
-        await cluster.apply(service)
-    assert refused.value.retry_after_seconds == pause
-    server.status = 200
-    num_requests = len(server.requests)
-    if pause:
-        now += pause - 1
-        with pytest.raises(ClusterError, match=r"not sent: .* a pause \(429\), of which 1 s are left") as unsent:
-            await cluster.apply(service)
-        assert unsent.value.retriable
-        assert unsent.value.retry_after_seconds == 1
-        assert len(server.requests) == num_requests
-        now += 1
-    await cluster.apply(service)
-    assert len(server.requests) > num_requests
 
 
 async def test_a_kind_that_admission_does_not_know_yet_may_be_known_soon(

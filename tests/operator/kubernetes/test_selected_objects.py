@@ -60,6 +60,34 @@ async def test_a_namespaced_operator_reads_its_namespaces_alone(
     }
 
 
+async def test_what_is_sent_is_counted_by_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = FakeApiServer()
+    async with operator(server, tmp_path, monkeypatch) as running:
+        await running.until(lambda: all(running.status(namespace) for namespace in NAMESPACES))
+
+        def sample(name: str, **of: str) -> float:
+            found = running.memo.operator.metrics.registry.get_sample_value(f"paternoster_operator_{name}_total", of)
+            return found or 0.0
+
+        assert sample("watch_objects", kind="Pod", event="LISTED") == len(NAMESPACES)
+        assert sample("watch_objects_dropped", kind="Pod") == 0
+        listed = sample("watch_bytes", kind="Pod", request="list")
+        assert listed > len(NAMESPACES) * 100
+        pod = server.objects["pods", "lifts", "ride"]
+        await server.put("pods", {"metadata": {**pod["metadata"], "annotations": {"a": "x" * 1000}}})
+        await running.until(lambda: sample("watch_objects", kind="Pod", event="MODIFIED") == 1)
+        assert sample("watch_bytes", kind="Pod", request="watch") > 1000
+        assert sample("watch_bytes", kind="Pod", request="list") == listed
+        server.expired = True
+        server.break_watches(Fault("reset", "pods"))
+        await running.until(lambda: sample("watch_objects_dropped", kind="Pod") >= len(NAMESPACES))
+        server.expired = False
+        await running.edit("lifts")
+        assert sample("writes", kind="Deployment", reason="First") == len(NAMESPACES)
+        assert sample("writes", kind="LLMDeployment/status", reason="Conditions") >= len(NAMESPACES)
+        assert sample("api_requests", method="patch", resource="deployments", code="200") >= len(NAMESPACES)
+
+
 async def test_a_long_list_comes_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kopf_watches, "PAGE_OBJECTS", 2)
     server = FakeApiServer()
@@ -82,7 +110,8 @@ async def test_a_child_gets_back_a_label_that_is_taken_away(
     ride, kind = Key("lifts", "ride"), KINDS[plural]
 
     def is_labelled() -> bool:
-        return server.objects[plural, *ride]["metadata"]["labels"].items() >= labels.engine_labels("ride").items()
+        found = server.objects[plural, *ride]["metadata"]["labels"]
+        return all(found.get(name) == value for name, value in labels.engine_labels("ride").items())
 
     async with operator(server, tmp_path, monkeypatch, PEERS) as running:
         await running.until(lambda: all(running.status(namespace) for namespace in NAMESPACES))

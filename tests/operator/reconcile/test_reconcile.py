@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from tests.operator.reconcile.world import KEY, FakeEngine, World
 
 from paternoster_contract.labels import DELETION_COST
 from paternoster_engine.core.step_work import StepSums, StepWork
+from paternoster_operator.apply import UNSEEN_SECONDS, WATCHED, spread_period
+from paternoster_operator.cluster.port import Key
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
 
@@ -258,3 +261,33 @@ async def test_what_stalls_a_fleet_is_an_event_once(world: World, document: Docu
     world.cluster.shown_pods = [world.engine.pod("a")]
     await world.reconcile()
     assert world.cluster.condition("Stalled") == {}
+
+
+@pytest.mark.parametrize("kind", sorted(WATCHED - {"NetworkPolicy"}))
+async def test_a_child_that_goes_before_any_look_found_it_is_made_again(
+    world: World, document: Document, kind: str
+) -> None:
+    world.cluster.resource = document()
+    await world.reconcile()
+    del world.cluster.children[kind]
+    await world.reconcile(after=UNSEEN_SECONDS / 2)
+    assert kind not in world.cluster.children, "a watch may be late"
+    await world.reconcile(after=UNSEEN_SECONDS / 2)
+    assert kind in world.cluster.children
+
+
+def test_fleets_are_not_all_applied_again_in_one_moment() -> None:
+    periods = [spread_period(300.0, Key("lifts", f"ride-{number}")) for number in range(1000)]
+    assert periods == [spread_period(300.0, Key("lifts", f"ride-{number}")) for number in range(1000)]
+    assert all(240 <= period <= 300 for period in periods)
+    for begin in range(240, 300, 6):
+        assert 50 < sum(begin <= period < begin + 6 for period in periods) < 150
+
+
+async def test_late_looks_are_counted(world: World) -> None:
+    traffic = world.metrics.traffic
+    for kind, seconds in (("scheduled", 2.5), ("scheduled", 2.6), ("requested", 9.0)):
+        traffic.observe_wait(kind, seconds, period_seconds=5.0)
+    sample = world.metrics.registry.get_sample_value
+    assert sample("paternoster_operator_looks_late_total") == 1
+    assert sample("paternoster_operator_queue_wait_seconds_sum", {"kind": "requested"}) == 9.0

@@ -1,0 +1,103 @@
+"""Metrics of what the operator reads from the API server, writes to it, and has waiting in its own queue."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import Metric
+
+from paternoster_operator.queue import QUEUED_KINDS, SCHEDULED, WorkQueue
+
+WAIT_BUCKETS_SECONDS = (0.005, 0.02, 0.1, 0.3, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class ApiTraffic:
+    """Counters of one operator, without the names of objects: their number depends on kinds alone."""
+
+    def __init__(self) -> None:
+        registry = self._registry = CollectorRegistry()
+        self._objects = Counter(
+            "paternoster_operator_watch_objects",
+            "Objects that lists (event LISTED) and watches sent, by the event.",
+            ("kind", "event"),
+            registry=registry,
+        )
+        self._unchanged = Counter(
+            "paternoster_operator_watch_objects_dropped",
+            "Of the listed objects, those of a version that was handled before.",
+            ("kind",),
+            registry=registry,
+        )
+        self._bytes = Counter(
+            "paternoster_operator_watch_bytes",
+            "Bytes of the answers to lists and watches, uncompressed.",
+            ("kind", "request"),
+            registry=registry,
+        )
+        self._requests = Counter(
+            "paternoster_operator_api_requests",
+            "Requests that read one object, list by name, or write, by the HTTP status; code 0: no answer.",
+            ("method", "resource", "code"),
+            registry=registry,
+        )
+        self._writes = Counter(
+            "paternoster_operator_writes",
+            "Children, statuses and events sent to the API server, by why they were.",
+            ("kind", "reason"),
+            registry=registry,
+        )
+        self._waits = Histogram(
+            "paternoster_operator_queue_wait_seconds",
+            "Time that LLMDeployments were due before a look at them began.",
+            ("kind",),
+            buckets=WAIT_BUCKETS_SECONDS,
+            registry=registry,
+        )
+        self._oldest = Gauge(
+            "paternoster_operator_queue_oldest_seconds",
+            "How long the LLMDeployment has been due that waits longest.",
+            ("kind",),
+            registry=registry,
+        )
+        self._late = Counter(
+            "paternoster_operator_looks_late",
+            "Scheduled looks that began more than half their period after they were due.",
+            registry=registry,
+        )
+        for kind in QUEUED_KINDS:
+            self._waits.labels(kind)
+
+    def collect(self) -> Iterable[Metric]:
+        """As prometheus_client has it of what is registered."""
+        return self._registry.collect()
+
+    def count_object(self, kind: str, event: str) -> None:
+        """Take in an object that the API server sent."""
+        self._objects.labels(kind, event).inc()
+
+    def count_unchanged(self, kind: str) -> None:
+        """Take in a listed object that is not handled again."""
+        self._unchanged.labels(kind).inc()
+
+    def count_bytes(self, kind: str, request: str, length: int) -> None:
+        """Take in a part of an answer; ``request`` is ``list`` or ``watch``."""
+        self._bytes.labels(kind, request).inc(length)
+
+    def count_request(self, method: str, resource: str, code: int) -> None:
+        """Take in an answer to one of the other requests; ``code`` 0 where none came."""
+        self._requests.labels(method, resource, str(code)).inc()
+
+    def count_write(self, kind: str, reason: str) -> None:
+        """Take in that an object of ``kind`` was sent."""
+        self._writes.labels(kind, reason).inc()
+
+    def observe_wait(self, kind: str, seconds: float, period_seconds: float) -> None:
+        """Take in the begin of a look that had been due for ``seconds``."""
+        self._waits.labels(kind).observe(seconds)
+        if kind == SCHEDULED and seconds > period_seconds / 2:
+            self._late.inc()
+
+    def follow_queue(self, queue: WorkQueue[Any]) -> None:
+        """Export the longest wait of ``queue`` from now on."""
+        for kind in QUEUED_KINDS:
+            self._oldest.labels(kind).set_function(lambda kind=kind: queue.find_longest_wait(kind))  # type: ignore[misc]
