@@ -249,6 +249,65 @@ PROCESSES = [
 ]
 
 
+OPERATOR = [
+    panel(
+        "Longest wait for a look",
+        ("max by (kind) (paternoster_operator_queue_oldest_seconds)", "{{kind}}"),
+        unit="s",
+        help="Of all LLMDeployments that are due now. Above the period of looks, 5 s, the operator falls behind.",
+    ),
+    panel(
+        "Wait for a look",
+        *(
+            (
+                f"histogram_quantile({quantile}, sum by (le, kind) "
+                "(rate(paternoster_operator_queue_wait_seconds_bucket[$__rate_interval])))",
+                f"{{{{kind}}}} p{round(100 * quantile)}",
+            )
+            for quantile in (0.5, 0.99)
+        ),
+        unit="s",
+        help="How long LLMDeployments were due when their look began: requested by a change, or scheduled.",
+    ),
+    panel(
+        "Late looks per second",
+        ("sum by (pod) (rate(paternoster_operator_looks_late_total[$__rate_interval]))", "{{pod}}"),
+        help="Scheduled looks that began more than half a period after they were due.",
+    ),
+    panel(
+        "Objects received per second",
+        (
+            "sum by (kind, event) (rate(paternoster_operator_watch_objects_total[$__rate_interval]))",
+            "{{kind}} {{event}}",
+        ),
+        (
+            "sum by (kind) (rate(paternoster_operator_watch_objects_dropped_total[$__rate_interval]))",
+            "{{kind}} dropped",
+        ),
+        help="From lists and watches of the API server; a standby receives them too. Dropped: listed again, unchanged.",
+    ),
+    panel(
+        "Bytes received per second",
+        (
+            "sum by (kind, request) (rate(paternoster_operator_watch_bytes_total[$__rate_interval]))",
+            "{{kind}} {{request}}",
+        ),
+        unit="Bps",
+        help="The same, in bytes.",
+    ),
+    panel(
+        "Writes per second",
+        ("sum by (kind, reason) (rate(paternoster_operator_writes_total[$__rate_interval]))", "{{kind}}: {{reason}}"),
+        help="Children, statuses and events that the operator sends to the API server, by why it does.",
+    ),
+    panel(
+        "Requests per second by status",
+        ("sum by (code) (rate(paternoster_operator_api_requests_total[$__rate_interval]))", "{{code}}"),
+        help="All but lists, watches and the Lease. 429: the API server limits the operator; 0: no answer.",
+    ),
+]
+
+
 def fleets_dashboard() -> Json:
     # The operator reports an LLMDeployment that is scaled to zero; engines do not.
     fleets_metric = "paternoster_operator_desired_replicas"
@@ -269,6 +328,7 @@ def fleets_dashboard() -> Json:
             "KV cache": KV,
             "Gateway": GATEWAY,
             "Faults": FAULTS,
+            "Operator": OPERATOR,
             "Processes": PROCESSES,
         },
     )

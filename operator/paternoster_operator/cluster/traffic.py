@@ -1,6 +1,7 @@
 """Metrics of what the operator reads from the API server, writes to it, and has waiting in its own queue."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -100,4 +101,4 @@ class ApiTraffic:
     def follow_queue(self, queue: WorkQueue[Any]) -> None:
         """Export the longest wait of ``queue`` from now on."""
         for kind in QUEUED_KINDS:
-            self._oldest.labels(kind).set_function(lambda kind=kind: queue.find_longest_wait(kind))  # type: ignore[misc]
+            self._oldest.labels(kind).set_function(partial(queue.find_longest_wait, kind))
