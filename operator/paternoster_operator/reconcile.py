@@ -264,9 +264,8 @@ class Reconciler:
         children = build_children(resource, replicas, roots, settings.engines, peers=settings.peers, strategy=strategy)
         # A pod cannot start without its Secret.
         there = await fleet.applied.apply(
-            self._cluster, key, children,
+            self._cluster, key, children, count=self._metrics.traffic.count_write,
             now=self._clock(), resync=settings.resync_seconds, unwatched=bool(fleet.observed.pending),
-            count=self._metrics.traffic.count_write,
         )  # fmt: skip
         fleet.observed = fleet.observed.with_applied(there, fleet.applied.foreign.values())
         if (
@@ -317,17 +316,18 @@ class Reconciler:
         access: Access,
     ) -> None:
         assert fleet.resource is not None
-        now = self._clock()
+        now, signals = self._clock(), fleet.autoscaler.signals
         status = build_status(
             fleet.resource,
             fleet.observed,
-            fleet.autoscaler.signals,
+            signals,
             decision,
             last_decision,
             self._format_now(),
             access,
             steps=fleet.autoscaler.models.replica.steps,
             age_of_load=now - fleet.load_written,
+            num_fleets=len(self.fleets),
             gateway_cap=find_gateway_cap(
                 fleet.resource, fleet.cap_faults.by_pod, bool(fleet.engines), decision.targets[LIVE_CAP], fleet.gateways
             ),
@@ -336,7 +336,7 @@ class Reconciler:
             history=fleet.history.records,
             startup=fleet.startup.to_document(),
         )
-        self._metrics.observe(key, fleet.autoscaler.signals, last_decision, recorded, len(fleet.observed.serving))
+        self._metrics.observe(key, signals, last_decision, recorded, len(fleet.observed.serving))
         self._metrics.observe_conditions(key, status["conditions"])
         self._metrics.observe_slo(key, fleet.resource.spec.slo)
         previous = fleet.resource.status

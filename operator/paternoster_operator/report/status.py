@@ -24,6 +24,8 @@ from paternoster_operator.report.other_installation import find_other_installati
 LOAD_REFRESH_SECONDS = 60
 LOAD_CHANGE = 0.1
 """Load numbers are written again when one moved by more than this share, or the last ones are old."""
+MOVED_LOADS_PER_SECOND = 20
+"""Most statuses of all fleets that are written in a second because a number of the load moved."""
 _PRICES = (
     "fixedSeconds",
     "perPrefillTokenSeconds",
@@ -48,6 +50,7 @@ def build_status(
     steps: StepModel,
     age_of_load: float,
     endpoint: str,
+    num_fleets: int = 1,
     gateway_cap: GatewayCap | None = None,
     bounds: ReplicaPolicy | None = None,
     history: Sequence[Mapping[str, Any]] = (),
@@ -56,6 +59,7 @@ def build_status(
     """The whole status. ``now`` is an RFC 3339 time; ``age_of_load`` says how old the load in the last status is, in s.
 
     ``decision`` is this look's; ``last_decision`` has the last one of each loop, also where it was not due now.
+    ``num_fleets`` share :data:`MOVED_LOADS_PER_SECOND`.
     ``steps`` is the fitted cost of a step, ``gateway_cap`` is the live cap where no call moves that of the engines,
     ``bounds`` are the replica loop's where it is on. ``history`` has all loops' records, newest first.
     """
@@ -96,7 +100,9 @@ def build_status(
             "target": decision.targets[TOKEN_BUDGET],
             "current": engines.token_budget,
         },
-        "load": _load_status(signals, last_decision, previous.get("load", {}), now, age_of_load),
+        "load": _load_status(
+            signals, last_decision, previous.get("load", {}), now, age_of_load, num_fleets / MOVED_LOADS_PER_SECOND
+        ),
         "decisions": [dict(record) for record in history],
     }
     if "installation" in previous:
@@ -183,8 +189,9 @@ def _replica_model(steps: StepModel, engines: EngineFacts) -> dict[str, Any] | N
 
 
 def _load_status(
-    signals: Signals, last_decision: Decision, previous: Mapping[str, Any], now: str, age: float
+    signals: Signals, last_decision: Decision, previous: Mapping[str, Any], now: str, age: float, spacing: float
 ) -> dict[str, Any]:
+    """The numbers of now, or ``previous``, which are ``age`` seconds old: numbers that moved wait for ``spacing``."""
     replicas = last_decision.get(REPLICAS)
     load: dict[str, int] = {
         "heldRequests": signals.held,
@@ -201,9 +208,14 @@ def _load_status(
     if signals.has_numbers(Unreported.PREEMPTIONS):
         load["preemptedRequests"] = signals.preempted
         load["preemptionsPerThousand"] = round(1000 * signals.preemption_rate)
-    if previous and age < LOAD_REFRESH_SECONDS and not _has_moved(load, previous):
-        return dict(previous)
-    return {**load, "sampleTime": now}
+    if (
+        not previous
+        or age >= LOAD_REFRESH_SECONDS
+        or load["fresh"] != previous.get("fresh")
+        or (age >= spacing and _has_moved(load, previous))
+    ):
+        return {**load, "sampleTime": now}
+    return dict(previous)
 
 
 def _has_moved(load: Mapping[str, int], previous: Mapping[str, Any]) -> bool:

@@ -59,7 +59,8 @@ def decided(replicas: int, *made: LoopDecision) -> Decision:
 
 def status_of(
     resource: LLMDeployment, observed: Observed, *, replicas: int = 2, made: Decision | None = None, now: str = NOW,
-    age: float = 1e9, access: Access = DIRECT, gateway_cap: GatewayCap | None = None, **signals: Any
+    age: float = 1e9, access: Access = DIRECT, num_fleets: int = 1, gateway_cap: GatewayCap | None = None,
+    **signals: Any,
 ) -> dict[str, Any]:  # fmt: skip
     decision = made or decided(replicas)
     defaults = {"ready": len(observed.serving), "fresh": bool(observed.serving)}
@@ -75,6 +76,7 @@ def status_of(
         steps=StepModel(),
         age_of_load=age,
         endpoint="http://door",
+        num_fleets=num_fleets,
         gateway_cap=gateway_cap,
     )
 
@@ -186,6 +188,24 @@ def test_load_is_written_when_it_moved_or_grew_old(resource: Resource) -> None:
     assert status_of(fleet, settled, running=105, now=LATER, age=5)["load"] == fleet.status["load"]
     assert status_of(fleet, settled, running=120, now=LATER, age=5)["load"]["runningRequests"] == 120
     assert status_of(fleet, settled, running=105, now=LATER, age=61)["load"]["runningRequests"] == 105
+
+
+def test_load_that_moves_is_written_more_seldom_the_more_fleets_there_are(resource: Resource) -> None:
+    settled = Observed(deployment(2), (pod("a"), pod("b")))
+    fleet = resource()
+    fleet.status = status_of(fleet, settled, running=100)
+
+    def is_written(num_fleets: int, age: float, **signals: Any) -> bool:
+        status = status_of(fleet, settled, now=LATER, age=age, num_fleets=num_fleets, **{"running": 120, **signals})
+        return bool(status["load"] != fleet.status["load"])
+
+    assert is_written(100, 5), "at each look"
+    assert not is_written(500, 20)
+    assert is_written(500, 25), "20 a second of them all"
+    assert not is_written(2000, 59)
+    assert is_written(2000, 60), "the age at which all are written"
+    assert is_written(2000, 5, fresh=False), "what is stale is no load that moves"
+    assert is_written(2000, 60, running=100)
 
 
 def test_counts_of_a_window_are_no_reason_to_write(resource: Resource) -> None:
