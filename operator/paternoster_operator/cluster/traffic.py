@@ -1,11 +1,9 @@
 """Metrics of what the operator reads from the API server, writes to it, and has waiting in its own queue."""
 
-from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import Metric
 
 from paternoster_operator.queue import QUEUED_KINDS, SCHEDULED, WorkQueue
 
@@ -16,61 +14,61 @@ class ApiTraffic:
     """Counters of one operator, without the names of objects: their number depends on kinds alone."""
 
     def __init__(self) -> None:
-        registry = self._registry = CollectorRegistry()
         self._objects = Counter(
             "paternoster_operator_watch_objects",
             "Objects that lists (event LISTED) and watches sent, by the event.",
             ("kind", "event"),
-            registry=registry,
+            registry=None,
         )
         self._unchanged = Counter(
             "paternoster_operator_watch_objects_dropped",
             "Of the listed objects, those of a version that was handled before.",
             ("kind",),
-            registry=registry,
+            registry=None,
         )
         self._bytes = Counter(
             "paternoster_operator_watch_bytes",
             "Bytes of the answers to lists and watches, uncompressed.",
             ("kind", "request"),
-            registry=registry,
+            registry=None,
         )
         self._requests = Counter(
             "paternoster_operator_api_requests",
             "Requests that read one object, list by name, or write, by the HTTP status; code 0: no answer.",
             ("method", "resource", "code"),
-            registry=registry,
+            registry=None,
         )
         self._writes = Counter(
             "paternoster_operator_writes",
             "Children, statuses and events sent to the API server, by why they were.",
             ("kind", "reason"),
-            registry=registry,
+            registry=None,
         )
         self._waits = Histogram(
             "paternoster_operator_queue_wait_seconds",
             "Time that LLMDeployments were due before a look at them began.",
             ("kind",),
             buckets=WAIT_BUCKETS_SECONDS,
-            registry=registry,
+            registry=None,
         )
         self._oldest = Gauge(
             "paternoster_operator_queue_oldest_seconds",
             "How long the LLMDeployment has been due that waits longest.",
             ("kind",),
-            registry=registry,
+            registry=None,
         )
         self._late = Counter(
             "paternoster_operator_looks_late",
             "Scheduled looks that began more than half their period after they were due.",
-            registry=registry,
+            registry=None,
         )
         for kind in QUEUED_KINDS:
             self._waits.labels(kind)
 
-    def collect(self) -> Iterable[Metric]:
-        """As prometheus_client has it of what is registered."""
-        return self._registry.collect()
+    def export(self, registry: CollectorRegistry) -> None:
+        """Have ``registry`` export all of them."""
+        for metric in vars(self).values():
+            registry.register(metric)
 
     def count_object(self, kind: str, event: str) -> None:
         """Take in an object that the API server sent."""

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from kubernetes.aio.client import ApiException
+from prometheus_client import CollectorRegistry
 
 from paternoster_operator.cluster.api_requests import ApiRequests
 from paternoster_operator.cluster.port import ClusterError
@@ -34,7 +35,8 @@ async def test_nothing_is_sent_in_a_pause_that_the_server_asks_for(
 ) -> None:
     now = 1000.0
     client = RefusingClient(status, {} if retry_after is None else {"Retry-After": retry_after})
-    traffic = ApiTraffic()
+    traffic, registry = ApiTraffic(), CollectorRegistry()
+    traffic.export(registry)
     requests = ApiRequests(client, traffic, clock=lambda: now)  # type: ignore[arg-type]
     with pytest.raises(ClusterError, match=f"HTTP {status}: because") as refused:
         await requests.send("patch", PATH)
@@ -51,7 +53,7 @@ async def test_nothing_is_sent_in_a_pause_that_the_server_asks_for(
     assert client.num_requests == 2, "the pause is over"
     samples = {
         (each.labels["method"], each.labels["resource"], each.labels["code"]): each.value
-        for family in traffic.collect()
+        for family in registry.collect()
         for each in family.samples
         if each.name == "paternoster_operator_api_requests_total"
     }
