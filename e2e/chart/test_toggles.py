@@ -290,3 +290,29 @@ def test_extra_objects_as_maps_and_as_templates(helm: Any) -> None:
     documents = helm.render({"extraObjects": [plain, text]})
     assert only(documents, "ConfigMap", "plain") == plain
     assert only(documents, "ConfigMap", "fleet-text")
+
+
+def test_flow_schemas_are_of_the_operator_alone(helm: Any) -> None:
+    documents = {
+        document["metadata"]["name"]: document for document in helm.render() if document["kind"] == "FlowSchema"
+    }
+    lease, rest = (documents.pop(f"lifts-fleet-paternoster-operator{suffix}") for suffix in ("-lease", ""))
+    assert not documents
+    for schema in (lease, rest):
+        (rule,) = schema["spec"]["rules"]
+        account = {"name": "fleet-paternoster-operator", "namespace": "lifts"}
+        assert rule["subjects"] == [{"kind": "ServiceAccount", "serviceAccount": account}]
+    assert lease["spec"]["priorityLevelConfiguration"]["name"] == "leader-election"
+    assert lease["spec"]["matchingPrecedence"] < rest["spec"]["matchingPrecedence"], "the narrower one is asked first"
+    assert rest["spec"]["priorityLevelConfiguration"]["name"] == "workload-low"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"operator": {"flowSchemas": {"enabled": False}}},
+        {"rbac": {"scope": "namespaced"}},
+    ],
+)
+def test_no_flow_schema_is_made(helm: Any, values: dict[str, Any]) -> None:
+    assert not [document for document in helm.render(values) if document["kind"] == "FlowSchema"]
