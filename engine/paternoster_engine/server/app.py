@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from fastapi import APIRouter, FastAPI
+from starlette.routing import BaseRoute
 
 from paternoster_contract import __version__
 from paternoster_contract.access.key_files import KeyFiles
@@ -28,6 +29,21 @@ from paternoster_http.errors.unforeseen import UnforeseenErrors
 from paternoster_http.request_line import CanonicalRequestLine
 from paternoster_http.vendor_rewriting import VendorErrors
 
+
+def include_routes(*routers: APIRouter) -> Sequence[BaseRoute]:
+    """Routes of ``routers`` and of health, which FastAPI builds at the first request, once for all applications."""
+    included = APIRouter()
+    for router in routers:
+        included.include_router(router, responses=error_responses.RESPONSES)
+    included.include_router(routes_health.router)
+    return included.routes
+
+
+API = include_routes(
+    routes_openai.router, routes_responses.router, routes_messages.router,
+    routes_tokenize.router, routes_embeddings.router, routes_gateway.router,
+)  # fmt: skip
+ADMIN = include_routes(routes_admin.router)
 DOCUMENTATION = ("/docs", "/redoc", "/openapi.json")
 """Paths at which FastAPI describes the routes of an application."""
 
@@ -50,11 +66,7 @@ def create_app(
         *DOCUMENTATION,
     )
     opens = {} if keys is None else dict.fromkeys(guarded, keys)
-    routers = (
-        routes_openai.router, routes_responses.router, routes_messages.router,
-        routes_tokenize.router, routes_embeddings.router, routes_gateway.router,
-    )  # fmt: skip
-    app = _build_app("Paternoster engine", state, opens, *routers, origins=origins, tenants=tenants or TenantRules())
+    app = _build_app("Paternoster engine", state, opens, API, origins, tenants or TenantRules())
     app.state.has_keys = keys is not None
     return app
 
@@ -62,26 +74,24 @@ def create_app(
 def create_admin_app(state: ServerState, keys: KeyFiles | None = None) -> FastAPI:
     """What the operator uses, in the same way."""
     opens = {} if keys is None else dict.fromkeys((*guarded_prefixes(Kind.ADMIN), *DOCUMENTATION), keys)
-    return _build_app("Paternoster engine, admin", state, opens, routes_admin.router)
+    return _build_app("Paternoster engine, admin", state, opens, ADMIN)
 
 
 def _build_app(
     title: str,
     state: ServerState,
     keys: Mapping[str, KeyFiles],
-    *routers: APIRouter,
+    routes: Sequence[BaseRoute],
     origins: Sequence[str] = (),
     tenants: TenantRules | None = None,
 ) -> FastAPI:
-    """``routers`` and what is open to everyone; ``tenants``: None where there are none."""
+    """``tenants``: None where there are none."""
     app = FastAPI(title=title, version=__version__, redirect_slashes=False)
     app.state.server = state
     app.state.reading_shares = ReadingShares()
     app.state.tenants, app.state.has_keys = TenantRules(), False
     error_responses.install_handlers(app)
-    for router in routers:
-        app.include_router(router, responses=error_responses.RESPONSES)
-    app.include_router(routes_health.router)
+    app.router.routes.extend(routes)
     # The middleware added last is the outermost.
     app.add_middleware(UnforeseenErrors)
     if tenants is not None:
