@@ -113,19 +113,24 @@ def library_name(instructions: InstructionSet) -> str:
 
 
 def build_once(path: Path, make: Callable[[], object]) -> Path:
-    """``path``, which ``make`` writes where it is not there; of processes that start together one makes it."""
+    """``path``, which ``make`` writes where it is not there; of processes that start together one makes it.
+
+    A lock of each ``path`` alone, so that libraries of other instruction sets are compiled at the same time.
+    """
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
+    lock = path.with_name(f".{path.name}.lock")
+    with lock.open("w") as file:
         # Where the file system has no locks, each makes its own.
         with suppress(OSError):
-            fcntl.flock(folder, fcntl.LOCK_EX)
-        if not path.exists():
-            make()
-    finally:
-        os.close(folder)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            if not path.exists():
+                make()
+        finally:
+            # Who opened it before waits for it still, and finds ``path``; after a failure some may make theirs at once.
+            lock.unlink(missing_ok=True)
     return path
 
 

@@ -9,7 +9,10 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from threading import Barrier
+from unittest.mock import Mock
 
 import pytest
 
@@ -84,6 +87,30 @@ def test_of_those_that_start_together_one_compiles(tmp_path: Path) -> None:
         builds = [pool.submit(build_once, target, compile_it) for _ in range(4)]
     assert {each.result() for each in builds} == {target}
     assert made == [target]
+
+
+def test_another_is_made_meanwhile(tmp_path: Path) -> None:
+    """Each of the two waits until the other one is under way."""
+    together = Barrier(2, timeout=60)
+
+    def make(target: Path) -> None:
+        together.wait()
+        target.touch()
+
+    targets = [tmp_path / f"{name}.so" for name in ("avx2", "avx512")]
+    with ThreadPoolExecutor(2) as pool:
+        builds = [pool.submit(build_once, target, partial(make, target)) for target in targets]
+    assert [each.result() for each in builds] == targets
+    assert sorted(tmp_path.iterdir()) == targets
+
+
+def test_after_one_that_failed_the_next_tries(tmp_path: Path) -> None:
+    target = tmp_path / "library.so"
+    with pytest.raises(OSError, match="no compiler"):
+        build_once(target, Mock(side_effect=OSError("no compiler")))
+    assert not any(tmp_path.iterdir())
+    build_once(target, target.touch)
+    assert [*tmp_path.iterdir()] == [target]
 
 
 @compiles
