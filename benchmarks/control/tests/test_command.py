@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from control import compare
+
 BENCHMARKS = Path(__file__).parents[2]
 
 
@@ -22,17 +24,24 @@ def call(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
         (("--policies", "magic"), "invalid choice: 'magic'"),
     ],
 )
-def test_a_wrong_argument_is_named(arguments: tuple[str, str], message: str, tmp_path: Path) -> None:
-    done = call(*arguments, folder=tmp_path)
-    assert done.returncode == 2
-    assert message in done.stderr
+def test_a_wrong_argument_is_named(
+    arguments: tuple[str, str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["compare", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        compare.main()
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err
 
 
-def test_without_traces_their_scenarios_are_left_out_with_a_note(tmp_path: Path) -> None:
-    done = call("--scenarios", "azure", "mooncake", folder=tmp_path)
-    assert done.returncode == 1
-    assert "azure is left out: needs azure_llm_2023_conv.csv: name its folder with --traces" in done.stderr
-    assert "mooncake is left out" in done.stderr
+def test_without_traces_their_scenarios_are_left_out_with_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["compare", "--results", str(tmp_path), "--scenarios", "azure", "mooncake"])
+    assert compare.main() == 1
+    errors = capsys.readouterr().err
+    assert "azure is left out: needs azure_llm_2023_conv.csv: name its folder with --traces" in errors
+    assert "mooncake is left out" in errors
 
 
 def test_one_policy_with_its_defaults_is_one_row(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """The process: how it refuses to start, and how it ends."""
 
 import asyncio
+import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,78 +27,94 @@ def _draining(stats: dict[str, Any]) -> bool:
     return bool(stats["state"] == "draining")
 
 
-def _refused(*flags: str, status: int = 2, pass_fds: Sequence[int] = ()) -> list[str]:
-    """Lines of the message with which ``paternoster serve`` refuses these flags."""
+def _refused_process(*flags: str, status: int = 2) -> list[str]:
+    """Lines of the message with which a ``paternoster serve`` process refuses these flags."""
     command = [PATERNOSTER, "serve", *flags]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, pass_fds=pass_fds)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == status
     assert done.stdout == ""
     return done.stderr.splitlines()
 
 
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
+    """``refused("--flag", "value")``: the same lines from this process, which has imported what others must import."""
+
+    def refuse(*flags: str, status: int = 2) -> list[str]:
+        assert main(["serve", *flags]) == status
+        out, err = capsys.readouterr()
+        assert out == ""
+        return err.splitlines()
+
+    return refuse
+
+
 def test_bad_flags_are_named_one_a_line() -> None:
-    assert _refused("--port", "99999", "--max-num-seqs", "0", "--admission", "eager") == [
+    assert _refused_process("--port", "99999", "--max-num-seqs", "0", "--admission", "eager") == [
         "paternoster serve: --max-num-seqs is '0': input should be greater than or equal to 1",
         "paternoster serve: --admission is 'eager': input should be 'greedy' or 'no-evict'",
         "paternoster serve: --port is '99999': input should be less than or equal to 65535",
     ]
 
 
-def test_flags_that_contradict_each_other() -> None:
-    (line,) = _refused("--max-num-seqs", "4", "--live-cap", "9")
+def test_flags_that_contradict_each_other(refused: Callable[..., list[str]]) -> None:
+    (line,) = refused("--max-num-seqs", "4", "--live-cap", "9")
     assert "live_cap is 9" in line
     assert "max_num_seqs, which is 4" in line
 
 
 @pytest.mark.parametrize(("flag", "other"), [("--port", "--admin-port"), ("--admin-port", "--port")])
-def test_port_in_use(flag: str, other: str) -> None:
+def test_port_in_use(refused: Callable[..., list[str]], flag: str, other: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other_server:
         port = other_server.getsockname()[1]
-        (line,) = _refused(flag, str(port), other, "0", "--model", "file:///there/is/no.gguf")
+        (line,) = refused(flag, str(port), other, "0", "--model", "file:///there/is/no.gguf")
     assert f"--host 127.0.0.1 {flag} {port}: " in line
     assert "in use" in line
     assert line.endswith("; choose another or 0 for a free port")
 
 
-def test_keys_that_are_nowhere() -> None:
-    assert _refused("--api-keys", "", "--admin-keys", "") == [
+def test_keys_that_are_nowhere(refused: Callable[..., list[str]]) -> None:
+    assert refused("--api-keys", "", "--admin-keys", "") == [
         "paternoster serve: --api-keys is '': string should have at least 1 character",
         "paternoster serve: --admin-keys is '': string should have at least 1 character",
     ]
 
 
 @pytest.mark.parametrize("flag", ["--admin-port", "--admin-fd"])
-def test_where_the_api_has_keys_the_admin_api_has_some(flag: str) -> None:
+def test_where_the_api_has_keys_the_admin_api_has_some(refused: Callable[..., list[str]], flag: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        number = "0" if flag == "--admin-port" else str(listener.fileno())
+        # A copy: the command closes what it is given.
+        number = "0" if flag == "--admin-port" else str(os.dup(listener.fileno()))
         named = f"{flag} is {number}" if flag == "--admin-fd" else "admin_port is 0"
-        assert _refused("--api-keys", "keys", flag, number, pass_fds=[listener.fileno()]) == [
+        assert refused("--api-keys", "keys", flag, number) == [
             f"paternoster serve: {named} without admin_keys: they must be set where api_keys is, as anybody could "
             "drain the engine"
         ]
 
 
 @pytest.mark.parametrize("flag", ["--port", "--admin-port"])
-def test_both_ports_the_same(flag: str) -> None:
+def test_both_ports_the_same(refused: Callable[..., list[str]], flag: str) -> None:
     other = "--port" if flag == "--admin-port" else "--admin-port"
-    (line,) = _refused(flag, "8123", other, "8123")
+    (line,) = refused(flag, "8123", other, "8123")
     assert line == "paternoster serve: admin_port is 8123: must differ from port; 0 takes a free one"
 
 
-def test_the_model_is_named_once() -> None:
-    assert _refused("org/one", "--model", "hf://org/two") == [
+def test_the_model_is_named_once(refused: Callable[..., list[str]]) -> None:
+    assert refused("org/one", "--model", "hf://org/two") == [
         "paternoster serve: MODEL is 'org/one' and --model 'hf://org/two': give one"
     ]
 
 
-def test_a_further_name_is_not_taken_for_the_model() -> None:
+def test_a_further_name_is_not_taken_for_the_model(refused: Callable[..., list[str]]) -> None:
     """As in ``serve --served-model-name mine org/model``, where the flag takes all that follows it."""
-    assert _refused("--served-model-name", "mine", "org/model") == [
+    assert refused("--served-model-name", "mine", "org/model") == [
         "paternoster serve: --served-model-name is mine org/model: must follow MODEL, or MODEL is given with --model"
     ]
 
 
-def test_the_model_without_a_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_without_a_scheme(
+    refused: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "org" / "here").mkdir(parents=True)
     assert model_address("Qwen/Qwen3-0.6B@main") == "hf://Qwen/Qwen3-0.6B@main"
@@ -105,12 +122,12 @@ def test_the_model_without_a_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert model_address("org/here") == (tmp_path / "org" / "here").as_uri()
     assert model_address("./no such.gguf") == (tmp_path / "no such.gguf").as_uri()
     assert model_address("/no/such.gguf") == "file:///no/such.gguf"
-    (line,) = _refused("./there-is-no.gguf", "--port", "0", status=MODEL_EXIT_STATUS)
+    (line,) = refused("./there-is-no.gguf", "--port", "0", status=MODEL_EXIT_STATUS)
     assert (tmp_path / "there-is-no.gguf").as_uri() in line
 
 
 def test_missing_model() -> None:
-    (line,) = _refused("--port", "0", "--model", "file:///there/is/no.gguf", status=MODEL_EXIT_STATUS)
+    (line,) = _refused_process("--port", "0", "--model", "file:///there/is/no.gguf", status=MODEL_EXIT_STATUS)
     assert "/there/is/no.gguf" in line
 
 
