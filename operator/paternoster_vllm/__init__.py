@@ -1,8 +1,9 @@
-"""A plugin of vLLM: limits of its scheduler over HTTP, counts of what it does, and streams that another vLLM continues.
+"""A plugin of vLLM: limits and counts of its scheduler, streams that another vLLM continues, and texts in its cache.
 
-It has no dependencies and imports no other package of this project, so that any image with vLLM loads it from a folder
-on PYTHONPATH. vLLM calls :func:`register` in each of its processes, by the entry point ``vllm.general_plugins``; the
-API server gets the route by ``--middleware paternoster_vllm.middleware.LimitsMiddleware``.
+It needs the standard library alone, so that any image with vLLM loads it from a folder on PYTHONPATH. For texts in the
+cache that folder has ``paternoster_contract.text_chains`` as well, which needs vLLM's own pydantic. vLLM calls
+:func:`register` in each of its processes, by the entry point ``vllm.general_plugins``; the API server gets the routes
+by ``--middleware paternoster_vllm.middleware.LimitsMiddleware``.
 """
 
 import logging
@@ -11,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 def register() -> None:
-    """Give vLLM's engine core the method that the route calls, and grammars the tokens of streams that go on.
+    """Give vLLM's engine core the methods that the routes call, and grammars the tokens of streams that go on.
 
     Logs why where that is not possible.
     """
@@ -19,10 +20,17 @@ def register() -> None:
         from vllm.v1.engine.core import EngineCore
 
         from paternoster_vllm.engine_core import UTILITY, call_control
+        from paternoster_vllm.text_chains import UTILITY as TEXT_CHAINS
     except ImportError as error:
         log.warning("paternoster_vllm: limits cannot be moved: this vLLM has no engine core of version 1: %s", error)
         return
     setattr(EngineCore, UTILITY, call_control)
+    try:
+        from paternoster_vllm.text_chains.block_watch import read_text_chains
+    except ImportError as error:
+        log.warning("paternoster_vllm: text chains are not published: %s", error)
+    else:
+        setattr(EngineCore, TEXT_CHAINS, read_text_chains)
     try:
         from vllm.v1.structured_output import StructuredOutputManager
     except ImportError:  # streams with structured outputs are not continued then

@@ -26,12 +26,13 @@ from paternoster_vllm.stream_journal import (
     encode_prompt,
     encode_unsupported,
 )
+from paternoster_vllm.text_chains import PIECES
 
 BuildOutput = Callable[[str, ChoiceOutput, int | None], Any]
 """An ``EngineCoreOutput`` of a request's id, and the number of its log probabilities, None where it has none."""
 UNSUPPORTED_PARAMETERS = (
     "presence_penalty", "frequency_penalty", "bad_words", "thinking_token_budget", "repetition_detection",
-    "prompt_logprobs", "logprob_token_ids", "flat_logprobs", "extra_args",
+    "prompt_logprobs", "logprob_token_ids", "flat_logprobs",
 )  # fmt: skip
 """Of ``SamplingParams``, unless empty. Most count the tokens of the answer, which are a part of the prompt at the
 engine that goes on."""
@@ -105,6 +106,8 @@ class EngineOutputs:
         for name in UNSUPPORTED_PARAMETERS:
             if getattr(params, name, None):
                 return name
+        if set(params.extra_args or ()) - {PIECES}:
+            return "extra_args"
         if params.logprobs == -1:
             return "logprobs of all tokens"
         if request.mm_features or request.prompt_embeds is not None:
@@ -181,7 +184,7 @@ class EngineOutputs:
         params.max_tokens = max(1, min(params.max_tokens - len(tokens), room))
         params.min_tokens = min(params.max_tokens, max(0, params.min_tokens - len(tokens)))
         if params.structured_outputs is not None:
-            params.extra_args = {ANSWER_TOKENS: len(tokens)}
+            params.extra_args = {**(params.extra_args or {}), ANSWER_TOKENS: len(tokens)}
         child.sampling_params = params
 
 

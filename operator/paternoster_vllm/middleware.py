@@ -27,6 +27,7 @@ from paternoster_vllm.engine_core import ROOM, SECONDS_BETWEEN, UTILITY
 from paternoster_vllm.keys import has_valid_key, read_keys
 from paternoster_vllm.limits import LARGEST_BODY, InvalidLimits, check_bounds, parse_limits
 from paternoster_vllm.queue_limit import RequestLimit
+from paternoster_vllm.text_chains import follow_texts
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class LimitsMiddleware:
     """An ASGI middleware: it answers the routes, and passes on what has a key, streams by way of their journal."""
 
     def __init__(self, app: App) -> None:
-        self._app = StreamContinuation(app)
+        self._app = StreamContinuation(follow_texts(app))
         self._tests: set[asyncio.Task[None]] = set()
         self._watch: CoreWatch | None = None
         self._limit = RequestLimit()

@@ -116,6 +116,14 @@ def encode_frame(frame: Frame) -> bytes:
     return _HEAD.pack(kind, len(data)) + data
 
 
+def encode_snapshot(pieces: Mapping[int, int], sequence: int) -> Iterator[bytes]:
+    """The frames of a snapshot of ``pieces``, tokens by digest."""
+    numbers = list(pieces.items())
+    for start in range(0, max(1, len(numbers)), MAX_FRAME_PIECES):
+        part = dict(numbers[start : start + MAX_FRAME_PIECES])
+        yield encode_frame(Snapshot(sequence, part, start + MAX_FRAME_PIECES >= len(numbers)))
+
+
 class FrameReader:
     """Reads frames from the bytes of one connection; holds at most one frame that is not whole."""
 

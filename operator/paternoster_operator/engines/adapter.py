@@ -126,6 +126,8 @@ class Capabilities:
     """Whether it reports what its steps cost, from which the model of a replica is fitted."""
     drain: bool
     """Whether it can be drained without ending."""
+    text_chains: bool
+    """Whether it publishes to gateways which texts its prefix cache has."""
     continuation: Continuation
     not_continued: tuple[str, ...] = ()
     """Of streams and answers: which end with their engine although others go on."""

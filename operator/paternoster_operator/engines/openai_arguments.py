@@ -112,7 +112,7 @@ class OpenAiKind:
     actuator = Actuator.GATEWAY
     health_path = paths.HEALTH
     capabilities = Capabilities(
-        live_cap=True, token_budget=False, queue_limit=False, step_costs=False, drain=False,
+        live_cap=True, token_budget=False, queue_limit=False, step_costs=False, drain=False, text_chains=False,
         continuation=Continuation.NONE,
     )  # fmt: skip
     finishes_requests = False

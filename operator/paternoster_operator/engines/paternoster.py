@@ -32,7 +32,7 @@ class PaternosterKind:
     actuator = Actuator.ADMIN_API
     health_path = paths.HEALTH
     capabilities = Capabilities(
-        live_cap=True, token_budget=True, queue_limit=True, step_costs=True, drain=True,
+        live_cap=True, token_budget=True, queue_limit=True, step_costs=True, drain=True, text_chains=True,
         continuation=Continuation.EXACT,
     )  # fmt: skip
     finishes_requests = True

@@ -136,7 +136,7 @@ class SglangKind:
     actuator = Actuator.INTERNAL_STATE
     health_path = paths.HEALTH
     capabilities = Capabilities(
-        live_cap=True, token_budget=False, queue_limit=False, step_costs=False, drain=False,
+        live_cap=True, token_budget=False, queue_limit=False, step_costs=False, drain=False, text_chains=False,
         continuation=Continuation.NONE,
     )  # fmt: skip
     finishes_requests = True

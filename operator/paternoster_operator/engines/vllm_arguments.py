@@ -256,7 +256,7 @@ class VllmKind:
     actuator = Actuator.PLUGIN
     health_path = HEALTH
     capabilities = Capabilities(
-        live_cap=True, token_budget=True, queue_limit=True, step_costs=True, drain=False,
+        live_cap=True, token_budget=True, queue_limit=True, step_costs=True, drain=False, text_chains=True,
         continuation=Continuation.VALID,
         not_continued=("media", "penalties_of_answers", "server_tools", "whole_answers"),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The plugin of vLLM as a folder: its package, and the metadata by which vLLM finds it on PYTHONPATH."""
+"""The plugin of vLLM as a folder: its packages, and the metadata by which vLLM finds it on PYTHONPATH."""
 
 import importlib.metadata
 import shutil
@@ -6,18 +6,28 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 PACKAGE = "paternoster_vllm"
+CONTRACT, SHARED = "paternoster_contract", "text_chains"
+"""The package of which the plugin has this folder beside it: gateways compute the same digests by it."""
 ENTRY_POINTS = f"[vllm.general_plugins]\npaternoster = {PACKAGE}:register\n"
 
 
 def write_plugin(folder: Path) -> None:
     """Write the plugin into ``folder``, which is made if need be; what an earlier call wrote is replaced."""
     folder.mkdir(parents=True, exist_ok=True)
-    with as_file(files(PACKAGE)) as package:
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.rmtree(folder / PACKAGE, ignore_errors=True)
-        shutil.copytree(package, folder / PACKAGE, ignore=ignored)
+    _copy_package(PACKAGE, folder)
+    shutil.rmtree(folder / CONTRACT, ignore_errors=True)
+    _copy_package(CONTRACT, folder / CONTRACT, SHARED)
+    (folder / CONTRACT / "__init__.py").touch()
     version = importlib.metadata.version("paternoster")
     metadata = folder / f"{PACKAGE}-{version}.dist-info"
     metadata.mkdir(exist_ok=True)
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {PACKAGE}\nVersion: {version}\n")
     (metadata / "entry_points.txt").write_text(ENTRY_POINTS)
+
+
+def _copy_package(name: str, folder: Path, within: str = "") -> None:
+    """A package, or its folder ``within``, into ``folder``."""
+    with as_file(files(name)) as package:
+        target = folder / (within or name)
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(package / within, target, ignore=shutil.ignore_patterns("__pycache__"))

@@ -42,13 +42,16 @@ def test_the_status_names_the_engine_and_what_can_be_done_with_it() -> None:
         "type": "VLLM", "version": "0.32.0", "actuator": "Plugin",
         "capabilities": [
             "liveCap", "noContinuationOfMedia", "noContinuationOfPenaltiesOfAnswers", "noContinuationOfServerTools",
-            "noContinuationOfWholeAnswers", "queueLimit", "stepCosts", "tokenBudget", "validContinuation",
+            "noContinuationOfWholeAnswers", "queueLimit", "stepCosts", "textChains", "tokenBudget",
+            "validContinuation",
         ],
     }  # fmt: skip
     own = describe_engine(KINDS[RuntimeType.PATERNOSTER], "", Actuator.ADMIN_API)
     assert own == {
         "type": "Paternoster", "version": "", "actuator": "AdminAPI",
-        "capabilities": ["drain", "exactContinuation", "liveCap", "queueLimit", "stepCosts", "tokenBudget"],
+        "capabilities": [
+            "drain", "exactContinuation", "liveCap", "queueLimit", "stepCosts", "textChains", "tokenBudget",
+        ],
     }  # fmt: skip
     for described in (own, describe_engine(KINDS[RuntimeType.VLLM], "0.32.0", Actuator.PLUGIN)):
         stored = EngineStatus.model_validate(described).model_dump(by_alias=True)

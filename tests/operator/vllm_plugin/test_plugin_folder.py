@@ -29,6 +29,14 @@ paternoster_vllm.register()
 print(EngineCore.paternoster_control.__name__)
 """
 
+LAYER = """
+import sys
+sys.path += {paths}
+import paternoster_contract.text_chains.stream as stream, paternoster_vllm.middleware as middleware
+assert middleware.follow_texts(print) is not print
+print(stream.__file__)
+"""
+
 
 def run(folder: Path, code: str) -> tuple[list[str], str]:
     """Lines and errors of ``code`` in an interpreter that sees the standard library and ``folder`` alone."""
@@ -45,10 +53,20 @@ def test_python_finds_the_entry_point_without_any_other_package(tmp_path: Path) 
     names = [
         "", ".asgi", ".continuation", ".core_watch", ".drawn_ids", ".engine_core", ".engine_outputs", ".keys",
         ".limits", ".middleware", ".queue_limit", ".replayed_grammar", ".server_facts", ".step_sums",
-        ".stream_journal",
+        ".stream_journal", ".text_chains",
     ]  # fmt: skip
     assert loaded == str([f"paternoster_vllm{name}" for name in names])
     assert "this vLLM has no engine core" in errors
+
+
+def test_the_layer_of_text_chains_needs_pydantic_alone(tmp_path: Path) -> None:
+    """Without it, as no image of vLLM is, all else works."""
+    write_plugin(tmp_path)
+    (where,), _ = run(tmp_path, LAYER.format(paths=sys.path))
+    assert Path(where).is_relative_to(tmp_path)
+    assert run(tmp_path, "import paternoster_vllm.middleware as m; print(m.follow_texts(print) is print)")[0] == [
+        "True"
+    ]
 
 
 def test_the_engine_core_gets_its_method(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from paternoster_contract.text_chains.stream import (
     Changes,
     Heartbeat,
     Hello,
-    Snapshot,
     encode_frame,
+    encode_snapshot,
 )
 
 BATCH_SECONDS = 0.05
@@ -165,7 +165,7 @@ class TextChainFeed:
             begin += islice(self._replay, last_read - oldest, None)
             snapshot: Iterator[bytes] = iter(())
         else:
-            snapshot = _snapshot_frames(list(self.resident.items()), self.sequence)
+            snapshot = encode_snapshot(dict(self.resident), self.sequence)
         subscriber = Subscriber()
         self._subscribers.add(subscriber)
         if self._lingering is not None:
@@ -194,9 +194,3 @@ class TextChainFeed:
         self._closed = True
         for subscriber in self._subscribers:
             subscriber.close()
-
-
-def _snapshot_frames(pieces: list[tuple[int, int]], sequence: int) -> Iterator[bytes]:
-    for start in range(0, max(1, len(pieces)), MAX_FRAME_PIECES):
-        part = pieces[start : start + MAX_FRAME_PIECES]
-        yield encode_frame(Snapshot(sequence, dict(part), start + MAX_FRAME_PIECES >= len(pieces)))

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from paternoster_contract.text_chains.canonical_text import (
@@ -13,11 +14,11 @@ from paternoster_contract.text_chains.canonical_text import (
     encode_parts,
 )
 from paternoster_contract.text_chains.chain import ChainHash, Piece, chain_scope
+from paternoster_contract.text_chains.positions import count_tokens, find_byte_ends, locate_prompt
 from paternoster_engine.core.text_piece import TextPiece
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.access.identity import Caller
 from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
-from paternoster_engine.server.text_chains.positions import count_tokens, find_byte_ends
 
 
 class PromptText:
@@ -34,20 +35,17 @@ class PromptText:
 
     def locate_pieces(self, rendered: str, tokens: Sequence[int], tokenizer: Tokenizer) -> None:
         """Find the pieces in the prompt, ``rendered`` by a template or the client's own text."""
-        if self._text.token_ids is not None or not self._ends:
-            return
-        data = rendered.encode("utf-8", "surrogatepass")
-        head = self._text.head_bytes if self._text.settings else None
-        ends = find_byte_ends(self._text.parts, [piece.end for piece in self._ends], data, head)
-        self._set_counts(count_tokens(ends, len(data), tokenizer.byte_lengths(tokens)))
+        if self._text.token_ids is None and self._ends:
+            self._set_counts(rendered, tokenizer.byte_lengths(tokens))
 
     def locate_ids(self) -> None:
         """The prompt came as token ids of four bytes each."""
         if self._text.token_ids is not None:
-            self._set_counts([-(-piece.end // 4) for piece in self._ends])
+            self._set_counts("", ())
 
-    def _set_counts(self, counts: Iterable[int]) -> None:
-        self.pieces = _in_order(counts, self._ends)
+    def _set_counts(self, rendered: str, lengths: Sequence[int]) -> None:
+        counts = locate_prompt(self._text, [piece.end for piece in self._ends], rendered, lengths)
+        self.pieces = _tie_pieces(counts, self._ends)
 
     def locate_answer(
         self, events: Iterable[Event], num_prompt: int, tokens: Sequence[int], tokenizer: Tokenizer
@@ -75,17 +73,12 @@ class PromptText:
         lengths = tokenizer.byte_lengths(tokens)
         data = b"".join(map(tokenizer.token_bytes, tokens))
         ends = find_byte_ends(parts, [piece.end - self._length for piece in pieces], data)
-        return _in_order([num_prompt + count for count in count_tokens(ends, len(data), lengths)], pieces)
+        counts = accumulate(count_tokens(ends, len(data), lengths), max)
+        return _tie_pieces([num_prompt + count for count in counts], pieces)
 
 
-def _in_order(counts: Iterable[int], pieces: Iterable[Piece]) -> tuple[TextPiece, ...]:
-    """A piece takes no fewer tokens than the one before it."""
-    tied: list[TextPiece] = []
-    most = 0
-    for count, piece in zip(counts, pieces, strict=True):
-        most = max(most, count)
-        tied.append(TextPiece(most, piece.digest))
-    return tuple(tied)
+def _tie_pieces(counts: Iterable[int], pieces: Iterable[Piece]) -> tuple[TextPiece, ...]:
+    return tuple(TextPiece(count, piece.digest) for count, piece in zip(counts, pieces, strict=True))
 
 
 @dataclass(slots=True)

@@ -4,8 +4,25 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 
+from paternoster_contract.text_chains.canonical_text import CanonicalText
+
 LEAST_ANCHOR = 16
 """Bytes of a text that is looked for in the prompt: a shorter one may be found where it is not."""
+
+
+def locate_prompt(text: CanonicalText, ends: Sequence[int], rendered: str, lengths: Sequence[int]) -> list[int]:
+    """For each of ``ends``, bytes of ``text``: the first tokens of its prompt that hold it, never fewer than before.
+
+    ``rendered``: the prompt as a template or the client wrote it; ``lengths``: bytes of each of its tokens. Neither
+    counts where the prompt came as token ids, of four bytes each.
+    """
+    if text.token_ids is not None:
+        counts = [-(-end // 4) for end in ends]
+    else:
+        data = rendered.encode("utf-8", "surrogatepass")
+        head = text.head_bytes if text.settings else None
+        counts = count_tokens(find_byte_ends(text.parts, ends, data, head), len(data), lengths)
+    return list(accumulate(counts, max))
 
 
 def find_byte_ends(parts: Sequence[str], ends: Sequence[int], rendered: bytes, head: int | None = None) -> list[int]:

@@ -1,0 +1,22 @@
+"""Which texts vLLM's prefix cache has: pieces of prompts tied to cached blocks, and the stream of them for gateways."""
+
+import logging
+
+from paternoster_vllm.asgi import App
+
+log = logging.getLogger(__name__)
+
+UTILITY = "paternoster_text_chains"
+"""Name of the method by which the API server reaches the engine core."""
+PIECES = "paternoster_pieces"
+"""Of ``SamplingParams.extra_args``: the pieces of a prompt, as :mod:`.block_watch` reads them."""
+
+
+def follow_texts(app: App) -> App:
+    """``app`` behind a layer that publishes text chains; ``app`` itself where a package is missing that this needs."""
+    try:
+        from paternoster_vllm.text_chains.layer import TextChains
+    except ImportError as error:
+        log.warning("paternoster_vllm: text chains are not published: %s", error)
+        return app
+    return TextChains(app)

@@ -1,0 +1,157 @@
+"""In vLLM's engine core: ties texts of prompts to the blocks of its prefix cache, and records what changes of them."""
+
+import secrets
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from paternoster_contract.text_chains.stream import MAX_FRAME_PIECES, Changes, encode_frame, encode_snapshot
+from paternoster_vllm.engine_core import Unsupported
+from paternoster_vllm.text_chains import PIECES
+from paternoster_vllm.text_chains.text_index import TextIndex
+
+MAX_REPLAY_BYTES = 2**20
+"""Of the last changes, for readers that have those before."""
+SPECS = ("FullAttentionSpec", "MLAAttentionSpec")
+"""Layers whose cached blocks are found from the first to the last; others, such as windows, need more than these."""
+GROUP_BYTES = 4
+"""With which a key of the pool names the group of layers, behind the block's hash."""
+_WATCH = "_paternoster_block_watch"
+_PIECE = struct.Struct(">IQ")
+
+
+def pack_pieces(pieces: Sequence[tuple[int, int]]) -> bytes:
+    """Tokens and digest of each."""
+    return b"".join(_PIECE.pack(*piece) for piece in pieces)
+
+
+def unpack_pieces(data: Any) -> list[tuple[int, int]]:
+    """Empty for anything that :func:`pack_pieces` did not write."""
+    return list(_PIECE.iter_unpack(data)) if isinstance(data, bytes) and not len(data) % _PIECE.size else []
+
+
+class ChangeLog:
+    """Numbers the changes of an index, and keeps the last ones as frames of the stream."""
+
+    def __init__(self, index: TextIndex) -> None:
+        self.instance = secrets.token_hex(16)
+        self._index = index
+        self._sequence = 0
+        self._replay: deque[bytes] = deque()
+        self._replay_bytes = 0
+
+    def read(self, instance: str, after: int) -> dict[str, Any]:
+        """The frames that follow number ``after`` of ``instance``; where these are not known, those of a snapshot."""
+        self._number_changes()
+        oldest = self._sequence - len(self._replay)
+        resumes = instance == self.instance and oldest <= after <= self._sequence
+        if resumes:
+            frames = [self._replay[number] for number in range(after - oldest, len(self._replay))]
+        else:
+            frames = list(encode_snapshot(self._index.pieces, self._sequence))
+        return {
+            "instance": self.instance, "sequence": self._sequence, "resumes": resumes, "frames": b"".join(frames),
+            "block_size": self._index.block_size,
+        }  # fmt: skip
+
+    def _number_changes(self) -> None:
+        cleared, changed = self._index.take_changes()
+        if not cleared and not changed:
+            return
+        items = list(changed.items())
+        for start in range(0, max(1, len(items)), MAX_FRAME_PIECES):
+            part = items[start : start + MAX_FRAME_PIECES]
+            stored = {digest: tokens for digest, tokens in part if tokens}
+            removed = [digest for digest, tokens in part if not tokens]
+            self._sequence += 1
+            frame = encode_frame(Changes(self._sequence, stored, removed, cleared and start == 0))
+            self._replay.append(frame)
+            self._replay_bytes += len(frame)
+        while self._replay_bytes > MAX_REPLAY_BYTES:
+            self._replay_bytes -= len(self._replay.popleft())
+
+
+class BlockWatch:
+    """Follows the block pool of one scheduler, and the prompts that it schedules."""
+
+    def __init__(self, scheduler: Any) -> None:
+        """Raises :class:`Unsupported`, or ``AttributeError`` for a scheduler unlike that of vLLM 0.32."""
+        groups = scheduler.kv_cache_config.kv_cache_groups
+        specs = [type(group.kv_cache_spec).__name__ for group in groups]
+        if len(specs) != 1 or specs[0] not in SPECS:
+            raise Unsupported(f"the layers' caches are {', '.join(specs)[:200]}: must be one of {', '.join(SPECS)}")
+        self._pool = scheduler.kv_cache_manager.block_pool
+        if not self._pool.enable_caching:
+            raise Unsupported("the prefix cache is off")
+        if self._pool.hash_block_size != scheduler.block_size:
+            raise Unsupported(f"blocks of {scheduler.block_size} tokens have hashes of {self._pool.hash_block_size}")
+        self._index = TextIndex(scheduler.block_size)
+        self.log = ChangeLog(self._index)
+        self._requests = scheduler.requests
+        self._pending: dict[str, list[tuple[int, int]]] = {}
+        """Pieces of requests whose prompts are not computed to their end."""
+        self._watch_blocks()
+        _wrap_method(self._pool, "reset_prefix_cache", self._reset_index)
+        _wrap_method(scheduler, "schedule", self._schedule)
+
+    def _watch_blocks(self) -> None:
+        blocks = self._pool.cached_block_hash_to_block
+
+        def pop(original: Callable[..., Any], key: bytes, block_id: int) -> Any:
+            block = original(key, block_id)
+            if block is not None and blocks.get_one_block(key) is None:
+                self._index.remove_key(key[:-GROUP_BYTES])
+            return block
+
+        _wrap_method(blocks, "pop", pop)
+
+    def _reset_index(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        was_reset = original(*args, **kwargs)
+        if was_reset:
+            self._index.clear()
+            self._watch_blocks()
+        return was_reset
+
+    def _schedule(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        output = original(*args, **kwargs)
+        for each in output.scheduled_new_reqs:
+            params = getattr(self._requests.get(each.req_id), "sampling_params", None)
+            if pieces := unpack_pieces((getattr(params, "extra_args", None) or {}).get(PIECES)):
+                self._pending[each.req_id] = pieces
+        for request_id in self._pending.keys() & output.num_scheduled_tokens.keys():
+            self._attach_pieces(request_id, self._pending[request_id])
+        for request_id in output.finished_req_ids:
+            self._pending.pop(request_id, None)
+        return output
+
+    def _attach_pieces(self, request_id: str, pieces: list[tuple[int, int]]) -> None:
+        request = self._requests.get(request_id)
+        if request is None or (
+            self._index.attach_pieces(request.block_hashes, pieces, self._is_cached)
+            or request.num_computed_tokens >= pieces[-1][0]
+        ):
+            del self._pending[request_id]
+
+    def _is_cached(self, block_hash: bytes) -> bool:
+        return self._pool.get_cached_block(block_hash, [0]) is not None
+
+
+def _wrap_method(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+    original = getattr(owner, name)
+    setattr(owner, name, lambda *args, **kwargs: wrapper(original, *args, **kwargs))
+
+
+def read_text_chains(core: Any, instance: str, after: int) -> dict[str, Any]:
+    """The method of the engine core: what :meth:`ChangeLog.read` returns, or what this vLLM lacks as ``unsupported``.
+
+    Its first call begins to record.
+    """
+    watch = getattr(core, _WATCH, None)
+    try:
+        if watch is None:
+            watch = BlockWatch(core.scheduler)
+            setattr(core, _WATCH, watch)
+        return watch.log.read(instance, after)
+    except (Unsupported, AttributeError) as error:
+        return {"unsupported": str(error)}
