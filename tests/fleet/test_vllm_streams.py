@@ -1,14 +1,16 @@
 """Two real vLLM behind one gateway, of which one is killed under streams: each stream goes on at the other one.
 
-``PATERNOSTER_KILLS`` is how often, 2 by default; another vLLM takes a minute or more to start.
+``PATERNOSTER_KILLS`` is how often in each test, 2 by default; another vLLM takes a minute or more to start.
 """
 
 import asyncio
 import os
+import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+import aiohttp
 import openai
 import psutil
 import pytest
@@ -16,12 +18,15 @@ from tests.fleet.fleet import Up, find_flag, wait_for
 from tests.fleet.test_streams_survive import count_continued, read_streams
 from tests.fleet.test_vllm import RUNNING, SLOTS, STARTS_WITHIN, complete, read, spec
 from tests.fleet.test_vllm import program as program
+from tests.operator.vllm_plugin.agents_calls import CALLS, FLAGS, AgentsCall, read_events
 from tqdm import tqdm
 
 KILLS = int(os.environ.get("PATERNOSTER_KILLS", "2"))
 SEEDS = range(4)
 PIECES = 20 * len(SEEDS)
 """Of all streams, before a kill."""
+AGENTS_PIECES = range(5, 400)
+"""The same of agents' streams, of which one is drawn for each kill."""
 
 pytestmark = [pytest.mark.other_engine, pytest.mark.timeout(1200 + 300 * KILLS)]
 
@@ -45,17 +50,22 @@ def find_busiest(fleet: Up) -> psutil.Process:
 
 
 class Killer:
-    """Kills a vLLM, its API server and the processes of its engine, after :data:`PIECES` of all streams."""
+    """Kills a vLLM after ``pieces`` of all streams: its engine's processes and, unless ``core_alone``, its server."""
 
-    def __init__(self, fleet: Up) -> None:
+    def __init__(self, fleet: Up, pieces: int = PIECES, *, core_alone: bool = False) -> None:
         self._fleet = fleet
-        self._pieces = 0
+        self._pieces = pieces
+        self._core_alone = core_alone
+
+    @property
+    def has_killed(self) -> bool:
+        return self._pieces <= 0
 
     def count_piece(self) -> None:
-        self._pieces += 1
-        if self._pieces == PIECES:
+        self._pieces -= 1
+        if self._pieces == 0:
             server = find_busiest(self._fleet)
-            for process in [*server.children(recursive=True), server]:
+            for process in [*server.children(recursive=True), *([] if self._core_alone else [server])]:
                 process.kill()
 
 
@@ -76,4 +86,54 @@ def test_streams_of_killed_vllms_go_on(program: str, up: Callable[..., Up]) -> N
     continued = asyncio.run(count_continued(endpoint, "broken"))
     print(f"{KILLS} kills: {continued:.0f} streams went on elsewhere, {equal} of {KILLS * len(SEEDS)} texts were equal")
     assert continued >= KILLS
+    assert fleet.interrupt() == 0
+
+
+async def read_call(
+    session: aiohttp.ClientSession, endpoint: str, call: AgentsCall, on_piece: Callable[[], None]
+) -> bytes:
+    """Every byte of one stream."""
+    answer = b""
+    async with session.post(endpoint + call.path, json={"model": "smollm2", **call.body}) as response:
+        assert response.status == 200, await response.text()
+        async for piece in response.content.iter_any():
+            answer += piece
+            on_piece()
+    return answer
+
+
+async def find_faults(endpoint: str, on_piece: Callable[[], None]) -> list[str]:
+    """Of a stream of each kind, read at once: why an answer is not whole and valid."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=600)) as session:
+        reads = [read_call(session, endpoint, call, on_piece) for call in CALLS.values()]
+        answers = await asyncio.gather(*reads, return_exceptions=True)
+    faults = []
+    for (kind, call), answer in zip(CALLS.items(), answers, strict=True):
+        try:
+            if isinstance(answer, BaseException):
+                raise answer
+            call.check(read_events(answer))
+        except Exception as error:
+            faults.append(f"{kind}: {error!r}: {answer!r}")
+    return faults
+
+
+def test_agents_streams_of_killed_vllms_go_on_to_valid_answers(program: str, up: Callable[..., Up]) -> None:
+    """Tools, schemas, choices and log probabilities, by chats, completions, Responses and Messages."""
+    wanted = spec(program)
+    wanted["engine"] |= {"maxNumSeqs": 16, "maxModelLen": 1024}
+    wanted["engine"]["runtime"]["args"] += FLAGS
+    fleet = up(**{**wanted, "concurrency": {"initial": 16}, "replicas": 2})
+    endpoint = fleet.ready(2, STARTS_WITHIN)
+    faults, kills = asyncio.run(find_faults(endpoint, lambda: None)), 0
+    for number in tqdm(range(KILLS), desc="kills"):
+        pieces = random.choice(AGENTS_PIECES)
+        killer = Killer(fleet, pieces, core_alone=number % 2 == 1)
+        faults += asyncio.run(find_faults(endpoint, killer.count_piece))
+        kills += killer.has_killed
+        assert fleet.ready(2, STARTS_WITHIN) == endpoint
+    continued = asyncio.run(count_continued(endpoint, "broken"))
+    print(f"{kills} kills under {len(CALLS)} streams each: {continued:.0f} streams went on elsewhere")
+    assert not faults, "\n".join(faults)
+    assert (kills, continued > 0) == (KILLS, True)
     assert fleet.interrupt() == 0
