@@ -8,6 +8,8 @@ from paternoster_contract.text_chains.canonical_text import CanonicalText
 
 LEAST_ANCHOR = 16
 """Bytes of a text that is looked for in the prompt: a shorter one may be found where it is not."""
+MAX_MISSES = 256
+"""Texts that are not in the prompt, each of which costs a search to its end: behind them none is looked for."""
 
 
 def locate_prompt(text: CanonicalText, ends: Sequence[int], rendered: str, lengths: Sequence[int]) -> list[int]:
@@ -34,14 +36,18 @@ def find_byte_ends(parts: Sequence[str], ends: Sequence[int], rendered: bytes, h
     """
     anchors: list[tuple[int, int, int]] = []
     """Where a text begins in the parts, where it ends, and where it begins in ``rendered``."""
-    length = cursor = 0
+    length = cursor = misses = 0
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")
         text = data.strip()
-        if len(text) >= LEAST_ANCHOR and (found := rendered.find(text, cursor)) >= 0:
-            first = length + data.find(text)
-            anchors.append((first, first + len(text), found))
-            cursor = found + len(text)
+        if len(text) >= LEAST_ANCHOR and misses < MAX_MISSES:
+            found = rendered.find(text, cursor)
+            if found < 0:
+                misses += 1
+            else:
+                first = length + data.find(text)
+                anchors.append((first, first + len(text), found))
+                cursor = found + len(text)
         length += len(data)
     firsts, lasts = [anchor[0] for anchor in anchors], [anchor[1] for anchor in anchors]
     found_ends = []
