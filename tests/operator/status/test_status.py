@@ -191,8 +191,7 @@ def test_load_is_written_when_it_moved_or_grew_old(resource: Resource) -> None:
 
 
 def test_load_that_moves_is_written_more_seldom_the_more_fleets_there_are(resource: Resource) -> None:
-    settled = Observed(deployment(2), (pod("a"), pod("b")))
-    fleet = resource()
+    settled, fleet = Observed(deployment(2), (pod("a"), pod("b"))), resource()
     fleet.status = status_of(fleet, settled, running=100)
 
     def is_written(num_fleets: int, age: float, **signals: Any) -> bool:
@@ -210,8 +209,7 @@ def test_load_that_moves_is_written_more_seldom_the_more_fleets_there_are(resour
 
 def test_counts_of_a_window_are_no_reason_to_write(resource: Resource) -> None:
     """They grow at every look, and each write is one to etcd for each fleet."""
-    settled = Observed(deployment(2), (pod("a"), pod("b")))
-    fleet = resource()
+    settled, fleet = Observed(deployment(2), (pod("a"), pod("b"))), resource()
     fleet.status = status_of(fleet, settled, running=100, finished=40, preempted=2)
     assert status_of(fleet, settled, running=100, finished=80, preempted=4, now=LATER, age=5) == fleet.status
 
