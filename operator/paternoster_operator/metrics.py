@@ -56,7 +56,7 @@ class OperatorMetrics:
     def __init__(self, traffic: ApiTraffic | None = None) -> None:
         self.registry = CollectorRegistry()
         self.traffic = traffic or ApiTraffic()
-        self.traffic.export(self.registry)
+        self.traffic.register_metrics(self.registry)
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
         build = Info(BUILD, "Version of the program.", registry=self.registry)

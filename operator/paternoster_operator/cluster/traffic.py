@@ -65,8 +65,8 @@ class ApiTraffic:
         for kind in QUEUED_KINDS:
             self._waits.labels(kind)
 
-    def export(self, registry: CollectorRegistry) -> None:
-        """Have ``registry`` export all of them."""
+    def register_metrics(self, registry: CollectorRegistry) -> None:
+        """Register all of them with ``registry``."""
         for metric in vars(self).values():
             registry.register(metric)
 

@@ -36,7 +36,7 @@ async def test_nothing_is_sent_in_a_pause_that_the_server_asks_for(
     now = 1000.0
     client = RefusingClient(status, {} if retry_after is None else {"Retry-After": retry_after})
     traffic, registry = ApiTraffic(), CollectorRegistry()
-    traffic.export(registry)
+    traffic.register_metrics(registry)
     requests = ApiRequests(client, traffic, clock=lambda: now)  # type: ignore[arg-type]
     with pytest.raises(ClusterError, match=f"HTTP {status}: because") as refused:
         await requests.send("patch", PATH)
