@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from paternoster_contract.text_chains.stream import Changes, Frame
-from paternoster_gateway.proxy.call import Call
+from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.proxy.prompt import read_prompt
 from paternoster_gateway.routing.prefix_routing import NO_PREFIX, Prefix, PrefixRouting
 from paternoster_gateway.text_chains.reader import ChainReader
