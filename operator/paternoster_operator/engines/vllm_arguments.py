@@ -139,45 +139,73 @@ OWNED: Mapping[str, str] = {
     "kv-cache-memory-bytes": "engine.kvCacheMemory",
     "enable-prefix-caching": "engine.prefixCache",
     "no-enable-prefix-caching": "engine.prefixCache",
+    "disable-prefix-caching": "engine.prefixCache",
     "scheduling-policy": "engine.order",
     "shutdown-timeout": "drain.timeoutSeconds",
     "api-key": "security.apiKeySecretRef",
 }
 """Flags that a field sets."""
+_ONE_CORE = "the operator adds replicas, and the plugin counts one engine core"
+_GENERATION = "only generation is supported on vLLM yet"
 OPERATORS: Mapping[str, str] = {
+    "help": "vLLM would print its flags and end",
     "host": "the operator sets it",
     "port": "the operator sets it",
     "uds": "the operator reaches engines by TCP",
     "root-path": "the operator reaches the plugin by its own path",
-    "ssl-keyfile": "gateways speak HTTP to engines",
-    "ssl-certfile": "gateways speak HTTP to engines",
     "headless": "the operator needs the API server",
     "config": "a file could set any other flag",
-    "data-parallel-size": "the operator adds replicas, and the plugin counts one engine core",
     "api-server-count": "the plugin counts the requests of one API server",
     "disable-log-stats": "the operator reads /metrics",
-    **dict.fromkeys(("nnodes", "node-rank"), "a replica is one pod: the operator adds replicas"),
-    **dict.fromkeys(("grpc", "grpc-port"), "gateways speak HTTP to engines"),
-    "runner": "only generation is supported on vLLM yet",
+    "tokens-only": "gateways send requests of the OpenAI API, which it takes away",
+    "skip-tokenizer-init": "requests have text, which only a tokenizer turns into tokens",
+    **dict.fromkeys(
+        ("disable-chunked-prefill", "no-enable-chunked-prefill"),
+        "a prompt that is longer than the live token budget would never run",
+    ),
+    **dict.fromkeys(
+        ("nnodes", "node-rank", "master-addr", "master-port"), "a replica is one pod: the operator adds replicas"
+    ),
+    **dict.fromkeys(
+        (
+            "grpc", "grpc-port", "ssl-keyfile", "ssl-certfile", "ssl-ca-certs", "ssl-cert-reqs", "ssl-ciphers",
+            "enable-ssl-refresh",
+        ),
+        "gateways speak HTTP to engines",
+    ),
+    **dict.fromkeys(("runner", "convert", "mm-encoder-only"), _GENERATION),
     "lora-modules": "gateways have routes to model.servedName alone",
+    **dict.fromkeys(("enable-elastic-ep", "elastic-ep-max-dp-size"), _ONE_CORE),
     **{
-        f"data-parallel-{name}": "the operator adds replicas, and the plugin counts one engine core"
-        for name in ("rank", "start-rank", "size-local", "hybrid-lb", "external-lb", "multi-port-external-lb")
+        f"data-parallel-{name}": _ONE_CORE
+        for name in (
+            "size", "rank", "start-rank", "size-local", "address", "rpc-port", "backend", "supervisor-port",
+            "hybrid-lb", "external-lb", "multi-port-external-lb",
+        )
     },
-}
+}  # fmt: skip
 """Flags that no field sets and none may."""
-_SHORT = {
+HARMLESS: Mapping[str, frozenset[str]] = {
+    "runner": frozenset({"auto", "generate"}),
+    "convert": frozenset({"auto", "none"}),
+}
+"""Values with which such a flag may be there."""
+SHORT = {
     "tp": "tensor-parallel-size",
     "dp": "data-parallel-size",
     "dpn": "data-parallel-rank",
     "dpr": "data-parallel-start-rank",
     "dpl": "data-parallel-size-local",
+    "dpa": "data-parallel-address",
+    "dpp": "data-parallel-rpc-port",
+    "dpb": "data-parallel-backend",
     "dph": "data-parallel-hybrid-lb",
     "dpe": "data-parallel-external-lb",
     "dpm": "data-parallel-multi-port-external-lb",
     "asc": "api-server-count",
     "n": "nnodes",
     "r": "node-rank",
+    "h": "help",
 }
 """Names with one hyphen, of vLLM 0.33, of flags that are refused; no such name is one of the others cut short."""
 
@@ -221,32 +249,35 @@ def find_owned(
     owned: Mapping[str, str],
     operators: Mapping[str, str],
     short: Mapping[str, str] = MappingProxyType({}),
+    harmless: Mapping[str, frozenset[str]] = MappingProxyType({}),
 ) -> list[str]:
     """A line for each of ``args`` that sets what a field of the resource, or the operator, sets.
 
-    ``owned`` and ``operators`` are such flags, with the field or the reason; ``short``: other names of flags.
+    ``owned`` and ``operators`` are such flags, with the field or the reason; ``short``: other names of flags;
+    ``harmless``: values with which a flag is none of them.
     """
 
-    def describe(word: str) -> str | None:
+    def describe(word: str, behind: str) -> str | None:
         if not word.startswith("-"):
             return None
-        name = word.partition("=")[0].lstrip("-").replace("_", "-").partition(".")[0]
+        before, equals, value = word.partition("=")
+        name = before.lstrip("-").replace("_", "-").partition(".")[0]
         # A name of one letter may have its value behind it; all others have two hyphens, but for those of ``short``.
         flag = short.get(name) or (name if word.startswith("--") else short.get(name[:1], ""))
         flags = (*owned, *operators)
         # The engine's parser completes a flag that is cut short.
         found = flag if flag in flags else next((each for each in flags if flag and each.startswith(flag)), None)
-        if found is None:
+        if found is None or (value if equals else behind) in harmless.get(found, ()):
             return None
         why = f"use {owned[found]}" if found in owned else operators[found]
-        return f"{word.partition('=')[0][:60]} must not be here: {why}"
+        return f"{before[:60]} must not be here: {why}"
 
-    return [line for word in args if (line := describe(word)) is not None]
+    return [line for word, behind in zip(args, [*args[1:], ""], strict=True) if (line := describe(word, behind))]
 
 
 def find_owned_flags(args: Sequence[str]) -> list[str]:
     """The same of vLLM's flags."""
-    return find_owned(args, OWNED, OPERATORS, _SHORT)
+    return find_owned(args, OWNED, OPERATORS, SHORT, HARMLESS)
 
 
 class VllmKind:

@@ -1,12 +1,25 @@
 """Settings as vLLM's flags, and further flags that a field owns."""
 
+from pathlib import Path
+
 import pytest
 
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_operator.api.extra_args import fields_of_settings
 from paternoster_operator.api.types.engine import Engine
-from paternoster_operator.engines.vllm_arguments import ELSEWHERE, FLAGS, OWNED, REFUSALS, VllmKind, find_owned_flags
+from paternoster_operator.engines.vllm_arguments import (
+    ELSEWHERE,
+    FLAGS,
+    HARMLESS,
+    OPERATORS,
+    OWNED,
+    REFUSALS,
+    SHORT,
+    VllmKind,
+    find_owned_flags,
+)
 
+RECORDED = Path(__file__).parent / "recorded"
 MIDDLEWARE = ["--middleware", "paternoster_vllm.middleware.LimitsMiddleware"]
 
 
@@ -100,6 +113,32 @@ def test_every_setting_is_a_flag_or_goes_elsewhere_or_is_refused() -> None:
         ("--runner=pooling", "--runner must not be here: only generation is supported on vLLM yet"),
         ("--lora-modules", "--lora-modules must not be here: gateways have routes to model.servedName alone"),
         ("--no-enable-prefix-caching", "--no-enable-prefix-caching must not be here: use engine.prefixCache"),
+        ("--disable-prefix-caching", "--disable-prefix-caching must not be here: use engine.prefixCache"),
+        ("--convert=embed", "--convert must not be here: only generation is supported on vLLM yet"),
+        (
+            "--disable-chunked-prefill",
+            "--disable-chunked-prefill must not be here: a prompt that is longer than the live token budget would "
+            "never run",
+        ),
+        ("--ssl-ca-certs", "--ssl-ca-certs must not be here: gateways speak HTTP to engines"),
+        ("--master-addr", "--master-addr must not be here: a replica is one pod: the operator adds replicas"),
+        (
+            "-dpa=x",
+            "-dpa must not be here: the operator adds replicas, and the plugin counts one engine core",
+        ),
+        (
+            "--enable-elastic-ep",
+            "--enable-elastic-ep must not be here: the operator adds replicas, and the plugin counts one engine core",
+        ),
+        (
+            "--tokens-only",
+            "--tokens-only must not be here: gateways send requests of the OpenAI API, which it takes away",
+        ),
+        (
+            "--skip-tokenizer-init",
+            "--skip-tokenizer-init must not be here: requests have text, which only a tokenizer turns into tokens",
+        ),
+        ("-h", "-h must not be here: vLLM would print its flags and end"),
     ],
 )
 def test_a_flag_that_a_field_owns_is_refused_by_name(word: str, line: str) -> None:
@@ -117,10 +156,36 @@ def test_a_flag_that_a_field_owns_is_refused_by_name(word: str, line: str) -> No
         ["-sc", "{}"],
         ["-q", "awq"],
         ["-pp=2"],
+        ["--runner=generate"],
+        ["--runner", "auto"],
+        ["--convert", "none"],
+        ["--enable-chunked-prefill"],
+        ["--disable-elastic-ep"],
     ],
 )
 def test_other_flags_pass(args: list[str]) -> None:
     assert find_owned_flags(args) == []
+
+
+FLAGS_OF_0_33 = [
+    tuple(line.split())
+    for line in (RECORDED / "vllm-0.33-flags.txt").read_text().splitlines()
+    if not line.startswith("#")
+]
+"""What becomes of flags, and their names."""
+
+
+@pytest.mark.parametrize(("verdict", "name"), [(line[0], name) for line in FLAGS_OF_0_33 for name in line[1:]])
+def test_each_flag_of_its_parser_is_refused_or_passes(verdict: str, name: str) -> None:
+    """A flag that passes is not taken for one of those that are refused, cut short."""
+    assert bool(find_owned_flags([name, "value"])) == {"refused": True, "passes": False}[verdict]
+
+
+def test_a_flag_that_is_refused_is_one_of_its_parser() -> None:
+    names = {name for line in FLAGS_OF_0_33 for name in line[1:]}
+    assert {f"--{flag}" for flag in (*OWNED, *OPERATORS)} <= names
+    assert {f"-{flag}" for flag in SHORT} <= names
+    assert HARMLESS.keys() <= OPERATORS.keys()
 
 
 def test_an_owned_flag_names_a_field_of_the_resource() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -53,6 +54,24 @@ def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     env["VLLM_CPU_OMP_THREADS_BIND"] = f"0-{(os.cpu_count() or 1) - 1}"
     with server(command, port, folder / "log", model="model", env=env) as running:
         yield running
+
+
+LIST_FLAGS = """
+from vllm.entrypoints.cli.serve import ServeSubcommand
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+print(*ServeSubcommand().subparser_init(FlexibleArgumentParser().add_subparsers())._option_string_actions)
+"""
+
+
+def test_each_flag_of_its_parser_is_classified() -> None:
+    """As refused or harmless, in the list that the tests of the arguments hold."""
+    if not ENVIRONMENT.python.is_file():
+        pytest.skip(f"there is no vLLM in {ENVIRONMENT.folder}: run 'make vllm'")
+    listed = subprocess.run([ENVIRONMENT.python, "-c", LIST_FLAGS], check=True, capture_output=True, text=True).stdout
+    flags = set(listed.splitlines()[-1].split())
+    recorded = (Path(__file__).parents[1] / "engines/recorded/vllm-0.33-flags.txt").read_text()
+    assert len(flags) > 300
+    assert flags - set(recorded.split()) == set()
 
 
 @pytest.fixture
