@@ -1,16 +1,39 @@
-"""Runs the gateway's balancer in virtual time: a timer for each held request, and engines that answer at once."""
+"""Runs the sessions of calls in virtual time: a timer for each held request, and engines that answer at once."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_contract.routing import Replica as RoutedReplica
+from paternoster_contract.stream_journal import COMMENT, HAND_OVER
 from paternoster_engine.core.errors import AdmissionError, QueueFull
 from paternoster_engine.core.request import Request, RequestStatus
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
+from paternoster_gateway.admission.admission import Admission
+from paternoster_gateway.admission.quarantine import Quarantine
+from paternoster_gateway.call.actions import (
+    AwaitTurn,
+    Break,
+    BreakCause,
+    EndInError,
+    Forward,
+    Hold,
+    Pause,
+    Probe,
+    StartAttempt,
+)
+from paternoster_gateway.call.attempt import Attempt, EngineAnswer, HandedOver
+from paternoster_gateway.call.client_call import Call
+from paternoster_gateway.call.observer import CallObserver
+from paternoster_gateway.call.registry import SessionRegistry
+from paternoster_gateway.call.router import Router
+from paternoster_gateway.call.session import CallSession
+from paternoster_gateway.call.suspicion import Suspicion
+from paternoster_gateway.errors import GatewayError, unavailable_error
 from paternoster_gateway.routing.balancer import Balancer
-from paternoster_gateway.routing.decisions import Queue, Reject, Result, Retry, ReturnResult, RoutedRequest
+from paternoster_gateway.routing.decisions import Result, RoutedRequest
+from paternoster_gateway.routing.limits import ANSWERED_SECONDS, HAND_OVER_SECONDS
 from paternoster_simulator.cost import TICKS_PER_SECOND, to_seconds, to_ticks
 from paternoster_simulator.events import EventQueue, Rank
 from paternoster_simulator.fleet import Pod
@@ -22,8 +45,11 @@ from paternoster_traces.trace import TraceRow
 
 MODEL = "model"
 """Name of the only fleet in the routing table."""
-HAND_OVER_SECONDS = 1.0
-"""From a pod's drain until what it has goes on elsewhere, and between two tries where nothing is ready."""
+ADMISSION = Admission(MODEL)
+NUMERICS = "simulated"
+"""What all replicas have in common, so that each goes on with another one's streams."""
+FRAME = COMMENT + b"[]\ndata: \n\n"
+"""The first piece of a stream, by which it is no suspect any more."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,9 +59,17 @@ class Ticket:
     number: int
     row: TraceRow
     arrival: int
-    routed: RoutedRequest
+    session: CallSession
     outcome: RequestOutcome = RequestOutcome.HELD_TOO_LONG
     """The outcome if no further attempt is made."""
+    error: GatewayError | None = None
+    """What the client gets then, where no replica answered."""
+    url: str = ""
+    """Of the replica that has it."""
+    sent: int = 0
+    """When it was sent there."""
+    has_frame: bool = False
+    """Whether that one has sent a frame of it."""
     output: Sequence[int] = ()
     """Tokens that engines before the present one made."""
     first_token: float | None = None
@@ -43,14 +77,28 @@ class Ticket:
     preemptions: int = 0
     """At engines before."""
 
+    @property
+    def routed(self) -> RoutedRequest:
+        return self.session.request
+
     def add_progress(self, request: Request) -> None:
         """Add what an engine did for the request, which leaves it without an end."""
         self.output, self.preemptions = [*request.output], self.preemptions + request.num_preemptions
         self.first_token = self.first_token or request.first_token
 
 
+class RejectedContinuations(CallObserver):
+    """Whether a stream ended because it was rejected, and not because no replica went on with it."""
+
+    def __init__(self) -> None:
+        self.was_rejected = False
+
+    def on_not_continued(self, url: str, reason: object) -> None:
+        self.was_rejected = not url
+
+
 class VirtualGateway:
-    """Routes requests as the balancer decides, and records their outcomes."""
+    """Carries out the actions of sessions, and records their outcomes."""
 
     def __init__(
         self,
@@ -80,9 +128,15 @@ class VirtualGateway:
         self._hand_over = hand_over
         self._pods: dict[str, Pod] = {}
         """Ready pods by URL, which is their name."""
+        self._now = 0
         self._balancer = balancer or Balancer()
-        self._held: dict[RoutedRequest, tuple[Ticket, int]] = {}
-        """Held requests, each with the moment at which it is routed again."""
+        self._router = Router(self._balancer, lambda: to_seconds(self._now), lambda: 0.0, self._wake_requests)
+        self._rejections = RejectedContinuations()
+        self._registry = SessionRegistry(self._router, Quarantine(), self._rejections, self._wake_requests)
+        self._call = Call("", MODEL, b"", {}, is_stream=True)
+        """As all calls are, but for the body, of which a digest is kept."""
+        self._held: dict[RoutedRequest, tuple[Ticket, int | None]] = {}
+        """Requests that wait, each with the moment at which it goes on, if it has one."""
         self._tickets: dict[str, Ticket] = {}
         """Tickets of requests in flight."""
         self._params: dict[int, SamplingParams] = {}
@@ -101,20 +155,23 @@ class VirtualGateway:
         return self.in_flight + self.held
 
     def on_arrival(self, row: TraceRow, now: int) -> None:
-        """Route a request that a client sends ``now``."""
+        """Begin the session of a request that a client sends ``now``."""
+        self._now = now
         self.requests += 1
         text = text_of(row) if self._prefix_routing else None
-        routed = self._balancer.open_request(MODEL, "", to_seconds(now), prompt=text)
-        self._route(Ticket(self.requests, row, now, routed), now)
+        routed = self._router.open_request(ADMISSION, text)
+        call = replace(self._call, body=b"%d" % self.requests)
+        ticket = Ticket(self.requests, row, now, CallSession(self._registry, call, ADMISSION, routed))
+        self._advance(ticket)
 
     def on_first_tokens(self, pod: Pod, requests: list[Request], now: int) -> None:
         """Prompts are computed, and their blocks are in the cache of the pod's engine."""
+        self._now = now
         cache = self._caches.get(pod.name)
         for request in requests:
-            ticket = self._tickets.get(request.request_id)
-            if ticket is not None and ticket.routed.prompt is not None:
-                self._balancer.on_result(ticket.routed, pod.name, Result.ANSWERED, to_seconds(now))
-                if cache is not None:
+            if (ticket := self._tickets.get(request.request_id)) is not None:
+                self._begin_stream(ticket)
+                if cache is not None and ticket.routed.prompt is not None:
                     cache.record_prompt(request, ticket.routed.prompt)
 
     def on_pod_ready(self, pod: Pod, now: int) -> None:
@@ -149,32 +206,36 @@ class VirtualGateway:
         self._events.add(now + to_ticks(HAND_OVER_SECONDS), Rank.LIFE, begin_if_ready)
 
     def move_requests(self, pod: Pod, now: int) -> None:
-        """Route all requests of a pod anew that begins no step any more."""
-        released: list[RoutedRequest] = []
-        moved = []
+        """All requests of a pod that begins no step any more go on elsewhere."""
+        self._now = now
+        tickets = []
         for request in pod.serving.take_requests(now):
             ticket = self._tickets.pop(request.request_id)
             pod.serving.in_flight -= 1
             ticket.add_progress(request)
-            released += self._balancer.on_attempt_end(ticket.routed, pod.name)
-            self._balancer.begin_continuation(ticket.routed, pod.name)
-            moved.append(ticket)
-        for ticket in moved:
-            self._route(ticket, now)
-        self._release(released, now)
+            tickets.append(ticket)
+        for ticket in tickets:
+            if ticket.first_token is None:
+                error = unavailable_error("The replica drains.")
+                handed_over = HandedOver(NUMERICS, b"")
+                self._advance(ticket, Attempt(pod.name, error, "not_serving", handed_over=handed_over))
+            else:
+                self._begin_stream(ticket)  # at once: it is admitted, whatever its prompt takes
+                ticket.session.read_piece(HAND_OVER + b"\n\n")
+                self._advance(ticket, Pause.ENDED)
         if pod.serving.in_flight == 0:
             self._idle(pod, now)
 
     def on_finished(self, pod: Pod, requests: list[Request], now: int) -> None:
         """Record the answers of requests that have their last token."""
-        released: list[RoutedRequest] = []
+        self._now = now
         pod.serving.in_flight -= len(requests)
         for request in requests:
             ticket = self._tickets.pop(request.request_id)
-            self._balancer.on_result(ticket.routed, pod.name, Result.ANSWERED, to_seconds(now))
-            released += self._balancer.on_attempt_end(ticket.routed, pod.name)
             first_token = ticket.first_token or request.first_token
             assert first_token is not None
+            self._begin_stream(ticket)
+            ticket.session.advance(Pause.ENDED)
             self.records.add(
                 RequestOutcome.FINISHED,
                 ticket.arrival / TICKS_PER_SECOND,
@@ -184,28 +245,25 @@ class VirtualGateway:
                 end_to_end=(now - ticket.arrival) / TICKS_PER_SECOND,
                 preemptions=ticket.preemptions + request.num_preemptions,
             )
-        self._release(released, now)
         if pod.serving.in_flight == 0:
             self._idle(pod, now)
 
     def on_engine_end(self, pod: Pod, requests: list[Request], now: int) -> None:
-        """Route the requests of an ended engine anew: begun streams go on from their tokens, the others begin again."""
-        tickets = [(self._tickets.pop(request.request_id), request) for request in requests]
-        released: list[RoutedRequest] = []
-        for ticket, request in tickets:
+        """Requests of an ended engine go on elsewhere: begun streams from their tokens, the others begin again."""
+        self._now = now
+        tickets = [self._tickets.pop(request.request_id) for request in requests]
+        for ticket, request in zip(tickets, requests, strict=True):
             ticket.add_progress(request)
             ticket.outcome = RequestOutcome.BROKEN
-            result = Result.UNREACHABLE if request.first_token is None else Result.BROKEN
-            released += self._balancer.on_attempt_end(ticket.routed, pod.name)
-            released += self._balancer.on_result(ticket.routed, pod.name, result, to_seconds(now))
-            if result is Result.BROKEN:
-                self._balancer.begin_continuation(ticket.routed, pod.name)
-        for ticket, request in tickets:
-            if request.first_token is None and ticket.routed.retry is Retry.NONE:
-                self._lose_request(ticket, ticket.outcome)
-            else:
-                self._route(ticket, now)
-        self._release(released, now)
+            if ticket.has_frame:
+                self._advance(ticket, Break(BreakCause.CLOSED))
+                continue
+            ticket.error = unavailable_error("The replica ended.")
+            was_read = to_seconds(now - ticket.sent) >= ANSWERED_SECONDS
+            self._advance(ticket, Attempt(
+                pod.name, ticket.error, "unreachable", Result.UNREACHABLE, is_stop=True,
+                suspicion=Suspicion.NONE if was_read else Suspicion.POSSIBLE, broke_off=ticket.first_token is not None,
+            ))  # fmt: skip
 
     def close(self) -> None:
         """End the simulation: requests without an answer are recorded as unfinished."""
@@ -215,76 +273,102 @@ class VirtualGateway:
         self._tickets.clear()
 
     def _change_table(self, now: int) -> None:
+        self._now = now
         replicas = [RoutedReplica.model_construct(name=name, url=name, ready=True) for name in self._pods]
         self._row = self._row.model_copy(update={"replicas": replicas})
-        self._release(self._balancer.on_table(RoutingTable(models={MODEL: self._row})), now)
+        self._router.change_table(RoutingTable(models={MODEL: self._row}))
 
-    def _release(self, requests: Sequence[RoutedRequest], now: int) -> None:
-        """Route ``requests`` again that are still held."""
+    def _wake_requests(self, requests: Sequence[RoutedRequest]) -> None:
+        """Go on with ``requests`` that still wait."""
         for routed in requests:
             if routed in self._held:
-                self._route_held(routed, now)
+                self._advance(self._held[routed][0])
 
-    def _route_held(self, routed: RoutedRequest, now: int) -> None:
-        self._route(self._held[routed][0], now)
+    def _begin_stream(self, ticket: Ticket) -> None:
+        """The replica sends the first piece of its answer, if it has not."""
+        if not ticket.has_frame:
+            answer = EngineAnswer(200, [], ticket.url, len(ticket.routed.tried), NUMERICS, is_stream=True)
+            ticket.session.advance(Attempt(ticket.url, answer, result=Result.ANSWERED))
+            ticket.session.read_piece(FRAME)
+            ticket.has_frame = True
 
-    def _route(self, ticket: Ticket, now: int) -> None:
-        """Do what the balancer decides for a request, until it is in flight, held or lost."""
+    def _advance(self, ticket: Ticket, event: object = None) -> None:
+        """Do what the session decides behind ``event``, until the request is in flight, waits or is lost."""
         self._held.pop(ticket.routed, None)
         while True:
-            decision = self._balancer.route(ticket.routed, self._row, to_seconds(now))
-            self._release(self._balancer.pop_released(), now)
-            if isinstance(decision, Queue):
-                self._hold_ticket(ticket, decision, now)
+            self._rejections.was_rejected = False
+            try:
+                action = ticket.session.advance(event)
+            except GatewayError as error:
+                is_result = error is ticket.error or error.code is not None
+                self._lose_request(ticket, ticket.outcome if is_result else RequestOutcome.HELD_TOO_LONG)
                 return
-            if isinstance(decision, Reject):
-                self._lose_request(ticket, RequestOutcome.HELD_TOO_LONG)
-                return
-            if isinstance(decision, ReturnResult):
-                self._lose_request(ticket, ticket.outcome)
-                return
-            result = self._send(ticket, self._pods[decision.replica.url], now)
-            if result is None:
-                return
-            ticket.outcome = RequestOutcome.REFUSED
-            released = self._balancer.on_result(ticket.routed, decision.replica.url, result, to_seconds(now))
-            released += self._balancer.on_attempt_end(ticket.routed, decision.replica.url)
-            self._release(released, now)
-            if ticket.routed.retry is Retry.NONE:
-                self._lose_request(ticket, ticket.outcome)
-                return
+            event = None
+            match action:
+                case Hold(until):
+                    # A float of seconds is coarser than a tick: the next one may not be the past.
+                    self._let_wait(ticket, max(to_ticks(until), self._now + 1))
+                    return
+                case AwaitTurn():
+                    self._held[ticket.routed] = ticket, None
+                    return
+                case Probe(urls):
+                    # Behind the other requests of the replica that stopped, as the driver on asyncio does.
+                    self._let_wait(ticket, self._now, lambda: [url for url in urls if url in self._pods])
+                    return
+                case StartAttempt():
+                    if (event := self._send(ticket, action)) is None:
+                        return
+                case Forward():  # of a refusal: a stream goes on in on_first_tokens
+                    self._lose_request(ticket, RequestOutcome.REFUSED)
+                    return
+                case EndInError():
+                    rejected = self._rejections.was_rejected
+                    self._lose_request(ticket, RequestOutcome.HELD_TOO_LONG if rejected else RequestOutcome.BROKEN)
+                    return
 
-    def _send(self, ticket: Ticket, pod: Pod, now: int) -> Result | None:
-        """Send the request to a pod's engine; the result where it is refused at once."""
-        engine, request = pod.serving, self._build_request(ticket, now)
+    def _let_wait(self, ticket: Ticket, until: int, read_event: Callable[[], object] | None = None) -> None:
+        self._held[ticket.routed] = ticket, until
+
+        def go_on(now: int) -> None:
+            if self._held.get(ticket.routed) == (ticket, until):
+                self._now = now
+                self._advance(ticket, None if read_event is None else read_event())
+
+        self._events.add(until, Rank.LIFE, go_on)
+
+    def _send(self, ticket: Ticket, action: StartAttempt) -> Attempt | None:
+        """Send the request to a pod's engine; what came of it where it is refused at once."""
+        pod = self._pods[action.replica.url]
+        engine, request = pod.serving, self._build_request(ticket, self._now)
+        ticket.url, ticket.sent, ticket.has_frame = pod.name, self._now, False
         before = engine.end
         try:
-            engine.add(request, now)
+            engine.add(request, self._now)
         except QueueFull:
-            return Result.FULL
+            return self._refuse_request(ticket, 503, Result.FULL)
         except AdmissionError:
-            return Result.ANSWERED
+            return self._refuse_request(ticket, 400, Result.ANSWERED)
         self._tickets[request.request_id] = ticket
         engine.in_flight += 1
         if before is None or engine.end != before:
             self._wake(pod, engine)
+        if action.seconds_alone is not None:
+            until = self._now + to_ticks(action.seconds_alone)
+            self._events.add(until, Rank.LIFE, lambda now: self._end_turn(ticket, now))
         return None
 
-    def _hold_ticket(self, ticket: Ticket, decision: Queue, now: int) -> None:
-        # A float of seconds is coarser than a tick: the next one may not be the past.
-        again = max(to_ticks(decision.until), now + 1)
-        self._held[ticket.routed] = ticket, again
-        if decision.evicted is not None:
-            self._route_held(decision.evicted, now)
+    def _end_turn(self, ticket: Ticket, now: int) -> None:
+        self._now = now
+        ticket.session.end_turn()
 
-        def route_again(now: int) -> None:
-            if self._held.get(ticket.routed) == (ticket, now):
-                self._route(ticket, now)
-
-        self._events.add(again, Rank.LIFE, route_again)
+    def _refuse_request(self, ticket: Ticket, status: int, result: Result) -> Attempt:
+        ticket.outcome = RequestOutcome.REFUSED
+        answer = EngineAnswer(status, [], ticket.url, len(ticket.routed.tried))
+        return Attempt(ticket.url, answer, f"status_{status}", result)
 
     def _lose_request(self, ticket: Ticket, outcome: RequestOutcome) -> None:
-        self._balancer.on_disconnect(ticket.routed)
+        ticket.session.close()
         first_token = ticket.first_token
         self.records.add(
             outcome,

@@ -196,9 +196,10 @@ class ScriptedReplica:
 def virtual_story() -> list[tuple[int | None, Any]]:
     balancer, engines = RecordedBalancer(), [ScriptedReplica() for _ in range(REPLICAS)]
     pods = [Pod(f"{number}", number, 0, engine=cast(Any, engine)) for number, engine in enumerate(engines)]
+    events = EventQueue()
     gateway = VirtualGateway(
-        EventQueue(), prefix_cache=False, max_held=256, hold_timeout=120.0, balancer=balancer,
-        wake=lambda pod, replica: None, idle=lambda pod, now: None,
+        events, prefix_cache=False, max_held=256, hold_timeout=120.0, balancer=balancer,
+        wake=lambda pod, replica: None, idle=lambda pod, now: None, hand_over=False,
     )  # fmt: skip
     for moment, ready, behaviours, requests in STORY:
         now = to_ticks(moment)
@@ -210,16 +211,20 @@ def virtual_story() -> list[tuple[int | None, Any]]:
             gateway.on_pod_ready(pod, now)
         for _ in range(requests):
             gateway.on_arrival(TraceRow(moment, 10, 10), now)
-            settle(gateway, pods, now)
-        settle(gateway, pods, now)
+            settle(gateway, pods, events, now)
+        settle(gateway, pods, events, now)
     gateway.close()
     assert RequestOutcome.UNFINISHED not in set(gateway.records.outcome)
     return balancer.decisions
 
 
-def settle(gateway: VirtualGateway, pods: list[Pod], now: int) -> None:
-    """Let engines answer or break off until none has a request."""
-    while busy := [pod for pod in pods if cast(Any, pod.serving).requests]:
+def settle(gateway: VirtualGateway, pods: list[Pod], events: EventQueue, now: int) -> None:
+    """Let engines answer or break off, and probes be answered, until none has a request."""
+    while True:
+        while events and events.next_time <= now:
+            events.run_next()
+        if not (busy := [pod for pod in pods if cast(Any, pod.serving).requests]):
+            return
         for pod in busy:
             engine = cast(Any, pod.serving)
             requests, engine.requests = engine.requests, []
