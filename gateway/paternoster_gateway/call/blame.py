@@ -82,7 +82,7 @@ class CallBlame:
         if not self._suspected.is_suspect:
             return False
         answered: Collection[str] = yield Probe(tuple(self._suspected.closed))
-        self._suspected.acquit_replicas(answered)
+        self._suspected.judge_closed(answered)
         return self._suspected.is_blamed(self._router.count_replicas(self._request.model), self._router.clock())
 
 

@@ -113,12 +113,11 @@ class CallSession:
 
     def _run(self) -> Steps[None]:
         try:
-            try:
-                answer = yield from self._find_answer()
-            finally:
-                self.end_turn()
+            answer = yield from self._find_answer()
+            self.end_turn()
             yield from self._forward(answer)
         finally:
+            self.end_turn()
             if self._journal is not None:
                 self._journal.drop_buffers()
             self._router.count_output(self.request, self._output.count_final())
@@ -234,13 +233,16 @@ class CallSession:
             return None
         self._router.balancer.begin_continuation(self.request, url)
         for _ in range(MAX_ATTEMPTS):
+            yield from self._begin_turn()
             try:
                 replica = yield from self._route()
             except GatewayError as error:
+                self.end_turn()
                 self._registry.observer.on_not_continued("", error)
                 return None
             self._sent_at = self._router.clock()
             attempt = yield from self._send_attempt(replica, call)
+            self.end_turn()
             if isinstance(outcome := attempt.outcome, GatewayError):
                 self._registry.observer.on_not_continued(replica.url, outcome)
             elif outcome.numerics == journal.numerics:

@@ -162,7 +162,7 @@ class SuspectedCall:
 
     @property
     def closed(self) -> list[str]:
-        """URLs of replicas that closed a connection, which may be all that they did."""
+        """URLs of replicas that closed a connection since the last probes, which may be all that they did."""
         return [stop.url for stop in self._closed]
 
     def record_stop(
@@ -177,11 +177,14 @@ class SuspectedCall:
         else:
             self._beside.append(stop)
 
-    def acquit_replicas(self, urls: Collection[str]) -> None:
-        """The replicas at ``urls`` did no more than to close a connection."""
-        removed = [stop for stop in self._closed if stop.url in urls]
+    def judge_closed(self, answered: Collection[str]) -> None:
+        """Of the replicas :attr:`closed`, those that answered a probe did no more than that; the others stopped.
+
+        Each is judged once: one that stopped answers again as soon as it has started anew.
+        """
+        removed = [stop for stop in self._closed if stop.url in answered]
         self.stops = [stop for stop in self.stops if stop not in removed]
-        self._closed = [stop for stop in self._closed if stop not in removed]
+        self._closed = []
 
     def clear_stops(self) -> None:
         """A replica has computed something of it."""

@@ -101,9 +101,10 @@ def test_replica_that_only_closed_a_connection_did_not_stop() -> None:
     call.record_stop("a", 0, suspected=True, closed=True)
     call.record_stop("b", 5, suspected=True, closed=True)
     assert call.closed == ["a", "b"]
-    call.acquit_replicas(["a"])
+    call.judge_closed(["a"])
     assert not call.is_blamed(3, 5)
-    assert call.closed == ["b"]
+    assert [stop.url for stop in call.stops] == ["b"]
+    assert call.closed == []
 
 
 def test_connections_that_end_at_once_are_one_stop_and_later_ones_another() -> None:

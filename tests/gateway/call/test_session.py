@@ -100,6 +100,38 @@ def test_the_answer_to_a_suspect_is_forwarded_without_a_turn(session: CallSessio
     assert not session._registry.probation.fleets
 
 
+def test_a_replica_that_answered_no_probe_is_not_acquitted_once_it_has_started_again(session: CallSession) -> None:
+    stops, action = session._registry.stops, session.advance()
+    for _ in range(2):
+        failed = sent(action)
+        stops.record_stop("", failed.replica.url, 0.0, b"another")
+        action = session.advance(stop(failed))
+    assert isinstance(action, Probe)
+    third = sent(session.advance([]))
+    probe = session.advance(stop(third))
+    assert isinstance(probe, Probe)
+    assert probe.urls == (third.replica.url,)
+    with pytest.raises(GatewayError) as caught:
+        session.advance([])
+    assert caught.value.code == "request_quarantined"
+
+
+def test_a_stream_that_is_a_suspect_beside_others_goes_on_alone(session: CallSession) -> None:
+    stops = session._registry.stops
+    assert isinstance(session.advance(answer(sent(session.advance()))), Forward)
+    session.read_piece(FRAME)
+    assert isinstance(session.advance(Break(BreakCause.CLOSED)), Discard)
+    action = session.advance()
+    for turn in (False, False):
+        failed = sent(action)
+        assert (failed.seconds_alone is not None) is turn
+        stops.record_stop("", failed.replica.url, 0.0, b"another")
+        action = session.advance(stop(failed))
+    assert isinstance(action, Probe)
+    session.advance([])
+    assert session._registry.probation.has_turn(session.request)
+
+
 def test_a_stream_that_no_replica_can_continue_ends_in_an_error_that_names_why(session: CallSession) -> None:
     assert isinstance(session.advance(answer(sent(session.advance()))), Forward)
     assert isinstance(session.advance(Break(BreakCause.CLOSED)), Discard)
