@@ -27,6 +27,7 @@ from kopf._cogs.structs import bodies, references
 from paternoster_contract import labels
 from paternoster_contract.error_text import error_text
 from paternoster_operator.cluster.api_requests import parse_retry_after
+from paternoster_operator.cluster.kopf_toggles import install_toggles
 from paternoster_operator.cluster.watch_states import EVERY_NAMESPACE, Watch, WatchStates
 
 log = logging.getLogger(__name__)
@@ -100,6 +101,7 @@ def install_watches(states: WatchStates, kinds: Collection[Kind], traffic: Watch
     ) -> Collection[references.Resource]:
         return await find_kinds(settings, kinds)
 
+    install_toggles()
     watching.infinite_watch = watch_resource
     scanning.scan_resources = scan_resources
 
