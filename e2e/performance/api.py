@@ -1,9 +1,11 @@
 """An API server as the scale test needs it: JSON requests and watches, many at a time, without a client's limits."""
 
+import asyncio
 import json
 import ssl
 from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
 
@@ -70,7 +72,10 @@ class Api:
         while True:
             query = {"watch": "1", "resourceVersion": version, "timeoutSeconds": "3000", **(params or {})}
             async with self._session.get(self._server + path, params=query) as response:
-                if response.status != 200:
+                if response.status == HTTPStatus.TOO_MANY_REQUESTS:  # for a moment, of a kind whose CRD is new
+                    await asyncio.sleep(1)
+                    continue
+                if response.status != HTTPStatus.OK:
                     raise ApiError(response.status, await response.text())
                 async for line in response.content:
                     event = json.loads(line)

@@ -10,7 +10,8 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,11 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
-from performance import audit, budgets, fleets
+from performance import audit, budgets, fleets, foreign
 from performance.api import Api
 from performance.fake_engines import SUMMARY
 from performance.process import Cost
-from performance.stage import USER, Stage, metric, read, set_up
+from performance.stage import USER, Stage, parse_metrics, read, set_up
 
 METRICS = {
     "applied_seconds": "every Deployment applied, after the first fleet was made (s)",
@@ -35,10 +36,15 @@ METRICS = {
     "look_period_seconds": "between two looks at a fleet; 5 is aimed at (s)",
     "change_p50_seconds": "spec changed to Deployment applied, median (s)",
     "change_p99_seconds": "spec changed to Deployment applied, 99th percentile (s)",
+    "foreign_objects": "objects of other owners that the operator received, at its start and in the steady state",
+    "start_cpu_seconds": "operator, CPU until it leads, before the first fleet (s)",
+    "start_rss_mib": "operator, memory then (MiB)",
+    "restart_seconds": "operator stopped and started anew, until it has looked at as many fleets as there are (s)",
     "leaderships_lost": "leases that the operator lost; each costs a new start over all fleets",
 }
 """What is measured, and what it is called in the table."""
 NUM_CHANGES = 50
+LOOKS = 'paternoster_operator_reconciles_total{outcome="ok"}'
 QUIET_SECONDS = 40
 """Before the steady state: rates in a status rise for the 30 s of their window, and each rise is a write."""
 PATIENCE_SECONDS = 500
@@ -54,25 +60,60 @@ class Result:
     notes: dict[str, Any]
 
 
-async def measure(stage: Stage, count: int, pods: int, steady_seconds: float) -> Result:
+@dataclass(frozen=True)
+class Foreign:
+    """Pods of other owners, and how many of them change in a second of the steady state."""
+
+    pods: int
+    changes_per_second: float
+
+
+async def measure(stage: Stage, count: int, pods: int, steady_seconds: float, others: Foreign) -> Result:
     """Everything, in order: settle, steady state, changes."""
+    begun = Cost.of(stage.operator.pid)
     async with (
         Api(stage.cluster.kubeconfig) as api,
         fleets.Watched.of(api, fleets.PATH) as resources,
         fleets.Watched.of(api, fleets.DEPLOYMENTS) as deployments,
     ):
         metrics = await settle(stage, api, resources, deployments, count, pods)
-        steady, notes = await watch_steady(stage, count, steady_seconds)
+        async with changing(api, others):
+            steady, notes = await watch_steady(stage, count, steady_seconds)
         change_seconds = await fleets.change_some(api, deployments, min(NUM_CHANGES, count), pods)
+        counters = parse_metrics(read(stage.url + "/metrics"))
+        metrics["restart_seconds"] = await restart(stage, count)
     latencies = sorted(latency for kind in change_seconds.values() for latency in kind)
     metrics |= steady
+    metrics["start_cpu_seconds"], metrics["start_rss_mib"] = begun.cpu_seconds, begun.rss_mib
     metrics["change_p50_seconds"] = statistics.median(latencies)
     metrics["change_p99_seconds"] = percentile(latencies, 99)
     metrics["leaderships_lost"] = stage.operator.log_file.read_text().count("leads no more")
+    own = (
+        "paternoster_operator_writes_total",
+        "paternoster_operator_queue_wait_seconds_",
+        "paternoster_operator_looks",
+    )
+    notes["operator's own counters"] = {
+        name.removeprefix("paternoster_operator_"): round(value, 1)
+        for name, value in counters.items()
+        if name.startswith(own) and "_created" not in name and "_bucket" not in name
+    }
     notes["changes, median by kind (s)"] = {
         kind: round(statistics.median(some), 2) for kind, some in change_seconds.items()
     }
     return Result(f"{count}x{pods}", {name: round(value, 2) for name, value in metrics.items()}, notes)
+
+
+@asynccontextmanager
+async def changing(api: Api, others: Foreign) -> AsyncIterator[None]:
+    """Pods of other owners change until the end of the block."""
+    if not others.pods:
+        yield
+        return
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(foreign.change(api, others.pods, others.changes_per_second))
+        yield
+        task.cancel()
 
 
 async def settle(
@@ -106,12 +147,30 @@ async def settle(
     return {"applied_seconds": applied, "settle_seconds": time.monotonic() - begun}
 
 
+async def restart(stage: Stage, count: int) -> float:
+    """Seconds from the end of the operator until the next one has looked ``count`` times."""
+    begun = time.monotonic()
+    stage.operator.stop()
+    stage.operator.start()
+    looks = 0.0
+    while looks < count:
+        if time.monotonic() > begun + PATIENCE_SECONDS:
+            raise TimeoutError(
+                f"the operator that was started anew looked {looks:g} times\n{stage.describe_services()}"
+            )
+        await asyncio.sleep(0.2)
+        stage.check_services()
+        with suppress(OSError):
+            looks = parse_metrics(read(stage.url + "/metrics"))[LOOKS]
+    return time.monotonic() - begun
+
+
 async def watch_steady(stage: Stage, count: int, seconds: float) -> tuple[dict[str, float], dict[str, Any]]:
     """``seconds`` in which no manifest changes."""
     await pass_time("quiet", QUIET_SECONDS)
-    cost, log, looks, num_stats = _sample(stage)
+    cost, log, looks, num_stats, received = _sample(stage)
     await pass_time("steady state", seconds)
-    cost_then, log_then, looks_then, asked_then = _sample(stage)
+    cost_then, log_then, looks_then, asked_then, received_then = _sample(stage)
     elapsed = cost_then.when - cost.when
     requests = audit.requests(stage.audit_log, log, log_then, USER)
     metrics = {
@@ -120,18 +179,29 @@ async def watch_steady(stage: Stage, count: int, seconds: float) -> tuple[dict[s
         "operator_rss_growth_mib_per_minute": cost_then.growth_since(cost),
         "api_requests_per_second": requests.total() / elapsed,
         "look_period_seconds": count * elapsed / (looks_then - looks),
-    }
+        # No fleet was there when the operator listed, and no pod of one changes in the steady state.
+        "foreign_objects": sum(value for what, value in received.items() if what.endswith("listed"))
+        + received_then["Pod events"] - received["Pod events"],
+    }  # fmt: skip
     notes = {
         "API requests in the steady state": dict(requests.most_common()),
         "engines asked (1/s)": round((asked_then - num_stats) / elapsed),
+        "received until the steady state": {what: value for what, value in received.items() if value},
+        "received in the steady state (1/s)": {
+            what: round((value - received[what]) / elapsed, 1)
+            for what, value in received_then.items()
+            if value > received[what]
+        },
     }
     return metrics, notes
 
 
-def _sample(stage: Stage) -> tuple[Cost, int, float, int]:
-    looks = metric(read(stage.url + "/metrics"), 'paternoster_operator_reconciles_total{outcome="ok"}')
+def _sample(stage: Stage) -> tuple[Cost, int, float, int, dict[str, float]]:
+    samples = parse_metrics(read(stage.url + "/metrics"))
+    looks = samples[LOOKS]
     num_stats = json.loads(read(stage.engines_url + SUMMARY))["stats"]
-    return Cost.of(stage.operator.pid), stage.audit_log.stat().st_size, looks, num_stats
+    received = foreign.count_received(samples)
+    return Cost.of(stage.operator.pid), stage.audit_log.stat().st_size, looks, num_stats, received
 
 
 async def pass_time(text: str, seconds: float) -> None:
@@ -162,6 +232,8 @@ def main() -> int:
     parser.add_argument("--fleets", type=int, default=100)
     parser.add_argument("--pods", type=int, default=10, help="engines of each fleet")
     parser.add_argument("--steady", type=float, default=60, help="seconds of steady state that are measured")
+    parser.add_argument("--foreign-pods", type=int, default=5000, help="pods of other owners")
+    parser.add_argument("--foreign-changes", type=float, default=20, help="of them that change in a second")
     parser.add_argument(
         "--operator",
         default=str(Path(sys.executable).with_name("paternoster")),
@@ -169,8 +241,9 @@ def main() -> int:
     )
     parser.add_argument("--result", type=Path, help="file for the measured values, as JSON")
     args = parser.parse_args()
-    with set_up(args.fleets, args.pods, args.operator) as stage:
-        result = asyncio.run(measure(stage, args.fleets, args.pods, args.steady))
+    others = Foreign(args.foreign_pods, args.foreign_changes)
+    with set_up(args.fleets, args.pods, args.operator, others.pods) as stage:
+        result = asyncio.run(measure(stage, args.fleets, args.pods, args.steady, others))
     show(result, budgets.load(result.size))
     if args.result is not None:
         args.result.write_text(json.dumps({"size": result.size, "metrics": result.metrics, "notes": result.notes}))

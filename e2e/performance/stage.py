@@ -1,5 +1,6 @@
 """What the measured operator runs on: a control plane of its own, nodes and engines that are not there."""
 
+import asyncio
 import json
 import math
 import shlex
@@ -19,6 +20,8 @@ from paternoster_e2e.artifacts.components import ensure_programs
 from paternoster_e2e.cluster.cluster import ROOT, Cluster, running_cluster
 from paternoster_e2e.cluster.processes import Service, tail
 from paternoster_e2e.kubectl import Kubectl, until
+from performance import foreign
+from performance.api import Api
 from performance.fake_nodes import PODS_PER_NODE
 from performance.fleets import namespaces
 
@@ -79,14 +82,18 @@ class Stage:
 
 
 @contextmanager
-def set_up(fleets: int, pods: int, operator: str, port: int = 18080) -> Iterator[Stage]:
+def set_up(fleets: int, pods: int, operator: str, foreign_pods: int = 0, port: int = 18080) -> Iterator[Stage]:
     """``operator`` is the command line that ``operator -A ...`` is added to. All ends with the context."""
     with running_cluster(ensure_programs(), extra=FLAGS) as cluster, ExitStack() as stack:
         subprocess.run(["ip", "route", "add", "local", f"{SUBNET}.0.0/16", "dev", "lo"], check=True)
         kubectl = Kubectl(cluster.environment)
         kubectl("create", "--filename", str(ROOT / "crds"))
         kubectl("wait", "--for=condition=Established", "crd/llmdeployments.paternoster.dev")
-        kubectl("create", "--filename=-", document=_namespaces([*namespaces(fleets), OPERATOR[0]]))
+        kubectl(
+            "create",
+            "--filename=-",
+            document=_namespaces([*namespaces(fleets), *foreign.namespaces(foreign_pods), OPERATOR[0]]),
+        )
         kubeconfig = _service_account(cluster, kubectl)
         logs, services = cluster.folder / "logs", cluster.services()
         nodes = math.ceil(SPARE * fleets * pods / PODS_PER_NODE)
@@ -101,6 +108,8 @@ def set_up(fleets: int, pods: int, operator: str, port: int = 18080) -> Iterator
             services.append(fake)
             fake.until(partial(_has_spoken, fake))
         until(lambda: _ready_nodes(kubectl) == nodes, f"{nodes} nodes that take pods")
+        if foreign_pods:
+            asyncio.run(_create_foreign_pods(cluster, foreign_pods))
         words = ["operator", "-A", f"--port={port}", "--leader-elect", f"--lease-namespace={OPERATOR[0]}"]
         service = Service(
             "operator",
@@ -120,16 +129,27 @@ def _namespaces(names: list[str]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "List", "items": items}
 
 
+async def _create_foreign_pods(cluster: Cluster, count: int) -> None:
+    async with Api(cluster.kubeconfig) as api:
+        await foreign.create(api, count)
+
+
 def read(url: str) -> str:
     """A small document over HTTP."""
-    with urllib.request.urlopen(url, timeout=10) as response:
+    with urllib.request.urlopen(url, timeout=60) as response:  # the machine may be shared
         text: str = response.read().decode()
     return text
 
 
+def parse_metrics(text: str) -> dict[str, float]:
+    """The values of a Prometheus exposition, by series."""
+    lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+    return {series: float(value) for series, _, value in lines}
+
+
 def metric(text: str, series: str) -> float:
     """One value of a Prometheus exposition."""
-    return next(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(series + " "))
+    return parse_metrics(text)[series]
 
 
 def _run(stack: ExitStack, service: Service) -> None:
@@ -163,5 +183,5 @@ def _ready_nodes(kubectl: Kubectl) -> int:
 def _leads(url: str) -> bool:
     try:
         return metric(read(url + "/metrics"), "paternoster_operator_leading") == 1
-    except OSError:
+    except (OSError, KeyError):
         return False
