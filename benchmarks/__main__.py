@@ -58,6 +58,7 @@ RUNNERS = (
     "hostile.soak",
     "peers.compare",
     "scheduling.gains",
+    "simulator.noisy_steps",
     "simulator.reality",
     "simulator.speed",
     "simulator.vllm_reports",

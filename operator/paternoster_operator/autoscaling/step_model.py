@@ -65,11 +65,20 @@ class StepModel:
         """Share of the variance of steps' times that the fit explains (R squared), 0..1; 0 while unknown."""
         if self.cost is None or self.weight <= 0:
             return 0.0
-        at, cost = self._get_product, self.cost
-        left = at(_TIME, _TIME) - 2 * sum(c * at(i, _TIME) for i, c in enumerate(cost))
-        left += sum(a * b * at(i, j) for i, a in enumerate(cost) for j, b in enumerate(cost))
-        total = at(_TIME, _TIME) - at(_STEPS, _TIME) ** 2 / self.weight
-        return min(max(1 - left / total, 0.0), 1.0) if total > 0 else 0.0
+        unexplained, _ = self._sum_squares(self.cost)
+        total = self._get_product(_TIME, _TIME) - self._get_product(_STEPS, _TIME) ** 2 / self.weight
+        return min(max(1 - unexplained / total, 0.0), 1.0) if total > 0 else 0.0
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of a step's time as a share of what the fit expects, 0..1; 0 while unknown.
+
+        Other programs on the machine are in it, and long steps weigh more. More than 1 counts as 1.
+        """
+        if (cost := self.trusted_cost) is None:
+            return 0.0
+        unexplained, expected = self._sum_squares(cost)
+        return math.sqrt(min(unexplained / expected, 1.0)) if expected > 0 else 0.0
 
     @property
     def context(self) -> float:
@@ -148,6 +157,13 @@ class StepModel:
         _, p, _, k, q = cost
         read = max(self._get_product(_STEPS, _KV) - self.context * self._get_product(_STEPS, _DECODE), 0.0)
         return p * self._get_product(_STEPS, _PREFILL) + q * self._get_product(_STEPS, _PAIRS) + k * read
+
+    def _sum_squares(self, cost: Cost) -> tuple[float, float]:
+        """Squares of steps' seconds less what ``cost`` expects, at least 0, and of what it expects."""
+        at = self._get_product
+        expected = sum(a * b * at(i, j) for i, a in enumerate(cost) for j, b in enumerate(cost))
+        left = at(_TIME, _TIME) - 2 * sum(c * at(i, _TIME) for i, c in enumerate(cost)) + expected
+        return max(left, 0.0), expected
 
     def _weigh_means(self, means: Sequence[float], cost: Cost) -> float:
         """Weight of an observation, 1 where it is near to what the fit expects."""

@@ -60,6 +60,13 @@ def test_mixed_traffic_tells_every_price() -> None:
     assert model.fit > 0.999
 
 
+@pytest.mark.parametrize("spread", [0.0, 0.2, 0.6])
+def test_the_spread_is_that_of_each_step_around_the_fit(spread: float) -> None:
+    works = [StepWork(chunk, 20, 20 * 500) for chunk in (0, 0, 300, 2048)]
+    sums = step_sums((work, seconds(work) * factor) for work in works for factor in (1 - spread, 1 + spread))
+    assert learnt(sums).spread == pytest.approx(spread, abs=0.02)
+
+
 def test_nothing_is_known_before_enough_was_seen() -> None:
     model = learnt(decoding(0.01, 0.0002), looks=int(DEFAULT_TUNING.min_observations) - 1)
     assert (model.trusted_cost, model.decode_line, model.decode_room(0.1), model.largest_step(0.1)) == (None,) * 4
@@ -129,3 +136,4 @@ def test_sums_that_contradict_each_other_teach_finite_costs(claims: list[list[fl
         assert model.cost is not None
         assert all(0 <= price < math.inf for price in model.cost)
         assert 0 <= model.fit <= 1
+        assert 0 <= model.spread <= 1

@@ -10,6 +10,9 @@ from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.signals import Signals
 
+_P95_DEVIATIONS = 1.645
+"""Standard deviations between the mean and the 95th percentile of a normal distribution."""
+
 
 @dataclass(frozen=True, slots=True)
 class TokenBudgetLoop(EngineLimitLoop):
@@ -45,9 +48,9 @@ class TokenBudgetLoop(EngineLimitLoop):
         cooldown = self.policy.concurrency.cooldown_seconds
         if (held := hold_after("changed", state.changed, cooldown, current, now)) is not None:
             return held
-        # What is between the limit and what is aimed at is for steps with more beside the prompt than usual.
+        # What is between the limit and what is aimed at is for steps that take longer than others with as much in them.
         margin = self.tuning.itl_margin
-        limit = itl * margin
+        limit = min(itl * margin, itl / (1 + _P95_DEVIATIONS * steps.spread))
         fits, step_seconds = steps.largest_step(limit), steps.mixed_step(current)
         if fits is None or step_seconds is None:
             return Outcome(current, Reason.INSUFFICIENT_DATA, "the time of a step is not known yet")
@@ -65,6 +68,7 @@ class TokenBudgetLoop(EngineLimitLoop):
         return {
             "capacity": f"{signals.token_capacity} tokens",
             "fit": f"{models.replica.steps.fit:.0%}",
+            "spread": f"{models.replica.steps.spread:.0%}",
             "serving": str(signals.ready),
             "waiting": str(signals.waiting),
         }
