@@ -73,14 +73,19 @@ class Machine:
     profile: str
     block_size: int
     blocks: int
+    slower: int = 1
+    """How many times as long steps take as in the profile, as beside other programs."""
 
     @property
     def name(self) -> str:
-        return f"{self.profile}, {self.blocks} blocks of {self.block_size}"
+        slower = f", {self.slower} times as slow" if self.slower > 1 else ""
+        return f"{self.profile}, {self.blocks} blocks of {self.block_size}{slower}"
 
     def load_profile(self) -> Profile:
-        changes = {"kv_block_size": self.block_size, "kv_blocks": self.blocks}
-        return load_profile(self.profile).model_copy(update=changes)
+        profile = load_profile(self.profile)
+        step = profile.step.model_copy(update={name: each * self.slower for name, each in profile.step})
+        changes = {"kv_block_size": self.block_size, "kv_blocks": self.blocks, "step": step}
+        return profile.model_copy(update=changes)
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,20 @@ MACHINES = (
     Machine("smollm2-135m-vllm-avx512-cpu1", 16, 65),
     Machine("smollm2-135m-vllm-avx512-cpu1", 128, 14),
     Machine("smollm2-135m-avx512-cpu2", 16, 65),
+    Machine("smollm2-135m-vllm-avx512-cpu1", 32, 34, slower=6),
 )
+
+
+def make_autoscaler(concurrency: Mapping[str, Any]) -> Autoscaler:
+    """The law for one replica that runs as many sequences as there are clients."""
+    spec = {
+        "model": {"source": "file:///models/model.gguf"},
+        "engine": {"maxNumSeqs": CLIENTS},
+        "replicas": 1,
+        "concurrency": dict(concurrency),
+    }
+    document = {"apiVersion": "paternoster.dev/v1alpha1", "kind": "LLMDeployment", "metadata": {"name": "a"}}
+    return Autoscaler(ScalingPolicy.from_spec(parse_resource({**document, "spec": spec}).spec))
 
 
 class ClosedLoop:
@@ -120,14 +138,7 @@ class ClosedLoop:
         settings = FleetSettings(max_num_seqs=CLIENTS, max_model_len=MAX_MODEL_LEN)
         self._profile = profile
         self._replica = Replica("replica", settings.scheduler_config(profile), profile.cost)
-        spec = {
-            "model": {"source": "file:///models/model.gguf"},
-            "engine": {"maxNumSeqs": CLIENTS},
-            "replicas": 1,
-            "concurrency": dict(concurrency),
-        }
-        document = {"apiVersion": "paternoster.dev/v1alpha1", "kind": "LLMDeployment", "metadata": {"name": "a"}}
-        self._autoscaler = Autoscaler(ScalingPolicy.from_spec(parse_resource({**document, "spec": spec}).spec))
+        self._autoscaler = make_autoscaler(concurrency)
         self._rng = Random(draw)
         self._sent = 0
         self._next_look = 0

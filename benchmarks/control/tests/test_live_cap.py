@@ -6,7 +6,7 @@ import pytest
 
 from control.live_cap import MACHINES, SHAPES, TARGET, Arm, Machine, find_best, run_fixed, run_law
 
-VLLM, _, OURS = MACHINES
+VLLM, _, OURS, BUSY_VLLM = MACHINES
 SHORT = SHAPES["answers of 64"]
 
 
@@ -40,6 +40,14 @@ def test_few_preemptions_cost_no_throughput(machine: Machine) -> None:
     assert best.preempted_share <= TARGET
     assert law.preempted_share <= TARGET
     assert law.tokens_per_second >= 0.97 * best.tokens_per_second
+
+
+def test_the_first_cut_on_a_slow_engine_goes_to_what_memory_holds() -> None:
+    """Half a minute in, one request has ended, and what ran was young for most of it."""
+    for draw in range(2):
+        law = run_law(BUSY_VLLM, [SHAPES["answers of 128"]], "PreemptionRate", 120, draw)[0]
+        assert law.caps[0] == 32
+        assert 5 <= law.caps[1] <= 7
 
 
 def test_goodput_is_not_lost_to_tokens_computed_again() -> None:

@@ -19,6 +19,8 @@ class ReplicaLoad:
     """Growth of the ``step_sums`` of its ``/stats``; empty where it reports none."""
     peak_running: int = 0
     kv_peak_usage: float = 0.0
+    kv_per_sequence: float = 0.0
+    """Share of its KV blocks that one sequence held, on average over the samples with any; 0 without."""
     busy_share: float = 1.0
     """Share of the window in which it ran anything, 0..1."""
 

@@ -223,10 +223,12 @@ class SignalWindows:
 
 def _replica_load(samples: Collection[EngineStats], growth: Totals) -> ReplicaLoad:
     steps, running, kv_usage = growth[_STEPS], [s.running for s in samples], [s.kv_usage for s in samples]
+    held = [usage / count for usage, count in zip(kv_usage, running, strict=True) if count]
     return ReplicaLoad(
         running=sum(running) / len(samples),
         kv_usage=sum(kv_usage) / len(samples),
         inter_token_seconds=_mean_of(growth[_BETWEEN_SECONDS], growth[_BETWEEN_COUNT]),
+        kv_per_sequence=sum(held) / len(held) if held else 0.0,
         step_sums=steps if steps[0] > 0 else (),
         peak_running=max(running),
         kv_peak_usage=max(kv_usage),

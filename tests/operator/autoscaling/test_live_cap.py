@@ -76,21 +76,42 @@ def test_an_edit_of_the_bounds_is_the_reason_that_is_given(bounds: dict[str, int
 
 def preempting(ran: int, preempted: int = 50, again: float = 0.0, usage: float = 1.0, **changes: Any) -> Signals:
     """Two replicas that run ``ran`` sequences each; 100 requests end, and a share of the tokens is computed again."""
-    loads = tuple(ReplicaLoad(ran, usage, None, peak_running=ran, kv_peak_usage=usage) for _ in range(2))
+    load = ReplicaLoad(ran, usage, None, peak_running=ran, kv_peak_usage=usage, kv_per_sequence=usage / ran)
+    loads = (load, load)
     counts = {"finished": 100, "computed_tokens": 1000, "recomputed_tokens": round(1000 * again)}
     values = {"waiting": 50, "running": 2 * ran, "peak_running": ran, "kv_peak_usage": usage, "replicas": loads}
     return seen(preempted=preempted, **{**counts, **values, **changes})
 
 
 @given(st.integers(5, 48), st.integers(5, 100), st.floats(0, 1), st.floats(0.5, 1))
-def test_a_cut_leaves_what_fills_memory_less_what_is_computed_again(
+def test_a_cut_leaves_what_fills_memory_less_what_is_computed_again_or_goes_by_the_cost(
     ran: int, preempted: int, again: float, usage: float
 ) -> None:
     storm = preempting(ran, preempted, again, usage)
-    decision = decide(policy(concurrency=RATE), storm, law_state(2, 48), 0.0).live_cap
+    decision = decide(policy(concurrency=RATE), storm, law_state(2, cap := max(ran, 30)), 0.0).live_cap
     assert decision is not None
     share = min(storm.recomputed_share, preempted / 100)
-    assert decision.target == max(1, min(47, int(min(1 / (usage / ran), ran - 1) * (1 - share))))
+    by_cost = ran * (1 - preempted / 100) if ran == cap else 0
+    room = max(min(1 / (usage / ran), ran - 1) * (1 - share), by_cost)
+    assert decision.target == max(1, min(cap - 1, int(room)))
+
+
+def test_a_cut_for_few_preemptions_is_a_small_one() -> None:
+    """Six of a hundred, in a minute in which sequences are so large that half of as many fill memory."""
+    few = preempting(20, 8, usage=1.0)
+    load = replace(few.replicas[0], kv_per_sequence=0.1)
+    decision = decide(policy(concurrency=RATE), replace(few, replicas=(load, load)), law_state(2, 20), 0.0).live_cap
+    assert decision is not None
+    assert decision.target == 18
+
+
+def test_sequences_that_have_not_ended_count_by_what_they_hold_now() -> None:
+    """Of a slow engine fewer end in a window than run; at its begin they are young and hold little."""
+    loop = policy(autoscaling={"maxReplicas": 1}, concurrency=RATE)
+    young = preempting(18, 0, usage=0.5, finished=0, ready=1, window_seconds=30.0)
+    state = decide(loop, young, law_state(1, 48), 0.0).state
+    old = preempting(9, 13, usage=1.0, finished=4, ready=1, peak_running=18, window_seconds=30.0)
+    assert decide(loop, old, state, 30.0).state.live_cap == 9, "and not the 17 that would run if they were young"
 
 
 def test_a_cut_is_judged_when_it_is_through() -> None:
@@ -143,7 +164,7 @@ def test_a_cap_that_failed_with_heavier_requests_does_not_bound_lighter_ones() -
 def test_a_cut_goes_below_what_lighter_requests_kept() -> None:
     loop = policy(autoscaling={"maxReplicas": 1}, concurrency=RATE)
     lighter = decide(loop, preempting(20, 0, usage=0.2), law_state(1, 40), 0.0).state
-    heavy = preempting(30, 60, 0.6, usage=1.0)
+    heavy = preempting(30, 70, 0.6, usage=1.0)
     assert decide(loop, heavy, lighter, 60.0).state.live_cap == 11
     alike = decide(loop, preempting(20, 0, usage=0.7), law_state(1, 40), 0.0).state
     assert decide(loop, heavy, alike, 60.0).state.live_cap == 20
@@ -195,7 +216,7 @@ def test_with_goodput_the_time_of_tokens_computed_again_cuts_the_cap(again: int,
     steps = [(StepWork(decode_sequences=n, prefill_tokens=p, prefill_pairs=0), 0.01 + 0.001 * (n + p))
              for n, p in ((20, 0), (60, 100), (30, 300))] * 10  # fmt: skip
     seconds = sum(each for _, each in steps)
-    loads = tuple(ReplicaLoad(40, 1.0, 0.01, step_sums(steps), 40, 1.0) for _ in range(2))
+    loads = tuple(ReplicaLoad(40, 1.0, 0.01, step_sums(steps), 40, 1.0, 1 / 40) for _ in range(2))
     signals = preempting(40, 50, replicas=loads, recomputed_tokens=round(again * seconds / 10), computed_tokens=10**5)
     model = ReplicaModel()
     for _ in range(9):
@@ -205,6 +226,12 @@ def test_with_goodput_the_time_of_tokens_computed_again_cuts_the_cap(again: int,
     assert made.target == target, made.message
     if target < 48:
         assert "of the time to compute tokens again, target 5.0%" in made.message
+    early = decide(policy(), signals, law_state(2, 48, learnt=0.0), 0.0)
+    assert early.state.live_cap == 48
+    later = replace(early.state, models=replace(early.state.models, replica=model))
+    made = decide(policy(), signals, later, 5.0).live_cap
+    assert made is not None
+    assert made.target == target, "a window counts once the time of a token is known"
 
 
 def test_with_goodput_long_steps_cut_the_cap() -> None:

@@ -221,6 +221,15 @@ def test_what_runs_above_a_cut_cap_is_counted_engine_by_engine() -> None:
     assert windows.summarize(window_seconds=30, now=1, ready_pods=["p", "q", "r"]).above_cap == 5
 
 
+def test_what_a_sequence_held_is_the_mean_over_its_growth() -> None:
+    """Ten young sequences and then five old ones are no ten of which each holds a fifteenth."""
+    windows = Windows()
+    for now, running, blocks in ((0, 10, 50), (5, 5, 100), (10, 0, 0)):
+        windows.observe("p", stats(running=running, kv_blocks_used=blocks), now)
+    (load,) = windows.summarize(window_seconds=30, now=10, ready_pods=["p"]).replicas
+    assert load.kv_per_sequence == pytest.approx((0.05 + 0.2) / 2)
+
+
 def test_a_replica_that_is_gone_is_forgotten() -> None:
     windows = Windows()
     windows.observe("p", stats(requests_finished_total=0), 0)

@@ -80,8 +80,10 @@ class LiveCapState(LoopState):
     def count_window(self, signals: Signals, models: Models, now: float) -> Self:
         """The state with one more window in the trial of the sequences that ran in it."""
         tuning, running, share = models.replica.tuning, signals.peak_running, self.kv_share
-        if signals.mean_running > 0 and (signals.finished >= running * signals.ready or not share):
-            share = sum(load.kv_usage for load in signals.replicas) / signals.mean_running
+        if held := [load.kv_per_sequence for load in signals.replicas if load.kv_per_sequence]:
+            seen = sum(held) / len(held)
+            # Sequences grow: that they hold more counts at once, that they hold less once they were seen to their end.
+            share = seen if signals.finished >= running * signals.ready else max(share, seen)
         factor = 0.5 ** (signals.window_seconds / tuning.half_life_seconds)
         trials = {trial.sequences: trial.fade_counts(factor) for trial in self.trials if trial.ended >= 1}
         if running and signals.finished + signals.preempted:
@@ -121,6 +123,8 @@ class LiveCapLoop(EngineLimitLoop):
         if signals.above_cap and state.changed is not None:
             return replace(state, changed=now)
         if not signals.fresh or Unreported.PREEMPTIONS in signals.unreported:
+            return state
+        if not self._counts_requests and models.replica.steps.prompt_token_seconds is None:
             return state
         # What ran above a cap that was cut ended some time before the look that found it gone.
         starts = ((state.changed, signals.window_seconds + self.period), (state.counted, signals.window_seconds))
@@ -213,9 +217,10 @@ class LiveCapLoop(EngineLimitLoop):
         return self._measure_cost(trial) * (1 + trial.doubt) <= self._target
 
     def _cut_below(self, failed: CapTrial, signals: Signals, state: LiveCapState) -> Outcome:
-        """Cut to the most sequences that kept the target, or to those that fill memory.
+        """Cut to the most sequences that kept the target, to those that fill memory, or by the cost as a share.
 
-        With PreemptionRate less what was computed again: any preemption counts there, and with Goodput its cost alone.
+        By the cost where as many ran as the cap allows; where fewer did, memory was full. With PreemptionRate memory
+        has to hold what is computed again, too: any preemption counts there.
         """
         held_sequences = (
             trial.sequences
@@ -227,7 +232,8 @@ class LiveCapLoop(EngineLimitLoop):
         fill = min(1 / state.kv_share if state.kv_share > 0 else math.inf, failed.sequences - 1)
         # What an earlier cut preempted may be computed again only now.
         again = min(signals.recomputed_share, failed.preempted / failed.ended) if self._counts_requests else 0.0
-        room = max(fill * (1 - again), *held_sequences, 0)
+        by_cost = failed.sequences * (1 - self._measure_cost(failed)) if failed.sequences == state.target else 0.0
+        room = max(fill * (1 - again), by_cost, *held_sequences)
         return self._cut_cap(state.target, room, Reason.PREEMPTION_ABOVE_TARGET, self._explain_trial(failed))
 
     def _explain_trial(self, trial: CapTrial) -> str:
