@@ -1,6 +1,7 @@
 """The settings of an engine as vLLM's flags, and the fields that vLLM cannot honour."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
@@ -272,7 +273,8 @@ def find_owned(
         why = f"use {owned[found]}" if found in owned else operators[found]
         return f"{before[:60]} must not be here: {why}"
 
-    return [line for word, behind in zip(args, [*args[1:], ""], strict=True) if (line := describe(word, behind))]
+    pairs = zip_longest(args, args[1:], fillvalue="")
+    return [line for word, behind in pairs if (line := describe(word, behind))]
 
 
 def find_owned_flags(args: Sequence[str]) -> list[str]:

@@ -148,6 +148,8 @@ def test_a_flag_that_a_field_owns_is_refused_by_name(word: str, line: str) -> No
 @pytest.mark.parametrize(
     "args",
     [
+        [],
+        ["--runner=auto", "--enforce-eager"],
         ["--enforce-eager"],
         ["--model-impl=vllm"],
         ["--quantization", "awq"],
