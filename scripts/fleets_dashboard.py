@@ -293,7 +293,7 @@ OPERATOR = [
             "{{kind}} {{request}}",
         ),
         unit="Bps",
-        help="The same, in bytes.",
+        help="Answers to lists and watches of the API server, uncompressed.",
     ),
     panel(
         "Writes per second",

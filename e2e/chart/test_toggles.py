@@ -296,7 +296,7 @@ def test_flow_schemas_are_of_the_operator_alone(helm: Any) -> None:
     documents = {
         document["metadata"]["name"]: document for document in helm.render() if document["kind"] == "FlowSchema"
     }
-    lease, rest = (documents.pop(f"lifts-fleet-paternoster-operator{suffix}") for suffix in ("-lease", ""))
+    lease, rest = (documents.pop(f"lifts-fleet-paternoster-{what}") for what in ("lease", "operator"))
     assert not documents
     for schema in (lease, rest):
         (rule,) = schema["spec"]["rules"]
