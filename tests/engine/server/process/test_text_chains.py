@@ -19,7 +19,7 @@ CHAT = "/v1/chat/completions"
 WAIT = 30.0
 BLOCK = 16
 SYSTEM = "The paternoster lift has no doors and never stops; riders step on and off at every floor. " * 4
-FLAGS = ("--block-size", str(BLOCK), "--kv-cache-memory", "40000000")
+FLAGS = ("--block-size", str(BLOCK), "--kv-cache-memory", "24000000")
 
 
 class Reader:
@@ -98,9 +98,9 @@ def post_body(url: str, path: str, body: dict[str, Any]) -> tuple[int, int, Any]
 
 
 def question(number: int, system: str = SYSTEM, **fields: Any) -> dict[str, Any]:
-    words = " ".join(f"word{number * 1000 + place}" for place in range(60))
+    words = " ".join(f"word{number * 1000 + place}" for place in range(30))
     messages = [{"role": "system", "content": system}, {"role": "user", "content": f"{number}: repeat {words}"}]
-    return {"messages": messages, "temperature": 0, "max_tokens": 48, "min_tokens": 48, **fields}
+    return {"messages": messages, "temperature": 0, "max_tokens": 24, "min_tokens": 24, **fields}
 
 
 def reset_prefix_cache(engine: Any) -> None:
