@@ -1,9 +1,9 @@
 """``python benchmarks clients.agents``: coding agents hold a session of three turns with one real model.
 
-Claude Code, Codex, OpenCode, Qwen Code and Pi: each reads a file with its own tool for commands, and goes on in the
-same session twice. First they call an engine, then what ``paternoster up`` runs: a gateway that asks for a key, and an
-engine behind it. They send what they send to their makers' servers, but for shorter instructions and, of some, one tool
-instead of all: SmolLM2 reads 8,192 tokens.
+Claude Code, Codex, OpenCode, Qwen Code, Pi, Continue and Cline: each reads a file with its own tool for commands, and
+goes on in the same session twice (Cline in two others). First they call an engine, then what ``paternoster up`` runs: a
+gateway that asks for a key, and an engine behind it. They send what they send to their makers' servers, but for shorter
+instructions and, of some, one tool instead of all: SmolLM2 reads 8,192 tokens.
 Between agent and model stands a recorder. SmolLM2 is too small to call a tool by itself, so the recorder makes each
 turn begin with a call of the tool, and restricts the command to reading the file. All else is the agent's and the
 model's own: how the call is written and read, the result, the answer. Printed is how much of each prompt was in the

@@ -37,6 +37,8 @@ class Agent:
     path: str
     tool: str
     argument: str
+    command: str | list[str] = COMMAND
+    """Value of that argument."""
     others: Mapping[str, object] = {}
     """Arguments that the tool needs besides the command."""
 
@@ -57,7 +59,7 @@ class Agent:
 
     @property
     def schema(self) -> dict[str, Any]:
-        held = {name: {"const": value} for name, value in {self.argument: COMMAND, **self.others}.items()}
+        held = {name: {"const": value} for name, value in {self.argument: self.command, **self.others}.items()}
         return {"type": "object", "properties": held, "required": [*held], "additionalProperties": False}
 
 
@@ -212,4 +214,44 @@ class Pi(_OfChats):
             yield [str(session.program / "pi"), *fixed, *(["--continue"] if turn else []), "--print", question]
 
 
-AGENTS: Sequence[Agent] = (ClaudeCode(), Codex(), OpenCode(), QwenCode(), Pi())
+class Continue(_OfChats):
+    name, tool, argument = "continue", "Bash", "command"
+    client = Client("continue", ("@continuedev/cli@1.5.47",), (), python="")
+
+    def commands(self, session: Session) -> Iterator[list[str]]:
+        folder = session.home / ".continue"
+        folder.mkdir()
+        model = {
+            "name": MODEL, "provider": "openai", "model": MODEL, "apiBase": f"{session.url}/v1", "apiKey": session.key,
+            "roles": ["chat"], "capabilities": ["tool_use"],
+            "defaultCompletionOptions": {"contextLength": CONTEXT, "maxTokens": 512},
+        }  # fmt: skip
+        settings = {"name": "agents", "version": "1.0.0", "schema": "v1", "models": [model]}
+        # JSON is YAML.
+        (folder / "config.yaml").write_text(json.dumps(settings))
+        fixed = ["--config", str(folder / "config.yaml"), "--auto"]
+        for turn, question in enumerate(QUESTIONS):
+            yield [str(session.program / "cn"), *fixed, *(["--resume"] if turn else []), "--print", question]
+
+
+class Cline(_OfChats):
+    name, tool, argument, command = "cline", "run_commands", "commands", [COMMAND]
+    client = Client("cline", ("cline@3.0.65",), (), python="")
+
+    def commands(self, session: Session) -> Iterator[list[str]]:
+        data, provider = session.home / ".cline/data", "openai-compatible"
+        (data / "settings").mkdir(parents=True)
+        settings = {"provider": provider, "apiKey": session.key, "model": MODEL, "baseUrl": f"{session.url}/v1"}
+        entry = {"settings": settings, "updatedAt": "2026-11-29T00:00:00.000Z", "tokenSource": "manual"}
+        providers = {"version": 1, "lastUsedProvider": provider, "modes": {}, "providers": {provider: entry}}
+        (data / "settings/providers.json").write_text(json.dumps(providers))
+        # Without a terminal it begins a new session each time: --id is for its own interface.
+        for question in QUESTIONS:
+            yield [str(session.program / "cline"), "--system", INSTRUCTIONS, "--json", question]
+
+    def environment(self, session: Session) -> dict[str, str]:
+        # Without it a process stays behind that later sessions share.
+        return {"CLINE_SESSION_BACKEND_MODE": "local"}
+
+
+AGENTS: Sequence[Agent] = (ClaudeCode(), Codex(), OpenCode(), QwenCode(), Pi(), Continue(), Cline())
