@@ -13,6 +13,7 @@ import openai
 import pytest
 from pydantic import BaseModel, Field
 from tests.engine.server.schemas import drawn
+from tests.engine.server.tools.test_built_in_tool_template import CHAT
 
 pytestmark = pytest.mark.slow
 
@@ -99,6 +100,15 @@ def test_an_object_has_the_names_of_its_schema_alone(client: openai.OpenAI, stri
         (choice,) = answer.choices
         assert choice.finish_reason == "stop"
         assert json.loads(str(choice.message.content)).keys() == {"name", "country"}
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])
+def test_calls_are_of_their_schema_where_the_models_template_has_no_tools(engine: Any, choice: Any) -> None:
+    body = {**CHAT, "tool_choice": choice, "max_tokens": 60, "temperature": 0}
+    answer = httpx.post(f"{engine.url}/v1/chat/completions", json=body, timeout=60)
+    (message,) = [each["message"] for each in answer.json()["choices"]]
+    assert [call["function"]["name"] for call in message["tool_calls"]][:1] == ["weather"]
+    assert json.loads(message["tool_calls"][0]["function"]["arguments"])["city"] in ("Tokyo", "Paris")
 
 
 def test_a_grammar_that_explodes_ends_its_request_with_400(client: openai.OpenAI) -> None:

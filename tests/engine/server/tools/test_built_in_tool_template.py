@@ -1,10 +1,9 @@
 """Tools of models whose chat template reads none: the built-in template writes them, through every API."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import httpx
 import pytest
 from tests.engine.server.scripted_server import Server, scripted_server
 
@@ -88,21 +87,6 @@ def _calls(text: str, stream: bool) -> list[tuple[str, Any]]:
     if "output" in whole:
         return [(each["name"], json.loads(each["arguments"])) for each in whole["output"]]
     return [(each["name"], each["input"]) for each in whole["content"]]
-
-
-@pytest.fixture(scope="module")
-def engine(run_engine: Any) -> Iterator[Any]:
-    with run_engine("--max-model-len", "1024") as running:
-        yield running
-
-
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])
-def test_a_real_model_is_held_to_calls(engine: Any, choice: Any) -> None:
-    body = {**CHAT, "tool_choice": choice, "max_tokens": 60, "temperature": 0}
-    answer = httpx.post(f"{engine.url}/v1/chat/completions", json=body, timeout=60)
-    (message,) = [each["message"] for each in answer.json()["choices"]]
-    assert [call["function"]["name"] for call in message["tool_calls"]][:1] == ["weather"]
-    assert json.loads(message["tool_calls"][0]["function"]["arguments"])["city"] in ("Tokyo", "Paris")
 
 
 async def test_without_tools_nothing_is_written_or_named(tokenizer: Tokenizer) -> None:
