@@ -35,6 +35,7 @@ RUNNERS = (
     "engine.structured_output",
     "engines.overhead",
     "engines.vllm",
+    "engines.vllm_caps",
     "engines.vllm_profile",
     "gateway.cost",
     "gateway.engine_flood",
