@@ -45,6 +45,7 @@ from peers.systems.vllm_cpu import ENVIRONMENT, VllmCpu
 CAPS = (4, 8, 12, 16, 24)
 MAX_MODEL_LEN = 640
 LOOK_SECONDS = 5.0
+"""From the end of a look to the next, as the operator has it: one that comes early is no evaluation."""
 IDLE_WITHIN = 120.0
 
 
@@ -127,7 +128,7 @@ class Turns:
             samples.append(Sample(now, self._clock.read(), stats, decision))
             if now >= settle + counted:
                 return samples
-            await asyncio.sleep(max(LOOK_SECONDS * len(samples) - (time.monotonic() - begin), 0))
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def _send_requests(self, lengths: Iterator[tuple[int, int]]) -> None:
         while True:
