@@ -64,6 +64,7 @@ RUNNERS = (
     "simulator.speed",
     "simulator.vllm_reports",
     "streams.cost",
+    "streams.faults",
     "streams.overload",
     "streams.survive",
 )

@@ -40,22 +40,22 @@ class SessionRegistry:
         self.observer = observer
         self.stops = ReplicaStops()
         self.probation = Probation(wake)
-        self._unanswered: dict[str, set[UnansweredCall]] = {}
-        """By URL of the replica."""
+        self._unanswered: dict[str, dict[UnansweredCall, None]] = {}
+        """By URL of the replica, in the order in which they were sent."""
 
     def add_unanswered(self, call: UnansweredCall) -> None:
-        self._unanswered.setdefault(call.url, set()).add(call)
+        self._unanswered.setdefault(call.url, {})[call] = None
 
     def remove_unanswered(self, call: UnansweredCall) -> None:
         """Its answer has begun, or its attempt has ended; the target is to be taken or released."""
-        calls = self._unanswered.get(call.url, set())
-        calls.discard(call)
+        calls = self._unanswered.get(call.url, {})
+        calls.pop(call, None)
         if not calls:
             self._unanswered.pop(call.url, None)
 
     def list_movable(self) -> list[UnansweredCall]:
         """Calls without a byte at draining replicas."""
-        return [call for url in self.router.balancer.handing_over for call in self._unanswered.get(url, ())]
+        return [call for url in sorted(self.router.balancer.handing_over) for call in self._unanswered.get(url, ())]
 
     def find_target(self, call: UnansweredCall) -> Replica | None:
         """A place for ``call`` at another replica, which it has from now on."""

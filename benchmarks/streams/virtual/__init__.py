@@ -1,0 +1,1 @@
+"""Gateways, engines and a network that fail, in virtual time, around the sessions of the real gateway."""
