@@ -31,6 +31,9 @@ QUIET_SECONDS = 1.0
 """Without another byte: then no more will come."""
 END_SECONDS = 15.0
 """In which a refused connection ends: over TLS once the client has had time to read why."""
+TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Of all clients here: to read the machine's authorities for each takes longer than its handshake, which must end."""
+TLS.check_hostname, TLS.verify_mode = False, ssl.CERT_NONE
 STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 OPENS = frozenset({
     "HTTPServer", "ThreadingHTTPServer", "TCPServer", "ThreadingTCPServer", "WSGIServer", "make_server", "AppRunner",
@@ -52,11 +55,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
 
 @asynccontextmanager
 async def connected(listener: Listener) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    context = None
-    if listener.tls:
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, ssl=context)
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, ssl=TLS if listener.tls else None)
     try:
         yield reader, writer
     finally:
