@@ -45,7 +45,7 @@ from peers.systems.vllm_cpu import ENVIRONMENT, VllmCpu
 CAPS = (4, 8, 12, 16, 24)
 MAX_MODEL_LEN = 640
 LOOK_SECONDS = 5.0
-"""From the end of a look to the next, as the operator has it: one that comes early is no evaluation."""
+"""Pause from the end of a look to the next, as the operator has it: a look that comes early is no evaluation."""
 IDLE_WITHIN = 120.0
 
 
@@ -78,7 +78,7 @@ class Arm:
     windows: list[tuple[Work, float]] = field(default_factory=list, repr=False)
     """Work and processor seconds from each sample to the next."""
     samples: list[dict[str, Any]] = field(default_factory=list, repr=False)
-    """What the law saw and decided."""
+    """Observations and decisions of the law."""
 
     @property
     def tokens_per_processor_second(self) -> float:
@@ -148,7 +148,7 @@ class Turns:
 
 @dataclass(frozen=True)
 class Sample:
-    """What was seen and decided at one moment."""
+    """Observations and decisions of one moment."""
 
     time: float
     processor_seconds: float
@@ -193,7 +193,7 @@ def summarize(shape: str, name: str, repeat: int, samples: Sequence[Sample], set
 
 
 def work_between(before: Sample, after: Sample) -> Work:
-    """By ``step_sums``, whose first row is steps, tokens of prompts, decoding sequences and what is read."""
+    """Sums from ``step_sums``, whose first row is steps, tokens of prompts, decoding sequences and what is read."""
     steps, prefill, decodes = (
         last - first for first, last in zip(before.stats.step_sums[:3], after.stats.step_sums[:3], strict=True)
     )

@@ -48,9 +48,9 @@ class Noise:
     """Standard deviations of the logarithm of a step's time."""
 
     each: float
-    """Of one step, by itself."""
+    """Spread of one step by itself."""
     load: float
-    """Of the load of the machine."""
+    """Spread of the load of the machine."""
     load_seconds: float = 60.0
     """Time in which the load forgets what it was."""
 

@@ -183,7 +183,7 @@ class EngineStats(BaseModel):
 
 
 def find_growth(value: float, before: float) -> float:
-    """What a counter of one process grew by; one that fell began anew at 0 in between, as in Prometheus."""
+    """Growth of a counter of one process; one that fell began anew at 0 in between, as in Prometheus."""
     return value if value < before else value - before
 
 

@@ -32,7 +32,7 @@ class BenchRequest:
 
 @dataclass(slots=True)
 class RequestResult:
-    """What came of one request."""
+    """The result of one request."""
 
     index: int
     start: float

@@ -40,8 +40,11 @@ CHILD_SELECTOR = write_selector(
         "matchExpressions": [{"key": labels.INSTANCE, "operator": "Exists"}],
     }
 )
-"""Which objects of the children's kinds the API server sends. kopf's own ``labels=`` drops the others once they are
-here. A child that loses a label comes as deleted, which has its fleet applied again."""
+"""Selector of the objects of the children's kinds that the API server sends.
+
+kopf's own ``labels=`` drops the others once they are here. A child that loses a label comes as deleted, which has its
+fleet applied again.
+"""
 RESOURCE = (labels.GROUP, labels.VERSION, labels.PLURAL)
 REPLICA_SETS = ("apps", "v1", "replicasets")
 PODS = ("", "v1", "pods")

@@ -47,7 +47,7 @@ MODEL = "model"
 """Name of the only fleet in the routing table."""
 ADMISSION = Admission(MODEL)
 NUMERICS = "simulated"
-"""What all replicas have in common, so that each goes on with another one's streams."""
+"""Numerics of all replicas, so that each goes on with another one's streams."""
 FRAME = COMMENT + b"[]\ndata: \n\n"
 """The first piece of a stream, by which it is no suspect any more."""
 
@@ -63,9 +63,9 @@ class Ticket:
     outcome: RequestOutcome = RequestOutcome.HELD_TOO_LONG
     """The outcome if no further attempt is made."""
     error: GatewayError | None = None
-    """What the client gets then, where no replica answered."""
+    """Error that the client gets then, where no replica answered."""
     url: str = ""
-    """Of the replica that has it."""
+    """URL of the replica that has it."""
     sent: int = 0
     """When it was sent there."""
     has_frame: bool = False
@@ -134,7 +134,7 @@ class VirtualGateway:
         self._rejections = RejectedContinuations()
         self._registry = SessionRegistry(self._router, Quarantine(), self._rejections, self._wake_requests)
         self._call = Call("", MODEL, b"", {}, is_stream=True)
-        """As all calls are, but for the body, of which a digest is kept."""
+        """Stands for all calls, which differ in the body alone, of which a digest is kept."""
         self._held: dict[RoutedRequest, tuple[Ticket, int | None]] = {}
         """Requests that wait, each with the moment at which it goes on, if it has one."""
         self._tickets: dict[str, Ticket] = {}

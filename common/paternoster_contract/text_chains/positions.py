@@ -13,7 +13,7 @@ MAX_MISSES = 256
 
 
 def locate_prompt(text: CanonicalText, ends: Sequence[int], rendered: str, lengths: Sequence[int]) -> list[int]:
-    """For each of ``ends``, bytes of ``text``: the first tokens of its prompt that hold it, never fewer than before.
+    """How many tokens of the prompt hold each of ``ends``, bytes of ``text``; never fewer than for the end before.
 
     ``rendered``: the prompt as a template or the client wrote it; ``lengths``: bytes of each of its tokens. Neither
     counts where the prompt came as token ids, of four bytes each.

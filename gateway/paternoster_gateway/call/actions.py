@@ -1,4 +1,4 @@
-"""What the session of a call has its driver do, and the events with which the driver answers.
+"""Actions that the session of a call has its driver carry out, and the events with which the driver answers.
 
 Each action names the event that answers it. A driver carries out one action at a time.
 """

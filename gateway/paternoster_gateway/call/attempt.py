@@ -1,4 +1,4 @@
-"""What came of sending a call to one replica."""
+"""One sending of a call to a replica, and its result."""
 
 from dataclasses import dataclass, field
 
@@ -28,7 +28,7 @@ class EngineAnswer:
     is_stream: bool = False
     """Whether it consists of server-sent events."""
     journal: bytes = field(default=b"", repr=False)
-    """What replicas before this one computed of it."""
+    """The journal of what replicas before this one computed of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +56,16 @@ class Attempt:
     """An answer, or an error for the client, and what the balancer records of the replica."""
 
     url: str
-    """Of the replica."""
+    """URL of the replica."""
     outcome: EngineAnswer | GatewayError
     reason: str = ""
     """Why it would be retried, for the metrics."""
     result: Result | None = None
-    """For the balancer; None where the replica handed the call over."""
+    """Result for the balancer; None where the replica handed the call over."""
     served: bool = True
     """Whether the answer is none that the replica gives without computing a prompt."""
     tokens: PromptTokens | None = None
-    """Of the prompt, where the answer states them."""
+    """Tokens of the prompt, where the answer states them."""
     suspicion: Suspicion = Suspicion.NONE
     """Whether the call may have made the replica stop."""
     is_stop: bool = False

@@ -20,7 +20,7 @@ class Call:
     named: bool = True
     """Whether the body names the model; else ``model`` is the only one that the key opens."""
     brackets: int = 0
-    """Of :attr:`body`, as :func:`~paternoster_gateway.proxy.body.refuse_costly` counts them."""
+    """Brackets of :attr:`body`, as :func:`~paternoster_gateway.proxy.body.refuse_costly` counts them."""
     is_stream: bool = False
     """Whether the client requests server-sent events."""
     debug: bool = False
@@ -30,9 +30,9 @@ class Call:
     deadline_seconds: float | None = None
     """After which an answer is of no use, if nothing of it has come."""
     journal: bytes = field(default=b"", repr=False)
-    """What replicas before computed of the answer, which is sent behind the body."""
+    """The journal of what replicas before computed of the answer; it is sent behind the body."""
     open_request: OpenRequest = field(default_factory=open_request_alone, repr=False, compare=False)
-    """What counts the bytes that are kept of the answer."""
+    """Account of the bytes that are kept of the answer."""
 
     def resume(self, num_frames: int, numerics: str, journal: bytes) -> "Call":
         """The call as a replica gets it that goes on behind ``journal``, of which the client has ``num_frames``."""

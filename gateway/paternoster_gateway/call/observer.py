@@ -1,4 +1,4 @@
-"""What a gateway counts and logs of its calls."""
+"""The counts and log lines that a gateway has of its calls."""
 
 from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.routing.decisions import RoutedRequest

@@ -7,7 +7,7 @@ from paternoster_gateway.routing.decisions import RoutedRequest
 from paternoster_gateway.routing.limits import PROBE_SECONDS, PROBES, QUIET_SECONDS
 
 PROBATION_SECONDS = QUIET_SECONDS + PROBES * PROBE_SECONDS
-"""For which such a call has its replica without another one: by then the replica is hung, or has answered."""
+"""Time that such a call has its replica without another one: by then the replica is hung, or has answered."""
 
 
 class Probation:
@@ -17,11 +17,11 @@ class Probation:
         """``wake`` is called with a request once its turn has begun."""
         self._wake = wake
         self._queues: dict[str, deque[RoutedRequest]] = {}
-        """By fleet: requests, of which the first has its turn."""
+        """Requests by fleet, of which the first has its turn."""
 
     @property
     def fleets(self) -> list[str]:
-        """Those of which a request has its turn or waits for it."""
+        """Fleets of which a request has its turn or waits for it."""
         return list(self._queues)
 
     def has_turn(self, request: RoutedRequest) -> bool:

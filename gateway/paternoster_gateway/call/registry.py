@@ -1,4 +1,4 @@
-"""What the sessions of one gateway share, and which of their calls a draining replica may hand over.
+"""State that the sessions of one gateway share, and which of their calls a draining replica may hand over.
 
 A stream is moved by its journal, which the gateway has. Of an answer without a byte only the replica has the tokens:
 the driver requests them once another replica has a place, and the replica answers the call with them.
@@ -24,7 +24,7 @@ class UnansweredCall:
 
     request: RoutedRequest
     url: str
-    """Of the replica."""
+    """URL of the replica."""
     call: Call
     admission: Admission
     target: Replica | None = None

@@ -59,7 +59,7 @@ class Router:
         return decision
 
     def route_hand_over(self, request: RoutedRequest, admission: Admission) -> Send | None:
-        """As :meth:`Balancer.route_hand_over`; raises what :meth:`Admission.route` raises."""
+        """Route a hand-over as :meth:`Balancer.route_hand_over` does; raises what :meth:`Admission.route` raises."""
         row = admission.route(self.balancer.table, self._calendar())
         return self.balancer.route_hand_over(request, row, self.clock())
 
@@ -92,7 +92,7 @@ class Router:
         self._wake(self.balancer.on_engine_report(url, hung=hung))
 
     def count_replicas(self, model: str) -> int:
-        """Those in the table, ready or not."""
+        """Number of replicas in the table, ready or not."""
         row = self.balancer.table.models.get(model)
         return 0 if row is None else len(row.replicas)
 

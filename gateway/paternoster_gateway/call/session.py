@@ -50,7 +50,7 @@ class CallSession:
         self._router = registry.router
         self._blame = CallBlame(registry, call, admission, request)
         self._journal: JournaledStream | None = None
-        """Of the stream that is forwarded, where it has one."""
+        """Journal of the stream that is forwarded, where it has one."""
         self._output = OutputTokens(is_stream=False)
         self._replica = ""
         """URL of the replica whose answer is forwarded."""
@@ -85,7 +85,7 @@ class CallSession:
         self._blame.record_left(url, read_by)
 
     def read_piece(self, piece: bytes) -> bytes:
-        """What the client gets of the next piece of the answer that is forwarded; an empty piece has no byte.
+        """The bytes for the client of the next piece of the answer that is forwarded; an empty piece has none.
 
         Raises :class:`FrameTooLong`, and :class:`Refusal` where there is no room for what is not whole.
         """
@@ -288,7 +288,7 @@ class CallSession:
         return outcome
 
     def _send_attempt(self, replica: Replica, call: Call, *, until_admitted: bool = False) -> Steps[Attempt]:
-        """What comes of sending ``call`` to ``replica``, which the balancer has recorded."""
+        """Send ``call`` to ``replica``, which the balancer has recorded, and return the result."""
         alone = PROBATION_SECONDS if self._registry.probation.has_turn(self.request) else None
         attempt: Attempt = yield StartAttempt(replica, call, until_admitted, alone)
         if not isinstance(attempt.outcome, EngineAnswer):

@@ -178,7 +178,7 @@ class SuspectedCall:
             self._beside.append(stop)
 
     def judge_closed(self, answered: Collection[str]) -> None:
-        """Of the replicas :attr:`closed`, those that answered a probe did no more than that; the others stopped.
+        """Record which of the replicas :attr:`closed` stopped: those that answered a probe did not.
 
         Each is judged once: one that stopped answers again as soon as it has started anew.
         """

@@ -9,12 +9,12 @@ from paternoster_gateway.call.attempt import EngineAnswer
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Answer(EngineAnswer):
-    """With its body; :meth:`discard` must be called in the end."""
+    """An answer with its body; :meth:`discard` must be called in the end."""
 
     chunks: AsyncGenerator[bytes]
     """An empty one comes where the stream may be handed over and has no byte."""
     stack: AsyncExitStack = field(repr=False)
-    """What is closed behind the body."""
+    """Resources that are closed behind the body."""
 
     async def discard(self) -> None:
         """End it, however much of it was read."""

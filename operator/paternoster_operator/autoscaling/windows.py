@@ -53,9 +53,9 @@ class _Track(Generic[Sample]):
     """What was counted until each sample, by all processes together."""
     _instance: str = ""
     _counters: Totals = ()
-    """Those of the last sample."""
+    """Counters of the last sample."""
     _offset: Totals = _NOTHING
-    """What was counted before the present counters began at 0."""
+    """Counts from before the present counters began at 0."""
 
     def add(self, now: float, instance: str, counters: Totals, sample: Sample, keep_seconds: float) -> None:
         """Append a sample; those older than ``keep_seconds`` are forgotten, but for the one a window begins at."""

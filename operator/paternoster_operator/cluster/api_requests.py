@@ -18,7 +18,7 @@ REQUEST_TIMEOUT_SECONDS = 10
 _PERMANENT = frozenset({400, 403, 405, 422})
 """Refusals that the same request would meet again."""
 _KIND_UNKNOWN = "no matches for kind"
-"""Of a 403 by admission that looks up the owner's kind, in the moments in which the CRD is not known everywhere."""
+"""Text in a 403 by admission that looks up the owner's kind, while the CRD is not known everywhere."""
 _LONGEST_ANSWER = 64 * 2**20
 """Bytes: a list of the pods of a target has some 10 KiB for each."""
 LONGEST_PAUSE_SECONDS = 10.0
@@ -26,7 +26,7 @@ LONGEST_PAUSE_SECONDS = 10.0
 
 
 class RequestTraffic(Protocol):
-    """What counts requests, and objects that are written, by the kind of their objects."""
+    """Counters of requests, and of objects that are written, by the kind of their objects."""
 
     def count_request(self, method: str, resource: str, code: int) -> None: ...
 

@@ -73,7 +73,7 @@ def configure_watches(settings: kopf.OperatorSettings, selectors: Mapping[Kind, 
 
 
 class WatchTraffic(Protocol):
-    """What counts the answers to lists and watches, by the kind of their objects."""
+    """Counters of the answers to lists and watches, by the kind of their objects."""
 
     def count_object(self, kind: str, event: str) -> None: ...
 

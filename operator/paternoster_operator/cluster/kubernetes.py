@@ -323,7 +323,7 @@ class KubernetesCluster:
 
 
 def name_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """What a new status changes, in a word: conditions before numbers of replicas, and load last."""
+    """The kind of a change of a status, in a word: conditions before numbers of replicas, and load last."""
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     if "conditions" in changed:
         return "Conditions"

@@ -23,7 +23,7 @@ NAMES: Mapping[str, str] = {
     "inter_token_seconds_total": "vllm:inter_token_latency_seconds_sum",
     "inter_token_count_total": "vllm:inter_token_latency_seconds_count",
 }
-"""For each counter of ``/stats`` the sample that has it."""
+"""Samples of ``/metrics`` by the counter of ``/stats`` that each has."""
 OPTIONAL: Mapping[str, str] = {"requests_rejected_full_total": "vllm:admission_rejections_total"}
 """Samples that vLLM has since 0.32, and only once a request was refused."""
 READ = frozenset({*OPTIONAL.values(), *NAMES.values()})

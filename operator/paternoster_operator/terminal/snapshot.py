@@ -31,7 +31,7 @@ class Snapshot:
     preempted: int
     finished: int
     preemption_rate: float | None
-    """As the one below: None where engines do not report it."""
+    """Share of requests; None where engines do not report it."""
     kv_usage: float | None
     tokens_per_second: float
     fresh: bool

@@ -9,7 +9,7 @@ log = logging.getLogger(__name__)
 UTILITY = "paternoster_text_chains"
 """Name of the method by which the API server reaches the engine core."""
 PIECES = "paternoster_pieces"
-"""Of ``SamplingParams.extra_args``: the pieces of a prompt, as :mod:`.block_watch` reads them."""
+"""Key of ``SamplingParams.extra_args`` with the pieces of a prompt, as :mod:`.block_watch` reads them."""
 
 
 def follow_texts(app: App) -> App:

@@ -12,11 +12,11 @@ from paternoster_vllm.text_chains import PIECES
 from paternoster_vllm.text_chains.text_index import TextIndex
 
 MAX_REPLAY_BYTES = 2**20
-"""Of the last changes, for readers that have those before."""
+"""Bytes of the last changes, for readers that have those before."""
 SPECS = ("FullAttentionSpec", "MLAAttentionSpec")
 """Layers whose cached blocks are found from the first to the last; others, such as windows, need more than these."""
 GROUP_BYTES = 4
-"""With which a key of the pool names the group of layers, behind the block's hash."""
+"""Bytes with which a key of the pool names the group of layers, behind the block's hash."""
 _WATCH = "_paternoster_block_watch"
 _PIECE = struct.Struct(">IQ")
 

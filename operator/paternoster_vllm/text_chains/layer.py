@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 TEXT_CHAINS = "/text-chains"
 MAX_BYTES = 2**20
-"""Of a body that is read for its text; gateways read no longer ones."""
+"""Size of a body that is read for its text; gateways read no longer ones."""
 
 
 class TextChains:

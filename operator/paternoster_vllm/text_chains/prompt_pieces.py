@@ -25,7 +25,7 @@ class CallBody:
 
 
 CURRENT: ContextVar[CallBody | None] = ContextVar("paternoster_call_body", default=None)
-"""Of the call in progress."""
+"""Body of the call in progress."""
 
 
 class TokenLengths:
@@ -73,7 +73,7 @@ class PromptPieces:
         self._processor.add_request = add_request
 
     def _take_pieces(self, request: Any, prompt: Any) -> list[tuple[int, int]]:
-        """Of the first prompt of a call; none where its blocks depend on more than its text."""
+        """The pieces of the first prompt of a call; none where its blocks depend on more than its text."""
         call = CURRENT.get()
         if call is None or not call.data:
             return []

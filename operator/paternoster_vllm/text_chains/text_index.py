@@ -7,9 +7,9 @@ row that leaves the cache takes the rows behind it along, since no request finds
 from collections.abc import Callable, Sequence
 
 MAX_ROW_PIECES = 16
-"""Of one row; the oldest is removed for one more."""
+"""Pieces of one row; the oldest is removed for one more."""
 MAX_PIECES = 2**18
-"""Of all rows, which is what a gateway keeps of a replica; more are left out."""
+"""Pieces of all rows, as many as a gateway keeps of a replica; more are left out."""
 
 
 class CachedRow:
