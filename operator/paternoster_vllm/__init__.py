@@ -1,7 +1,7 @@
 """A plugin of vLLM: limits and counts of its scheduler, streams that another vLLM continues, and texts in its cache.
 
 It needs the standard library alone, so that any image with vLLM loads it from a folder on PYTHONPATH. For texts in the
-cache that folder has ``paternoster_contract.text_chains`` as well, which needs vLLM's own pydantic. vLLM calls
+cache it has a copy of ``paternoster_contract.text_chains`` within, which needs vLLM's own pydantic. vLLM calls
 :func:`register` in each of its processes, by the entry point ``vllm.general_plugins``; the API server gets the routes
 by ``--middleware paternoster_vllm.middleware.LimitsMiddleware``.
 """

@@ -6,8 +6,10 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 PACKAGE = "paternoster_vllm"
+COPIES = "copies"
+"""Folder of the package from which it imports what no installed package has."""
 CONTRACT, SHARED = "paternoster_contract", "text_chains"
-"""The package of which the plugin has this folder beside it: gateways compute the same digests by it."""
+"""The package of which the plugin has a copy of this folder: gateways compute the same digests by it."""
 ENTRY_POINTS = f"[vllm.general_plugins]\npaternoster = {PACKAGE}:register\n"
 
 
@@ -15,9 +17,10 @@ def write_plugin(folder: Path) -> None:
     """Write the plugin into ``folder``, which is made if need be; what an earlier call wrote is replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     _copy_package(PACKAGE, folder)
-    shutil.rmtree(folder / CONTRACT, ignore_errors=True)
-    _copy_package(CONTRACT, folder / CONTRACT, SHARED)
-    (folder / CONTRACT / "__init__.py").touch()
+    # Not on PYTHONPATH itself, where it would be found in place of a whole package of that name.
+    contract = folder / PACKAGE / COPIES / CONTRACT
+    _copy_package(CONTRACT, contract, SHARED)
+    (contract / "__init__.py").touch()
     version = importlib.metadata.version("paternoster")
     metadata = folder / f"{PACKAGE}-{version}.dist-info"
     metadata.mkdir(exist_ok=True)
