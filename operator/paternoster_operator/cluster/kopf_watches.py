@@ -241,8 +241,8 @@ class ResourceWatch:
                     text = await response.read()
             self._traffic.count_bytes(self._watch.kind, "list", len(text))
             page = json.loads(text)
-            kind = {"apiVersion": page.get("apiVersion"), "kind": page["kind"].removesuffix("List")}
-            # Objects of a list lack what the list itself has.
+            # Objects of a list lack what the list itself has, which a server may leave out.
+            kind = {"apiVersion": page.get("apiVersion"), "kind": page.get("kind", "").removesuffix("List")}
             yield [{**kind, **each} for each in page["items"]], page["metadata"].get("resourceVersion")
             if not page["metadata"].get("continue"):
                 return

@@ -44,7 +44,7 @@ def answer_as_vllm(stats: EngineStats) -> list[bytes]:
     report["step_sums"] = numbers["step_sums"]
     report["scheduled_tokens_total"] = stats.computed_tokens_total
     text = METRICS
-    for field, sample in {**NAMES["0.32"], **OPTIONAL}.items():
+    for field, sample in {**NAMES, **OPTIONAL}.items():
         pattern = rf"^({re.escape(sample)}(?:{{[^}}]*}})?) \S+$"
         # The refusals have two reasons; all are of one.
         values = iter([numbers[field]])
