@@ -33,8 +33,7 @@ class Models:
     def learn_signals(self, signals: Signals, now: float) -> Self:
         """Learn from signals, at most once a period: a window that is read twice is no second observation.
 
-        Where the requests of the last minute are much lighter than those remembered, or heavier, only they are
-        remembered.
+        Where the requests of the last minute are much lighter than those remembered, only they are remembered.
         """
         tuning = self.replica.tuning
         elapsed = tuning.engine_period_seconds if self.learnt is None else now - self.learnt
@@ -43,8 +42,7 @@ class Models:
         replica, recent = self.replica.observe(signals, elapsed), self.recent.observe(signals, elapsed)
         # What a step costs is the machine's, and remembered; what is in one is the traffic's.
         recent = replace(recent, steps=replace(recent.steps, cost=replica.steps.cost))
-        lighter = recent.has_lighter_requests(replica)
-        if lighter or replica.has_lighter_requests(recent):
+        if lighter := recent.has_lighter_requests(replica):
             replica = replace(recent, tuning=tuning, steps=replace(recent.steps, tuning=tuning))
         return replace(
             self,

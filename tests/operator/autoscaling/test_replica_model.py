@@ -198,21 +198,6 @@ def test_requests_that_were_heavier_are_forgotten_once_lighter_ones_come() -> No
     assert now > 0.75 * usual
 
 
-def test_requests_that_were_lighter_are_forgotten_once_heavier_ones_come() -> None:
-    heavy, light = generating(4000, 30), generating(200, 30)
-    fresh, soon, later = learnt((heavy, 120)), learnt((light, 120), (heavy, 2)), learnt((light, 120), (heavy, 24))
-    usual, young, now = (models.replica.most_within(0.1) or 0.0 for models in (fresh, soon, later))
-    assert 0 < usual < 0.5 * young
-    assert now < 1.5 * usual
-
-
-def test_a_burst_that_begins_is_no_heavier_traffic() -> None:
-    """Many start and few end: prompts are read whose answers come later, and each request takes what it did."""
-    usual, begins = generating(4000, 30), replace(generating(4000, 300), finished=30, generated=3000)
-    before, after_it = (learnt((usual, 120), *more).replica for more in ((), ((begins, 3),)))
-    assert after_it.answers > 0.9 * before.answers
-
-
 @pytest.mark.parametrize("factor", [0.75, 1.3, 20.0])
 def test_no_other_change_forgets(factor: float) -> None:
     """A quarter less work for a request, or more."""
