@@ -138,6 +138,7 @@ CLIENTS = (
         ("dev.langchain4j:langchain4j:1.19.0", "dev.langchain4j:langchain4j-open-ai:1.19.0"),
         ("java", "-cp", "jars/*", str(HERE / "Langchain4j.java"), "{url}", "{model}"),
         python="",
+        slow=True,
     ),
     Client(
         "guidellm",
