@@ -1,12 +1,13 @@
 """Operator and gateway installed from the chart, and for each test one cheap fleet in a namespace of its own."""
 
 from collections.abc import Iterator
+from zlib import crc32
 
 import pytest
 
 from paternoster_e2e.cluster.cluster import Cluster
 from paternoster_e2e.cluster.node import Node
-from paternoster_e2e.fleet import Fleet, default_model
+from paternoster_e2e.fleet import NAME, Fleet, default_model
 from paternoster_e2e.kubectl import Kubectl
 from paternoster_e2e.objects import TARGET_EGRESS, model_volume
 from paternoster_e2e.release import SYSTEM, gateway_url, install, restricted_namespace, uninstall
@@ -50,7 +51,8 @@ def namespace(kubectl: Kubectl, request: pytest.FixtureRequest) -> Iterator[str]
 
 @pytest.fixture
 def fleet(kubectl: Kubectl, gateway: str, namespace: str) -> Fleet:
-    return Fleet(kubectl, namespace, gateway)
+    """A fleet of a name of its own: that of a deleted fleet is reserved for its namespace for a day."""
+    return Fleet(kubectl, namespace, gateway, f"{NAME}-{crc32(namespace.encode()):08x}")
 
 
 @pytest.fixture
