@@ -41,7 +41,7 @@ class Client:
 
     name: str
     packages: tuple[str, ...]
-    """Of PyPI, of npm, or of Maven Central: ``group:name:version``."""
+    """Names in PyPI, in npm, or in Maven Central: ``group:name:version``."""
     command: tuple[str, ...]
     python: str = "3.11"
     """Lowest version; empty for a program of node or Java."""

@@ -157,7 +157,7 @@ class Sample:
 
 
 def draw_lengths(shape: Shape, draw: int) -> Iterator[tuple[int, int]]:
-    """The same lengths of prompts and answers for each arm."""
+    """Lengths of prompts and answers, which every arm has alike."""
     rng = Random(draw)
     while True:
         yield shape.draw_lengths(rng)
@@ -215,7 +215,7 @@ def rate(arm: Arm, prices: NDArray[np.float64]) -> float:
 
 
 def find_best(arms: Sequence[Arm], objective: str, prices: NDArray[np.float64]) -> tuple[str, float]:
-    """Of one shape: the fixed cap with the most tokens a second at ``prices``, and these; medians of the repeats.
+    """The fixed cap of one shape with the most tokens a second at ``prices``, and these; medians of the repeats.
 
     With PreemptionRate of those that keep the target.
     """

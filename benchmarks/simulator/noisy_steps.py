@@ -1,4 +1,4 @@
-"""What the token budget does in virtual time on a machine with other work, where steps of one size differ.
+"""The token budget in virtual time on a machine with other work, where steps of one size differ.
 
     python benchmarks simulator.noisy_steps        3 minutes on a busy machine
 
@@ -63,7 +63,7 @@ MODES = ("Fixed", "Auto")
 
 @dataclass
 class BusyMachine:
-    """By how much a step takes longer than the last time, or less."""
+    """Factors by which a step takes more or less time than the fit."""
 
     noise: Noise
     rng: Random
@@ -121,7 +121,7 @@ class BusyReplica:
         self._rng = Random(seed)
         self._sent = 0
         self._latest: dict[str, int] = {}
-        """When each user's last token came."""
+        """Time of the last token of each user."""
 
     def run(self, every: float, seconds: float) -> Felt:
         felt, replica, end = Felt(), self._replica, to_ticks(seconds)
@@ -203,7 +203,7 @@ def main() -> int:
 
 
 def summarize(runs: list[Felt]) -> list[str]:
-    """Of each run, in one cell."""
+    """Cells of a table, each with the figures of all runs."""
 
     def join(values: Any) -> str:
         return ", ".join(values)

@@ -19,7 +19,7 @@ CHILDREN = [kind for kind in WATCHED if kind != "LLMDeployment"]
 
 
 def namespaces(count: int) -> list[str]:
-    """Those that ``count`` foreign pods lie in."""
+    """Namespaces of ``count`` foreign pods."""
     return sorted({namespace(number) for number in range(count)})
 
 

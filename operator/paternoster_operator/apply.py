@@ -161,7 +161,7 @@ class AppliedChildren:
 
 
 def spread_period(seconds: float, key: Key) -> float:
-    """From 80 % of ``seconds`` up to all of them, always the same for one ``key``: not all fleets are due at once."""
+    """A period of 80 to 100 % of ``seconds``, always the same for one ``key``: not all fleets are due at once."""
     return seconds * (1 - 0.2 * zlib.crc32(str(key).encode()) / 2**32)
 
 

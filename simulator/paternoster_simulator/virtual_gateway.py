@@ -67,7 +67,7 @@ class Ticket:
     url: str = ""
     """URL of the replica that has it."""
     sent: int = 0
-    """When it was sent there."""
+    """Time at which it was sent there."""
     has_frame: bool = False
     """Whether that one has sent a frame of it."""
     output: Sequence[int] = ()

@@ -25,9 +25,9 @@ from tqdm import tqdm
 KILLS = int(os.environ.get("PATERNOSTER_KILLS", "2"))
 SEEDS = range(4)
 PIECES = 20 * len(SEEDS)
-"""Of all streams, before a kill."""
+"""Pieces of all streams before a kill."""
 AGENTS_PIECES = range(5, 250)
-"""The same of agents' streams, of which one is drawn for each kill."""
+"""Pieces of agents' streams before a kill, of which one number is drawn for each."""
 
 INDEXED = "paternoster_gateway_replicas_indexed 2.0"
 
@@ -111,7 +111,7 @@ async def read_call(
 
 
 async def find_faults(endpoint: str, on_piece: Callable[[], None]) -> list[str]:
-    """Of a stream of each kind, read at once: why an answer is not whole and valid."""
+    """Reasons why answers are not whole and valid, of a stream of each kind, read at once."""
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=1200)) as session:
         reads = [read_call(session, endpoint, call, on_piece) for call in CALLS.values()]
         answers = await asyncio.gather(*reads, return_exceptions=True)

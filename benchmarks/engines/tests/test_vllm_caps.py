@@ -1,4 +1,4 @@
-"""What compares arms of fixed caps and the law: prices of one fit, and the best cap that keeps the target."""
+"""Comparison of arms of fixed caps and the law: prices of one fit, and the best cap that keeps the target."""
 
 import pytest
 

@@ -199,8 +199,8 @@ class SessionGateway(CallObserver):
                     if not self._forward(run, answer):
                         return
                     event, run.forwarded = self._pause, None
-                case EndInError(error):
-                    self._end(run, error.code or "cut")
+                case EndInError(cause):
+                    self._end(run, cause.code or "cut")
                     return
                 case Abort():
                     self._end(run, "aborted")

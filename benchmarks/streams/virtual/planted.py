@@ -45,7 +45,7 @@ FAULTS: dict[str, tuple[type, str, Callable[..., Any]]] = {
     "poison": (ReplicaStops, "is_cause", _blame_nobody),
     "bystander": (ReplicaStops, "is_cause", _blame_whoever_was_there),
 }
-"""By the first word of the violation: class, method and what takes its place."""
+"""Class, method and its replacement, by the first word of the violation."""
 
 
 @contextmanager

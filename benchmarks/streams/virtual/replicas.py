@@ -14,7 +14,7 @@ FRAME_SECONDS = 0.1
 PROGRESS_TOKENS = 4
 """Tokens of a whole answer behind which its journal is sent."""
 RESTART_SECONDS = (4.0, 12.0)
-"""From the end of an engine until its pod serves again."""
+"""Bounds of the time from the end of an engine until its pod serves again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +81,7 @@ class Connection:
     """At the replica."""
     made_frame: bool = False
     arrives: float = 0.0
-    """When what was sent last arrives: nothing overtakes it."""
+    """Time at which the last action arrives: nothing overtakes it."""
 
     def deliver(self, action: Callable[..., object], *arguments: object) -> None:
         self.arrives = max(self.arrives, self.clock.now + self.clock.draw_delay())
@@ -93,7 +93,7 @@ class Connection:
             action(self, *arguments)
 
     def cut(self) -> None:
-        """What is on its way is lost, and the gateway sees the end of the connection."""
+        """Lose what is on its way; the gateway sees the end of the connection."""
         self.runs = False
         self.arrives = max(self.clock.now + 0.001, 0.0)
         self.clock.at(self.arrives, self._close)
@@ -115,10 +115,10 @@ class VirtualReplica:
         """Share of calls that it answers with what no engine does, or refuses."""
         self.hung_since = 0.0
         self.heard: dict[int, float] = {}
-        """When each gateway got its last byte."""
+        """Time of the last byte, by the identity of its receiver."""
         self.connections: list[Connection] = []
         self.stops: list[tuple[float, VirtualCall | None]] = []
-        """When calls lost it, or a step of it failed, and the poison call that was why; None: chance."""
+        """Times at which calls lost it, or a step failed, each with the poison call that was why; None: chance."""
         self._clock = clock
         self._random = random
         self._on_change = on_change

@@ -11,7 +11,7 @@ RESULTS = {
     302: Result.NOT_THE_ENGINE, 401: Result.NOT_THE_ENGINE, 502: Result.REFUSED, 503: Result.NOT_SERVING,
     504: Result.REFUSED,
 }  # fmt: skip
-"""Of a status; any other is an answer."""
+"""Results by status; any other status is an answer."""
 
 
 class Violation(Exception):
@@ -20,7 +20,7 @@ class Violation(Exception):
 
 @dataclass(slots=True)
 class SeenWait:
-    """What a replica did while a call waited for headers."""
+    """Behaviour of a replica while a call waited for headers."""
 
     silent_before: bool
     silent: bool
@@ -41,13 +41,13 @@ class RunningCall:
     """The attempt of which nothing has come."""
     until_admitted: bool = False
     answers: dict[int, Connection] = field(default_factory=dict)
-    """By identity of the answer."""
+    """Connections by identity of the answer."""
     forwarded: EngineAnswer | None = None
     arrived: dict[Connection, list[bytes | bool]] = field(default_factory=dict)
-    """What is not read: pieces, and whether the end was one."""
+    """Pieces that are not read, and whether the end was a whole one."""
     wakes: int = 0
     """Waits so far: the number of the present one."""
     is_waiting: bool = False
     journal_tokens: int | None = None
-    """Of a whole answer, as far as its replica has sent them."""
+    """Tokens of a whole answer in the journal that its replica has sent."""
     ended: bool = False

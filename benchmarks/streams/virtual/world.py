@@ -20,7 +20,7 @@ from streams.virtual.running_call import RunningCall, Violation
 
 NUM_MODELS = 3
 NUM_REPLICAS = 5
-"""Of each model."""
+"""Replicas of each model."""
 CALLS_PER_SECOND = 20.0
 FAULT_SECONDS = (10.0, 40.0, 200.0)
 """Mean time between two faults of a run, one of these."""

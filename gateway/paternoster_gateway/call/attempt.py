@@ -24,7 +24,7 @@ class EngineAnswer:
     attempts: int
     """Replicas that got the request until this one answered, itself included."""
     numerics: str | None = None
-    """Where the answer is a stream with a journal: what a replica that continues it must have in common."""
+    """Numerics that a replica must have to continue the answer, where this is a stream with a journal."""
     is_stream: bool = False
     """Whether it consists of server-sent events."""
     journal: bytes = field(default=b"", repr=False)

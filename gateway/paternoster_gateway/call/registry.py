@@ -41,7 +41,7 @@ class SessionRegistry:
         self.stops = ReplicaStops()
         self.probation = Probation(wake)
         self._unanswered: dict[str, dict[UnansweredCall, None]] = {}
-        """By URL of the replica, in the order in which they were sent."""
+        """Calls by URL of the replica, in the order in which they were sent."""
 
     def add_unanswered(self, call: UnansweredCall) -> None:
         self._unanswered.setdefault(call.url, {})[call] = None

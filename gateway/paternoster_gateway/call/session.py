@@ -57,7 +57,7 @@ class CallSession:
         self._unreported: Attempt | None = None
         """The attempt that goes on with a stream and has sent no piece of it."""
         self._sent_at = 0.0
-        """When the replica that goes on with the stream was sent it; seconds of the router's clock."""
+        """Time at which the replica that goes on with the stream was sent it; seconds of the router's clock."""
         self._next_hand_over = 0.0
         """Seconds of the router's clock."""
         self._steps = self._run()

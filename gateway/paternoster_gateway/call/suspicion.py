@@ -51,7 +51,7 @@ class Suspicion(Enum):
 
 
 class HeaderWait(Protocol):
-    """What a replica did while a call waited for the headers of its answer."""
+    """Behaviour of a replica while a call waited for the headers of its answer."""
 
     @property
     def silent_before(self) -> bool:

@@ -334,7 +334,7 @@ def repeat_pauses(settings: kopf.OperatorSettings) -> Iterator[float]:
 
 
 def draw_pause(seconds: float) -> float:
-    """From half of ``seconds`` up to all of them: many that wait for the same do not go on in one moment."""
+    """A time between half of ``seconds`` and all of them: many that wait for the same do not go on in one moment."""
     return seconds * random.uniform(0.5, 1)
 
 

@@ -1,4 +1,4 @@
-"""Which texts vLLM's prefix cache has: pieces of prompts tied to cached blocks, and the stream of them for gateways."""
+"""Texts in vLLM's prefix cache: pieces of prompts tied to cached blocks, and the stream of them for gateways."""
 
 import logging
 import sys

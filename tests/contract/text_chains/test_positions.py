@@ -1,4 +1,4 @@
-"""Where texts end in a prompt that a template wrote, and how many of them are looked for in vain."""
+"""Ends of texts in a prompt that a template wrote, and how many of them are looked for in vain."""
 
 from paternoster_contract.text_chains.canonical_text import CHATS, CanonicalText, canonical_text
 from paternoster_contract.text_chains.positions import MAX_MISSES, find_byte_ends, locate_prompt

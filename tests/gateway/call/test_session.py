@@ -1,4 +1,4 @@
-"""What the session of a call decides, event by event, without a socket or a clock."""
+"""Decisions of the session of a call, event by event, without a socket or a clock."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ FRAME = b": journal [[0,null,[1]]]\ndata: 1\n\n"
 
 @pytest.fixture
 def session() -> CallSession:
-    """Of a stream to three replicas."""
+    """The session of a stream before three replicas."""
     router = Router(Balancer(), lambda: 0.0, lambda: 0.0, lambda _: None)
     replicas = [Replica(name=name, url=name, ready=True) for name in "abc"]
     router.change_table(RoutingTable(models={"m": ModelRoute(replicas=replicas)}))

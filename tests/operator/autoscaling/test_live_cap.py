@@ -106,7 +106,7 @@ def test_a_cut_for_few_preemptions_is_a_small_one() -> None:
 
 
 def test_sequences_that_have_not_ended_count_by_what_they_hold_now() -> None:
-    """Of a slow engine fewer end in a window than run; at its begin they are young and hold little."""
+    """Fewer end in a window than run at a slow engine; at its begin they are young and hold little."""
     loop = policy(autoscaling={"maxReplicas": 1}, concurrency=RATE)
     young = preempting(18, 0, usage=0.5, finished=0, ready=1, window_seconds=30.0)
     state = decide(loop, young, law_state(1, 48), 0.0).state

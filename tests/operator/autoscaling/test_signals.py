@@ -74,7 +74,7 @@ def test_restarts_never_make_a_count_negative_and_lose_nothing(steps: list[tuple
 
 
 def test_a_counter_that_falls_within_one_process_begins_anew_and_no_other_does() -> None:
-    """Of the sums over steps all do: they are measured together."""
+    """All sums over steps begin anew together, as they are measured together."""
     windows = Windows()
     for second, finished, generated, steps, seconds in (
         (0, 0, 0, 10.0, 10.0),

@@ -174,7 +174,7 @@ FLAGS_OF_0_33 = [
     for line in (RECORDED / "vllm-0.33-flags.txt").read_text().splitlines()
     if not line.startswith("#")
 ]
-"""What becomes of flags, and their names."""
+"""Verdicts on flags, each before the names of one."""
 
 
 @pytest.mark.parametrize(("verdict", "name"), [(line[0], name) for line in FLAGS_OF_0_33 for name in line[1:]])

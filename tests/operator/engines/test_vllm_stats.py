@@ -156,7 +156,7 @@ COUNTED = sorted({(other, field) for field, others in COUNTED_WITH.items() for o
 
 @pytest.mark.parametrize(("idle", "counted"), COUNTED)
 def test_a_counter_that_counts_no_more_is_named(idle: str, counted: str) -> None:
-    """As of a version that keeps a name and means something else by it."""
+    """A version may keep a name and mean something else by it."""
     with pytest.raises(StatsUnavailable, match=f"/metrics: .*{NAMES[idle]}.* is 0 where ") as refused:
         parse(metrics=set_samples(NAMES[idle], "0.0"))
     assert str(refused.value).endswith("this vLLM counts otherwise")
@@ -165,7 +165,7 @@ def test_a_counter_that_counts_no_more_is_named(idle: str, counted: str) -> None
 
 @pytest.mark.parametrize("name", ["scheduled_tokens_total", "requests_finished_total", "preemptions_total"])
 def test_a_count_of_the_plugin_that_stands_still_is_named(name: str) -> None:
-    """As where this vLLM preempts by another method than the one that the plugin wraps."""
+    """A vLLM may preempt by another method than the one that the plugin wraps."""
     with pytest.raises(StatsUnavailable, match=f"the plugin's {name} is 0 where vllm:\\w+ is "):
         parse({**REPORT, name: 0})
 

@@ -37,7 +37,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class _Change:
-    """What was done to one object: it is new without ``before``, and gone without ``after``."""
+    """A change of one object: it is new without ``before``, and gone without ``after``."""
 
     version: int
     plural: str
@@ -79,7 +79,7 @@ class FakeApiServer:
         self._version = 1
         self._events: list[_Change] = []
         self._rest_of_lists: dict[str, list[dict[str, Any]]] = {}
-        """What a list has left after a page, by its ``continue``."""
+        """Objects that a list has left after a page, by its ``continue``."""
         self._changed = asyncio.Condition()
         self._streams: set[tuple[str, asyncio.Transport]] = set()
         self._lost: set[tuple[str, asyncio.Transport]] = set()

@@ -64,7 +64,7 @@ print(*ServeSubcommand().subparser_init(FlexibleArgumentParser().add_subparsers(
 
 
 def test_each_flag_of_its_parser_is_classified() -> None:
-    """As refused or harmless, in the list that the tests of the arguments hold."""
+    """Each is refused or harmless, in the list that the tests of the arguments hold."""
     if not ENVIRONMENT.python.is_file():
         pytest.skip(f"there is no vLLM in {ENVIRONMENT.folder}: run 'make vllm'")
     listed = subprocess.run([ENVIRONMENT.python, "-c", LIST_FLAGS], check=True, capture_output=True, text=True).stdout

@@ -32,7 +32,7 @@ QUIET_SECONDS = 1.0
 END_SECONDS = 15.0
 """In which a refused connection ends: over TLS once the client has had time to read why."""
 TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""Of all clients here: to read the machine's authorities for each takes longer than its handshake, which must end."""
+"""One context for all clients: to read the machine's authorities takes longer than a handshake, which must end."""
 TLS.check_hostname, TLS.verify_mode = False, ssl.CERT_NONE
 STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 OPENS = frozenset({

@@ -18,7 +18,7 @@ def _flags(model: str) -> list[str]:
 
 
 def test_file_that_is_cut(tiny_gguf: bytes, tmp_path: Path) -> None:
-    """As a process; the other tests call the command in this one, which has torch already."""
+    """The command is a process here; the other tests call the command in this one, which has torch already."""
     path = tmp_path / "model.gguf"
     path.write_bytes(tiny_gguf[:300])
     command = [PATERNOSTER, *_flags(path.as_uri())]

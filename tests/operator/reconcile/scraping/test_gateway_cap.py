@@ -24,7 +24,7 @@ WHOLE = (RECORDED / "vllm-0.32-limits.json").read_bytes()
 METRICS = (RECORDED / "vllm-0.32-metrics.txt").read_bytes()
 LACKING = b'{"error": {"message": "the scheduler Other has no max_num_active_reqs"}}'
 NEWER = {**json.loads(WHOLE), "version": "0.99.0"}
-"""Of a vLLM that was never recorded."""
+"""Report of a vLLM that was never recorded."""
 STILL = json.dumps({**NEWER, "preemptions_total": 0}).encode()
 """The same, which preempts by another method than the one that the plugin wraps."""
 CAPACITY = 32
@@ -211,7 +211,7 @@ async def test_metrics_that_are_not_believed_have_a_reason_and_an_event(
 
 
 async def test_counters_that_begin_anew_within_one_process_are_believed(world: World, site: Site) -> None:
-    """Those of the API server and those of the engine core, which name the same process before and after."""
+    """Counters of the API server and of the engine core, which name the same process before and after."""
     before = {**json.loads(WHOLE), "live_cap": 8}
     site.report = json.dumps(before).encode()
     await world.reconcile()

@@ -14,7 +14,7 @@ class FullAttentionSpec:
 
 
 class StubMap:
-    """Of ``BlockHashToBlockMap``: several blocks may have one hash."""
+    """A stub of ``BlockHashToBlockMap``: several blocks may have one hash."""
 
     def __init__(self) -> None:
         self.blocks: dict[bytes, set[int]] = {}
@@ -33,7 +33,7 @@ class StubMap:
 
 
 class StubPool:
-    """Of ``BlockPool``."""
+    """A stub of ``BlockPool``."""
 
     def __init__(self) -> None:
         self.enable_caching = True
@@ -108,7 +108,7 @@ def hash_blocks(tokens: list[int]) -> bytes:
 
 
 class StubCore:
-    """Of ``EngineCore``."""
+    """A stub of ``EngineCore``."""
 
     def __init__(self, scheduler: StubScheduler | None = None) -> None:
         self.scheduler = scheduler or StubScheduler()

@@ -128,7 +128,7 @@ def test_what_is_cached_before_anyone_reads_is_found_with_the_next_prompt() -> N
 
 @given(data=st.data())
 def test_readers_agree_and_no_piece_is_published_whose_blocks_are_not_cached(data: st.DataObject) -> None:
-    """Also one that reads seldom, beyond what is kept of the changes."""
+    """One of them reads seldom, beyond what is kept of the changes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(block_watch, "MAX_REPLAY_BYTES", 200)
         patch.setattr(text_index, "MAX_ROW_PIECES", 3)

@@ -1,4 +1,4 @@
-"""What gateways read of a real vLLM's cache is what it then finds there: ``make vllm`` sets it up."""
+"""Gateways read of a real vLLM's cache what it then finds there: ``make vllm`` sets it up."""
 
 import asyncio
 import os
