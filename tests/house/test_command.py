@@ -65,28 +65,30 @@ def test_a_missing_extra_is_named() -> None:
     assert "paternoster[engine]" in message
 
 
-def test_the_extra_is_that_of_the_package_which_imports_what_is_missing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "plotly", None)
-    for name in [name for name in sys.modules if name.startswith(("plotly.", "paternoster_load.reports"))]:
-        monkeypatch.delitem(sys.modules, name)
-    assert main(["bench", "offline", "--num-prompts", "1"]) == 1
-    assert "pip install 'paternoster[load]'" in capsys.readouterr().err
+@pytest.mark.parametrize(("module", "extra"), [("torch", "engine"), ("plotly.offline", "load"), ("aiohttp", "load")])
+def test_a_benchmark_without_its_modules_names_the_extra_that_brings_them(module: str, extra: str) -> None:
+    entry = EntryPoint("bench", "paternoster_engine.commands.bench", GROUP)
+    assert f"paternoster[{extra}]" in missing_extra(entry, ModuleNotFoundError(name=module))
 
 
-def test_a_report_without_its_extra_is_refused_before_the_simulation(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.setitem(sys.modules, "plotly", None)
-    monkeypatch.delitem(sys.modules, "paternoster_simulator.outcome.report", raising=False)
-    for name in [name for name in sys.modules if name.startswith(("plotly.", "paternoster_load.reports"))]:
-        monkeypatch.delitem(sys.modules, name)
+def run_without_plotly(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``paternoster`` in a new process, where plotly cannot be imported."""
+    code = f"import sys; sys.modules['plotly'] = None\nfrom {main.__module__} import main; sys.exit(main(sys.argv[1:]))"
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+
+
+def test_a_benchmark_without_plotly_names_the_extra_load() -> None:
+    done = run_without_plotly("bench", "offline", "--num-prompts", "1")
+    assert done.returncode == 1
+    assert "pip install 'paternoster[load]'" in done.stderr
+
+
+def test_a_report_without_its_extra_is_refused_before_the_simulation(tmp_path: Path) -> None:
     file = Path(__file__).parents[2] / "examples" / "llama-3-8b.yaml"
-    assert main(["simulate", "-f", str(file), "--duration", "60", "--report", str(tmp_path / "page.html")]) == 1
-    printed = capsys.readouterr()
-    assert "'plotly" in printed.err
-    assert printed.out == "", "nothing was simulated"
+    done = run_without_plotly("simulate", "-f", str(file), "--duration", "60", "--report", str(tmp_path / "page.html"))
+    assert done.returncode == 1
+    assert "'plotly" in done.stderr
+    assert done.stdout == "", "nothing was simulated"
 
 
 def test_an_unknown_subcommand_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

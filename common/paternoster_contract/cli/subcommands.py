@@ -10,7 +10,6 @@ import argparse
 import importlib
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points
-from traceback import walk_tb
 from types import ModuleType
 
 from paternoster_contract import __version__
@@ -19,16 +18,17 @@ from paternoster_contract.cli.terminal import print_error
 
 GROUP = "paternoster.commands"
 
-LOAD_PACKAGE = "paternoster_load"
 EXTRAS = {
     "paternoster_engine": "engine",
     "paternoster_sources": "sources",
     "paternoster_operator": "operator",
     "paternoster_gateway": "gateway",
-    LOAD_PACKAGE: "load",
+    "paternoster_load": "load",
     "paternoster_simulator": "simulator",
 }
 """Package that registers a subcommand -> extra that brings what it needs."""
+LOAD_MODULES = ("aiohttp", "plotly")
+"""Modules that ``paternoster bench`` needs for load and reports; the engine's extra does not bring them."""
 
 
 def _import_command(entry: EntryPoint) -> ModuleType:
@@ -36,14 +36,10 @@ def _import_command(entry: EntryPoint) -> ModuleType:
 
 
 def missing_extra(entry: EntryPoint, error: ModuleNotFoundError) -> str:
-    """One line that names the extra to install for ``entry``.
-
-    It is ``entry``'s own, but the load generator's where that imports what is missing: commands of the engine need it
-    for some of what they do, and the engine's extra does not bring it.
-    """
-    importers = {frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_tb(error.__traceback__)}
-    package = LOAD_PACKAGE if LOAD_PACKAGE in importers else entry.value.partition(".")[0]
-    extra = EXTRAS.get(package, "all")
+    """One line that names the extra to install for ``entry``."""
+    package, module = entry.value.partition(".")[0], (error.name or "").partition(".")[0]
+    needs_load = package == "paternoster_engine" and module in LOAD_MODULES
+    extra = "load" if needs_load else EXTRAS.get(package, "all")
     return (
         f"paternoster {entry.name}: needs the module '{error.name}', which is not installed here; "
         f"install the extra: pip install 'paternoster[{extra}]'"
