@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from prometheus_client import (
@@ -160,7 +161,8 @@ class OperatorMetrics:
         }
         for name, value in values.items():
             if value is None:  # 0 would be a number of engines that report none
-                self._gauges[name].remove_by_labels(_label_values(key))
+                with suppress(KeyError):  # it had none
+                    self._gauges[name].remove(key.namespace, key.name)
             else:
                 self._gauges[name].labels(key.namespace, key.name).set(value)
         for loop, target in last_decision.targets.items():

@@ -85,6 +85,7 @@ class WorkQueue(Generic[K]):
         self._failures: dict[K, int] = {}
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._started_at = clock()
 
     def __len__(self) -> int:
         return len(self._due) + len(self._again)
@@ -109,13 +110,19 @@ class WorkQueue(Generic[K]):
             self._changed.set()
 
     def find_longest_wait(self, kind: str) -> float:
-        """Seconds for which the key of ``kind`` has been due that waits longest; 0 where none waits."""
+        """Seconds that the key of ``kind`` has been due that waits longest; 0 where none waits or no worker runs."""
         now = self._clock()
+        if not self._tasks:
+            return 0.0
         if kind == REQUESTED:
-            return now - min(self._requested_at.values(), default=now)
-        return now - min((due for due in self._due.values() if float("-inf") < due <= now), default=now)
+            since = min(self._requested_at.values(), default=now)
+        else:
+            since = min((due for due in self._due.values() if float("-inf") < due <= now), default=now)
+        return now - max(since, self._started_at)
 
     def start(self) -> None:
+        """Begin to handle keys; those that were added before wait from now on."""
+        self._started_at = self._clock()
         self._tasks = [supervise_task(self._run_worker, "work-queue") for _ in range(self._workers)]
 
     async def stop(self) -> None:
@@ -175,9 +182,7 @@ class WorkQueue(Generic[K]):
                 if self._due.get(key) == due:
                     del self._due[key]
                     requested_at = self._requested_at.pop(key, None)
-                    if requested_at is None:
-                        self._observe(SCHEDULED, now - due)
-                    else:
-                        self._observe(REQUESTED, now - requested_at)
+                    since = due if requested_at is None else requested_at
+                    self._observe(SCHEDULED if requested_at is None else REQUESTED, now - max(since, self._started_at))
                     return key
         return None

@@ -223,6 +223,29 @@ def test_waits_are_observed_from_when_a_key_was_due() -> None:
     play(story)
 
 
+def test_what_a_queue_without_workers_keeps_does_not_wait() -> None:
+    """The queue of a standby: nothing is late there, nor is it once that one takes over."""
+
+    async def story(loop: asyncio.AbstractEventLoop) -> None:
+        waits = []
+
+        async def handle(key: str) -> None:
+            await asyncio.sleep(1)
+
+        queue = WorkQueue(handle, clock=loop.time, workers=2, observe=lambda *wait: waits.append(wait))
+        queue.add("a")
+        queue.add_after("b", 2)
+        await asyncio.sleep(100)
+        assert [queue.find_longest_wait(kind) for kind in QUEUED_KINDS] == [0, 0]
+        queue.start()
+        assert [queue.find_longest_wait(kind) for kind in QUEUED_KINDS] == [0, 0]
+        await asyncio.sleep(5)
+        assert waits == [(REQUESTED, 0), (SCHEDULED, 0)]
+        await queue.stop()
+
+    play(story)
+
+
 def test_a_request_for_a_busy_key_waits_for_its_end() -> None:
     async def story(loop: asyncio.AbstractEventLoop) -> None:
         waits = []
