@@ -1,5 +1,6 @@
 """In vLLM's engine core: ties texts of prompts to the blocks of its prefix cache, and records what changes of them."""
 
+import logging
 import secrets
 import struct
 from collections import deque
@@ -10,6 +11,8 @@ from paternoster_contract.text_chains.stream import MAX_FRAME_PIECES, Changes, e
 from paternoster_vllm.engine_core import Unsupported
 from paternoster_vllm.text_chains import PIECES
 from paternoster_vllm.text_chains.text_index import TextIndex
+
+log = logging.getLogger(__name__)
 
 MAX_REPLAY_BYTES = 2**20
 """Bytes of the last changes, for readers that have those before."""
@@ -91,30 +94,46 @@ class BlockWatch:
         self._requests = scheduler.requests
         self._pending: dict[str, list[tuple[int, int]]] = {}
         """Pieces of requests whose prompts are not computed to their end."""
-        self._watch_blocks()
-        _wrap_method(self._pool, "reset_prefix_cache", self._reset_index)
-        _wrap_method(scheduler, "schedule", self._schedule)
+        self.fault = ""
+        """Why nothing is recorded any more; empty while it is."""
+        self._follow_blocks()
+        self._follow_method(self._pool, "reset_prefix_cache", self._reset_index)
+        self._follow_method(scheduler, "schedule", self._read_step)
 
-    def _watch_blocks(self) -> None:
+    def _follow_method(self, owner: Any, name: str, follow: Callable[..., None]) -> None:
+        """Call ``follow`` with the result and the arguments of each call of a method; its failure ends the recording.
+
+        The method itself does what it did: texts in the cache are no reason for a step to fail.
+        """
+        original = getattr(owner, name)
+
+        def call_followed(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            if not self.fault:
+                try:
+                    follow(result, *args, **kwargs)
+                except Exception as error:
+                    self.fault = f"{name}: {type(error).__name__}: {str(error)[:200]}"
+                    log.warning("paternoster_vllm: text chains are recorded no more: %s", self.fault)
+            return result
+
+        setattr(owner, name, call_followed)
+
+    def _follow_blocks(self) -> None:
         blocks = self._pool.cached_block_hash_to_block
 
-        def pop(original: Callable[..., Any], key: bytes, block_id: int) -> Any:
-            block = original(key, block_id)
+        def remove_block(block: Any, key: bytes, *_: Any) -> None:
             if block is not None and blocks.get_one_block(key) is None:
                 self._index.remove_key(key[:-GROUP_BYTES])
-            return block
 
-        _wrap_method(blocks, "pop", pop)
+        self._follow_method(blocks, "pop", remove_block)
 
-    def _reset_index(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        was_reset = original(*args, **kwargs)
+    def _reset_index(self, was_reset: Any, *_: Any, **__: Any) -> None:
         if was_reset:
             self._index.clear()
-            self._watch_blocks()
-        return was_reset
+            self._follow_blocks()
 
-    def _schedule(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        output = original(*args, **kwargs)
+    def _read_step(self, output: Any, *_: Any, **__: Any) -> None:
         for each in output.scheduled_new_reqs:
             params = getattr(self._requests.get(each.req_id), "sampling_params", None)
             if pieces := unpack_pieces((getattr(params, "extra_args", None) or {}).get(PIECES)):
@@ -123,7 +142,6 @@ class BlockWatch:
             self._attach_pieces(request_id, self._pending[request_id])
         for request_id in output.finished_req_ids:
             self._pending.pop(request_id, None)
-        return output
 
     def _attach_pieces(self, request_id: str, pieces: list[tuple[int, int]]) -> None:
         request = self._requests.get(request_id)
@@ -137,11 +155,6 @@ class BlockWatch:
         return self._pool.get_cached_block(block_hash, [0]) is not None
 
 
-def _wrap_method(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
-    original = getattr(owner, name)
-    setattr(owner, name, lambda *args, **kwargs: wrapper(original, *args, **kwargs))
-
-
 def read_text_chains(core: Any, instance: str, after: int) -> dict[str, Any]:
     """The method of the engine core: what :meth:`ChangeLog.read` returns, or what this vLLM lacks as ``unsupported``.
 
@@ -152,6 +165,8 @@ def read_text_chains(core: Any, instance: str, after: int) -> dict[str, Any]:
         if watch is None:
             watch = BlockWatch(core.scheduler)
             setattr(core, _WATCH, watch)
+        if watch.fault:
+            raise Unsupported(watch.fault)
         return watch.log.read(instance, after)
     except (Unsupported, AttributeError) as error:
         return {"unsupported": str(error)}

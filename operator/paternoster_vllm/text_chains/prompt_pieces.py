@@ -1,6 +1,7 @@
 """In vLLM's API server: the text of the call in progress, as pieces that the engine core ties to its blocks."""
 
 import json
+import logging
 import re
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -12,6 +13,8 @@ from paternoster_contract.text_chains.chain import chain_scope, text_chain
 from paternoster_contract.text_chains.positions import locate_prompt
 from paternoster_vllm.text_chains import PIECES
 from paternoster_vllm.text_chains.block_watch import pack_pieces
+
+log = logging.getLogger(__name__)
 
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
@@ -58,19 +61,31 @@ class PromptPieces:
         self._processor = client.output_processor
         self._model = model
         self._lengths: TokenLengths | None = None
+        self._has_failed = False
 
     def replace_method(self) -> None:
         """Raises ``AttributeError`` for a client unlike that of vLLM 0.32."""
         add = self._processor.add_request
 
         def add_request(request: Any, prompt: Any, *rest: Any, **named: Any) -> None:
-            pieces = self._take_pieces(request, prompt)
+            pieces = self._try_pieces(request, prompt)
             add(request, prompt, *rest, **named)
             if pieces:
                 params = request.sampling_params
                 params.extra_args = {**(params.extra_args or {}), PIECES: pack_pieces(pieces)}
 
         self._processor.add_request = add_request
+
+    def _try_pieces(self, request: Any, prompt: Any) -> list[tuple[int, int]]:
+        """The pieces of the call, none once they could not be found: no request fails for them."""
+        if self._has_failed:
+            return []
+        try:
+            return self._take_pieces(request, prompt)
+        except Exception:
+            self._has_failed = True
+            log.exception("paternoster_vllm: texts of prompts are found no more")
+            return []
 
     def _take_pieces(self, request: Any, prompt: Any) -> list[tuple[int, int]]:
         """The pieces of the first prompt of a call; none where its blocks depend on more than its text."""

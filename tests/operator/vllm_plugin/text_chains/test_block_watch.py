@@ -202,3 +202,36 @@ def test_a_cache_that_is_off_is_named() -> None:
 @pytest.mark.parametrize("data", [None, b"x", "text", 7])
 def test_other_arguments_than_pieces_are_none(data: Any) -> None:
     assert unpack_pieces(data) == []
+
+
+class OtherScheduler(StubScheduler):
+    """A scheduler whose output has another name for what the plugin reads."""
+
+    def schedule(self) -> Any:
+        output = super().schedule()
+        output.finished_ids = output.__dict__.pop("finished_req_ids")
+        return output
+
+
+def test_a_scheduler_that_differs_goes_on_without_text_chains() -> None:
+    core = StubCore(OtherScheduler())
+    reader = Reader(core)
+    reader.read()
+    for name in ("a", "b"):
+        core.scheduler.add_request(name, TOKENS, PIECES)
+        assert core.scheduler.schedule().num_scheduled_tokens[name] == len(TOKENS)
+    assert read_text_chains(core, reader.instance, reader.after) == {
+        "unsupported": "schedule: AttributeError: 'types.SimpleNamespace' object has no attribute 'finished_req_ids'"
+    }
+
+
+def test_a_block_pool_that_differs_evicts_without_text_chains() -> None:
+    core, first = StubCore(), hash_blocks(TOKENS[:BLOCK_SIZE])
+    reader = Reader(core)
+    reader.read()
+    core.scheduler.add_request("a", TOKENS, PIECES)
+    core.scheduler.schedule()
+    core.scheduler.pool.cached_block_hash_to_block.get_one_block = lambda: None  # type: ignore[method-assign]
+    core.scheduler.pool.evict(first)
+    assert first + bytes(4) not in core.scheduler.pool.cached_block_hash_to_block.blocks
+    assert read_text_chains(core, reader.instance, reader.after)["unsupported"].startswith("pop: TypeError: ")

@@ -290,3 +290,14 @@ async def test_pieces_are_no_arguments_of_a_client_that_keep_a_stream_from_going
 
 def test_the_path_is_that_of_gateways() -> None:
     assert layer.TEXT_CHAINS == paths.TEXT_CHAINS
+
+
+async def test_a_tokenizer_that_differs_costs_no_request() -> None:
+    vllm = StubVllm()
+    async with connect(vllm) as stream:
+        await stream.frames.get()
+        vllm.state.engine_client.output_processor.tokenizer.convert_ids_to_tokens = lambda tokens: []
+        for number in (1, 2):
+            await vllm.send_chat()
+            assert len(vllm.requests) == number
+    assert not any(PIECES in (request.sampling_params.extra_args or {}) for request in vllm.requests)
