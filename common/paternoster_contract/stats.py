@@ -182,9 +182,17 @@ class EngineStats(BaseModel):
         return self.kv_blocks_used / self.kv_blocks
 
 
+def begins_anew(value: float, before: float) -> bool:
+    """Whether a counter of one process fell because it began at 0 again, as in Prometheus.
+
+    A counter that is the sum or difference of several may dip, where an engine counts these one after another.
+    """
+    return value < before / 2
+
+
 def find_growth(value: float, before: float) -> float:
-    """Growth of a counter of one process; one that fell began anew at 0 in between, as in Prometheus."""
-    return value if value < before else value - before
+    """Growth of a counter of one process since it had ``before``; 0 where it dips."""
+    return value if begins_anew(value, before) else max(value - before, 0)
 
 
 class GatewayModelStats(BaseModel):

@@ -6,9 +6,8 @@ engine moves what the law sees by more than its share.
 
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
-from operator import lt
 
-from paternoster_contract.stats import EngineStats, find_growth
+from paternoster_contract.stats import EngineStats, begins_anew, find_growth
 
 STEPS_PER_SECOND = 1000
 """More than any engine makes: each advances a sequence by a token, or ends it."""
@@ -71,7 +70,7 @@ def find_implausible(
 
 
 def _find_leap(stats: EngineStats, last: EngineStats, seconds: float, queue: int) -> Refusal | None:
-    """A counter that grew by more than it can; one that fell, or is a restarted engine's, began at 0 after ``last``."""
+    """A counter that grew by more than it can; one that begins anew, or of a restarted engine, was 0 after ``last``."""
     same = stats.instance == last.instance
     # Every request in the queue and in the batch waits all the time, and one that ends adds what it waited before.
     waits = (queue + stats.capacity + LARGEST_GROUP) * 86_400.0
@@ -97,7 +96,7 @@ def _steps_leap(stats: EngineStats, before: tuple[float, ...], seconds: float) -
     )  # fmt: skip
     products = [a * b for a, b in combinations_with_replacement(largest, 2)]
     # They are measured together, so one that fell is the beginning of all.
-    anew = not before or any(map(lt, stats.step_sums, before))
+    anew = not before or any(map(begins_anew, stats.step_sums, before))
     for i, value in enumerate(stats.step_sums):
         growth = value if anew else value - before[i]
         if i not in _TIMED and 0 < growth < 1:

@@ -9,10 +9,10 @@ negative jump.
 from bisect import bisect_right
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from operator import add, attrgetter, lt, sub
+from operator import add, attrgetter, sub
 from typing import Generic, TypeVar
 
-from paternoster_contract.stats import STEP_SUMS, EngineStats, Unreported, find_growth
+from paternoster_contract.stats import STEP_SUMS, EngineStats, Unreported, begins_anew, find_growth
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.signals import ReplicaLoad, Signals
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
@@ -68,10 +68,11 @@ class _Track(Generic[Sample]):
                 self.times = [when - back for when in self.times]
             if self._instance != instance:
                 self._offset = last
-            elif any(map(lt, counters, self._counters)):
+            elif any(map(begins_anew, counters, self._counters)):
                 self._offset = self._begin_anew(counters)
             if self._offset is not _NOTHING:
                 totals = tuple(map(add, counters, self._offset))
+            totals = tuple(map(max, totals, last))
         self._instance, self._counters = instance, counters
         self.times.append(now)
         self.samples.append(sample)
@@ -81,8 +82,8 @@ class _Track(Generic[Sample]):
             del self.times[:old], self.samples[:old], self.totals[:old]
 
     def _begin_anew(self, counters: Totals) -> Totals:
-        """The offsets where some of ``counters`` fell: of these, and of all sums over steps where one of them did."""
-        fallen = list(map(lt, counters, self._counters))
+        """The offsets where some of ``counters`` begin anew: of these, and of all sums over steps where one does."""
+        fallen = list(map(begins_anew, counters, self._counters))
         fallen[_STEPS] = [any(fallen[_STEPS])] * len(fallen[_STEPS])
         return tuple(
             last if fell else offset for fell, last, offset in zip(fallen, self.totals[-1], self._offset, strict=True)

@@ -1,7 +1,8 @@
 """vLLM's ``/metrics`` as counters of ``/stats``: whatever its version is, the names must be there, and count.
 
 Versions 0.30 to 0.33 have the same names. A later one is read alike, and what it has renamed, or counts no more, is
-named: the operator's own request of one token, before a replica is ready, makes each of them count.
+named. The operator's own request of one token, before a replica is ready, makes those of a prompt, a first token and an
+end count; tokens after the first, cached ones and preemptions count later.
 """
 
 from collections.abc import Mapping

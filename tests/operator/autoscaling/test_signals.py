@@ -92,6 +92,13 @@ def test_a_counter_that_falls_within_one_process_begins_anew_and_no_other_does()
     assert (load.step_sums[0], load.step_seconds) == ((20 - 10) + 7, (11 - 10) + 14)
 
 
+def test_a_sum_of_counters_that_dips_is_no_growth() -> None:
+    windows = Windows()
+    for second, computed in ((0, 100_000), (5, 100_010), (10, 100_009), (15, 100_020)):
+        windows.observe("p", stats(generation_tokens_total=computed), second)
+    assert windows.summarize(window_seconds=15, now=15, ready_pods=["p"]).generated == 20
+
+
 def test_sums_over_steps_that_vanish_are_no_growth_and_no_fall() -> None:
     windows = Windows()
     for second, sums in ((0, [5.0] * 21), (5, [9.0] * 21), (10, []), (15, [1.0] * 21)):

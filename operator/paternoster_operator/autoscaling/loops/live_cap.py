@@ -75,7 +75,7 @@ class LiveCapState(LoopState):
     counted: float | None = None
     """Time at which the last window was counted."""
     kv_share: float = 0.0
-    """Share of a replica's KV blocks that one sequence holds, over windows in which as many ended as ran."""
+    """Share of a replica's KV blocks that one sequence holds: the most since a window in which as many ended as ran."""
 
     def count_window(self, signals: Signals, models: Models, now: float) -> Self:
         """The state with one more window in the trial of the sequences that ran in it."""
