@@ -354,13 +354,15 @@ class VirtualGateway:
         if before is None or engine.end != before:
             self._wake(pod, engine)
         if action.seconds_alone is not None:
-            until = self._now + to_ticks(action.seconds_alone)
-            self._events.add(until, Rank.LIFE, lambda now: self._end_turn(ticket, now))
+            until, sent = self._now + to_ticks(action.seconds_alone), (request.request_id, ticket.url, ticket.sent)
+            self._events.add(until, Rank.LIFE, lambda now: self._end_turn(ticket, sent, now))
         return None
 
-    def _end_turn(self, ticket: Ticket, now: int) -> None:
+    def _end_turn(self, ticket: Ticket, sent: tuple[str, str, int], now: int) -> None:
+        """End the turn of ``ticket``, where it is still at the replica and of the time of ``sent``."""
         self._now = now
-        ticket.session.end_turn()
+        if self._tickets.get(sent[0]) is ticket and (ticket.url, ticket.sent) == sent[1:]:
+            ticket.session.end_turn()
 
     def _refuse_request(self, ticket: Ticket, status: int, result: Result) -> Attempt:
         ticket.outcome = RequestOutcome.REFUSED

@@ -84,7 +84,7 @@ class SessionGateway(CallObserver):
             self._move_calls()
 
     def wake(self, requests: Sequence[RoutedRequest]) -> None:
-        """Later, and now and then twice, as tasks are."""
+        """Have the calls go on later, as tasks do."""
         for request in requests:
             if (run := self.live.get(request)) is not None and run.is_waiting:
                 self.clock.after(0.0, self._go_on, run, run.wakes)
@@ -219,7 +219,6 @@ class SessionGateway(CallObserver):
         seconds = 0.001 if len(answered) == len(urls) else PROBE_SECONDS
         self._let_wait(run)
         self.clock.after(seconds, self._go_on, run, run.wakes, answered)
-        run.is_waiting = True
 
     def _start(self, run: RunningCall, action: StartAttempt) -> None:
         for connection in run.connections:

@@ -342,7 +342,7 @@ class CallSession:
         self._router.end_attempt(self.request, answer.replica)
 
     def _report_result(self, attempt: Attempt) -> None:
-        self._unreported = None
+        self._unreported = None if attempt is self._unreported else self._unreported
         if attempt.result is None:
             return
         self._router.report_result(

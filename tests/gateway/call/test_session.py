@@ -152,3 +152,28 @@ def test_closing_a_session_ends_its_request(session: CallSession) -> None:
     for _ in range(2):
         session.close()
     assert not session.request.in_flight
+
+
+def test_a_stream_that_fails_to_move_on_is_reported_as_answered_where_it_is(session: CallSession) -> None:
+    router, reports = session._router, []
+    report = router.report_result
+    router.report_result = lambda request, url, result, **fields: (  # type: ignore[method-assign]
+        reports.append((url, result)), report(request, url, result, **fields),
+    )[1]  # fmt: skip
+
+    def drain(*names: str) -> None:
+        replicas = [Replica(name=name, url=name, ready=name not in names, draining=name in names) for name in "abc"]
+        router.change_table(RoutingTable(models={"m": ModelRoute(replicas=replicas, hand_over=True)}))
+
+    first = sent(session.advance())
+    session.advance(answer(first))
+    session.read_piece(FRAME)
+    drain(first.replica.url)
+    second = sent(session.advance(Pause.MAY_MOVE))
+    assert isinstance(session.advance(answer(second)), Discard)
+    assert isinstance(session.advance(), Forward)
+    drain(first.replica.url, second.replica.url)
+    third = sent(session.advance(Pause.MAY_MOVE))
+    assert isinstance(session.advance(stop(third)), Forward)
+    session.read_piece(FRAME)
+    assert (second.replica.url, Result.ANSWERED) in reports
