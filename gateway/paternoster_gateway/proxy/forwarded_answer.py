@@ -20,7 +20,7 @@ from paternoster_gateway.call.attempt import Headers
 from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.errors import CLIENT_GONE, GatewayError, client_gone, error_of_answer
 from paternoster_gateway.process.access_log import forwarded
-from paternoster_gateway.proxy.answer import Answer
+from paternoster_gateway.proxy.answer import Answer, AnswerBrokenOff
 from paternoster_gateway.proxy.headers import EVENT_STREAM, NO_SNIFFING
 from paternoster_http.errors.refusal import Refusal
 
@@ -203,8 +203,8 @@ class ForwardedAnswer(Response):
             if answer is not None:
                 with self._watch:
                     await self._send_answer(answer, stream)
-        except ClientDisconnect:
-            pass
+        except (ClientDisconnect, AnswerBrokenOff):
+            pass  # without the last message of the answer the server breaks the connection off
         finally:
             self._call.open_request.end_in_event = None
             self._watch.close()
@@ -274,8 +274,8 @@ class ForwardedAnswer(Response):
                 self._call.open_request.hold_answer("error", len(body))
                 if len(body) > MAX_ERROR_BYTES:
                     break
-        except Refusal as refusal:
-            refusal.with_traceback(None)
+        except (Refusal, AnswerBrokenOff) as fault:
+            fault.with_traceback(None)
         self._call.open_request.hold_answer("error", 0)
         return body
 

@@ -35,7 +35,7 @@ from paternoster_gateway.call.registry import SessionRegistry
 from paternoster_gateway.call.session import CallSession
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.process.access_log import forwarded
-from paternoster_gateway.proxy.answer import Answer
+from paternoster_gateway.proxy.answer import Answer, AnswerBrokenOff
 from paternoster_gateway.proxy.attempts import Attempts
 from paternoster_gateway.proxy.call_hand_over import CallHandOver
 from paternoster_gateway.proxy.dispatcher import Dispatcher
@@ -151,10 +151,10 @@ class CallDriver:
                                 break
                     except (Refusal, FrameTooLong, *BROKEN) as error:
                         action = session.advance(_read_break(answer, error))
-                        if isinstance(action, Abort):
-                            raise
                         # Its frames hold the answer, which holds the error: a cycle for the garbage collector.
                         error.with_traceback(None)
+                        if isinstance(action, Abort):
+                            raise AnswerBrokenOff from None
                         continue
                     action = session.advance(pause)
                     continue

@@ -122,6 +122,29 @@ async def test_a_broken_stream_ends_with_an_error_and_is_not_repeated(
     assert other.bodies == []
 
 
+async def test_a_whole_answer_that_is_broken_off_ends_its_connection_with_one_line_in_the_log(
+    client: aiohttp.ClientSession, door: Door, start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def break_off(_: FakeEngine, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        response.content_length = 100
+        await response.prepare(request)
+        await response.write(b'{"a": ')
+        assert request.transport is not None
+        await asyncio.sleep(0.05)
+        request.transport.abort()
+        return response
+
+    door.publish(await start("a", break_off))
+    await seen(client, door)
+    async with client.post(door.url + PATH, json=BODY) as response:
+        assert response.status == 200
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await response.read()
+    assert [each.getMessage() for each in caplog.records if each.exc_info] == []
+    assert len([each for each in caplog.records if "broke off an answer" in each.getMessage()]) == 1
+
+
 async def test_a_client_that_leaves_ends_the_upstream_request(
     client: aiohttp.ClientSession, door: Door, start: Start
 ) -> None:

@@ -1,6 +1,7 @@
 """A server that has the model under a name of its own gets that name, and clients read the served name."""
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import pairwise
@@ -43,7 +44,7 @@ def pinned(chunk: int = 7) -> Behave:
 
 async def publish(client: aiohttp.ClientSession, door: Door, engine: FakeEngine, upstream: str) -> None:
     row = route(engine, aliases=["short"])
-    row.replicas[0].upstream_model = upstream
+    row.replicas[0] = dataclasses.replace(row.replicas[0], upstream_model=upstream)
     door.publish_models(**{"lifts/smol": row})
     while True:
         async with client.get(f"{door.url}/v1/models") as response:
