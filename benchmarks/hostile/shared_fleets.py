@@ -1,5 +1,6 @@
 """Fleets that two tenants share, those of the attacker alone, and gateways before them, each server a process."""
 
+import dataclasses
 import secrets
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -95,9 +96,11 @@ def mark_ready(folder: Path, engine: Server, ready: bool) -> None:
     """Write the state of an engine of :func:`fleet_of_engines` to the table that its gateways follow."""
     routes = folder / "routes.json"
     table = RoutingTable.model_validate_json(routes.read_text())
-    for replica in table.models[CHAT].replicas:
-        if replica.name == engine.name:
-            replica.ready = ready
+    row = table.models[CHAT]
+    row.replicas = [
+        dataclasses.replace(replica, ready=ready) if replica.name == engine.name else replica
+        for replica in row.replicas
+    ]
     written = routes.with_suffix(".new")
     written.write_text(table.model_dump_json())
     written.rename(routes)

@@ -6,6 +6,7 @@ The gateway keeps the last table it saw, so requests flow on while the operator 
 from functools import cached_property
 
 from pydantic import BaseModel, Field
+from pydantic.dataclasses import dataclass
 
 from paternoster_contract.access.identity import Identity, of_plain_key
 from paternoster_contract.access.keys import digest_key
@@ -13,8 +14,12 @@ from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.http import paths
 
 
-class Replica(BaseModel):
-    """One engine that may be sent requests."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One engine that may be sent requests.
+
+    A dataclass with slots, as a table has tens of thousands: of a model, a collection of garbage visits four objects.
+    """
 
     name: str = Field(description="pod name, unique in its namespace alone")
     url: str = Field(description="base URL without a trailing slash, such as http://10.0.0.7:8000; unique in the table")
@@ -25,8 +30,8 @@ class Replica(BaseModel):
     upstream_model: str = Field(
         default="", max_length=2048, description="the model's name at its engine; empty where that has the served names"
     )
-    unserved_names: list[str] = Field(
-        default_factory=list, description="names of the model that its engine was started without, during a rollout"
+    unserved_names: tuple[str, ...] = Field(
+        default=(), description="names of the model that its engine was started without, during a rollout"
     )
 
 
@@ -147,9 +152,13 @@ class RoutingTable(BaseModel):
 
     def health_path(self, url: str) -> str:
         """What to probe at the replica at ``url``."""
-        rows = (row for row in self.models.values() if any(replica.url == url for replica in row.replicas))
-        return next((row.health_path for row in rows), paths.HEALTH)
+        return self._health_paths.get(url, paths.HEALTH)
 
     def has_replica(self, url: str) -> bool:
         """Whether any model has a replica at ``url``."""
-        return any(replica.url == url for route in self.models.values() for replica in route.replicas)
+        return url in self._health_paths
+
+    @cached_property
+    def _health_paths(self) -> dict[str, str]:
+        """By the URL of each replica: what to probe there."""
+        return {replica.url: route.health_path for route in self.models.values() for replica in route.replicas}

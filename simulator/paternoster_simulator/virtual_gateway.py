@@ -274,7 +274,7 @@ class VirtualGateway:
 
     def _change_table(self, now: int) -> None:
         self._now = now
-        replicas = [RoutedReplica.model_construct(name=name, url=name, ready=True) for name in self._pods]
+        replicas = [RoutedReplica(name=name, url=name, ready=True) for name in self._pods]
         self._row = self._row.model_copy(update={"replicas": replicas})
         self._router.change_table(RoutingTable(models={MODEL: self._row}))
 

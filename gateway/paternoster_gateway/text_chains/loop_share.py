@@ -11,6 +11,8 @@ PAUSE = 2.0
 """Times as long as the work before it: a third of a busy loop is for the work."""
 IDLE_SECONDS = 0.0001
 """Longest turn of a loop that has nothing else to do."""
+LONGEST_START_SECONDS = 0.01
+"""Between two starts of a busy loop: a table may have 20,000 replicas, and each stream costs a connection."""
 T = TypeVar("T")
 
 
@@ -19,6 +21,7 @@ class LoopShare:
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
+        self._start = asyncio.Lock()
         self._worked = 0.0
 
     async def run(self, step: Callable[[], T], *, ends_when_idle: bool = False) -> T:
@@ -35,6 +38,11 @@ class LoopShare:
                 return step()
             finally:
                 self._worked += time.perf_counter() - began
+
+    async def wait_start(self) -> None:
+        """Wait to begin work that cannot be divided, one caller after another, each once the loop is idle."""
+        async with self._start:
+            await _wait_idle(LONGEST_START_SECONDS)
 
 
 async def _wait_idle(longest: float) -> None:

@@ -136,9 +136,9 @@ class PodView:
             and (self.engine_fault is None or not self.engine_fault.lasting)
         )
 
-    def find_unserved(self, names: Sequence[str]) -> list[str]:
+    def find_unserved(self, names: Sequence[str]) -> tuple[str, ...]:
         """Those of ``names`` that its engine was started without."""
-        return [name for name in names if self.served_names and name not in self.served_names]
+        return tuple(name for name in names if self.served_names and name not in self.served_names)
 
     def age_at(self, now: str) -> float:
         """Seconds since its creation, at the RFC 3339 time ``now``; 0 where that is not known."""

@@ -126,7 +126,7 @@ class Driver(RuleBasedStateMachine):
     def publish(self, ready: dict[str, set[str]], hold: bool) -> None:
         def row(model: str) -> ModelRoute:
             replicas = [
-                Replica(name=url, url=url, ready=url in ready[model], unserved_names=["new"] if url[-1] == "0" else [])
+                Replica(name=url, url=url, ready=url in ready[model], unserved_names=("new",) if url[-1] == "0" else ())
                 for url in URLS[model]
             ]
             return ModelRoute(

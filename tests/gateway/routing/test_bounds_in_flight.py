@@ -142,7 +142,7 @@ class Driver(RuleBasedStateMachine):
     def publish(self, bound: int, ready: object, spare: int = 0) -> None:
         self.bound, self.spare, self.ready = bound, spare, list(ready)  # type: ignore[call-overload]
         replicas = [
-            Replica(name=url, url=url, ready=url in self.ready, unserved_names=["new"] * (url == ROLLING))
+            Replica(name=url, url=url, ready=url in self.ready, unserved_names=("new",) * (url == ROLLING))
             for url in URLS
         ]
         row = ModelRoute(

@@ -91,7 +91,7 @@ async def test_a_new_name_is_held_until_a_replica_serves_it(
 ) -> None:
     """During a rollout that adds a name, older replicas would answer 404."""
     old, new = await start("old", answer), await start("new", answer)
-    older = Replica(name="old", url=old.url, ready=True, unserved_names=["m:new"])
+    older = Replica(name="old", url=old.url, ready=True, unserved_names=("m:new",))
     door.publish_models(m=ModelRoute(replicas=[older], aliases=["m:new"]))
     await until(lambda: stats(client, door), lambda models: "m" in models)
 

@@ -1,5 +1,6 @@
 """Which replica a prompt goes to: by what replicas hold of it, what waits at each, and the pace of the fleet."""
 
+import dataclasses
 from collections import Counter
 from random import Random
 
@@ -88,7 +89,7 @@ def test_what_an_engine_was_sent_is_forgotten_while_it_is_not_ready() -> None:
     fleet = Fleet()
     first, url = fleet.send(text(1, 5))
     fleet.answer(first, url, 1)
-    replicas = [each.model_copy(update={"ready": each.url != url}) for each in fleet.row.replicas]
+    replicas = [dataclasses.replace(each, ready=each.url != url) for each in fleet.row.replicas]
     fleet.balancer.on_table(RoutingTable(models={"m": fleet.row}))
     assert url in fleet.balancer.prefixes.find("m", text(1, 5), 2)
     fleet.balancer.on_table(RoutingTable(models={"m": ModelRoute(replicas=replicas)}))

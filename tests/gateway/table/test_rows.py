@@ -1,13 +1,14 @@
 """A routing table in rows: what did not change is not parsed again, and what is wrong stays where it is."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_contract.routing import ModelRoute, RoutingTable
+from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_contract.routing_rows import MOST_BYTES, End, Row
 from paternoster_gateway.admission.admission import admit_request
 from paternoster_gateway.errors import GatewayError
@@ -77,3 +78,19 @@ def test_an_unread_name_keeps_its_row_and_is_503_without_a_row() -> None:
     with pytest.raises(GatewayError) as refusal:
         admit_request(now, "other", "", 0.0)
     assert refusal.value.status == 404
+
+
+def test_a_replica_of_the_table_costs_a_collection_of_garbage_one_object() -> None:
+    def count_objects(replicas: int) -> int:
+        made = [Replica(name=f"e-{i}", url=f"http://10.0.0.{i}:8000", ready=True) for i in range(replicas)]
+        line = Row(name="m", route=ModelRoute(replicas=made)).encode()
+        del made
+        gc.collect()
+        before = len(gc.get_objects())
+        row = Row.model_validate_json(line)
+        after = len(gc.get_objects())
+        assert len(row.route.replicas) == replicas
+        return after - before
+
+    count_objects(1)
+    assert count_objects(101) - count_objects(1) == 100

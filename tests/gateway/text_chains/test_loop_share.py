@@ -70,3 +70,22 @@ async def test_a_pause_is_whole_on_an_idle_loop_otherwise(clock: Clock, monkeypa
     for _ in range(STEPS):
         await share.run(clock.work)
     assert pauses == [pytest.approx(2 * STEP)] * (STEPS - 1)
+
+
+async def test_streams_of_a_table_of_many_replicas_do_not_start_in_one_turn_of_the_loop() -> None:
+    share, turn, started = LoopShare(), 0, list[int]()
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            await asyncio.sleep(0)
+            turn += 1
+
+    async def start() -> None:
+        await share.wait_start()
+        started.append(turn)
+
+    counting = asyncio.create_task(count_turns())
+    await asyncio.gather(*(start() for _ in range(20)))
+    counting.cancel()
+    assert len(set(started)) == 20

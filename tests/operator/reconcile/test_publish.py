@@ -111,7 +111,7 @@ async def test_a_replica_is_told_with_the_names_that_it_was_started_without(docu
     table = await Operator(cluster, Settings()).routing_table()
     assert table.first_names == {"b": "b", "-a": "b", "b:latest": "b"}
     unserved = {each.name.removeprefix("lifts/"): each.unserved_names for each in table.models["b"].replicas}
-    assert unserved == {"new": [], "old": ["b", "b:latest"], "unknown": []}
+    assert unserved == {"new": (), "old": ("b", "b:latest"), "unknown": ()}
 
 
 async def test_a_replica_is_told_with_the_name_that_its_engine_has(document: Any) -> None:
