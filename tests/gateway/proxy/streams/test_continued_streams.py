@@ -34,7 +34,13 @@ class End(Enum):
     HANDS_OVER = "hands over"
 
 
-def engine_that(end: End, after: int = 0, numerics: str = "fp_a") -> Behave:
+async def _end_at_once() -> None:
+    pass
+
+
+def engine_that(
+    end: End, after: int = 0, numerics: str = "fp_a", before_end: Callable[[], Awaitable[None]] = _end_at_once
+) -> Behave:
     """Streams frames with a journal, of a resumed stream those that the client lacks; ends so ``after`` frames."""
 
     async def behave(_: FakeEngine, request: web.Request) -> web.StreamResponse:
@@ -56,6 +62,7 @@ def engine_that(end: End, after: int = 0, numerics: str = "fp_a") -> Behave:
             frame = line + b"data: %d\n\n" % number
             if count == after and end is not End.WHOLE:
                 assert request.transport is not None
+                await before_end()
                 if end is End.HANDS_OVER:
                     await response.write(HAND_OVER + b"\n\n")
                     return response
@@ -71,14 +78,14 @@ def engine_that(end: End, after: int = 0, numerics: str = "fp_a") -> Behave:
 
 
 async def stream(client: aiohttp.ClientSession, door: Door) -> bytes:
-    await until(lambda: _models(client, door), bool)
+    await until(lambda: list_models(client, door), bool)
     async with client.post(f"{door.url}/v1/chat/completions", data=BODY) as response:
         assert response.status == 200
         assert JOURNAL not in response.headers
         return await response.read()
 
 
-async def _models(client: aiohttp.ClientSession, door: Door) -> list[object]:
+async def list_models(client: aiohttp.ClientSession, door: Door) -> list[object]:
     async with client.get(f"{door.url}/v1/models") as response:
         models: list[object] = (await response.json())["data"]
         return models
@@ -151,11 +158,11 @@ async def test_client_that_leaves_while_its_stream_waits_for_a_replica_is_not_he
 ) -> None:
     only = await start("a", engine_that(End.HANDS_OVER, 2))
     door.publish(only)
-    await until(lambda: _models(client, door), bool)
+    await until(lambda: list_models(client, door), bool)
 
     async def behave(engine: FakeEngine, request: web.Request) -> web.StreamResponse:
         door.publish(only, ready=False, aliases=["also"])
-        await until(lambda: _models(client, door), lambda names: len(names) == 2)
+        await until(lambda: list_models(client, door), lambda names: len(names) == 2)
         return await engine_that(End.HANDS_OVER, 2)(engine, request)
 
     only.behave = behave
