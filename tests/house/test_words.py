@@ -1,6 +1,5 @@
-"""`scripts/check-words` finds what the glossary replaced and functions of one word, and nothing else."""
+"""`scripts/check-words` finds what the glossary replaced, and nothing else."""
 
-import ast
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -44,36 +43,3 @@ def test_pages_are_checked_outside_of_code(check_words: ModuleType) -> None:
     banned = check_words.BannedWords.parse(check_words.GLOSSARY.read_text(encoding="utf-8"))
     page = 'Nobody waits.\n```sh\necho nobody\n```\nThe field `nobody`, and "nobody" in quotes.\n'
     assert [finding.line for finding in check_words.check_page(Path("a.md"), page, banned)] == [1]
-
-
-@pytest.mark.parametrize(
-    ("code", "found"),
-    [
-        ("def price(model): ...", ["the function price"]),
-        ("def find_price(model): ...\ndef main(): ...", []),
-        ("class Pool:\n    def _blocks(self): ...", ["the function _blocks"]),
-        ("class Pool:\n    def free(self): ...\n    def __len__(self): ...", []),
-        ("def free(): ...", ["the function free"]),
-        ("def find_price():\n    def free(): ...\n    def price(): ...", ["the function price"]),
-        ("if x:\n    def free(): ...", ["the function free"]),
-        ("class Pool:\n    @property\n    def size(self): ...\n    @size.setter\n    def size(self, to): ...", []),
-        ("class Pool:\n    @functools.cached_property\n    def size(self): ...", []),
-    ],
-)
-def test_functions_of_one_word_are_those_of_the_table(check_words: ModuleType, code: str, found: list[str]) -> None:
-    allowed = check_words.OneWordNames(functions=frozenset({"main"}), methods=frozenset({"free"}))
-    assert [finding.text for finding in check_words.check_functions(Path("a.py"), code, allowed)] == found
-
-
-def test_every_word_of_the_table_names_a_function(check_words: ModuleType) -> None:
-    allowed = check_words.OneWordNames.parse(check_words.GLOSSARY.read_text(encoding="utf-8"))
-    none = check_words.OneWordNames(frozenset(), frozenset())
-    assert len(allowed.functions) > 5
-    assert len(allowed.methods) > 50
-    used = {
-        name.strip("_")
-        for path in check_words.find_files(check_words.PRODUCT)
-        if path.suffix == ".py"
-        for _, name in check_words.one_word_names(ast.parse(path.read_text(encoding="utf-8")), none)
-    }
-    assert sorted((allowed.functions | allowed.methods) - used) == []
