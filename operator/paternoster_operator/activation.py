@@ -28,8 +28,8 @@ async def wake_fleets(
 
 def _uid_asleep(fleet: Fleet) -> str | None:
     """Uid of the fleet, where a request would wake it."""
-    resource, replicas = fleet.resource, fleet.autoscaler.states.list_targets().get(REPLICAS)
-    if resource is None or replicas is None or replicas > 0 or resource.spec.paused:
+    resource, replicas = fleet.resource, fleet.memory.states.list_targets().get(REPLICAS)
+    if replicas is None or replicas > 0 or resource.spec.paused:
         return None
     auto = resource.spec.autoscaling
     if auto is None or auto.mode is not AutoscalingMode.AUTO or not auto.scale_to_zero.enabled:

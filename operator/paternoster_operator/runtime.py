@@ -92,7 +92,7 @@ class Operator:
     def enqueue_if_edited(self, key: Key, generation: int) -> None:
         """``key`` was written: by somebody, or by the operator's own words in its status."""
         fleet = self.find_fleet(key)
-        if fleet is None or fleet.resource is None:
+        if fleet is None:
             self._queue.add(key)
         elif fleet.resource.metadata.generation != generation:
             self._queue.add(key)
@@ -102,7 +102,7 @@ class Operator:
         """A fleet of ``namespace`` was deleted or edited: those that wait for a served name may have it now."""
         self._directory.expire_assignment()
         for key, fleet in self._reconciler.fleets.items():
-            if key.namespace == namespace and fleet.resource is not None:
+            if key.namespace == namespace:
                 stalled = find_condition(fleet.resource.status, "Stalled") or {}
                 if stalled.get("reason") == NAME_TAKEN:
                     self._queue.add(key)

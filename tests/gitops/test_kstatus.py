@@ -15,7 +15,7 @@ from paternoster_operator.api.manifest import InvalidManifest, parse_resource
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_BUDGET, Decision
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.step_model import StepModel
-from paternoster_operator.observe import DeploymentView, Observed
+from paternoster_operator.observed import DeploymentView, Observed
 from paternoster_operator.pods.view import PodView
 from paternoster_operator.report.conditions import Access
 from paternoster_operator.report.status import build_status, invalid_status

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
-from paternoster_operator.autoscaling.autoscaler import Autoscaler
+from paternoster_contract.labels import API_VERSION, KIND
+from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, LoopDecision, Reason
 from paternoster_operator.autoscaling.loops.limits import ReplicaState
-from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.fleet import Fleet
+from paternoster_operator.plan.plan import Memory
 from paternoster_operator.terminal.snapshot import Snapshot
 
 
@@ -27,9 +27,14 @@ def demo_record():
 
 
 def line(time: float, decisions: list[LoopDecision]) -> str:
-    spec = LLMDeploymentSpec.model_validate({"model": {"source": "file:///m.gguf"}})
+    document = {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": "tiny"},
+        "spec": {"model": {"source": "file:///m.gguf"}},
+    }
     states = LoopStates({LIVE_CAP: LoopState(target=12), REPLICAS: ReplicaState(target=2, since=0.0)})
-    fleet = Fleet(Autoscaler(ScalingPolicy.from_spec(spec), states=states))
+    fleet = Fleet(LLMDeployment.model_validate(document), Memory(states))
     snapshot = Snapshot.from_fleet(Key("default", "tiny"), fleet)
     document = {"time": time, "endpoint": "http://127.0.0.1:9", "deployments": [snapshot.to_document(decisions)]}
     return json.dumps(document) + "\n"

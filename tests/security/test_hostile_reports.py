@@ -12,7 +12,7 @@ from tests.operator.autoscaling.law_inputs import policy
 from tests.security.test_engine_lies import SOUND
 
 from paternoster_contract.stats import STEP_SUMS, EngineStats
-from paternoster_operator.autoscaling.autoscaler import Autoscaler
+from paternoster_operator.autoscaling.autoscaler import Autoscaler, seconds_until_sleep
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.windows import SignalWindows
@@ -78,7 +78,7 @@ def test_the_law_decides_whatever_engines_report(seed: int) -> None:
         )  # fmt: skip
         autoscaler.observe(observation)
         decision = autoscaler.decide(now)
-        autoscaler.seconds_until_sleep(now)
+        seconds_until_sleep(autoscaler.policy, autoscaler.signals, autoscaler.states, now)
         targets = decision.targets
         assert 1 <= targets[LIVE_CAP] <= capacity
         assert 1 <= targets[REPLICAS] <= 10

@@ -14,7 +14,7 @@ import paternoster_operator
 from paternoster_contract.fetch_status import LONGEST_MESSAGE as LONGEST_REASON
 from paternoster_contract.fetch_status import FetchStatus
 from paternoster_operator.local.probe import Probe, http_check
-from paternoster_operator.observe import Observed
+from paternoster_operator.observed import Observed
 from paternoster_operator.pods.events import MAX_NOTE, read_events
 from paternoster_operator.pods.reading import LONGEST_MESSAGE, LONGEST_TERMINATION
 

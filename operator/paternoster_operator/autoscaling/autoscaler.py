@@ -74,14 +74,6 @@ class Autoscaler:
         decision, self.models, self.states = decide_loops(loops, self.signals, self.models, self.states, now)
         return decision
 
-    def seconds_until_sleep(self, now: float) -> float | None:
-        """Until the fleet goes to zero where no request comes; None where that time has come, or will not."""
-        loop = self.policy.replicas
-        if loop is None or not self.states or self.states[REPLICAS].target == 0 or self.signals.demand > 0:
-            return None
-        idle = seconds_idle(self.signals, self.states.find(ReplicaState), now)
-        return None if loop.idle_seconds is None or idle >= loop.idle_seconds else loop.idle_seconds - idle
-
 
 def adopt_running(
     loops: Sequence[ControlLoop], observation: Observation, signals: Signals, states: LoopStates
@@ -100,3 +92,12 @@ def decide_loops(
         if decision is not None:
             made[loop.name] = decision
     return Decision(made, states.list_targets()), models, states
+
+
+def seconds_until_sleep(policy: ScalingPolicy, signals: Signals, states: LoopStates, now: float) -> float | None:
+    """Until the fleet goes to zero where no request comes; None where that time has come, or will not."""
+    loop = policy.replicas
+    if loop is None or not states or states[REPLICAS].target == 0 or signals.demand > 0:
+        return None
+    idle = seconds_idle(signals, states.find(ReplicaState), now)
+    return None if loop.idle_seconds is None or idle >= loop.idle_seconds else loop.idle_seconds - idle

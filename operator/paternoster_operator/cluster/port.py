@@ -190,3 +190,11 @@ class Cluster(Protocol):
     async def record_event(self, key: Key, event: Event) -> None:
         """Record what happened to the LLMDeployment; an event that the cluster does not take is only logged."""
         ...
+
+
+def check_listed(cluster: Cluster, namespace: str) -> WatchFault | None:
+    """Why the cache of ``namespace`` may be out of date; raises :class:`WatchFailed` where it was never whole."""
+    fault = cluster.find_watch_fault(namespace)
+    if fault is not None and not fault.listed:
+        raise WatchFailed(fault.message)
+    return fault

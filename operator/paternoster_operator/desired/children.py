@@ -1,6 +1,6 @@
 """All children of an LLMDeployment."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,9 @@ from paternoster_operator.desired.pdb import build_pdb
 from paternoster_operator.desired.rollout import Strategy
 from paternoster_operator.desired.secret import build_secret
 from paternoster_operator.desired.service import build_service
+
+OPTIONAL = {"NetworkPolicy": "networking.k8s.io/v1"}
+"""API versions of kinds that a fleet has or lacks by a setting: one that is left from before is removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +45,13 @@ def build_children(
         children.append(build_network_policy(resource, peers))
     installation = replace(engines, behind_gateway=bool(roots.gateway))
     return [*children, build_deployment(resource, replicas, installation, strategy)]
+
+
+def list_superfluous(children: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Kind and name of each child that a setting has turned off, for a fleet that has ``children``."""
+    kinds, metadata = {child["kind"] for child in children}, children[-1]["metadata"]
+    return [
+        {"apiVersion": version, "kind": kind, "metadata": metadata}
+        for kind, version in OPTIONAL.items()
+        if kind not in kinds
+    ]

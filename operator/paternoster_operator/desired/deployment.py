@@ -39,7 +39,7 @@ from paternoster_operator.desired.resources import (
 )
 from paternoster_operator.desired.rollout import Strategy, choose_strategy
 from paternoster_operator.engines.kinds import KINDS
-from paternoster_operator.observe import Observed
+from paternoster_operator.observed import Observed
 
 PRE_STOP_SECONDS = 2
 """Time for the gateway to hear that a pod is going before its engine stops admitting."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from paternoster_operator.api.replica_bounds import affordable_replicas
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
-from paternoster_operator.observe import Observed
+from paternoster_operator.observed import Observed
 from paternoster_operator.pods.room import find_holder, find_lack, find_quota_lack
 
 DEFAULT_SURGE = 1

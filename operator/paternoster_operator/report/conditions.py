@@ -14,7 +14,7 @@ from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.desired.rollout import choose_strategy, find_blocking
 from paternoster_operator.engines.adapter import Actuator
 from paternoster_operator.engines.kinds import KINDS
-from paternoster_operator.observe import Observed
+from paternoster_operator.observed import Observed
 from paternoster_operator.report.causes.cause import StallReason
 from paternoster_operator.report.causes.stage import Stage, find_stage
 from paternoster_operator.report.causes.stall_reason import find_stall_reason, waits_for_end

@@ -1,6 +1,7 @@
 """The decisions that are recorded: changes, and the first of those that hold for one reason. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from paternoster_operator.autoscaling.decision import Decision, LoopDecision
@@ -9,22 +10,25 @@ MAX_DECISIONS = 10
 """Most records: each write of a status is a write to etcd."""
 
 
+@dataclass(frozen=True, slots=True)
 class History:
     """The last decisions, newest first, as the status has them."""
 
-    def __init__(self, records: Sequence[Mapping[str, Any]] = ()) -> None:
-        self.records: list[Mapping[str, Any]] = list(records)[:MAX_DECISIONS]
-        self._last: dict[str, Mapping[str, Any]] = {record["loop"]: record for record in reversed(self.records)}
-        """The newest of each loop, which may have left the list."""
+    records: tuple[Mapping[str, Any], ...] = ()
+    last: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The newest of each loop, which may have left the list."""
 
-    def add(self, decision: Decision, time: str) -> tuple[LoopDecision, ...]:
-        """Record a decision made at ``time`` (RFC 3339); returns the parts that are new."""
-        recorded = tuple(made for made in decision.values() if is_new(made, self._last.get(made.loop)))
-        for made in recorded:
-            self._last[made.loop] = {"time": time, **made.to_document()}
-            self.records.insert(0, self._last[made.loop])
-        del self.records[MAX_DECISIONS:]
-        return recorded
+    @classmethod
+    def from_status(cls, status: Mapping[str, Any]) -> "History":
+        records = tuple(status.get("decisions", ()))[:MAX_DECISIONS]
+        return cls(records, {record["loop"]: record for record in reversed(records)})
+
+    def add(self, decision: Decision, time: str) -> tuple["History", tuple[LoopDecision, ...]]:
+        """With a decision made at ``time`` (RFC 3339); returns also the parts that are new."""
+        recorded = tuple(made for made in decision.values() if is_new(made, self.last.get(made.loop)))
+        last = {made.loop: {"time": time, **made.to_document()} for made in recorded}
+        records = (*reversed(last.values()), *self.records)[:MAX_DECISIONS]
+        return History(records, {**self.last, **last}), recorded
 
 
 def is_new(made: LoopDecision, last: Mapping[str, Any] | None) -> bool:

@@ -5,7 +5,7 @@ from datetime import datetime
 from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.labels import MODEL_CONTAINER
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
-from paternoster_operator.observe import Observed
+from paternoster_operator.observed import Observed
 from paternoster_operator.pods.view import Ended, PodView
 
 CREATING = "ContainerCreating"

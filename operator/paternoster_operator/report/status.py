@@ -1,11 +1,12 @@
 """The status from what is observed and decided: pure, so that equal inputs give equal documents."""
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 from paternoster_contract.cli.quoting import quote_document
 from paternoster_contract.stats import Unreported
-from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_BUDGET, Decision
 from paternoster_operator.autoscaling.policy import ReplicaPolicy
 from paternoster_operator.autoscaling.signals import Signals
@@ -13,10 +14,9 @@ from paternoster_operator.autoscaling.step_model import StepModel
 from paternoster_operator.desired.ownership import pod_selector
 from paternoster_operator.engines.adapter import Actuator
 from paternoster_operator.engines.kinds import KINDS
-from paternoster_operator.observe import Observed
+from paternoster_operator.observed import Observed
 from paternoster_operator.report.conditions import UP_TO_DATE, Access, Condition, find_conditions, stamp_conditions
 from paternoster_operator.report.default_parameters import write_default_parameters
-from paternoster_operator.report.economics import compute_economics
 from paternoster_operator.report.engine_facts import EngineFacts, describe_engine
 from paternoster_operator.report.gateway_cap import GatewayCap
 from paternoster_operator.report.other_installation import find_other_installation
@@ -36,6 +36,9 @@ _PRICES = (
 """Of :data:`paternoster_operator.autoscaling.step_model.Cost`, as a hardware profile names them."""
 _COUNTS = ("finishedRequests", "preemptedRequests")
 """They grow with the window at every look; what they say of the load is in their ratio."""
+_DIGITS = Decimal("0.0001")
+_SECONDS_PER_HOUR = 3600
+_MILLION = 1_000_000
 
 
 def build_status(
@@ -186,6 +189,28 @@ def _replica_model(steps: StepModel, engines: EngineFacts) -> dict[str, Any] | N
         "kvBlockSize": engines.kv_block_size,
         "maxModelLen": engines.max_model_len,
     }
+
+
+def compute_economics(spec: LLMDeploymentSpec, observed: Observed, load: Mapping[str, Any]) -> dict[str, Any] | None:
+    """As in the status; None without ``spec.cost``.
+
+    Allocation is what counts: a GPU costs from the moment a pod holds it, also while the pod loads or drains. ``load``
+    is that of the status, so that both are written together.
+    """
+    if spec.cost is None:
+        return None
+    gpus = spec.resources.gpu.count * sum(pod.holds_devices for pod in observed.pods)
+    per_hour = gpus * Decimal(spec.cost.gpu_hour)
+    document: dict[str, Any] = {
+        "basis": "Allocation",
+        "currency": spec.cost.currency,
+        "gpus": gpus,
+        "costPerHour": str(per_hour.quantize(_DIGITS)),
+    }
+    tokens_per_hour = load.get("generationTokensPerSecond", 0) * _SECONDS_PER_HOUR
+    if tokens_per_hour:
+        document["costPerMillionOutputTokens"] = str((per_hour * _MILLION / tokens_per_hour).quantize(_DIGITS))
+    return document
 
 
 def _load_status(

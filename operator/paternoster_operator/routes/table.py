@@ -9,12 +9,11 @@ from typing import Any
 from paternoster_contract.routing import Replica
 from paternoster_contract.routing_rows import MOST_BYTES
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.cluster.port import Cluster, ClusterError, Key
-from paternoster_operator.cluster.read_objects import check_listed
+from paternoster_operator.cluster.port import Cluster, ClusterError, Key, check_listed
 from paternoster_operator.keys.client_keys import ClientKeys
 from paternoster_operator.keys.fleet_keys import FleetKeys
 from paternoster_operator.names.directory import Directory
-from paternoster_operator.observe import Observed
+from paternoster_operator.observed import Observed
 from paternoster_operator.routes.published import PublishedRow, PublishedTable, UnreadRow
 from paternoster_operator.routes.row import build_route
 

@@ -132,7 +132,9 @@ class _Story:
         operator = self._session.operator
         found = ((key, operator.find_fleet(key)) for key in self._session.cluster.list())
         decisions = [
-            (key.name, fleet.last_decision) for key, fleet in found if fleet is not None and fleet.last_decision
+            (key.name, fleet.memory.last_decision)
+            for key, fleet in found
+            if fleet is not None and fleet.memory.last_decision
         ]
         return [(name, made) for name, decision in decisions for made in reversed(list(decision.values()))]
 
@@ -162,9 +164,9 @@ class _Story:
             fleet = self._session.operator.find_fleet(key)
             if fleet is None:
                 continue
-            new = fleet.num_changes - self._printed_changes.get(key, 0)
-            self._printed_changes[key] = fleet.num_changes
-            documents.append(snapshot.to_document(list(fleet.changes)[-new:] if new else []))
+            new = fleet.memory.num_changes - self._printed_changes.get(key, 0)
+            self._printed_changes[key] = fleet.memory.num_changes
+            documents.append(snapshot.to_document(fleet.memory.changes[-new:] if new else ()))
         return {"time": time.time(), "endpoint": self._session.endpoint, "deployments": documents}
 
 

@@ -38,11 +38,11 @@ class Snapshot:
 
     @classmethod
     def from_fleet(cls, key: Key, fleet: Fleet) -> "Snapshot":
-        signals, targets = fleet.autoscaler.signals, fleet.autoscaler.states.list_targets()
+        signals, targets = fleet.observed.signals, fleet.memory.states.list_targets()
         return cls(
             namespace=key.namespace,
             name=key.name,
-            model=fleet.resource.served_name if fleet.resource is not None else "",
+            model=fleet.resource.served_name,
             desired=targets.get(REPLICAS, 0),
             ready=len(fleet.observed.serving),
             pending=len(fleet.observed.pending),

@@ -62,8 +62,9 @@ def test_another_loop_decides_beside_the_others_at_its_own_period() -> None:
 
 
 def test_another_loop_is_in_history_events_metrics_and_explain() -> None:
-    decision, history, metrics = fleet().decide(0.0), History(), OperatorMetrics()
-    recorded = {made.loop: made for made in history.add(decision, NOW)}
+    decision, metrics = fleet().decide(0.0), OperatorMetrics()
+    history, new = History().add(decision, NOW)
+    recorded = {made.loop: made for made in new}
     made = recorded["QueueLimit"]
     assert decision_event(made).reason == "QueueLimitLowered"
     for record in history.records:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.operator.autoscaling.law_inputs import policy
 
 from paternoster_contract.stats import EngineStats
-from paternoster_operator.autoscaling.autoscaler import Autoscaler
+from paternoster_operator.autoscaling.autoscaler import Autoscaler, seconds_until_sleep
 from paternoster_operator.autoscaling.decision import REPLICAS, Reason
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
@@ -57,6 +57,10 @@ def decide_replicas(fleet: Autoscaler, now: float, stats: EngineStats | None, **
     replicas = fleet.states.list_targets().get(REPLICAS, 1)
     fleet.observe(Observation(now, replicas, ["a"], (), (), engines, **seen))
     return fleet.decide(now).targets[REPLICAS]
+
+
+def until_sleep(fleet: Autoscaler, now: float) -> float | None:
+    return seconds_until_sleep(fleet.policy, fleet.signals, fleet.states, now)
 
 
 def slept_at(fleet: Autoscaler, requests: Requests, times: list[float], missed: frozenset[int] = frozenset()) -> float:
@@ -140,12 +144,12 @@ def test_an_engine_that_tells_no_idleness_is_known_by_its_counters() -> None:
 def test_the_next_look_is_when_it_may_sleep() -> None:
     fleet, served = autoscaler(), Requests(((1, 3),))
     decide_replicas(fleet, 5.0, served.stats(5.0))
-    assert fleet.seconds_until_sleep(5.0) == pytest.approx(38)
+    assert until_sleep(fleet, 5.0) == pytest.approx(38)
     decide_replicas(fleet, 43.0, served.stats(43.0))
-    assert fleet.seconds_until_sleep(43.0) is None
+    assert until_sleep(fleet, 43.0) is None
     always = Autoscaler(policy(autoscaling={"minReplicas": 1, "maxReplicas": 2}))
     decide_replicas(always, 5.0, served.stats(5.0))
-    assert always.seconds_until_sleep(5.0) is None
+    assert until_sleep(always, 5.0) is None
 
 
 def test_what_is_only_advised_is_said_no_more_often_than_before() -> None:

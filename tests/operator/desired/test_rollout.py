@@ -13,7 +13,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_BUDGET, Decision
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.desired.rollout import Strategy, choose_strategy, find_blocking
-from paternoster_operator.observe import Observed
+from paternoster_operator.observed import Observed
 from paternoster_operator.pods.events import PodEvent
 from paternoster_operator.report.conditions import Access, find_conditions
 

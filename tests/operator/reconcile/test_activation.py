@@ -14,6 +14,7 @@ from paternoster_operator.autoscaling.decision import REPLICAS
 from paternoster_operator.autoscaling.loops.limits import ReplicaState
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.fleet import Fleet
+from paternoster_operator.plan.plan import Memory
 from paternoster_operator.routes.row import SOONEST_RETRY_SECONDS, build_route
 
 Resource = Callable[..., LLMDeployment]
@@ -58,9 +59,7 @@ def fleets(resource: Resource) -> dict[Key, Fleet]:
     """One of each kind; only ``asleep`` waits for a request."""
 
     def fleet(now: int, **spec: Any) -> Fleet:
-        fleet = Fleet.from_status(resource(**spec))
-        fleet.autoscaler.states = LoopStates({REPLICAS: ReplicaState(target=now, since=0)})
-        return fleet
+        return Fleet(resource(**spec), Memory(LoopStates({REPLICAS: ReplicaState(target=now, since=0)})))
 
     return {
         Key("lifts", "asleep"): fleet(0, autoscaling=to_zero()),

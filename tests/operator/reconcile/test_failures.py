@@ -111,7 +111,7 @@ async def test_a_fault_of_the_operator_is_told_too(
     def broken(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("no such number")
 
-    monkeypatch.setattr("paternoster_operator.autoscaling.autoscaler.Autoscaler.decide", broken)
+    monkeypatch.setattr("paternoster_operator.plan.plan.decide_loops", broken)
     with pytest.raises(ZeroDivisionError):
         await world.reconcile()
     stalled = world.cluster.condition("Stalled")

@@ -79,11 +79,11 @@ async def test_starts_are_learnt_told_and_remembered(world: TimedWorld, document
     parts = {"download": 0, "imports": 8, "load": 20, "warmUp": 3}
     seen = {"lastSeconds": 40, "averageSeconds": 40, "observedStarts": 1, "lastParts": parts}
     assert world.status["startup"] == seen
-    assert world.reconciler.fleets[KEY].autoscaler.signals.startup_seconds == 40
+    assert world.reconciler.fleets[KEY].observed.signals.startup_seconds == 40
     assert world.sample("startup_seconds") == 40
     world.restart_operator()
     await world.reconcile()
-    assert world.reconciler.fleets[KEY].autoscaler.signals.startup_seconds == 40
+    assert world.reconciler.fleets[KEY].observed.signals.startup_seconds == 40
     assert world.status["startup"]["observedStarts"] == 1
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.operator.reconcile.world import World
 
-from paternoster_operator.apply import MOST_REMOVALS
+from paternoster_operator.carry_out.applied_children import MOST_REMOVALS
 
 PAUSED = {"f:spec": {"f:paused": {}}}
 

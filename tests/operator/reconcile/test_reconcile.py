@@ -8,7 +8,7 @@ from tests.operator.reconcile.world import KEY, FakeEngine, World
 
 from paternoster_contract.labels import DELETION_COST
 from paternoster_engine.core.step_work import StepSums, StepWork
-from paternoster_operator.apply import UNSEEN_SECONDS, WATCHED, spread_period
+from paternoster_operator.carry_out.applied_children import UNSEEN_SECONDS, WATCHED, spread_period
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
@@ -166,7 +166,7 @@ async def test_a_restarted_operator_changes_nothing_by_itself(world: World, docu
     await world.reconcile()
     assert world.cluster.replicas == 3
     assert world.engine.live_cap == 17
-    assert world.reconciler.fleets[KEY].autoscaler.states["LiveCap"].target == 17
+    assert world.reconciler.fleets[KEY].memory.states["LiveCap"].target == 17
 
 
 async def test_an_invalid_spec_is_a_condition_and_nothing_is_applied(world: World, document: Document) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from paternoster_contract.stats import EngineStats
-from paternoster_operator.report.cap_faults import MOST_CALLS, CapFaults
+from paternoster_operator.pods.cap_faults import MOST_CALLS, CapFaults
 
 
 def report(cap: int = 4, running: int = 0) -> EngineStats:

@@ -5,9 +5,9 @@ from typing import Any
 
 from paternoster_operator.api.types.status import EconomicsStatus
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.observe import Observed
+from paternoster_operator.observed import Observed
 from paternoster_operator.pods.view import PodView
-from paternoster_operator.report.economics import compute_economics
+from paternoster_operator.report.status import compute_economics
 
 Resource = Callable[..., LLMDeployment]
 PRICED: dict[str, Any] = {"cost": {"gpuHour": "2.49", "currency": "EUR"}, "resources": {"gpu": {"count": 2}}}

@@ -15,7 +15,7 @@ from paternoster_operator.api.types.status import LLMDeploymentStatus
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.engines.adapter import RuntimeType
 from paternoster_operator.engines.kinds import KINDS
-from paternoster_operator.observe import Observed
+from paternoster_operator.observed import Observed
 from paternoster_operator.report.conditions import Access, find_condition
 from paternoster_operator.report.gateway_cap import (
     GatewayCap,

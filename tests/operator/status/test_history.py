@@ -1,5 +1,8 @@
 """What the history reports of decisions: bounded, and never the same again."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,8 +21,23 @@ def decision(*words: LoopDecision) -> Decision:
     return Decision({made.loop: made for made in words}, {REPLICAS: 2, LIVE_CAP: 8, TOKEN_BUDGET: 0})
 
 
+class Recorder:
+    """The history of a fleet from one decision to the next."""
+
+    def __init__(self, records: Sequence[Mapping[str, Any]] = ()) -> None:
+        self.history = History.from_status({"decisions": records})
+
+    @property
+    def records(self) -> list[Mapping[str, Any]]:
+        return list(self.history.records)
+
+    def add(self, decision: Decision, time: str) -> tuple[LoopDecision, ...]:
+        self.history, recorded = self.history.add(decision, time)
+        return recorded
+
+
 def test_holding_for_the_same_reason_is_told_once() -> None:
-    history = History()
+    history = Recorder()
     hold = word(2, Reason.WITHIN_TOLERANCE)
     assert history.add(decision(hold), NOW) == (hold,)
     assert history.add(decision(hold), NOW) == ()
@@ -28,7 +46,7 @@ def test_holding_for_the_same_reason_is_told_once() -> None:
 
 
 def test_a_change_is_told_each_time_and_holding_after_it_anew() -> None:
-    history = History()
+    history = Recorder()
     for _ in range(2):
         assert history.add(decision(word(3, Reason.DEMAND_ABOVE_TARGET)), NOW)
     assert history.add(decision(word(2, Reason.WITHIN_TOLERANCE)), NOW)
@@ -36,7 +54,7 @@ def test_a_change_is_told_each_time_and_holding_after_it_anew() -> None:
 
 
 def test_the_same_advice_is_told_once() -> None:
-    history = History()
+    history = Recorder()
     advice = word(3, Reason.DEMAND_ABOVE_TARGET, applied=False)
     assert history.add(decision(advice), NOW)
     assert not history.add(decision(advice), NOW)
@@ -47,7 +65,7 @@ def test_the_same_advice_is_told_once() -> None:
 
 
 def test_one_loops_changes_do_not_make_the_others_silence_news() -> None:
-    history = History()
+    history = Recorder()
     hold = word(2, Reason.WITHIN_TOLERANCE)
     history.add(decision(hold), NOW)
     for target in range(3, 30):
@@ -57,10 +75,10 @@ def test_one_loops_changes_do_not_make_the_others_silence_news() -> None:
 
 
 def test_a_restarted_operator_goes_on_where_the_status_ends() -> None:
-    before = History()
+    before = Recorder()
     before.add(decision(word(3, Reason.DEMAND_ABOVE_TARGET)), NOW)
     before.add(decision(word(2, Reason.WITHIN_TOLERANCE)), NOW)
-    after = History(before.records)
+    after = Recorder(before.records)
     assert after.add(decision(word(2, Reason.WITHIN_TOLERANCE)), NOW) == ()
     assert after.records == before.records
 
@@ -76,7 +94,7 @@ words = st.builds(
 
 @given(st.lists(words, max_size=40))
 def test_records_are_bounded_valid_and_only_changes_repeat(made: list[LoopDecision]) -> None:
-    history = History()
+    history = Recorder()
     for each in made:
         before = list(history.records)
         recorded = history.add(decision(each), NOW)
@@ -90,7 +108,7 @@ def test_records_are_bounded_valid_and_only_changes_repeat(made: list[LoopDecisi
 def test_records_of_an_earlier_version_are_still_served() -> None:
     """They name the live cap's loop Concurrency."""
     stored = {"time": NOW, **word(6, Reason.PREEMPTION_ABOVE_TARGET, loop="Concurrency").to_document()}
-    history = History([stored])
+    history = Recorder([stored])
     history.add(decision(word(8, Reason.HEADROOM_AVAILABLE, loop=LIVE_CAP)), NOW)
     assert [record["loop"] for record in history.records] == [LIVE_CAP, "Concurrency"]
     LLMDeploymentStatus.model_validate({"decisions": history.records})

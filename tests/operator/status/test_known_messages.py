@@ -7,7 +7,7 @@ import pytest
 from tests.operator.status.failing_pods import NOW, REFUSED, crashing, deployment, ended, unscheduled, waiting
 
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.observe import Observed
+from paternoster_operator.observed import Observed
 from paternoster_operator.report.causes.cause import StallReason, explain_stall
 from paternoster_operator.report.causes.stall_reason import find_stall_reason
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.observe import Observed
+from paternoster_operator.observed import Observed
 from paternoster_operator.pods.events import MAX_NOTE, PodEvent, read_events
 from paternoster_operator.pods.view import PodView
 from paternoster_operator.report.causes.kubelet_events import find_event_cause

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from paternoster_operator.observe import Observed
+from paternoster_operator.observed import Observed
 
 
 def container(name: str, port: int, seqs: str) -> dict[str, Any]:
@@ -89,4 +89,4 @@ def test_a_drained_pod_is_no_replica_and_not_on_its_way() -> None:
     observed = Observed.from_cluster(None, [pod("a"), pod("b", **since)])
     assert [pod.name for pod in observed.live] == [pod.name for pod in observed.pending] == ["a"]
     assert [pod.name for pod in observed.draining] == [pod.name for pod in observed.drained] == ["b"]
-    assert [pod.name for pod in observed.with_drained({"a"}, "2026-11-21T13:00:00Z").drained] == ["a"]
+    assert [pod.name for pod in observed.with_drained({"a"}).drained] == ["a"]

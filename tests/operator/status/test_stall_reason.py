@@ -23,7 +23,7 @@ from tests.operator.status.failing_pods import (
 from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.observe import Observed
+from paternoster_operator.observed import Observed
 from paternoster_operator.report.causes.stage import find_stage
 from paternoster_operator.report.causes.stall_reason import find_stall_reason
 from paternoster_operator.report.model_fetch import find_downloads

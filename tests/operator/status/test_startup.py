@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from paternoster_contract.labels import MODEL_CONTAINER
 from paternoster_contract.stats import EngineStats, StartPart
-from paternoster_operator.observe import Observed
+from paternoster_operator.observed import Observed
 from paternoster_operator.pods.view import PodView
 from paternoster_operator.report.startup import WEIGHT, StartupTimes
 

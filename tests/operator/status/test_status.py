@@ -14,7 +14,7 @@ from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.step_model import StepModel
-from paternoster_operator.observe import DeploymentView, Observed
+from paternoster_operator.observed import DeploymentView, Observed
 from paternoster_operator.pods.view import PodView
 from paternoster_operator.report.causes.cause import StallReason
 from paternoster_operator.report.conditions import Access, Condition

@@ -3,7 +3,7 @@
 from paternoster_contract.labels import ENGINE_CONTAINER, MODEL_EXIT_STATUS
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.desired.resources import host_kv_cache
-from paternoster_operator.observe import Observed
+from paternoster_operator.observed import Observed
 from paternoster_operator.pods.log_lines import is_out_of_memory
 from paternoster_operator.pods.room import find_holder, find_lack
 from paternoster_operator.pods.view import PodView

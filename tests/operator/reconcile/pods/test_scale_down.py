@@ -59,8 +59,8 @@ def drained(world: World) -> set[str]:
 
 
 async def routed(world: World) -> list[str]:
-    reconciler = world.reconciler
-    table = await RoutesTable(world.cluster, reconciler._directory, reconciler._keys).build()
+    observer = world.reconciler._observer
+    table = await RoutesTable(world.cluster, observer._directory, observer._keys).build()
     return [replica.name for replica in table.table.models["lift/1"].replicas if replica.ready]
 
 

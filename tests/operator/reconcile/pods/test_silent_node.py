@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.operator.reconcile.world import KEY, World
 
-from paternoster_operator.observe import Observed
+from paternoster_operator.observed import Observed
 from paternoster_operator.pods.reading import read_pod
 
 SILENT = [
@@ -54,14 +54,13 @@ async def test_an_engine_that_answers_no_more_either_is_not_counted(world: World
     dead["spec"]["containers"][0]["ports"] = [{"name": name, "containerPort": 1} for name in ("http", "admin")]
     world.cluster.shown_pods = [dead]
     await world.reconcile(after=1)
-    fleet = world.reconciler.fleets[KEY]
-    assert fleet.autoscaler.signals.ready == 1, "one answer that is missed is no end"
+    assert world.reconciler.fleets[KEY].observed.signals.ready == 1, "one answer that is missed is no end"
     for _ in range(5):
         await world.reconcile()
-    assert fleet.autoscaler.signals.ready == 0
+    assert world.reconciler.fleets[KEY].observed.signals.ready == 0
     world.cluster.shown_pods = [silent_pod(world, "a")]
     await world.reconcile()
-    assert fleet.autoscaler.signals.ready == 1
+    assert world.reconciler.fleets[KEY].observed.signals.ready == 1
 
 
 async def test_a_kubelet_that_takes_readiness_itself_is_not_silent(world: World) -> None:

@@ -14,6 +14,7 @@ from paternoster_contract.labels import SCALE_DOWN
 from paternoster_contract.routing import ModelRoute
 from paternoster_contract.routing_rows import CONTENT_TYPE, End, Row
 from paternoster_operator.cluster.port import ClusterError, Key
+from paternoster_operator.plan.status import refuse_route
 from paternoster_operator.publish import build_app, serve_app
 from paternoster_operator.routes import table as routes_table
 from paternoster_operator.routes.published import PublishedRow, PublishedTable, UnreadRow
@@ -117,14 +118,16 @@ async def test_a_namespace_beyond_its_share_loses_its_youngest_rows_and_is_told_
     built = await operator.routes.build()
     assert [row.name for row in built.rows] == ["a", "b"]
     assert built.left_out.keys() == {Key("of-a", "young")}
-    refusal = operator._reconciler._route_refusal(Key("of-a", "young"))
-    assert refusal is not None
+    find_share = operator._reconciler._observer._routes_share
+    share = find_share(Key("of-a", "young"))
+    assert share is not None
+    refusal = refuse_route("of-a", share)
     assert refusal[0] == "RoutingTableFull"
     assert (
         f"namespace of-a need more than its share of the routing table, {built.left_out[Key('of-a', 'young')]} bytes"
         in (refusal[1])
     )
-    assert operator._reconciler._route_refusal(A) is None
+    assert find_share(A) is None
 
 
 def test_names_of_rows_that_cannot_be_built_are_shared_out_as_rows_are() -> None:

@@ -68,7 +68,7 @@ async def test_both_engines_of_a_rollout_are_read_and_steered(
     for _ in range(2):
         await world.reconcile()
     (fleet,) = world.reconciler.fleets.values()
-    assert fleet.engines.keys() == {"ours", "theirs"}
+    assert fleet.observed.engines.keys() == {"ours", "theirs"}
     assert world.engine.patches[-1] == 5
     assert vllm.patches[-1]["live_cap"] == 5
     assert "gatewayCap" not in world.cluster.statuses[-1], "an older replica of another engine is no fault of a new one"

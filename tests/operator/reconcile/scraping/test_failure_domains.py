@@ -112,8 +112,8 @@ async def test_a_fleet_with_hostile_pods_is_reconciled(
     for _ in range(2):
         await world.reconcile()
     (fleet,) = world.reconciler.fleets.values()
-    assert fleet.engines.keys() == {"honest"}
-    assert {pod["metadata"]["name"] for pod in pods[1:]} == fleet.refused
+    assert fleet.observed.engines.keys() == {"honest"}
+    assert {pod["metadata"]["name"] for pod in pods[1:]} == fleet.observed.refused.keys()
     assert await world.scraper.read_downloads({"hostile": url}) == {}
     assert await world.scraper.read_gateways("a-uid") == []
 

@@ -116,7 +116,7 @@ async def test_gateways_hold_the_cap_of_an_engine_that_cannot_be_steered(
     messages = [event.message for event in world.cluster.events if event.reason == "LimitsNotMovable"]
     assert messages == [f"gateways send a replica at most 8 requests at a time: {why}"]
     assert site.patches == []
-    decided = world.reconciler.fleets[KEY].last_decision
+    decided = world.reconciler.fleets[KEY].memory.last_decision
     assert decided is not None
     assert decided["LiveCap"].reason.value == "MetricsStale"
 
@@ -129,7 +129,7 @@ async def test_a_vllm_that_was_never_recorded_is_steered(world: World, site: Sit
     assert "gatewayCap" not in written
     assert (written["engine"]["version"], written["engine"]["actuator"]) == ("0.99.0", "Plugin")
     assert world.cluster.condition("MetricsFresh")["status"] == "True"
-    decided = world.reconciler.fleets[KEY].last_decision
+    decided = world.reconciler.fleets[KEY].memory.last_decision
     assert decided is not None
     assert decided["LiveCap"].reason.value != "MetricsStale"
 
@@ -159,9 +159,9 @@ async def test_an_engine_without_limits_still_reports(world: World, site: Site, 
     assert written["engine"] == engine
     assert world.cluster.condition("MetricsFresh")["status"] == "True"
     assert world.cluster.condition("GatewayCap")["reason"] == "LimitsNotMovable"
-    sample = world.reconciler.fleets[KEY].engines["a"]
+    sample = world.reconciler.fleets[KEY].observed.engines["a"]
     assert (sample.capacity, sample.live_cap, sample.requests_preempted_total) == (CAPACITY, 8, 9)
-    decided = world.reconciler.fleets[KEY].last_decision
+    decided = world.reconciler.fleets[KEY].memory.last_decision
     assert decided is not None
     assert decided["LiveCap"].reason.value != "MetricsStale"
     assert site.patches == []
@@ -205,7 +205,7 @@ async def test_metrics_that_are_not_believed_have_a_reason_and_an_event(
     assert why in held["reason"]
     assert world.cluster.condition("GatewayCap")["reason"] == "LimitsNotMovable"
     assert world.cluster.condition("MetricsFresh")["reason"] == "ReportsRefused"
-    decided = world.reconciler.fleets[KEY].last_decision
+    decided = world.reconciler.fleets[KEY].memory.last_decision
     assert decided is not None
     assert {decision.action for decision in decided.values()} == {"Hold"}
 
@@ -221,7 +221,7 @@ async def test_counters_that_begin_anew_within_one_process_are_believed(world: W
         await world.reconcile()
     assert world.cluster.condition("MetricsFresh")["status"] == "True"
     assert [event for event in world.cluster.events if event.reason == "ReportsRefused"] == []
-    sample = world.reconciler.fleets[KEY].engines["a"]
+    sample = world.reconciler.fleets[KEY].observed.engines["a"]
     assert (sample.requests_finished_total, sample.generation_tokens_total) == (1, 0)
     assert "gatewayCap" not in world.cluster.statuses[-1]
 

@@ -82,7 +82,7 @@ async def test_what_it_does_not_report_is_no_0(world: World, site: Site) -> None
     assert world.cluster.condition("MetricsFresh")["message"] == message
     stable = world.cluster.condition("ConcurrencyStable")
     assert (stable["status"], stable["reason"]) == ("Unknown", "NotReported")
-    decided = world.reconciler.fleets[KEY].last_decision
+    decided = world.reconciler.fleets[KEY].memory.last_decision
     assert decided is not None
     assert {decided["LiveCap"].inputs[name] for name in ("preempted", "finished", "kvPeakUsage")} == {"not reported"}
     assert {decided["Replicas"].inputs[name] for name in ("preemptionRate", "finished", "kvUsage")} == {"not reported"}
@@ -99,7 +99,7 @@ async def test_replicas_follow_what_runs_and_is_held_and_the_cap_is_held(world: 
         site.held, site.requests = 12, site.requests + 20
         await world.reconcile()
     assert world.cluster.replicas > 1
-    decided = world.reconciler.fleets[KEY].last_decision
+    decided = world.reconciler.fleets[KEY].memory.last_decision
     assert decided is not None
     assert decided["LiveCap"].reason.value == "NotReported"
     assert decided["LiveCap"].target == 4
@@ -118,7 +118,7 @@ async def test_a_restart_is_another_instance(world: World, site: Site) -> None:
     world.cluster.shown_pods = [pod]
     await world.reconcile()
     assert world.cluster.condition("MetricsFresh")["status"] == "True"
-    assert world.reconciler.fleets[KEY].autoscaler.windows.latest_sample("a").instance == "start 1"  # type: ignore[union-attr]
+    assert world.reconciler.fleets[KEY].observed.samples["a"].instance == "start 1"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ async def test_a_refusal_is_counted_and_told(world: World, document: Callable[..
     assert (condition["status"], condition["reason"]) == ("False", "ReportsRefused")
     assert "a: waiting is 1000000: must be at most" in condition["message"]
     assert [event.reason for event in world.cluster.events].count("ReportsRefused") == 1
-    assert world.reconciler.fleets[KEY].autoscaler.signals.waiting == 0
+    assert world.reconciler.fleets[KEY].observed.signals.waiting == 0
     text = generate_latest(world.metrics.registry).decode()
     assert 'paternoster_operator_reports_refused_total{name="ride",namespace="lifts",reason="waiting"} 6.0' in text
     world.engine.numbers |= {"waiting": 0}

@@ -1,11 +1,21 @@
-"""What is there: one frozen view of an LLMDeployment's Deployment and pods."""
+"""One frozen value: what cluster, engines and gateways report of a fleet at one moment."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from paternoster_contract import labels
 from paternoster_contract.fetch_status import FetchStatus
+from paternoster_contract.stats import EngineStats, GatewayStats
+from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
+from paternoster_operator.autoscaling.observation import Observation
+from paternoster_operator.autoscaling.signals import Signals
+from paternoster_operator.cluster.port import ClusterError
+from paternoster_operator.engines.adapter import EngineAdapter
+from paternoster_operator.engines.catalogue import ADAPTERS, TARGET_ADAPTERS
+from paternoster_operator.plausible import Refusal
+from paternoster_operator.pods.cap_faults import CapFaults
 from paternoster_operator.pods.engine_fault import EngineFault
 from paternoster_operator.pods.events import PodEvent
 from paternoster_operator.pods.placement import Placement, read_placement
@@ -54,8 +64,23 @@ class DeploymentView:
 
 
 @dataclass(frozen=True, slots=True)
+class ObservedKeys:
+    """Keys of a fleet's hops as their Secrets have them."""
+
+    admin_roots: Sequence[str] | None = field(default=None, repr=False)
+    """What all fleets' keys of the admin API are derived from; None while that is not known."""
+    gateway_roots: Sequence[str] = field(default=(), repr=False)
+    admin: Sequence[str] = field(default=(), repr=False)
+    """Of the engines' admin API, as read last; the first that they take is used."""
+    fault: ClusterError | None = None
+    """Why one of these cannot be read."""
+    client_fault: ClusterError | None = None
+    """Why some clients have no access."""
+
+
+@dataclass(frozen=True, slots=True)
 class Observed:
-    """One look at a fleet."""
+    """One observation of a fleet: the objects of the cluster first, then what else was read."""
 
     deployment: DeploymentView | None
     pods: tuple[PodView, ...]
@@ -63,6 +88,36 @@ class Observed:
     """Whether the operator did not make them: ``spec.targetRef`` names the Deployment."""
     foreign_fields: tuple[str, ...] = ()
     """Fields that other managers set in its children, in words, one for each child."""
+    at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    """When."""
+    names: tuple[str, ...] = ()
+    """The served names that it has."""
+    unnamed: tuple[str, str] | None = None
+    """Why it has not those that it wants (reason, message)."""
+    starts_unnamed: bool = False
+    """Whether it runs replicas all the same."""
+    refusal: tuple[str, str] | None = None
+    """Why nothing of it may be changed (reason, message)."""
+    keys: ObservedKeys = field(default_factory=ObservedKeys)
+    engines: Mapping[str, EngineStats] = field(default_factory=dict)
+    """Reports of the engines that were believed, by pod."""
+    samples: Mapping[str, EngineStats] = field(default_factory=dict)
+    """The last such report of each pod that may answer, of an earlier observation too."""
+    refused: Mapping[str, Refusal] = field(default_factory=dict)
+    """Why the numbers of the others were not believed, by pod."""
+    cap_faults: CapFaults = field(default_factory=CapFaults)
+    """Why engines do not hold the live cap that they were set to."""
+    gateways: Sequence[GatewayStats] = ()
+    """Reports of the gateways."""
+    num_routing: int = 0
+    """Gateways that send requests for all its names to it."""
+    routes_share: int | None = None
+    """Bytes of the routing table that its namespace has, where its row is beyond them."""
+    startup: Mapping[str, Any] | None = None
+    """How long its replicas took to start, as in the status."""
+    observation: Observation = field(default_factory=lambda: Observation(0.0, 0, (), (), (), {}))
+    signals: Signals = field(default_factory=Signals)
+    """The same over a window, which the law decides by."""
 
     @classmethod
     def from_cluster(cls, deployment: Mapping[str, Any] | None, pods: Sequence[Mapping[str, Any]]) -> "Observed":
@@ -75,6 +130,21 @@ class Observed:
     ) -> "Observed":
         views = sorted((read_target_pod(pod, engine) for pod in pods), key=lambda pod: pod.name)
         return cls(_read_deployment(deployment), tuple(views), is_target=True)
+
+    def may_change(self, spec: LLMDeploymentSpec) -> bool:
+        """Whether the fleet with that spec, children and engines, may be changed."""
+        return self.refusal is None and not spec.paused and spec.target_ref is None
+
+    @property
+    def time(self) -> str:
+        """When, in RFC 3339."""
+        return self.at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    @property
+    def adapters(self) -> dict[str, EngineAdapter]:
+        """Of the engine in each pod, by its name: during a rollout from one engine to another there are both."""
+        adapters = TARGET_ADAPTERS if self.is_target else ADAPTERS
+        return {pod.name: adapters[pod.engine_type] for pod in self.pods}
 
     def with_applied(self, deployment: Mapping[str, Any] | None, foreign_fields: Iterable[str]) -> "Observed":
         """The same pods below the Deployment as it is now, where it was sent."""
@@ -165,9 +235,9 @@ class Observed:
         ]
         return replace(self, pods=tuple(pods))
 
-    def with_drained(self, names: Collection[str], since: str) -> "Observed":
-        """The same with those pods drained, as of ``since`` where they were not, and no others."""
-        pods = [replace(pod, drained_since=(pod.drained_since or since) if pod.name in names else None)
+    def with_drained(self, names: Collection[str]) -> "Observed":
+        """The same with those pods drained, as of now where they were not, and no others."""
+        pods = [replace(pod, drained_since=(pod.drained_since or self.time) if pod.name in names else None)
                 for pod in self.pods]  # fmt: skip
         return replace(self, pods=tuple(pods))
 

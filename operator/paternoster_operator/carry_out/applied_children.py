@@ -19,8 +19,6 @@ WATCHED = frozenset({"Service", "PodDisruptionBudget", "NetworkPolicy", "Deploym
 """Kinds that :meth:`Cluster.get_child` returns; no watch reports changes of the others."""
 UNSEEN_SECONDS = 10.0
 """A child that was sent and that no look has found for so long is gone: it went before the first one."""
-OPTIONAL = {"NetworkPolicy": "networking.k8s.io/v1"}
-"""API versions of kinds that a fleet has or lacks by a setting: one that is left from before is removed."""
 
 
 @dataclass(slots=True)
@@ -55,6 +53,7 @@ class AppliedChildren:
         cluster: Cluster,
         key: Key,
         children: Sequence[Object],
+        superfluous: Sequence[Object] = (),
         *,
         now: float,
         resync: float,
@@ -65,7 +64,7 @@ class AppliedChildren:
 
         ``count`` is called with the kind of each that is sent, and why it is.
 
-        With all of it, it also removes what a setting has made superfluous: of the name of the last of ``children``.
+        With all of it, it also removes what is ``superfluous``.
 
         Returns the Deployment as it was when sent, until the cache has it, else None. Raises :class:`ClusterError` at
         the first refusal; for a :class:`ForeignObject` it names all of them, so that they can be removed at once.
@@ -91,7 +90,8 @@ class AppliedChildren:
                 sent_now = there if kind == "Deployment" else sent_now
                 self.sent[kind] = _Sent(child, now, 0 if there is None else _version_of(there), there=sent_now)
         if every:
-            await self._remove_optional(cluster, key, children)
+            for child in superfluous:
+                await self._remove_child(cluster, key, child)
             self.all_sent_at = now
         return sent_now if sent_now is not None else self._find_unseen_deployment(cluster, key)
 
@@ -104,12 +104,6 @@ class AppliedChildren:
         if cached is not None and _version_of(cached) >= sent.version:
             sent.there = None
         return sent.there
-
-    async def _remove_optional(self, cluster: Cluster, key: Key, children: Sequence[Object]) -> None:
-        """Remove the optional children that are not among ``children``; they have the name of the last of them."""
-        for kind in OPTIONAL.keys() - {child["kind"] for child in children}:
-            metadata = children[-1]["metadata"]
-            await self._remove_child(cluster, key, {"apiVersion": OPTIONAL[kind], "kind": kind, "metadata": metadata})
 
     async def _remove_child(self, cluster: Cluster, key: Key, like: Object) -> None:
         """Remove the child with the kind, name and owner of ``like``, and record that; a refusal is recorded once."""

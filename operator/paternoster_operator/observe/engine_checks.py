@@ -15,7 +15,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import ClusterError
 from paternoster_operator.engines.adapter import RuntimeType
 from paternoster_operator.engines.kinds import KINDS
-from paternoster_operator.observe import Observed
+from paternoster_operator.observed import Observed
 from paternoster_operator.pods.engine_fault import EngineAnswer, EngineFault, judge_health, judge_request
 from paternoster_operator.pods.view import PodView
 

@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass, field
 
 from paternoster_operator.cluster.port import Cluster, ClusterError, Key
-from paternoster_operator.observe import Observed
+from paternoster_operator.observed import Observed
 from paternoster_operator.pods.events import PodEvent, read_events
 from paternoster_operator.pods.view import PodView
 
@@ -44,12 +44,12 @@ class EventReader:
     _refusal: str = ""
     """Error of the last list; empty after a success."""
 
-    async def add_events(self, observed: Observed, cluster: Cluster, key: Key, clock: float, now: str) -> Observed:
-        """Return ``observed`` with events of the pods whose status names no cause; ``now``: RFC 3339 time of ``clock``.
+    async def add_events(self, observed: Observed, cluster: Cluster, key: Key, clock: float) -> Observed:
+        """Return ``observed`` with events of the pods whose status names no cause; ``clock`` is the operator's.
 
         If the API server refuses, the events of the last list stay.
         """
-        pods = [pod for pod in observed.starting if pod.needs_events(now) or pod.waits_for_volume][:MAX_PODS]
+        pods = [pod for pod in observed.starting if pod.needs_events(observed.time) or pod.waits_for_volume][:MAX_PODS]
         self._polled = {pod.name: self._polled.get(pod.name) or _Polled(clock, clock) for pod in pods}
         for pod in pods:
             polled = self._polled[pod.name]

@@ -1,0 +1,1 @@
+"""A ``Plan`` carried out: writes to the cluster, calls to engines, the status and its events."""

@@ -1,0 +1,1 @@
+"""Cluster, engines and gateways read into one frozen ``Observed`` of a fleet."""

@@ -1,0 +1,236 @@
+"""Everything that one reconcile of a fleet is to bring about, from what is observed and what was planned before. Pure.
+
+An example: a fleet of two replicas that holds 70 requests, and whose engines take 32 each. :func:`make_plan` gives a
+:class:`Plan` with the decision of the replica loop (``Up``, 2 to 3), the children, of which the Deployment has 3
+replicas, no call to an engine, and the event ``ScaledUp`` for when the status is written.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from paternoster_contract.admin import LiveConfigPatch
+from paternoster_contract.stats import EngineState
+from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.autoscaling.autoscaler import LOOPS, adopt_running, decide_loops, seconds_until_sleep
+from paternoster_operator.autoscaling.control_loop import LoopStates
+from paternoster_operator.autoscaling.decision import (
+    LIVE_CAP,
+    QUEUE_WAIT,
+    REPLICAS,
+    TOKEN_BUDGET,
+    Decision,
+    LoopDecision,
+)
+from paternoster_operator.autoscaling.models import Models
+from paternoster_operator.autoscaling.policy import ReplicaPolicy, ScalingPolicy
+from paternoster_operator.autoscaling.scale_down import longest_answer_seconds
+from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
+from paternoster_operator.cluster.port import Event
+from paternoster_operator.desired.children import RootKeys, build_children, list_superfluous
+from paternoster_operator.desired.rollout import Strategy, choose_strategy
+from paternoster_operator.engines.adapter import EngineAdapter
+from paternoster_operator.observed import Observed
+from paternoster_operator.plan.drain import Annotations, plan_drain
+from paternoster_operator.report.events import decision_events, new_disruptions
+from paternoster_operator.report.history import History
+from paternoster_operator.settings import Settings
+
+KEPT_CHANGES = 100
+WAITING_SECONDS = 1.0
+"""Until the next look at a fleet that only waits for gateways to learn of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a fleet's next plan is made from, beside what is observed then; all of it can be learnt again."""
+
+    states: LoopStates = field(default_factory=LoopStates)
+    """What each loop of the law remembers; empty before the first decision."""
+    models: Models = field(default_factory=Models.empty)
+    last_decision: Decision | None = None
+    """The last decision of each loop."""
+    history: History = field(default_factory=History)
+    changes: tuple[LoopDecision, ...] = ()
+    """The last decisions that changed something, oldest first."""
+    num_changes: int = 0
+    """How many there were in all."""
+    disrupted: Collection[str] | None = None
+    """Pods that were ended by something else than their Deployment and are reported; None before the first plan."""
+    refused: Collection[str] = ()
+    """Pods whose numbers were not believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCall:
+    """A call to the engine of one pod: its limits, or whether it admits."""
+
+    pod: str
+    url: str
+    adapter: EngineAdapter
+    limits: LiveConfigPatch | None = None
+    drained: bool = False
+    """Whether it is to admit nothing more, where ``limits`` is None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is to be changed of a fleet's children and engines, in this order."""
+
+    drained: Collection[str]
+    """Pods that gateways are to send nothing."""
+    annotations: Mapping[str, Annotations]
+    """By pod."""
+    children: Sequence[dict[str, Any]]
+    """To apply, in order."""
+    superfluous: Sequence[dict[str, Any]]
+    """To delete where they are there: kind and name."""
+    events: Sequence[Event]
+    """To record once the children are applied."""
+    calls: Sequence[EngineCall]
+    live_caps: Mapping[str, int]
+    """Those of ``calls`` that set another live cap than an engine reports, by pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one reconcile is to bring about; its status follows from what came of it (:func:`plan_status`)."""
+
+    resource: LLMDeployment
+    observed: Observed
+    decision: Decision
+    recorded: Sequence[LoopDecision]
+    """The parts of it that are new in the history."""
+    memory: Memory
+    bounds: ReplicaPolicy | None
+    """Those of the replica loop where it is on."""
+    events: Sequence[Event]
+    """To record before anything is changed."""
+    changes: Changes | None
+    """None where nothing may be changed, or the keys that all else depends on cannot be read."""
+    status_events: Sequence[Event]
+    """To record once the status is written."""
+    next_look_seconds: float
+
+    @property
+    def last_decision(self) -> Decision:
+        """The last decision of each loop, also of one that was not due."""
+        return self.decision if self.memory.last_decision is None else self.memory.last_decision
+
+
+def make_plan(resource: LLMDeployment, observed: Observed, memory: Memory, settings: Settings) -> Plan:
+    """Decide by the scaling law, and what follows from that; ``memory`` is that of the fleet's last plan."""
+    policy, now = ScalingPolicy.from_spec(resource.spec, observed.at), observed.observation.now
+    loops = [make(policy, DEFAULT_TUNING) for make in LOOPS]
+    states = adopt_running(loops, observed.observation, observed.signals, memory.states)
+    decision, models, states = decide_loops(loops, observed.signals, memory.models, states, now)
+    history, recorded = memory.history.add(decision, observed.time)
+    changed = tuple(made for made in recorded if made.action != "Hold")
+    disruptions, disrupted = new_disruptions(observed, memory.disrupted, observed.time)
+    refusals = [
+        Event("Warning", "ReportsRefused", f"{pod}: {refusal}")
+        for pod, refusal in observed.refused.items()
+        if pod not in memory.refused
+    ]
+    may_change = observed.may_change(resource.spec) and observed.keys.admin_roots is not None
+    sleep = seconds_until_sleep(policy, observed.signals, states, now)
+    seconds = settings.look_seconds if sleep is None else min(settings.look_seconds, sleep)
+    return Plan(
+        resource,
+        observed,
+        decision,
+        recorded,
+        Memory(
+            states,
+            models,
+            decision.merge_earlier(memory.last_decision),
+            history,
+            (*memory.changes, *changed)[-KEPT_CHANGES:],
+            memory.num_changes + len(changed),
+            disrupted,
+            frozenset(observed.refused),
+        ),
+        policy.replicas,
+        events=[*refusals, *disruptions.values()],
+        changes=_plan_changes(resource, observed, decision.targets, models, settings) if may_change else None,
+        status_events=[*decision_events(recorded), *_floor_events(decision, memory.last_decision)],
+        next_look_seconds=WAITING_SECONDS if _waits_for_gateways(observed, settings) else seconds,
+    )
+
+
+def _floor_events(decision: Decision, before: Decision | None) -> list[Event]:
+    """One for each loop that came to its floor while too many requests are preempted."""
+    earlier = {made.loop for made in (before or {}).values() if made.preempts_at_floor}
+    return [
+        Event("Warning", "PreemptionAtLowestCap", made.message)
+        for made in decision.values()
+        if made.preempts_at_floor and made.loop not in earlier
+    ]
+
+
+def count_gateways(observed: Observed, settings: Settings) -> int | None:
+    """Gateways that could send the fleet requests; None in an installation without any."""
+    return None if settings.gateway_url is None or observed.is_target else len(observed.gateways)
+
+
+def _waits_for_gateways(observed: Observed, settings: Settings) -> bool:
+    gateways = count_gateways(observed, settings)
+    return bool(observed.names) and gateways is not None and observed.num_routing < gateways
+
+
+def _plan_changes(
+    resource: LLMDeployment, observed: Observed, targets: Mapping[str, int], models: Models, settings: Settings
+) -> Changes:
+    keys = observed.keys
+    assert keys.admin_roots is not None
+    longest = None
+    if settings.gateway_url is not None:  # without one nothing routes around a drained pod
+        longest = max(
+            longest_answer_seconds(observed.engines.values(), models.replica), resource.spec.drain.timeout_seconds
+        )
+    drain = plan_drain(observed, targets[REPLICAS], longest)
+    strategy = choose_strategy(resource.spec, drain.replicas, observed.with_drained(drain.drained))
+    roots = RootKeys(keys.admin_roots, keys.gateway_roots)
+    children = build_children(
+        resource, drain.replicas, roots, settings.engines, peers=settings.peers, strategy=strategy
+    )
+    calls, live_caps = ([], {}) if keys.fault is not None else _plan_calls(observed, targets)
+    return Changes(
+        drain.drained,
+        drain.annotations,
+        children,
+        list_superfluous(children),
+        _rollout_events(observed, strategy),
+        calls,
+        live_caps,
+    )
+
+
+def _rollout_events(observed: Observed, strategy: Strategy) -> list[Event]:
+    """One where a rollout goes on without the surge that it began with."""
+    there = observed.deployment
+    if there is None or not there.rolling or not strategy.why or strategy.max_surge or not there.max_surge:
+        return []
+    change = f"maxSurge {there.max_surge}->0, old replicas end before new ones start: {strategy.why}"
+    return [Event("Normal", "RolloutWithoutSurge", change)]
+
+
+def _plan_calls(observed: Observed, targets: Mapping[str, int]) -> tuple[list[EngineCall], dict[str, int]]:
+    """What every engine does not have: a restarted one begins at its capacity, and admits."""
+    calls, live_caps, adapters, faulty = [], {}, observed.adapters, observed.cap_faults.answers
+    for pod in observed.answering:
+        stats, adapter = observed.samples.get(pod.name), adapters[pod.name]
+        if stats is None or pod.admin_url is None or pod.deleting:
+            continue
+        cap = min(targets[LIVE_CAP], stats.capacity)
+        # 0 where an engine of an earlier release has no token budget, which would refuse one.
+        budget = min(targets[TOKEN_BUDGET], stats.max_batched_tokens) or None
+        wait = None if stats.max_queue_milliseconds is None else targets[QUEUE_WAIT]
+        limits = LiveConfigPatch(live_cap=cap, token_budget=budget, max_queue_milliseconds=wait)
+        if cap != stats.live_cap and pod.name in observed.engines and pod.name not in faulty:
+            live_caps[pod.name] = cap
+        if limits != stats.limits and pod.name not in faulty:
+            calls.append(EngineCall(pod.name, pod.admin_url, adapter, limits))
+        if adapter.kind.capabilities.drain and pod.drain_wanted != (stats.state is EngineState.DRAINING):
+            calls.append(EngineCall(pod.name, pod.admin_url, adapter, drained=pod.drain_wanted))
+    return calls, live_caps
