@@ -7,12 +7,12 @@ from paternoster_engine.core.admission.tenant_quota import MAX_BUCKETS, TenantQu
 from paternoster_engine.core.batch import StepResult
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
 from paternoster_engine.core.errors import TenantQueueFull, TenantRateExceeded
-from paternoster_engine.core.kv.block_keys import cache_scope
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.core.waiting.fair_share import FairShareQueue
+from paternoster_engine.server.access.identity import cache_scope
 
 CONFIG = SchedulerConfig(max_num_seqs=1, max_batched_tokens=64, max_model_len=64, block_size=4, num_blocks=60)
 

@@ -9,16 +9,14 @@ from paternoster_contract import __version__
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.http.routes import Kind, guarded_prefixes
 from paternoster_engine.server import error_responses, routes_admin, routes_gateway, routes_health
-from paternoster_engine.server.access.auth import BearerKeys
 from paternoster_engine.server.access.identity import TenantRules
 from paternoster_engine.server.access.shares_of_tenants import SharesOfTenants
 from paternoster_engine.server.answer_headers import AnswerHeaders
 from paternoster_engine.server.bodies.reading_shares import ReadingShares
-from paternoster_engine.server.continuation.middleware import StreamCalls
 from paternoster_engine.server.continuation.progress import AnswersInProgress
 from paternoster_engine.server.embeddings import routes as routes_embeddings
 from paternoster_engine.server.messages import routes as routes_messages
-from paternoster_engine.server.middleware import IgnoredFields, InFlight
+from paternoster_engine.server.middleware import BearerKeys, IgnoredFields, InFlight, StreamCalls
 from paternoster_engine.server.openai import routes as routes_openai
 from paternoster_engine.server.openai import tokenize_routes as routes_tokenize
 from paternoster_engine.server.responses import routes as routes_responses

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import hashlib
 import logging
 import os
 import signal
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from paternoster_contract import __version__
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.cli.terminal import print_lines
 from paternoster_contract.http.base_url import join_base_url
@@ -24,7 +26,6 @@ from paternoster_engine.model.config import Described
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.access.identity import TenantRules
 from paternoster_engine.server.app import create_admin_app, create_app
-from paternoster_engine.server.fingerprint import compute_fingerprint
 from paternoster_engine.server.loop import EngineLoop, PublishEvents
 from paternoster_engine.server.metrics.histograms import Histograms
 from paternoster_engine.server.metrics.metrics import EngineCollector
@@ -43,6 +44,25 @@ T = TypeVar("T")
 Build = Callable[[EngineArgs, StartTimer], tuple[Engine, Tokenizer, Described]]
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+FINGERPRINT_DIGITS = 12
+
+
+def compute_fingerprint(args: EngineArgs, model: Described) -> str:
+    """``fp_`` and a digest of what decides which numbers are computed: programs, model, formats, devices.
+
+    Another ``system_fingerprint`` of an answer means that a seed may give other tokens than before.
+    """
+    import torch  # which is there once a model is; a server says before that it loads
+
+    cuda = torch.cuda.is_available() and args.device != "cpu"
+    device = torch.cuda.get_device_name() if cuda else torch.backends.cpu.get_cpu_capability()
+    parts = (
+        __version__, torch.__version__, args.model, repr(model), device,
+        args.dtype, args.quantization, args.kv_cache_dtype, args.tensor_parallel_size, args.batch_invariant,
+    )  # fmt: skip
+    return "fp_" + hashlib.sha256(repr(parts).encode()).hexdigest()[:FINGERPRINT_DIGITS]
 
 
 class EngineLost(RuntimeError):

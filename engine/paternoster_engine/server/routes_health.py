@@ -1,16 +1,19 @@
 """Probes and numbers, open to everyone."""
 
+import time
+
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client.exposition import choose_encoder
 
 from paternoster_contract import __version__
+from paternoster_contract.default_parameters import DefaultParameters
 from paternoster_contract.http import paths
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_contract.stream_journal import JOURNAL
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.metrics.process_metrics import process_registry
-from paternoster_engine.server.stats import build_stats
+from paternoster_engine.server.state import ServerState
 
 router = APIRouter()
 
@@ -47,3 +50,25 @@ async def get_metrics(request: Request, state: State) -> Response:
 @router.get(paths.VERSION)
 async def get_version() -> dict[str, str]:
     return {"version": __version__}
+
+
+def build_stats(state: ServerState) -> EngineStats:
+    """The engine's numbers as the operator reads them, without a stop of the engine."""
+    served = state.served
+    first, between = served.histograms.first_tokens, served.histograms.inter_tokens
+    return EngineStats(
+        instance=state.instance,
+        model=served.name,
+        state=state.phase,
+        started_at=state.started_at,
+        start_seconds=dict(served.start_seconds),
+        time=time.time(),
+        last_tick_age_seconds=served.loop.last_tick_age,
+        idle_seconds=served.loop.idle_seconds,
+        first_token_seconds_total=first.seconds,
+        first_token_count_total=first.count,
+        inter_token_seconds_total=between.seconds,
+        inter_token_count_total=between.count,
+        default_parameters=DefaultParameters.model_validate(served.sampling_defaults.list_set_values()),
+        **served.scheduler.build_stats(),
+    )

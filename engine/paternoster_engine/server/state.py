@@ -13,8 +13,9 @@ from prometheus_client import CollectorRegistry
 from paternoster_contract.stats import EngineState, StartPart
 from paternoster_contract.stream_journal import StreamId
 from paternoster_engine.chat.errors import RendererLost
-from paternoster_engine.chat.prompt_template import PromptTemplate
-from paternoster_engine.chat.support import TemplateSupport
+from paternoster_engine.chat.late_system import carries_late_system
+from paternoster_engine.chat.renderer import Renderer
+from paternoster_engine.chat.support import TemplateSupport, detect_template_support
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
@@ -28,6 +29,33 @@ from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics.histograms import Histograms
 from paternoster_engine.server.parsers.formats import AnswerFormat
 from paternoster_engine.server.text_chains.feed import TextChainFeed
+
+
+class PromptTemplate:
+    """A chat template and what it supports; the first use of a property waits for a process, so call it in a thread."""
+
+    def __init__(self, source: str | None, variables: Mapping[str, str], longest: int) -> None:
+        """``source`` and ``variables`` as of :class:`Renderer`; ``longest``: bytes of the longest prompt."""
+        self.source = source or ""
+        self.renderer = Renderer(source, variables)
+        self._longest = longest
+
+    @cached_property
+    def reads(self) -> TemplateSupport:
+        """What the template shows of tools; raises :class:`RendererLost`."""
+        return detect_template_support(self.renderer)
+
+    @cached_property
+    def carries_late_system(self) -> bool:
+        """Whether the template writes late system messages in their place; raises :class:`RendererLost`."""
+        return carries_late_system(
+            lambda messages, begun: self.renderer.render(messages, self._longest, add_generation_prompt=begun)
+        )
+
+    @property
+    def reads_developer(self) -> bool:
+        """Whether the template mentions the role ``developer``, as that of gpt-oss does."""
+        return "developer" in self.source
 
 
 @dataclass(frozen=True)
@@ -109,14 +137,6 @@ class ServedModel:
 
     def _prompt_template(self, source: str | None) -> PromptTemplate:
         return PromptTemplate(source, self.tokenizer.special_names, self.longest_text)
-
-    def template_for(self, *, tools: bool, calls: bool) -> PromptTemplate:
-        """Of a conversation with tools that may be called, or with calls: as transformers chooses for tools.
-
-        Calls without tools, which transformers would lose, are shown by the template that shows them.
-        """
-        other = self.tool_use_template
-        return self.chat_template if other is None or not (tools or (calls and not self.reads.calls)) else other
 
     @cached_property
     def answer_format(self) -> AnswerFormat:

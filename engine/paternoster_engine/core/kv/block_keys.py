@@ -1,15 +1,7 @@
 """Keys by which the prefix cache finds blocks: a chain of digests over tokens, begun by the scope of the request."""
 
-import json
 from array import array
 from hashlib import blake2b
-
-
-def cache_scope(*names: str) -> bytes:
-    """The scope of all requests with these ``names``, such as their tenant and salt; one for all without any."""
-    if not any(names):
-        return b""
-    return blake2b(json.dumps(names).encode(), digest_size=16, person=b"cache scope").digest()
 
 
 def chain_key(parent: bytes, tokens: list[int]) -> bytes:

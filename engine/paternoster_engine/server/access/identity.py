@@ -1,7 +1,9 @@
 """Whom a request is from, and what that one may ask for."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
@@ -11,7 +13,6 @@ from paternoster_contract.access.keys import client_key, digest_key
 from paternoster_contract.limits import MAX_PRIORITY
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.core.config import SchedulerConfig, TenantLimits
-from paternoster_engine.core.kv.block_keys import cache_scope
 from paternoster_engine.server.errors import InvalidValue
 
 
@@ -85,6 +86,13 @@ class Caller:
                 "priority",
                 f"priority: {whose} may ask for {bounds.min_priority} to {bounds.max_priority} (got {priority})",
             )
+
+
+def cache_scope(*names: str) -> bytes:
+    """The scope of all requests with these ``names``, such as their tenant and salt; one for all without any."""
+    if not any(names):
+        return b""
+    return blake2b(json.dumps(names).encode(), digest_size=16, person=b"cache scope").digest()
 
 
 def tenant_of(request: Request) -> str:

@@ -31,6 +31,9 @@ class StreamCall:
         self.num_drawn += 1
         return blake2b(f"{self.stream_id.hex}:{self.num_drawn}".encode(), digest_size=num_bytes).digest()
 
+    def draw_seed(self) -> int:
+        return int.from_bytes(self.draw_bytes(8), "big") >> (64 - SEED_BITS)
+
     def split_body(self, data: bytes) -> bytes:
         """The client's body, which the journal stands behind."""
         if self.resume is None:
@@ -54,18 +57,6 @@ def new_hex() -> str:
     """32 hexadecimal digits for an id of the answer to the current call."""
     call = current_call.get()
     return secrets.token_hex(16) if call is None else call.draw_bytes(16).hex()
-
-
-def unique_name(name: str) -> str:
-    """``name``, unless an earlier attempt of the same call may still run here under it."""
-    return name if current_call.get() is None else f"{name}-{secrets.token_hex(4)}"
-
-
-def new_seed() -> int:
-    call = current_call.get()
-    if call is None:
-        return secrets.randbits(SEED_BITS)
-    return int.from_bytes(call.draw_bytes(8), "big") >> (64 - SEED_BITS)
 
 
 def created_time() -> int:

@@ -57,9 +57,12 @@ async def encode_chat(
         raise _no_end("the last message must be of role assistant, with a text and without calls of tools")
     with charge_reading():
         prepared = for_template(messages, served.template_format.id_for_template)
-        has_tools, calls = "tools" in variables, has_calls(prepared)
-        by_prompt = served.uses_tool_prompt and (has_tools or (calls and not served.reads.calls))
-        template = served.chat_template if by_prompt else served.template_for(tools=has_tools, calls=calls)
+        texts, has_tools = texts_of(prepared), "tools" in variables
+        # Calls without tools, which transformers would lose, are shown by the template that shows them.
+        shows_calls = has_tools or (has_calls(prepared) and not served.reads.calls)
+        by_prompt = served.uses_tool_prompt and shows_calls
+        other = served.tool_use_template if shows_calls and not by_prompt else None
+        template = served.chat_template if other is None else other
         if not template.reads_developer:
             prepared = [
                 message | {"role": "system"} if message["role"] == "developer" else message for message in prepared
@@ -69,7 +72,7 @@ async def encode_chat(
         elif has_tools and not served.reads.tools:
             raise InvalidValue("tools", "tools: this model's chat template reads none: leave them out")
         given = [f"{name}{json.dumps(value, ensure_ascii=False)}" for name, value in variables.items()]
-        shown = "".join([*texts_of(prepared), *given])
+        shown = "".join([*texts, *given])
         size = served.text_work.measure_texts("messages", [shown], served.max_model_len, cut=truncation is not None)
     longest = served.longest_text if truncation is None else served.text_work.most
 
@@ -116,7 +119,8 @@ async def encode_chat(
         return _Prompt(encoding, ending, _unread_fields(skeleton, found, prepared, rendered))
 
     prompt = await served.text_work.run(tenant, size, prepare_prompt)
-    report_ignored(*prompt.unread)
+    if prompt.unread:
+        report_ignored(*prompt.unread)
     return prompt.encoding, prompt.ending
 
 

@@ -1,8 +1,10 @@
 """From a body and the tokens of its prompts to the requests that the scheduler queues."""
 
 import json
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from paternoster_engine.core.request import Choices, Request
@@ -12,10 +14,9 @@ from paternoster_engine.sampling.allowed_tokens import mask_of, words_as_tokens
 from paternoster_engine.sampling.beam_search import BeamParams, BeamSearch
 from paternoster_engine.server.access.identity import Caller
 from paternoster_engine.server.bodies.invalid_fields import format_value
-from paternoster_engine.server.continuation.stream_call import new_seed, unique_name
+from paternoster_engine.server.continuation.stream_call import SEED_BITS, current_call
 from paternoster_engine.server.errors import InvalidValue
-from paternoster_engine.server.openai.fields.body import with_defaults
-from paternoster_engine.server.openai.requests import ChatCompletionRequest, GenerationRequest
+from paternoster_engine.server.openai.requests import ChatCompletionRequest, GenerationRequest, with_defaults
 from paternoster_engine.server.openai.structure import NewMatcher
 from paternoster_engine.server.state import ServedModel
 
@@ -70,7 +71,10 @@ def build_requests(
     params = replace(sampled.sampling_params(max_tokens), **allowed)
     # One sequence has the prompt's log probabilities, unless each begins with it; the others find its blocks cached.
     others = params if body.echoes else replace(params, prompt_logprobs=None)
-    unique = unique_name(name)
+    call = current_call.get()
+    # An earlier attempt of the same call may still run here under its name.
+    unique = name if call is None else f"{name}-{secrets.token_hex(4)}"
+    draw_seed = partial(secrets.randbits, SEED_BITS) if call is None else call.draw_seed
     arrival, eos_token_ids = served.loop.clock(), served.tokenizer.eos_token_ids
     requests = [
         Request(
@@ -82,7 +86,7 @@ def build_requests(
                 eos_token_ids=eos_token_ids,
                 # Of an answer that is parsed: the scheduler sees no thoughts and no calls, within which they are text.
                 ends_at_stop_tokens=not isinstance(body, ChatCompletionRequest),
-                seed=new_seed() if params.seed is None else params.seed + choice,
+                seed=draw_seed() if params.seed is None else params.seed + choice,
                 priority=body.priority,
                 tenant=sender.tenant,
                 limits=limits,

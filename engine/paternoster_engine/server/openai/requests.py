@@ -6,8 +6,9 @@ marked with ``only`` the values that are fine. An unknown one is left out, and n
 """
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -27,11 +28,8 @@ from paternoster_engine.server.openai.fields.body import (
     allow_only,
     report_ignored,
 )
-from paternoster_engine.server.openai.fields.reasoning import ReasoningFields
 from paternoster_engine.server.openai.fields.structured import StructuredFields
-from paternoster_engine.server.openai.fields.template import TemplateFields
-from paternoster_engine.server.openai.fields.tools import ToolFields
-from paternoster_engine.server.openai.fields.unserved import UnservedChatFields, UnservedFields
+from paternoster_engine.server.openai.fields.template import ReasoningFields, TemplateFields, ToolFields
 from paternoster_engine.server.openai.messages import Messages
 
 LEAST_TEMPERATURE = 1e-5
@@ -44,6 +42,41 @@ LEAST_PENALTY = 1e-5
 
 MAX_WORDS, MAX_WORD = 256, 256
 """Of ``bad_words``, and characters of each."""
+
+
+class UnservedFields(Body):
+    """Extensions of vLLM and SGLang that change an answer: refused, as an answer without them is another one."""
+
+    logits_processors: Annotated[Any, allow_only([])] = Field(default_factory=list)
+    prompt_embeds: Annotated[Any, allow_only()] = None
+    kv_transfer_params: Annotated[Any, allow_only()] = None
+    logprob_token_ids: Annotated[Any, allow_only([])] = Field(default_factory=list)
+    repetition_detection: Annotated[Any, allow_only()] = None
+
+    stop_regex: Annotated[Any, allow_only([])] = Field(default_factory=list)
+    no_stop_trim: Annotated[Any, allow_only(False)] = Field(
+        default=False, description="include_stop_str_in_output is the name here"
+    )
+    custom_logit_processor: Annotated[Any, allow_only()] = None
+    lora_path: Annotated[Any, allow_only()] = None
+
+
+class UnservedChatFields(UnservedFields):
+    """Those that chat completions alone have."""
+
+    chat_template: Annotated[Any, allow_only()] = Field(default=None, description="templates are the operator's to set")
+    best_of: Annotated[Any, allow_only(1)] = 1
+    mm_processor_kwargs: Annotated[Any, allow_only({})] = Field(default_factory=dict)
+    moderation: Annotated[Any, allow_only()] = None
+
+
+B = TypeVar("B", bound=Body)
+
+
+def with_defaults(body: B, defaults: Mapping[str, Any]) -> B:
+    """``body`` with those of ``defaults`` that are fields of its type and were left out."""
+    missing = {name: value for name, value in defaults.items() if name not in body.model_fields_set}
+    return body.model_copy(update={name: missing[name] for name in missing.keys() & type(body).model_fields.keys()})
 
 
 class StreamOptions(Body):

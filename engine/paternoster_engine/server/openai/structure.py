@@ -45,8 +45,7 @@ async def matchers_of_text(
     """
     structured, field = body.find_structure(), "thinking_token_budget"
     matcher = await _compile_structured(served, body, structured, _Made(), tenant)
-    thought = served.answer_format.find_thought("")
-    if body.thinking_token_budget in (None, NO_LIMIT) or thought is None:
+    if body.thinking_token_budget in (None, NO_LIMIT) or (thought := served.answer_format.find_thought("")) is None:
         return [matcher] * len(prompts)
     if structured is not None:
         other = structured.field
@@ -79,10 +78,10 @@ async def matcher_of_chat(
     must, nothing is left to be JSON. A model that does not think keeps within every thinking budget.
     """
     matcher = await _structure_of_chat(served, body, ending, tenant)
-    thought = served.answer_format.find_thought(ending)
-    if body.thinking_token_budget in (None, NO_LIMIT) or thought is None:
+    if body.thinking_token_budget in (None, NO_LIMIT):
         return matcher
-    return _with_thinking_budget(served, body, thought, 0, matcher)
+    thought = served.answer_format.find_thought(ending)
+    return matcher if thought is None else _with_thinking_budget(served, body, thought, 0, matcher)
 
 
 async def _structure_of_chat(

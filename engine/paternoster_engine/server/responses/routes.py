@@ -8,8 +8,8 @@ from paternoster_engine.server.bodies.reading_shares import charge_reading
 from paternoster_engine.server.continuation.stream_call import new_hex
 from paternoster_engine.server.dependencies import State
 from paternoster_engine.server.generation.streaming import STREAMED
-from paternoster_engine.server.openai.fields.body import with_defaults
 from paternoster_engine.server.openai.logprobs import LogprobsWriter
+from paternoster_engine.server.openai.requests import with_defaults
 from paternoster_engine.server.responses.events import ResponseAnswer
 from paternoster_engine.server.responses.objects import ResponseObject
 from paternoster_engine.server.responses.requests import ResponsesRequest

@@ -6,7 +6,7 @@ import pytest
 
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
-from paternoster_engine.server.fingerprint import compute_fingerprint
+from paternoster_engine.server.process import compute_fingerprint
 
 ARGS = EngineArgs(device="cpu")
 

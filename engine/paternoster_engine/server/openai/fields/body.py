@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -294,15 +294,6 @@ class Body(BaseModel):
                 yield from dict.fromkeys(
                     f"{name}[].{path}" for part in value if isinstance(part, Body) for path in part._ignored_names
                 )
-
-
-B = TypeVar("B", bound=Body)
-
-
-def with_defaults(body: B, defaults: Mapping[str, Any]) -> B:
-    """``body`` with those of ``defaults`` that are fields of its type and were left out."""
-    missing = {name: value for name, value in defaults.items() if name not in body.model_fields_set}
-    return body.model_copy(update={name: missing[name] for name in missing.keys() & type(body).model_fields.keys()})
 
 
 @cache
