@@ -56,7 +56,7 @@ lint: setup ## Formatting, lints, types, dependency directions, generated files
 	$(BIN)/paternoster crd --check crds
 	$(BIN)/python scripts/chart --check
 	$(BIN)/python scripts/dashboard --check
-	$(BIN)/python scripts/api-page --check
+	$(BIN)/python scripts/doc-tables --check
 
 package: setup ## The chart as an archive in dist/, for `helm push` or `helm install` (needs Go the first time)
 	$(BIN)/python scripts/chart --check
@@ -72,11 +72,11 @@ format: setup ## Format and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-generate: setup ## Write the files made from code (the CRD, the chart's schema and README, the dashboard, the page of the API)
+generate: setup ## Write the files made from code (the CRD, the chart's schema and README, the dashboard, tables of pages)
 	$(BIN)/paternoster crd --write crds
 	$(BIN)/python scripts/chart
 	$(BIN)/python scripts/dashboard
-	$(BIN)/python scripts/api-page
+	$(BIN)/python scripts/doc-tables
 
 lock: setup ## Resolve constraints.txt anew from pyproject.toml
 	scripts/lock

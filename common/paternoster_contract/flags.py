@@ -49,6 +49,7 @@ class Settings(BaseModel):
             field = cls.model_fields[name]
             flag = _write_flag(name)
             text = (field.description or "").replace("%", "%%")
+            text = text[:1].lower() + text[1:].removesuffix(".")
             if field.annotation is bool:
                 parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text)
             elif get_origin(field.annotation) is tuple:

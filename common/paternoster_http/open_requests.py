@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Protocol
 
-from paternoster_contract.http.limits import HttpLimits
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_http.errors.refusal import Refusal
 from paternoster_http.shares import Party, Shares
 

@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from paternoster_contract.http import paths, routes
-from paternoster_contract.http.limits import HttpLimits
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_http.connections import Place, unmap_address
 from paternoster_http.errors.refusal import Refusal
 from paternoster_http.open_requests import EXTENSION, OpenRequest, OpenRequests, State

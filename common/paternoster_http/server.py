@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from paternoster_contract.http.limits import HttpLimits
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_http.acceptor import Acceptor
 from paternoster_http.connections import Connections, Place
 from paternoster_http.open_requests import OpenRequests

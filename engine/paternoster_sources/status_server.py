@@ -7,8 +7,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from paternoster_contract.fetch_status import FetchStatus
-from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.http.paths import STATS
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_http.listeners import open_listener
 from paternoster_http.request_line import CanonicalRequestLine
 from paternoster_http.server import BackgroundServer

@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from paternoster_contract import labels
 from paternoster_contract.access.keys import digest_key, matches_digest, read_bearer_key
 from paternoster_contract.http import paths
-from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.routing_rows import CONTENT_TYPE
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_http.errors.unforeseen import UnforeseenErrors
 from paternoster_http.listeners import open_listener
 from paternoster_http.metrics_page import render_metrics

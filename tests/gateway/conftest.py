@@ -7,8 +7,8 @@ import aiohttp
 import pytest
 from tests.gateway.fakes import Behave, Door, FakeEngine, running, serving
 
-from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.routing import RoutingTable
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_gateway.app import create_app
 
 

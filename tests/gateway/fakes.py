@@ -15,8 +15,8 @@ from fastapi import FastAPI
 from multidict import CIMultiDictProxy
 
 from paternoster_contract.http import paths
-from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_contract.stream_journal import JOURNAL
 from paternoster_gateway.admission.admission import Admission
 from paternoster_gateway.proxy.dispatcher import Dispatcher

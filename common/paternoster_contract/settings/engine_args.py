@@ -4,13 +4,13 @@ from typing import ClassVar, Self
 
 from pydantic import model_validator
 
-from paternoster_contract.http.limits import HttpLimits
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_contract.settings.memory import MemorySettings
 from paternoster_contract.settings.model import ModelSettings
 from paternoster_contract.settings.removed import REMOVED_FLAGS
 from paternoster_contract.settings.scheduling import CapacitySettings
 from paternoster_contract.settings.server import ServerSettings
-from paternoster_contract.settings.tenants import ClientSettings
+from paternoster_contract.settings.tenants import ClientSettings, TenantSettings
 
 
 class EngineArgs(ModelSettings, ServerSettings, CapacitySettings, MemorySettings, ClientSettings, HttpLimits):
@@ -26,6 +26,16 @@ class EngineArgs(ModelSettings, ServerSettings, CapacitySettings, MemorySettings
         "cache_isolation", "order", "min_priority", "max_priority", "drain_timeout", "vllm_metrics",
     )  # fmt: skip
     """Another order of a container's args is another pod template, which restarts every pod: new settings go last."""
+
+    field_order: ClassVar = (
+        "chat_template", "tool_parser", "tool_template", "reasoning_parser", "generation_config", "task", "pooling",
+        "matryoshka", "dtype", "quantization", "batch_invariant", "block_size", "kv_cache_memory", "kv_cache_dtype",
+        "max_batched_tokens", "max_queued_requests", "parse_special_tokens", "disable_any_whitespace", "order",
+        "min_priority", "max_priority", "vllm_metrics", "prefill_first", "await_prefix", "admission", "victim",
+        "speculative", "draft_model", "priority_aging", "pause_lower_classes", "reserved_slots", "watermark_percent",
+        "gpu_memory_utilization", "preemption", "swap_memory", *TenantSettings.model_fields, *HttpLimits.model_fields,
+    )  # fmt: skip
+    """Settings whose fields and refusals come first in the CRD."""
 
     @model_validator(mode="after")
     def _check_kv_events(self) -> Self:

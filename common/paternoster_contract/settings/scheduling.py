@@ -6,56 +6,90 @@ from pydantic import Field, model_validator
 
 from paternoster_contract.flags import Settings
 from paternoster_contract.settings.removed import REMOVED_ADMISSIONS, REMOVED_ORDERS, REMOVED_VICTIMS, refuse_removed
+from paternoster_contract.settings.row import (
+    NO_TENANTS,
+    SGLANG_ARGS,
+    VLLM_SPECULATION,
+    OtherEngines,
+    SpecField,
+    Translation,
+    add_note,
+    refuse_rest,
+)
 
 AdmissionName = Literal["greedy", "no-evict"]
 OrderName = Literal["fcfs", "priority", "fair-share"]
 VictimName = Literal["least-computed", "priority"]
 SpeculativeName = Literal["auto", "off", "grammar", "ngram", "draft"]
 
+_POSITIVE_INT32 = Annotated[int, Field(ge=1, le=2**31 - 1, json_schema_extra={"format": "int32"})]
 
+
+# fmt: off
 class SchedulingSettings(Settings):
     """Settings that the scheduler uses without changes."""
 
-    max_num_seqs: int = Field(
-        default=64, ge=1, le=4096, description="capacity: most sequences that can ever run at once"
-    )
-    max_queued_requests: int = Field(default=1024, ge=1, description="queue length above which requests are refused")
-    prefill_first: bool = Field(
-        default=False, description="compute prompts alone before single tokens, instead of mixing them in a step"
-    )
-    await_prefix: bool = Field(
-        default=True, description="let a prompt wait while another one computes the block that it would compute next"
-    )
-    admission: Annotated[AdmissionName, refuse_removed(REMOVED_ADMISSIONS)] = Field(
+    max_num_seqs: Annotated[int, SpecField("engine.maxNumSeqs"),
+        OtherEngines(
+            Translation("max-num-seqs", always=True),
+            Translation("max-running-requests", always=True),
+            Translation(variable="PATERNOSTER_MAX_NUM_SEQS", note="gateways send a replica no more requests at a time"))
+    ] = Field(
+        default=64, ge=1, le=4096,
+        description="Capacity: most sequences an engine can ever run at once. The live cap moves below it without a "
+        "restart.")
+    max_queued_requests: Annotated[int, SpecField("engine.maxQueuedRequests"),
+        OtherEngines(
+            add_note("`--max-num-queued-reqs`, which counts those that run, too", other_flags=("max-num-queued-reqs",)),
+            Translation("max-queued-requests", always=True))] = Field(
+        default=1024, ge=1, description="Waiting requests above which an engine refuses new ones with 503.")
+    prefill_first: Annotated[bool, SpecField("engine.scheduling.prefillFirst"),
+        OtherEngines(refuse_rest("vLLM always mixes prompts with single tokens"))] = Field(
+        default=False, description="Compute prompts alone before single tokens, instead of mixing them in a step.")
+    await_prefix: Annotated[bool, SpecField("engine.scheduling.awaitPrefix")] = Field(
+        default=True, description="Let a prompt wait while another one computes the block that it would compute next.")
+    admission: Annotated[
+        AdmissionName, refuse_removed(REMOVED_ADMISSIONS), SpecField("engine.scheduling.admission")] = Field(
         default="greedy",
-        description="memory an admission must leave. greedy: the watermark; no-evict: the largest future need of all "
-        "that run",
-    )
-    order: Annotated[OrderName | None, refuse_removed(REMOVED_ORDERS)] = Field(
+        description="Memory that an admission must leave: greedy, the watermark; no-evict, the largest future need of "
+        "all that run.")
+    order: Annotated[OrderName | None, refuse_removed(REMOVED_ORDERS),
+        SpecField("engine.order", "Who is served next; fair-share between tenants where security.apiKeys is set, first "
+                  "come first served where not."),
+        OtherEngines(
+            refuse_rest(NO_TENANTS.vllm.refused, None, "fcfs", "priority", flag="scheduling-policy",
+                   value={"priority": "priority"}.get),
+            refuse_rest(SGLANG_ARGS, None, "fcfs"))] = Field(
         default=None,
         description="who is next. fcfs: first come; priority: lowest first, preempting running requests of a lower "
-        "class; fair-share: the tenant served least (VTC) (default: fair-share with api-keys, else fcfs)",
-    )
-    priority_aging: float = Field(
-        default=0, ge=0, description="order priority: seconds of waiting that are worth one class; 0 for no aging"
-    )
-    pause_lower_classes: bool = Field(
+        "class; fair-share: the tenant served least (VTC) (default: fair-share with api-keys, else fcfs)")
+    priority_aging: Annotated[float,
+        SpecField("engine.scheduling.priorityAgingSeconds", "Seconds of waiting that are worth one class with "
+                  "engine.order priority; 0 for no aging.", Annotated[int, Field(ge=0, le=86_400)]),
+        OtherEngines(refuse_rest("vLLM's priorities do not age"))] = Field(
+        default=0, ge=0, description="order priority: seconds of waiting that are worth one class; 0 for no aging")
+    pause_lower_classes: Annotated[bool,
+        SpecField("engine.scheduling.pauseLowerClasses", "With engine.order priority, compute nothing of the classes "
+                  "below while prompts of a class are computed.")] = Field(
         default=False,
-        description="order priority: while prompts of a class are computed, nothing of the classes below it is",
-    )
-    reserved_slots: int = Field(
-        default=0, ge=0, description="slots under the live cap that only requests with a priority below 0 get"
-    )
-    victim: Annotated[VictimName, refuse_removed(REMOVED_VICTIMS)] = Field(
-        default="least-computed", description="who is preempted when the KV pool runs dry"
-    )
-
-    speculative: SpeculativeName = Field(
+        description="order priority: while prompts of a class are computed, nothing of the classes below it is")
+    reserved_slots: Annotated[int,
+        SpecField("engine.scheduling.reservedSlots", annotation=Annotated[int, Field(ge=0, le=4095)]),
+        OtherEngines(refuse_rest("vLLM reserves no slots"))] = Field(
+        default=0, ge=0, description="Slots under the live cap that only requests with a priority below 0 get.")
+    victim: Annotated[VictimName, refuse_removed(REMOVED_VICTIMS), SpecField("engine.scheduling.victim"),
+        OtherEngines(refuse_rest("vLLM preempts the request that came last"))] = Field(
+        default="least-computed", description="Who is preempted when the KV pool runs dry.")
+    speculative: Annotated[SpeculativeName,
+        SpecField("engine.scheduling.speculative", "Tokens proposed before they are sampled, and verified several in a "
+                  "step: grammar, those that a request's grammar forces; ngram, also those that followed its last ones "
+                  "before; draft, also those that draftModel says; off, none; auto, ngram on CPUs and off on GPUs. The "
+                  "output is the same."),
+        OtherEngines(refuse_rest(VLLM_SPECULATION, "auto", "off"), refuse_rest(SGLANG_ARGS, "auto", "off"))] = Field(
         default="auto",
         description="tokens proposed before they are sampled, and verified several in a step with the same output. "
         "grammar: those that a request's grammar forces; ngram: also those that followed its last ones before; draft: "
-        "also those that draft-model says; auto: ngram on a CPU, off on CUDA; off with admission no-evict",
-    )
+        "also those that draft-model says; auto: ngram on a CPU, off on CUDA; off with admission no-evict")
 
     @model_validator(mode="after")
     def _check_scheduling(self) -> Self:
@@ -73,26 +107,36 @@ class SchedulingSettings(Settings):
 class CapacitySettings(SchedulingSettings):
     """With the sizes that follow from model and device where they are not set, and with what may run at first."""
 
-    max_model_len: int | None = Field(
-        default=None, ge=16, description="longest prompt plus output, in tokens (default: the model's context)"
-    )
-    max_batched_tokens: int | None = Field(
-        default=None,
-        ge=1,
-        description="capacity: most tokens that one step can ever hold "
-        "(default: 8192 on CUDA, 512 on CPUs; max-num-seqs where that is more)",
-    )
-    live_cap: int | None = Field(
-        default=None,
-        ge=1,
-        le=4096,
-        description="sequences that may run at first, 1..max-num-seqs (default: max-num-seqs)",
-    )
-    token_budget: int | None = Field(
-        default=None,
-        ge=1,
-        description="tokens that a step may hold at first, live-cap..max-batched-tokens (default: max-batched-tokens)",
-    )
+    max_model_len: Annotated[int | None, SpecField("engine.maxModelLen"),
+        OtherEngines(
+            Translation("max-model-len"),
+            Translation("context-length"),
+            Translation(variable="PATERNOSTER_MAX_MODEL_LEN", value=lambda longest: longest or 0,
+                        note="0 where it is unset; gateways refuse what is longer"))] = Field(
+        default=None, ge=16, description="Longest prompt plus output, in tokens; the model's context when unset.")
+    max_batched_tokens: Annotated[int | None,
+        SpecField("engine.maxBatchedTokens", "Most tokens that one step can ever hold; the token budget moves below it "
+                  "without a restart. When unset 8192 on GPUs, 512 on CPUs, and maxNumSeqs where that is more.",
+                  _POSITIVE_INT32 | None),
+        OtherEngines(
+            Translation("max-num-batched-tokens"),
+            Translation("chunked-prefill-size", note="which counts prompt tokens alone"))] = Field(
+        default=None, ge=1, description="capacity: most tokens that one step can ever hold "
+        "(default: 8192 on CUDA, 512 on CPUs; max-num-seqs where that is more)")
+    live_cap: Annotated[int | None, SpecField("concurrency.initial", by_hand=True),
+        OtherEngines(
+            add_note("the operator sets it live, through the plugin"),
+            add_note("the operator sets it live, as `pp_max_micro_batch_size`"),
+            add_note("gateways hold it"))] = Field(
+        default=None, ge=1, le=4096,
+        description="sequences that may run at first, 1..max-num-seqs (default: max-num-seqs)")
+    token_budget: Annotated[int | None, SpecField("concurrency.tokenBudget", by_hand=True),
+        OtherEngines(
+            add_note("the operator sets it live, through the plugin", other_flags=("max-num-scheduled-tokens",)),
+            add_note("no call moves it"),
+            add_note("no call moves it"))] = Field(
+        default=None, ge=1,
+        description="tokens that a step may hold at first, live-cap..max-batched-tokens (default: max-batched-tokens)")
 
     @model_validator(mode="after")
     def _check_capacity(self) -> Self:

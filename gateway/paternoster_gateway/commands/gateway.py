@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from paternoster_contract.cli.terminal import print_error, print_line
 from paternoster_contract.flags import RemovedFlag, flag_errors
 from paternoster_contract.http.base_url import join_base_url
-from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.http.origins import parse_origins
+from paternoster_contract.settings.http_limits import HttpLimits
 
 if TYPE_CHECKING:
     from paternoster_gateway.process.tls import Certificate

@@ -15,7 +15,7 @@ from types import FrameType
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from paternoster_contract.http.limits import HttpLimits
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_contract.supervise import supervise_task
 from paternoster_gateway.process.tls import Certificate
 from paternoster_http.server import LimitedServer

@@ -10,11 +10,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from paternoster_contract.quantity import Quantity
 from paternoster_operator.api.names import NAME_PATTERN, child_name
 from paternoster_operator.api.pod.template import PodTemplate
 from paternoster_operator.api.types.autoscaling import ScaleToZero, Schedule
 from paternoster_operator.api.types.engine import Engine
-from paternoster_operator.api.types.fields import INT32, Count, Document, Positive, Quantity, Seconds, SubdomainName
+from paternoster_operator.api.types.fields import INT32, Count, Document, Positive, Seconds, SubdomainName
 from paternoster_operator.api.types.model import Model
 from paternoster_operator.api.types.objective import Cost, Slo
 from paternoster_operator.api.types.scheduling import SecretName, Toleration, TopologySpread

@@ -3,13 +3,16 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
+
+from pydantic.alias_generators import to_snake
 
 from paternoster_contract import labels
 from paternoster_contract.quantity import parse_quantity
 from paternoster_contract.settings.engine_args import EngineArgs
+from paternoster_contract.settings.row import list_rows
 from paternoster_contract.settings.scheduling import OrderName
-from paternoster_operator.api.types.engine import Engine
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.key_volumes import ADMIN, API, key_folder, key_sources
 from paternoster_operator.desired.model_source import engine_source
@@ -56,32 +59,26 @@ def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> 
     asks_for = key_sources(resource, behind_gateway=installation.behind_gateway)
     devices = count_gpus(spec)
     args = EngineArgs(
-        model=engine_source(spec),
-        served_model_name=resource.served_names,
-        chat_template=spec.model.chat_template,
-        tool_parser=spec.model.tool_parser,
-        tool_template=spec.model.tool_template,
-        reasoning_parser=spec.model.reasoning_parser,
-        generation_config=spec.model.generation_config,
-        task=spec.model.task or "auto",
-        pooling=spec.model.pooling or "auto",
-        matryoshka=bool(spec.model.matryoshka),
-        host=_listening_host(spec, installation),
-        port=labels.ENGINE_PORT,
-        admin_port=labels.ADMIN_PORT,
-        api_keys=key_folder(API) if API in asks_for else None,
-        admin_keys=key_folder(ADMIN),
-        # Its API has the gateway's key alone then, so that no other client can claim an identity.
-        identity_header=installation.behind_gateway,
-        # A pod that waited for a GPU and does not see it must say so, and not serve from its CPUs.
-        device="cuda" if devices else "auto",
-        threads=_count_threads(spec),
-        tensor_parallel_size=max(1, devices),
-        order=spec.engine.order or _default_order(spec),
-        drain_timeout=spec.drain.timeout_seconds,
-        vllm_metrics=installation.vllm_metrics if spec.engine.vllm_metrics is None else spec.engine.vllm_metrics,
-        **_engine_settings(spec.engine),
-        **spec.engine.http.to_settings(),
+        **{
+            "model": engine_source(spec),
+            "served_model_name": resource.served_names,
+            "host": _listening_host(spec, installation),
+            "port": labels.ENGINE_PORT,
+            "admin_port": labels.ADMIN_PORT,
+            "api_keys": key_folder(API) if API in asks_for else None,
+            "admin_keys": key_folder(ADMIN),
+            # Its API has the gateway's key alone then, so that no other client can claim an identity.
+            "identity_header": installation.behind_gateway,
+            # A pod that waited for a GPU and does not see it must say so, and not serve from its CPUs.
+            "device": "cuda" if devices else "auto",
+            "threads": _count_threads(spec),
+            "tensor_parallel_size": max(1, devices),
+            "order": _default_order(spec),
+            "drain_timeout": spec.drain.timeout_seconds,
+            "vllm_metrics": installation.vllm_metrics,
+            "tenant_weights": {weight.name: weight.percent / 100 for weight in spec.engine.tenants.weights},
+            **_read_settings(spec),
+        }
     )
     return args.replace(**spec.engine.extra_settings()) if spec.engine.extra_args else args
 
@@ -96,45 +93,15 @@ def _listening_host(spec: LLMDeploymentSpec, installation: Installation) -> str:
     return "::" if installation.ipv6 else "0.0.0.0"
 
 
-def _engine_settings(engine: Engine) -> dict[str, Any]:
-    """Settings of ``spec.engine`` that need nothing else of the manifest."""
-    scheduling, memory, tenants = engine.scheduling, engine.memory, engine.tenants
-    return {
-        "dtype": engine.dtype,
-        "quantization": engine.quantization,
-        "batch_invariant": engine.batch_invariant,
-        "max_num_seqs": engine.max_num_seqs,
-        "max_model_len": engine.max_model_len,
-        "max_batched_tokens": engine.max_batched_tokens,
-        "max_queued_requests": engine.max_queued_requests,
-        "parse_special_tokens": engine.parse_special_tokens,
-        "disable_any_whitespace": engine.disable_any_whitespace,
-        "cache_isolation": engine.cache_isolation.lower(),
-        "min_priority": engine.min_priority,
-        "max_priority": engine.max_priority,
-        "prefill_first": scheduling.prefill_first,
-        "await_prefix": scheduling.await_prefix,
-        "admission": scheduling.admission,
-        "victim": scheduling.victim,
-        "speculative": scheduling.speculative,
-        "draft_model": scheduling.draft_model,
-        "priority_aging": scheduling.priority_aging_seconds,
-        "pause_lower_classes": scheduling.pause_lower_classes,
-        "reserved_slots": scheduling.reserved_slots,
-        **({} if engine.block_size is None else {"block_size": engine.block_size}),
-        "kv_cache_memory": None if engine.kv_cache_memory is None else int(parse_quantity(engine.kv_cache_memory)),
-        "kv_cache_dtype": engine.kv_cache_dtype,
-        "prefix_cache": engine.prefix_cache,
-        "watermark_percent": memory.watermark_percent,
-        "gpu_memory_utilization": memory.gpu_utilization_percent / 100,
-        "preemption": memory.preemption,
-        "swap_memory": int(parse_quantity(memory.swap_memory)),
-        "max_queued_per_tenant": tenants.max_queued,
-        "max_running_per_tenant": tenants.max_running,
-        "tenant_tokens_per_second": tenants.tokens_per_second,
-        "tenant_token_burst": tenants.token_burst,
-        "tenant_weights": {weight.name: weight.percent / 100 for weight in tenants.weights},
-    }
+def _read_settings(spec: LLMDeploymentSpec) -> dict[str, Any]:
+    """Settings that the table reads from one field; of those that are unset none."""
+    settings: dict[str, Any] = {}
+    for row in list_rows(EngineArgs):
+        if row.field is not None and row.field.path and not row.field.by_hand:
+            value = reduce(getattr, map(to_snake, row.field.path.split(".")), spec)
+            if value is not None:
+                settings[row.name] = row.field.to_setting(value)
+    return settings
 
 
 def _default_order(spec: LLMDeploymentSpec) -> OrderName | None:

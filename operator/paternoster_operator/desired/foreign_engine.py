@@ -3,6 +3,7 @@
 from typing import Any
 
 from paternoster_contract import labels
+from paternoster_contract.settings.model import model_path
 from paternoster_operator.api.pod.owned import TMP_FOLDER
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.engine_args import Installation, engine_args
@@ -10,7 +11,6 @@ from paternoster_operator.desired.model_source import engine_source
 from paternoster_operator.engines.adapter import Actuator, RuntimeType
 from paternoster_operator.engines.kinds import KINDS
 from paternoster_operator.engines.openai_arguments import MODEL_ENV
-from paternoster_operator.engines.vllm_arguments import model_folder
 
 PLUGIN_VOLUME = "plugin"
 PLUGIN_FOLDER = "/opt/paternoster/plugin"
@@ -33,7 +33,7 @@ def engine_annotations(spec: LLMDeploymentSpec) -> dict[str, Any]:
         return {}
     annotations = {labels.ENGINE_TYPE: str(spec.engine.runtime.type)}
     if (upstream := spec.engine.runtime.upstream_model) is not None:
-        annotations[labels.UPSTREAM_MODEL] = upstream.replace(f"$({MODEL_ENV})", model_folder(engine_source(spec)))
+        annotations[labels.UPSTREAM_MODEL] = upstream.replace(f"$({MODEL_ENV})", model_path(engine_source(spec)))
     return {"annotations": annotations}
 
 

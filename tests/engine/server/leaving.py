@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 from tests.engine.server.scripted_server import WAIT
 
-from paternoster_contract.http.limits import HttpLimits
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_engine.server.app import create_app
 from paternoster_engine.server.state import ServerState
 from paternoster_http.server import LimitedServer

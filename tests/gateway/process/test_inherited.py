@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paternoster_contract.http.limits import HttpLimits
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_engine.commands import serve
 from paternoster_gateway.commands import gateway
 from paternoster_http.acceptor import Acceptor

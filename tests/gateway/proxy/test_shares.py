@@ -12,8 +12,8 @@ from tests.gateway.fakes import Door, FakeEngine, answer, route, serving, stats,
 
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.access.keys import digest_key
-from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.routing import RoutingTable
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_gateway.admission.admission import admit_request
 from paternoster_gateway.admission.known_parties import MOST_REMEMBERED, KnownParties
 from paternoster_gateway.app import create_app

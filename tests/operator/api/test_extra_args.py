@@ -11,12 +11,11 @@ from pydantic import BaseModel
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_operator.api.extra_args import fields_of_settings, parse_extra_args
 from paternoster_operator.api.manifest import InvalidManifest, parse_resource
-from paternoster_operator.api.types.engine import Engine
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.engine_args import engine_args
 
 Resource = Callable[..., LLMDeployment]
-FIELDS = fields_of_settings(Engine)
+FIELDS = fields_of_settings()
 
 
 def without(*settings: str) -> dict[str, str | None]:
@@ -74,7 +73,7 @@ def test_a_bad_value_is_told_in_the_words_of_serve() -> None:
 
 def test_what_no_field_says_reaches_the_engine(resource: Resource, monkeypatch: pytest.MonkeyPatch) -> None:
     open_ones = without("max_model_len", "batch_invariant")
-    monkeypatch.setattr("paternoster_operator.api.types.engine.fields_of_settings", lambda _: open_ones)
+    monkeypatch.setattr("paternoster_operator.api.types.engine.fields_of_settings", lambda: open_ones)
     fleet = resource(engine={"extraArgs": ["--max-model-len", "512", "--batch-invariant"], "maxNumSeqs": 5})
     args = engine_args(fleet)
     assert (args.max_model_len, args.batch_invariant, args.max_num_seqs) == (512, True, 5)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.settings.engine_args import EngineArgs
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_operator.api.manifest import InvalidManifest, parse_resource
 from paternoster_operator.api.types.engine import Memory, Scheduling
 from paternoster_operator.api.v1alpha1 import LLMDeployment

@@ -1,8 +1,7 @@
 """The limits of an engine's HTTP ports: the resource's are the engine's, name by name."""
 
-from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_operator.api.types.http import HttpLimits as InTheResource
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.engine_args import engine_args
 
@@ -19,7 +18,8 @@ def resource(**http: int) -> LLMDeployment:
 
 
 def test_every_limit_and_default_is_the_same() -> None:
-    assert InTheResource().to_settings() == HttpLimits().model_dump()
+    args = engine_args(resource())
+    assert {name: getattr(args, name) for name in HttpLimits.model_fields} == HttpLimits().model_dump()
 
 
 def test_a_limit_reaches_the_engine_as_a_flag() -> None:

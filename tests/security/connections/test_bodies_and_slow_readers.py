@@ -10,7 +10,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 from tests.security.raw_http import POST, Gateway, answer_of, closed, gateway, send_what_is_taken, status_of
 
-from paternoster_contract.http.limits import HttpLimits
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_http.server import LimitedServer
 
 MIB = 2**20

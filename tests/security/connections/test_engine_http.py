@@ -12,7 +12,7 @@ from tests.security.raw_http import GET, POST, answer_of, status_of
 
 from paternoster_contract.access.identity import HEADER, Identity
 from paternoster_contract.access.key_files import KeyFiles
-from paternoster_contract.http.limits import HttpLimits
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_engine.server.access.identity import TenantRules
 from paternoster_engine.server.app import create_admin_app, create_app
 from paternoster_engine.server.state import ServerState

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from paternoster_contract.http.limits import HttpLimits
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_http.listeners import open_listener
 from paternoster_http.protocol import MAX_PIPELINED
 from paternoster_http.server import BackgroundServer

@@ -11,7 +11,7 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paternoster_contract.access.identity import HEADER, Identity
-from paternoster_contract.http.limits import HttpLimits
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_engine.server.access.identity import TenantRules
 from paternoster_engine.server.access.shares_of_tenants import SharesOfTenants
 from paternoster_http.server import LimitedServer

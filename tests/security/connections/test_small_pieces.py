@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 from tests.security.raw_http import POST
 
-from paternoster_contract.http.limits import HttpLimits
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_http.protocol import BYTES_PER_PIECE, FREE_PIECES, LimitedHttpProtocol
 from paternoster_http.server import LimitedServer
 

@@ -22,8 +22,8 @@ from tests.security.listeners.every_listener import Commands, listening_ports
 from tests.security.raw_http import until
 
 from paternoster_contract.http.base_url import join_base_url
-from paternoster_contract.http.limits import HttpLimits
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_http.connections import address_of, unmap_address
 from paternoster_http.listeners import open_listener
 from paternoster_http.server import BackgroundServer

@@ -3,11 +3,9 @@
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
-
-from paternoster_contract.quantity import QUANTITY
 
 _ECHO = 60
 INT32: JsonDict = {"format": "int32"}
@@ -20,23 +18,6 @@ SubdomainName = Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9]([-.a-z0
 """Name of another object (RFC 1123 subdomain)."""
 ServedName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._/:-]{1,128}$")]
 """Name of a model that clients use, such as org/name or name:tag."""
-Quantity = Annotated[
-    str,
-    Field(pattern=QUANTITY, max_length=32),
-    BeforeValidator(lambda value: str(value) if type(value) is int else value),
-    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": QUANTITY, "maxLength": 32}),
-]
-"""A Kubernetes resource quantity, such as 500m, 2 or 512Mi."""
-
-
-_BYTES = r"^[1-9][0-9]*(k|M|G|T|Ki|Mi|Gi|Ti)?$"
-Bytes = Annotated[
-    str,
-    Field(pattern=_BYTES, max_length=32),
-    BeforeValidator(lambda value: str(value) if type(value) is int else value),
-    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": _BYTES, "maxLength": 32}),
-]
-"""A quantity of at least one byte, such as 512Mi."""
 
 
 class ImagePullPolicy(StrEnum):

@@ -1,12 +1,14 @@
 """Which model is served, where it comes from and where a fetched one is kept; no logic but the address's grammar."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
 from paternoster_contract.limits import MAX_ALIASES
-from paternoster_operator.api.types.fields import Bytes, Document, ImagePullPolicy, ServedName, SubdomainName
+from paternoster_contract.quantity import ByteQuantity
+from paternoster_operator.api.types.fields import Document, ImagePullPolicy, ServedName, SubdomainName
 from paternoster_operator.api.types.scheduling import SecretName
+from paternoster_operator.api.types.settings_fields import add_settings
 from paternoster_sources.address import is_remote, parse_address
 from paternoster_sources.errors import InvalidAddress
 from paternoster_sources.image import ImageAddress, is_image, parse_image
@@ -43,7 +45,7 @@ def _check_source(source: str) -> str:
 class CacheEmptyDir(Document):
     """A folder of the node that goes with its pod."""
 
-    size_limit: Bytes | None = None
+    size_limit: ByteQuantity | None = None
     """Most that models may take; the node must have as much ephemeral-storage free. Without it the pod has no limit of
     ephemeral-storage, unless resources.limits names one, to which the model then counts."""
 
@@ -69,6 +71,7 @@ class ModelCache(Document):
     claim: CacheClaim | None = None
 
 
+@add_settings("model", last=("credentials_secret_ref", "cache"))
 class Model(Document):
     """Which model is served, and under what name."""
 
@@ -88,29 +91,6 @@ class Model(Document):
     aliases: list[ServedName] = Field(default_factory=list, max_length=MAX_ALIASES)
     """Further names that clients may use; answers and metrics have servedName. A fleet has all of its names or, where
     one belongs to another fleet, those that it had."""
-    chat_template: str | None = Field(default=None, min_length=1, max_length=65536, pattern=r"^([^$]|\$[^$(])*\$?$")
-    """Chat template in place of the model's own: its text, or the path of a file in the engine's image. Without $( and
-    $$, which in a container's args stand for something else."""
-    tool_parser: Literal[
-        "auto", "none", "hermes", "llama3_json", "mistral", "pythonic", "harmony", "qwen3_coder", "glm45"
-    ] = "auto"
-    """How the model writes calls of tools; auto: by the marks in its chat template, none: calls are text."""
-    tool_template: Literal["auto", "none"] = "auto"
-    """What writes tools into a prompt where the chat template reads none; auto: a built-in template, none: nothing,
-    requests with tools are refused."""
-    reasoning_parser: Literal["auto", "none", "think", "mistral", "harmony"] = "auto"
-    """How the model marks what it thinks before it answers; auto: by its chat template, none: it is text."""
-    generation_config: Literal["auto", "none"] = "auto"
-    """Sampling settings of requests that leave them out; auto: what the model's publisher recommends in
-    generation_config.json or in the GGUF file, none: the API's own defaults."""
-    task: Literal["generate", "embed"] | None = None
-    """What the model is served for: generate gives text, embed gives vectors of texts, their ranking and scores; what
-    the model is made for, by its own files, when unset."""
-    pooling: Literal["mean", "cls", "last"] | None = None
-    """Task embed: how a text's hidden states become one vector; as the model's files say when unset."""
-    matryoshka: bool | None = None
-    """Task embed: clients may ask for the first numbers of a vector, of a model that was trained so; as the model's
-    files say when unset."""
     credentials_secret_ref: SecretName | None = None
     """Secret whose keys are environment of the container that fetches the model: HF_TOKEN; AWS_ACCESS_KEY_ID,
     AWS_SECRET_ACCESS_KEY, AWS_REGION; GOOGLE_SERVICE_ACCOUNT_KEY; also HF_ENDPOINT or AWS_ENDPOINT_URL. Of an oci://

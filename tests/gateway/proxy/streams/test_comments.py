@@ -16,7 +16,7 @@ from aiohttp import web
 from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route, serving, stats, until
 
 from paternoster_contract.access.keys import digest_key
-from paternoster_contract.http.limits import HttpLimits
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_gateway.app import create_app
 from paternoster_gateway.commands import gateway
 from paternoster_gateway.proxy.forwarded_answer import COMMENT

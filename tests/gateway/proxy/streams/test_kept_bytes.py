@@ -13,7 +13,7 @@ from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route, serving
 
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.access.keys import digest_key
-from paternoster_contract.http.limits import HttpLimits
+from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_contract.stream_journal import COMMENT, JOURNAL, MAX_JOURNAL_BYTES, PROGRESS_MEDIA_TYPE
 from paternoster_gateway.app import create_app
 from paternoster_gateway.call.journaled_stream import FREE_BYTES, MAX_FRAME_BYTES, FrameTooLong, JournaledStream
