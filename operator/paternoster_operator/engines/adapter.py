@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pydantic import ValidationError
 
@@ -103,6 +103,14 @@ class Launch:
     env: dict[str, str] = field(default_factory=dict)
 
 
+class BoundPort(NamedTuple):
+    """A port of this machine, bound before the process starts that is to listen on it."""
+
+    number: int
+    socket: int
+    """Its descriptor."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """A field that an engine cannot honour: any other value than ``allowed`` is refused at admission."""
@@ -164,6 +172,15 @@ class EngineKind(Protocol):
 
     def launch(self, settings: EngineArgs, args: Sequence[str] = ()) -> Launch:
         """The process of an engine with ``settings``; ``args`` are further flags of its own."""
+        ...
+
+    @property
+    def inherits_sockets(self) -> bool:
+        """Whether its process takes bound sockets over on this machine; else it binds the port itself."""
+        ...
+
+    def start_locally(self, launch: Launch, host: str, port: BoundPort, admin: BoundPort | None) -> Launch:
+        """A container's ``launch`` as a process of this machine; ``admin`` is None where the container has none."""
         ...
 
     def find_owned_flags(self, args: Sequence[str]) -> list[str]:

@@ -50,6 +50,14 @@ def map_owned_flags(engine: RuntimeType) -> dict[str, str]:
     }
 
 
+def replace_flags(words: Sequence[str], **values: object) -> list[str]:
+    """``words`` with these flags at their end, in place of such as they have with a word behind each."""
+    flags = {f"--{name.replace('_', '-')}": str(value) for name, value in values.items()}
+    owned = {place + after for place, word in enumerate(words) if word in flags for after in (0, 1)}
+    others = [word for place, word in enumerate(words) if place not in owned]
+    return [*others, *(word for flag in flags.items() for word in flag)]
+
+
 def list_refusals(engine: RuntimeType, image: str) -> list[Refusal]:
     """What the engine refuses; ``image``: which image ``engine.runtime.image`` is."""
     refusals = [

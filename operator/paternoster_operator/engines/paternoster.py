@@ -1,6 +1,7 @@
 """Our own engine: ``/stats`` and the admin API are the contract themselves."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pydantic import ValidationError
 
@@ -10,6 +11,7 @@ from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import EngineStats
 from paternoster_operator.engines.adapter import (
     Actuator,
+    BoundPort,
     Capabilities,
     Continuation,
     Launch,
@@ -20,6 +22,7 @@ from paternoster_operator.engines.adapter import (
     StatsUnavailable,
 )
 from paternoster_operator.engines.answers import check_values
+from paternoster_operator.engines.arguments import replace_flags
 
 LONGEST_STATS = 64 * 2**10
 """Bytes of ``/stats``."""
@@ -36,10 +39,16 @@ class PaternosterKind:
         continuation=Continuation.EXACT,
     )  # fmt: skip
     finishes_requests = True
+    inherits_sockets = True
     refusals: Sequence[Refusal] = ()
 
     def launch(self, settings: EngineArgs, args: Sequence[str] = ()) -> Launch:
         return Launch(["paternoster", "serve"], [*settings.to_flags(), *args])
+
+    def start_locally(self, launch: Launch, host: str, port: BoundPort, admin: BoundPort | None) -> Launch:
+        operators = {} if admin is None else {"admin_port": admin.number, "admin_fd": admin.socket}
+        flags = replace_flags(launch.args, port=port.number, fd=port.socket, **operators, host=host)
+        return replace(launch, args=flags)
 
     def find_owned_flags(self, args: Sequence[str]) -> list[str]:
         """None: a rule refuses ``args`` of any kind."""

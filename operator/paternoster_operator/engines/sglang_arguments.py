@@ -1,11 +1,18 @@
 """The settings of an engine as SGLang's flags, and the fields that SGLang cannot honour."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from paternoster_contract.http import paths
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_operator.engines.adapter import Actuator, Capabilities, Continuation, Launch, RuntimeType
-from paternoster_operator.engines.arguments import find_owned, list_refusals, map_owned_flags, write_flags
+from paternoster_operator.engines.adapter import Actuator, BoundPort, Capabilities, Continuation, Launch, RuntimeType
+from paternoster_operator.engines.arguments import (
+    find_owned,
+    list_refusals,
+    map_owned_flags,
+    replace_flags,
+    write_flags,
+)
 
 REFUSALS = list_refusals(RuntimeType.SGLANG, "SGLang")
 """Fields that mean nothing to SGLang, or something else."""
@@ -39,12 +46,16 @@ class SglangKind:
         continuation=Continuation.NONE,
     )  # fmt: skip
     finishes_requests = True
+    inherits_sockets = False
     refusals = REFUSALS
 
     def launch(self, settings: EngineArgs, args: Sequence[str] = ()) -> Launch:
         flags = write_flags(settings, RuntimeType.SGLANG)
         env = {"HF_HUB_OFFLINE": "1"}
         return Launch(["python3", "-m", "sglang.launch_server"], [*flags, "--enable-metrics", *args], env)
+
+    def start_locally(self, launch: Launch, host: str, port: BoundPort, admin: BoundPort | None) -> Launch:
+        return replace(launch, args=replace_flags(launch.args, port=port.number, host=host))
 
     def find_owned_flags(self, args: Sequence[str]) -> list[str]:
         return find_owned(args, OWNED, OPERATORS)

@@ -1,11 +1,18 @@
 """The settings of an engine as vLLM's flags, and the fields that vLLM cannot honour."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.settings.model import model_path
-from paternoster_operator.engines.adapter import Actuator, Capabilities, Continuation, Launch, RuntimeType
-from paternoster_operator.engines.arguments import find_owned, list_refusals, map_owned_flags, write_flags
+from paternoster_operator.engines.adapter import Actuator, BoundPort, Capabilities, Continuation, Launch, RuntimeType
+from paternoster_operator.engines.arguments import (
+    find_owned,
+    list_refusals,
+    map_owned_flags,
+    replace_flags,
+    write_flags,
+)
 
 HEALTH = "/paternoster/health"
 """The plugin's: vLLM's own is 200 while its core hangs."""
@@ -111,11 +118,6 @@ def build_env(settings: EngineArgs) -> dict[str, str]:
     return env
 
 
-def find_owned_flags(args: Sequence[str]) -> list[str]:
-    """A line for each of ``args`` that sets what a field of the resource, or the operator, sets."""
-    return find_owned(args, OWNED, OPERATORS, SHORT, HARMLESS)
-
-
 class VllmKind:
     """vLLM with the plugin, of a version with ``--max-num-queued-reqs``: 0.29 or newer."""
 
@@ -128,10 +130,14 @@ class VllmKind:
         not_continued=("media", "penalties_of_answers", "server_tools", "whole_answers"),
     )  # fmt: skip
     finishes_requests = True
+    inherits_sockets = False
     refusals = REFUSALS
 
     def launch(self, settings: EngineArgs, args: Sequence[str] = ()) -> Launch:
         return Launch(["vllm", "serve"], [*build_flags(settings), *args], build_env(settings))
 
+    def start_locally(self, launch: Launch, host: str, port: BoundPort, admin: BoundPort | None) -> Launch:
+        return replace(launch, args=replace_flags(launch.args, port=port.number, host=host))
+
     def find_owned_flags(self, args: Sequence[str]) -> list[str]:
-        return find_owned_flags(args)
+        return find_owned(args, OWNED, OPERATORS, SHORT, HARMLESS)

@@ -26,7 +26,8 @@ from paternoster_operator.api.pod.owned import MODEL_VOLUME
 from paternoster_operator.desired.foreign_engine import PLUGIN_FOLDER, PLUGIN_VOLUME
 from paternoster_operator.desired.model_fetch import OFFLINE_ENV
 from paternoster_operator.desired.model_source import MODEL_LINK
-from paternoster_operator.engines.openai_arguments import HOST_ENV, PORT_ENV
+from paternoster_operator.engines import adapter as engines
+from paternoster_operator.engines.kinds import KINDS
 from paternoster_operator.engines.vllm_plugin import write_plugin
 from paternoster_operator.local.ports import HOST, PortPool, ReservedPort
 from paternoster_operator.local.probe import Probes
@@ -35,8 +36,6 @@ from paternoster_operator.local.secrets import MountedSecrets
 from paternoster_operator.pods.log_lines import find_cause_line
 from paternoster_operator.pods.reading import read_engine_type
 
-_PORT_FLAGS = {ENGINE_PORT_NAME: ("--port", "--fd"), ADMIN_PORT_NAME: ("--admin-port", "--admin-fd")}
-"""By name of the container's port: the flag that says its number, and the one that names the bound socket."""
 _VARIABLE = re.compile(r"\$\$|\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 LONGEST_WHY = 300
 """Characters of why a run ended, before the path of its log."""
@@ -81,13 +80,15 @@ class LocalPod:
         }
         self._spec: dict[str, Any] = deepcopy(dict(template["spec"]))
         self._container: dict[str, Any] = self._spec["containers"][0]
+        engine_type = read_engine_type(self._metadata["annotations"].get(ENGINE_TYPE))
+        self._kind = KINDS[engine_type]
         self._program = Program(
             f"pod {name}",
             self._launch,
             Probes.from_container(self._container),
             logs / f"{name}.log",
             on_change,
-            partial(find_cause_line, read_engine_type(self._metadata["annotations"].get(ENGINE_TYPE))),
+            partial(find_cause_line, engine_type),
         )
 
     @property
@@ -192,30 +193,36 @@ class LocalPod:
         return float(hook.get("sleep", {}).get("seconds", 0))
 
     def _launch(self) -> Launch:
-        """The container's command on this machine, on bound ports that it inherits. Raises ``OSError``."""
-        command = [*self._container["command"], *self._container.get("args", [])]
+        """The container's command on this machine, with variables replaced as Kubernetes does. Raises ``OSError``."""
+        container, annotations = self._container, self._metadata["annotations"]
         mounted = self._secrets.mount(self.name, self._metadata["namespace"], self._spec)
         if any(volume["name"] == PLUGIN_VOLUME for volume in self._spec["volumes"]):
             mounted[PLUGIN_FOLDER] = str(self._secrets.folder_of(self.name, PLUGIN_VOLUME))
             write_plugin(Path(mounted[PLUGIN_FOLDER]))
-        given = {entry["name"]: entry["value"] for entry in self._container.get("env", []) if "value" in entry}
-        fetch = self._prepare_fetch([*command, *given.values()], mounted)
-        if PORT_ENV in given:
-            return self._launch_named(fetch, command, given, mounted)
-        flags = [mounted.get(word, word) for word in _remove_flags(command[1:], ("--host", "--port", "--admin-port"))]
-        # An engine without an admin port is not ours: it binds its port itself, beside the socket that reserves it.
-        inherits = any(named["name"] == ADMIN_PORT_NAME for named in self._container["ports"])
-        for named in self._container["ports"]:
+        env = {entry["name"]: entry["value"] for entry in container.get("env", []) if "value" in entry}
+        fetch = self._prepare_fetch([*container["command"], *container.get("args", []), *env.values()], mounted)
+        for named in container["ports"]:
             port = self._ports.get(named["name"]) or self._ports.setdefault(named["name"], self._pool.acquire())
             named["containerPort"] = port.number
-            number, socket = _PORT_FLAGS[named["name"]]
-            flags += [number, str(port.number), *([socket, str(port.fileno())] if inherits else [])]
-        own = {name: mounted.get(value, value) for name, value in given.items() if name not in _OF_CONTAINERS}
-        env = self._secrets.temporary | own
+        api, admin = self._ports[ENGINE_PORT_NAME], self._ports.get(ADMIN_PORT_NAME)
+        if not self._kind.inherits_sockets:
+            api.share_port()
+        launch = self._kind.start_locally(
+            engines.Launch(container["command"], container.get("args", []), env),
+            HOST,
+            engines.BoundPort(api.number, api.fileno()),
+            None if admin is None else engines.BoundPort(admin.number, admin.fileno()),
+        )
+        values: dict[str, str] = {}
+        for name, value in launch.env.items():
+            values[name] = expand_variables(mounted.get(value, value), values)
+        if (upstream := annotations.get(UPSTREAM_MODEL)) is not None:
+            annotations[UPSTREAM_MODEL] = mounted.get(upstream, upstream)
+        words = (*launch.command, *launch.args)
+        program, *flags = (expand_variables(mounted.get(word, word), values) for word in words)
+        own = {name: value for name, value in values.items() if name not in _OF_CONTAINERS}
         ports = list(self._ports.values())
-        if not inherits:
-            ports[0].share_port()
-        return Launch([*fetch, find_program(command[0]), *flags, "--host", HOST], env, ports[0].url, ports)
+        return Launch([*fetch, find_program(program), *flags], self._secrets.temporary | own, api.url, ports)
 
     def _prepare_fetch(self, words: Iterable[str], mounted: dict[str, str]) -> list[str]:
         """What runs before the engine's command: nothing, or the fetch of a model that the pod links for its engine.
@@ -235,40 +242,10 @@ class LocalPod:
         }
         return [find_program("paternoster"), "pull", args[0], "--no-refresh", "--link", link, "--exec"]
 
-    def _launch_named(
-        self, fetch: list[str], command: list[str], env: Mapping[str, str], mounted: Mapping[str, str]
-    ) -> Launch:
-        """The same for an engine whose flags name variables, as Kubernetes replaces them: its port is one of these."""
-        (named,) = self._container["ports"]
-        port = self._ports.get(named["name"]) or self._ports.setdefault(named["name"], self._pool.acquire())
-        named["containerPort"] = port.number
-        port.share_port()
-        values: dict[str, str] = {}
-        for name, value in {**env, PORT_ENV: str(port.number), HOST_ENV: HOST}.items():
-            values[name] = expand_variables(mounted.get(value, value), values)
-        annotations = self._metadata["annotations"]
-        if (upstream := annotations.get(UPSTREAM_MODEL)) is not None:
-            annotations[UPSTREAM_MODEL] = mounted.get(upstream, upstream)
-        program, *flags = (expand_variables(word, values) for word in command)
-        own = {name: value for name, value in values.items() if name not in _OF_CONTAINERS}
-        return Launch([*fetch, find_program(program), *flags], self._secrets.temporary | own, port.url, [port])
-
 
 def expand_variables(text: str, values: Mapping[str, str]) -> str:
     """``$(NAME)`` replaced by the value of that name, as in a container's command; ``$$`` is a dollar sign."""
     return _VARIABLE.sub(lambda found: "$" if found[0] == "$$" else values.get(found[1], found[0]), text)
-
-
-def _remove_flags(words: list[str], flags: tuple[str, ...]) -> list[str]:
-    """``words`` less these flags and the value after each."""
-    remaining: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        if word in flags:
-            next(rest, None)
-        else:
-            remaining.append(word)
-    return remaining
 
 
 def _format_now(ago_seconds: float = 0.0) -> str:

@@ -11,7 +11,6 @@ from paternoster_operator.engines.vllm_arguments import (
     OWNED,
     SHORT,
     VllmKind,
-    find_owned_flags,
 )
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -124,7 +123,7 @@ def test_keys_are_folders_that_the_plugin_reads() -> None:
     ],
 )
 def test_a_flag_that_a_field_owns_is_refused_by_name(word: str, line: str) -> None:
-    assert find_owned_flags(["--enforce-eager", word, "value"]) == [line]
+    assert VllmKind().find_owned_flags(["--enforce-eager", word, "value"]) == [line]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +147,7 @@ def test_a_flag_that_a_field_owns_is_refused_by_name(word: str, line: str) -> No
     ],
 )
 def test_other_flags_pass(args: list[str]) -> None:
-    assert find_owned_flags(args) == []
+    assert VllmKind().find_owned_flags(args) == []
 
 
 FLAGS_OF_0_33 = [
@@ -162,7 +161,7 @@ FLAGS_OF_0_33 = [
 @pytest.mark.parametrize(("verdict", "name"), [(line[0], name) for line in FLAGS_OF_0_33 for name in line[1:]])
 def test_each_flag_of_its_parser_is_refused_or_passes(verdict: str, name: str) -> None:
     """A flag that passes is not taken for one of those that are refused, cut short."""
-    assert bool(find_owned_flags([name, "value"])) == {"refused": True, "passes": False}[verdict]
+    assert bool(VllmKind().find_owned_flags([name, "value"])) == {"refused": True, "passes": False}[verdict]
 
 
 def test_a_flag_that_is_refused_is_one_of_its_parser() -> None:

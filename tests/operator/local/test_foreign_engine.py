@@ -50,10 +50,12 @@ async def test_a_foreign_engine_runs_with_the_plugin(
     fleet: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replace_program(fleet, monkeypatch, tmp_path, PROGRAM)
-    await fleet.apply(1, model={"source": "file:///m"}, engine={"runtime": RUNTIME})
+    runtime = {**RUNTIME, "args": ["--seed=$(SEED)"], "env": [{"name": "SEED", "value": "5"}]}
+    await fleet.apply(1, model={"source": "file:///m"}, engine={"runtime": runtime})
     (pod,) = await fleet.until_ready(1)
     args, env = read_launch(fleet, pod.name)
     assert args[:2] == ["serve", "/m"]
+    assert "--seed=5" in args, "as Kubernetes replaces it"
     assert "--fd" not in args
     plugin, keys = Path(env["PYTHONPATH"]), Path(env["PATERNOSTER_VLLM_ADMIN_KEYS"])
     assert (plugin / "paternoster_vllm/middleware.py").is_file()
