@@ -45,6 +45,12 @@ def describe_foreign_fields(child: Mapping[str, Any]) -> str:
     return f"{child['kind']} {child['metadata']['name']}: {text}"
 
 
+def find_own_fields(child: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields that the operator has set, as a trie (FieldsV1)."""
+    managed = child["metadata"].get("managedFields", ())
+    return next((entry.get("fieldsV1", {}) for entry in managed if _is_own(entry)), {})
+
+
 def adopt_foreign_fields(managed: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The managed fields of a child with all that :func:`find_foreign_fields` finds in them owned by the operator."""
     expected, adopted, entries = _expected_paths(managed), frozenset[FieldPath](), list[dict[str, Any]]()

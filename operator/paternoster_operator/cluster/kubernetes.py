@@ -48,14 +48,16 @@ _LONGEST_EVENTS = 2**20
 
 _PLURALS = {
     ("v1", "Service"): "services",
+    ("v1", "Pod"): "pods",
     ("apps/v1", "Deployment"): "deployments",
+    ("apps/v1", "ReplicaSet"): "replicasets",
     ("policy/v1", "PodDisruptionBudget"): "poddisruptionbudgets",
     ("networking.k8s.io/v1", "NetworkPolicy"): "networkpolicies",
     ("v1", "Secret"): "secrets",
     ("v1", "ConfigMap"): "configmaps",
     (labels.API_VERSION, labels.KIND): labels.PLURAL,
 }
-"""The kinds that are written; known beforehand, so that nothing has to be discovered."""
+"""The kinds that are read or written; known beforehand, so that nothing has to be discovered."""
 
 
 Seen = Mapping[tuple[str, str], Collection[Mapping[str, Any]]]
@@ -225,12 +227,24 @@ class KubernetesCluster:
         )
 
     async def check_owner(self, obj: Object) -> Mapping[str, Any] | None:
-        metadata = obj["metadata"]
-        path = _object_path(obj["apiVersion"], obj["kind"], metadata["namespace"], metadata["name"])
-        there = self._find_watched(obj) or await self._requests.send("get", path, ignore=(404,))
+        there = self._find_watched(obj) or await self.read_object(obj)
         if there is not None:
             refuse_foreign(there, obj)
         return there
+
+    async def read_object(self, like: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The object of that kind and name as it is now, or None."""
+        metadata = like["metadata"]
+        path = _object_path(like["apiVersion"], like["kind"], metadata["namespace"], metadata["name"])
+        return await self._requests.send("get", path, ignore=(404,))
+
+    async def list_labelled(self, api_version: str, kind: str, key: Key) -> Sequence[Mapping[str, Any]]:
+        """The objects whose labels name the LLMDeployment, as they are now."""
+        query = f"?labelSelector={quote(f'{labels.INSTANCE}={key.name}')}"
+        path = _object_path(api_version, kind, key.namespace, "").rstrip("/") + query
+        found = await self._requests.send("get", path)
+        # Items of a list have no kind of their own.
+        return [] if found is None else [{**item, "apiVersion": api_version, "kind": kind} for item in found["items"]]
 
     async def remove_child(self, like: Object) -> bool:
         metadata = like["metadata"]

@@ -14,6 +14,7 @@ from paternoster_contract.labels import DEFAULT_ENGINE_IMAGE, DEFAULT_FETCH_IMAG
 if TYPE_CHECKING:
     from paternoster_operator.cluster.port import Key
     from paternoster_operator.desired.network_policy import Peers
+    from paternoster_operator.settings import Settings
 
 HELP = "reconcile the LLMDeployments of a Kubernetes cluster"
 LOG_LEVEL = "info"
@@ -170,16 +171,40 @@ def _parse_labels(text: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+def build_settings(args: argparse.Namespace) -> "Settings":
+    """The operator's settings by its flags; raises ``ValueError`` for flags that need another."""
+    from paternoster_operator.desired.engine_args import SECURITY_CONTEXT, Installation
+    from paternoster_operator.settings import Names, Settings
+
+    return Settings(
+        gateway_url=args.gateway_url,
+        endpoint=args.endpoint,
+        engines=Installation(
+            engine_image=args.engine_image,
+            fetch_image=args.fetch_image,
+            vllm_metrics=args.engine_vllm_metrics,
+            security_context=SECURITY_CONTEXT if args.engine_security_context is None else args.engine_security_context,
+            pull_secrets=tuple(args.engine_pull_secret),
+            # The API server's address is of the family that pods and Services have first.
+            ipv6=":" in os.environ.get("KUBERNETES_SERVICE_HOST", ""),
+        ),
+        resync_seconds=args.resync_seconds,
+        installation=f"{args.lease_namespace}/{args.lease_name}",
+        names=Names(args.names),
+        gateway_key=args.gateway_key_secret,
+        admin_key=args.admin_key_secret,
+        peers=_build_peers(args),
+    )
+
+
 def run(args: argparse.Namespace) -> int:
     import kopf
 
     from paternoster_operator import handlers  # registers itself with kopf
     from paternoster_operator.cluster.port import Key
-    from paternoster_operator.desired.engine_args import SECURITY_CONTEXT, Installation
-    from paternoster_operator.settings import Names, Settings
 
     try:
-        peers = _build_peers(args)
+        settings = build_settings(args)
     except ValueError as error:
         print_error(f"paternoster operator: {error}")
         return 2
@@ -188,28 +213,8 @@ def run(args: argparse.Namespace) -> int:
     gc.set_threshold(*GC_THRESHOLDS)
     registry = kopf.get_default_registry()
     memo = kopf.Memo(
-        watched=handlers.WATCHED if peers is None else handlers.watch_network_policies(registry),
-        settings=Settings(
-            gateway_url=args.gateway_url,
-            endpoint=args.endpoint,
-            engines=Installation(
-                engine_image=args.engine_image,
-                fetch_image=args.fetch_image,
-                vllm_metrics=args.engine_vllm_metrics,
-                security_context=SECURITY_CONTEXT
-                if args.engine_security_context is None
-                else args.engine_security_context,
-                pull_secrets=tuple(args.engine_pull_secret),
-                # The API server's address is of the family that pods and Services have first.
-                ipv6=":" in os.environ.get("KUBERNETES_SERVICE_HOST", ""),
-            ),
-            resync_seconds=args.resync_seconds,
-            installation=f"{args.lease_namespace}/{args.lease_name}",
-            names=Names(args.names),
-            gateway_key=args.gateway_key_secret,
-            admin_key=args.admin_key_secret,
-            peers=peers,
-        ),
+        watched=handlers.WATCHED if settings.peers is None else handlers.watch_network_policies(registry),
+        settings=settings,
         host=args.host,
         port=args.port,
         namespaces=args.namespace or [],

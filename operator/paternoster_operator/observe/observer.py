@@ -74,7 +74,7 @@ class Observer:
         unwatched = check_listed(self._cluster, key.namespace)
         names, unnamed = await self._directory.claim_names(resource)
         starts_unnamed = unnamed is not None and self._directory.may_start_unnamed(resource)
-        objects, refusal = await _read_objects(self._cluster, key, resource)
+        objects, refusal = await read_objects(self._cluster, key, resource)
         refusal = refusal or (None if starts_unnamed else unnamed)
         if unwatched is not None:
             refusal = (WatchFailed.reason, f"{unwatched.message}; replicas and limits stay as they are")
@@ -135,7 +135,7 @@ class Observer:
         return replace(found, client_fault=clients.fault)
 
 
-async def _read_objects(cluster: Cluster, key: Key, resource: LLMDeployment) -> tuple[Observed, tuple[str, str] | None]:
+async def read_objects(cluster: Cluster, key: Key, resource: LLMDeployment) -> tuple[Observed, tuple[str, str] | None]:
     """What is there, and why the Deployment that is to be observed is not (reason, message).
 
     Raises :class:`~paternoster_operator.cluster.port.ClusterError` where the cluster cannot be asked.

@@ -26,14 +26,19 @@ from paternoster_contract.cli import logs
 from paternoster_contract.cli.console import QuotingConsole
 from paternoster_contract.cli.quoting import LONGEST_LINE, MOST_LINES, quote_document, quote_line, quote_lines
 from paternoster_contract.cli.terminal import print_error, print_line, print_lines, print_text
+from paternoster_contract.labels import API_VERSION, KIND, MANAGED_BY
 from paternoster_gateway.process.access_log import AccessLog
 from paternoster_http.server import HttpLimits, LimitedServer
 from paternoster_load.reports import html
+from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.autoscaling.decision import LoopDecision, Reason
 from paternoster_operator.cluster.port import Event
-from paternoster_operator.commands import explain, get, profile, resource
+from paternoster_operator.commands import explain, get, plan, profile, resource
+from paternoster_operator.observed import Observed
 from paternoster_operator.report.conditions import Condition
 from paternoster_operator.report.status import failed_status, invalid_status
+from paternoster_operator.settings import Settings
+from paternoster_operator.terminal.plan_lines import describe_plan
 from paternoster_operator.terminal.view import render_view
 
 HOSTILE = {
@@ -178,6 +183,22 @@ def write_access_line(text: str) -> str:
     return "\n".join(lines)
 
 
+def print_plan(text: str) -> str:
+    """A plan for a cluster where others have written ``text``."""
+    resource = LLMDeployment.model_validate(
+        {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {"name": "ride"},
+            "spec": {"model": {"source": "file:///m.gguf"}},
+        }
+    )
+    made = plan._make_plan(resource, Observed(None, ()), Settings())
+    metadata = {"name": "ride", "namespace": "default"}
+    service = {"kind": "Service", "metadata": metadata, "spec": {"selector": {MANAGED_BY: text}}}
+    return capture_print(lambda: print_lines(describe_plan(made, {"Service": service, "Deployment": text})))
+
+
 Sink = Callable[[pytest.MonkeyPatch, str], str]
 SINKS: dict[str, Sink] = {
     "explain": lambda patch, text: run_command(patch, explain, text, json=False, last=2),
@@ -186,6 +207,7 @@ SINKS: dict[str, Sink] = {
     "get -o wide": lambda patch, text: run_command(patch, get, text, output="wide"),
     "get -o json": lambda patch, text: run_command(patch, get, text, output="json"),
     "get -o yaml": lambda patch, text: run_command(patch, get, text, output="yaml"),
+    "plan": lambda _, text: print_plan(text),
     "profile": lambda patch, text: run_command(patch, profile, text, output=None),
     "a line": lambda _, text: capture_print(lambda: print_line(text)),
     "lines": lambda _, text: capture_print(lambda: print_lines([text, text])),
