@@ -6,18 +6,21 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paternoster_contract.access.key_files import KeyFiles
 from paternoster_contract.access.keys import GATEWAY_TO_ENGINE, GATEWAY_TO_OPERATOR, client_key
 from paternoster_contract.http import paths
 from paternoster_contract.http.headers import DEBUG, REQUEST_ID
-from paternoster_contract.http.routes import FORWARDED, STREAMED
+from paternoster_contract.http.routes import FORWARDED, NUMBERS, PROBES, STREAMED
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.shares.rows import Sized, rows_beyond_share
 from paternoster_contract.stats import FLEET, WAITING
@@ -31,8 +34,6 @@ from paternoster_gateway.errors import GatewayError, client_gone, unauthorized_e
 from paternoster_gateway.metrics import GatewayMetrics
 from paternoster_gateway.process.access_log import AccessLog, Forwarded, forwarded
 from paternoster_gateway.process.drain import CloseDuringShutdown, Shutdown
-from paternoster_gateway.process.error_handlers import install_error_handlers
-from paternoster_gateway.process.stats_port import StatsPort
 from paternoster_gateway.process.tls import PlainHttpForProbesOnly
 from paternoster_gateway.proxy.answer import Answer
 from paternoster_gateway.proxy.body import read_fields, refuse_costly
@@ -312,3 +313,44 @@ async def _read_call(request: Request, table: RoutingTable, *, streams: bool) ->
         DEBUG in request.headers, fields.priority or 0,
         None if fields.deadline_ms is None else fields.deadline_ms / 1000, open_request=open_request_of(request.scope),
     )  # fmt: skip
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Have ``app`` answer unknown paths and methods, and its own faults, with an OpenAI error body."""
+
+    async def answer_refusal(_: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        refusal = GatewayError(error.status_code, _error_type(error.status_code), error.detail)
+        return JSONResponse(refusal.to_body(), refusal.status, error.headers)
+
+    async def answer_fault(_: Request, error: Exception) -> JSONResponse:
+        return JSONResponse(GatewayError(500, "InternalServerError", "Internal server error").to_body(), 500)
+
+    app.add_exception_handler(HTTPException, answer_refusal)
+    app.add_exception_handler(Exception, answer_fault)
+
+
+def _error_type(status: int) -> str:
+    return {404: "NotFoundError", 405: "MethodNotAllowedError"}.get(status, HTTPStatus(status).phrase)
+
+
+class StatsPort:
+    """Middleware: serves ``/stats`` and ``/metrics`` on ``port`` alone, and nothing else but probes there.
+
+    They cover every model and tenant, so clients must not read them.
+    """
+
+    def __init__(self, app: ASGIApp, port: int) -> None:
+        self._app = app
+        self._port = port
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # The port that the connection came to, whatever its Host header says.
+        if scope["type"] != "http" or scope["path"] in PROBES or self._on_port(scope) == (scope["path"] in NUMBERS):
+            await self._app(scope, receive, send)
+            return
+        error = GatewayError(404, "NotFoundError", "There is nothing at this path of this port.")
+        await JSONResponse(error.to_body(), error.status)(scope, receive, send)
+
+    def _on_port(self, scope: Scope) -> bool:
+        return bool(scope["server"][1] == self._port)

@@ -148,8 +148,10 @@ class JournaledStream:
         return self.num_frames == self._frames_at_start
 
     def build_resumption(self, call: Call) -> Call:
-        """``call`` as the next replica gets it."""
-        return call.resume(self.num_frames, self.numerics, self._journal.read_lines())
+        """``call`` as the next replica gets it; raises :class:`Refusal` where there is no room for a copy of it."""
+        lines = self._journal.read_lines()
+        self._request.hold_answer("journal", len(lines))
+        return call.resume(self.num_frames, self.numerics, lines)
 
     def drop_buffers(self) -> None:
         """Keep nothing any more."""

@@ -27,7 +27,7 @@ class Router:
 
     def change_table(self, table: RoutingTable) -> None:
         """Route by ``table`` from now on, held requests first."""
-        self._wake(self.balancer.on_table(table))
+        self._wake_released(self.balancer.on_table(table))
 
     def open_request(
         self, admission: Admission, prompt: Prompt | None = None, turn: Turn | None = None
@@ -51,7 +51,7 @@ class Router:
         """
         row = admission.route(self.balancer.table, self._calendar())
         decision = self.balancer.route(request, row, self.clock())
-        self._wake(self.balancer.pop_released())
+        self._wake_released(self.balancer.pop_released())
         if isinstance(decision, Reject):
             raise _error_of(decision)
         if isinstance(decision, Queue) and decision.evicted is not None:
@@ -73,7 +73,7 @@ class Router:
         tokens: PromptTokens | None = None,
     ) -> None:
         """Report what came of the attempt at ``url``, as :meth:`Balancer.on_result` has it."""
-        self._wake(self.balancer.on_result(request, url, result, self.clock(), served=served, tokens=tokens))
+        self._wake_released(self.balancer.on_result(request, url, result, self.clock(), served=served, tokens=tokens))
 
     def count_output(self, request: RoutedRequest, tokens: int) -> None:
         """The client gets ``tokens`` more of its answer."""
@@ -81,15 +81,15 @@ class Router:
 
     def end_attempt(self, request: RoutedRequest, url: str) -> None:
         """The attempt at ``url`` has ended: its place is another's."""
-        self._wake(self.balancer.on_attempt_end(request, url))
+        self._wake_released(self.balancer.on_attempt_end(request, url))
 
     def end_request(self, request: RoutedRequest) -> None:
         """The request gets no answer any more."""
-        self._wake(self.balancer.on_disconnect(request))
+        self._wake_released(self.balancer.on_disconnect(request))
 
     def report_hung(self, url: str, hung: bool) -> None:
         """The replica at ``url`` answers no probe, or answers them again."""
-        self._wake(self.balancer.on_engine_report(url, hung=hung))
+        self._wake_released(self.balancer.on_engine_report(url, hung=hung))
 
     def count_replicas(self, model: str) -> int:
         """Number of replicas in the table, ready or not."""
@@ -106,6 +106,10 @@ class Router:
 
     def count_rejected(self, model: str) -> int:
         return self.balancer.count_rejected(model, self.clock())
+
+    def _wake_released(self, requests: Sequence[RoutedRequest]) -> None:
+        if requests:
+            self._wake(requests)
 
 
 def _error_of(rejection: Reject) -> GatewayError:

@@ -7,6 +7,8 @@ load. A draining replica goes on with its stream until another one has admitted 
 the stream nothing but time.
 """
 
+import re
+
 from paternoster_contract.routing import Replica
 from paternoster_contract.stream_journal import NOT_CONTINUED
 from paternoster_gateway.admission.admission import Admission
@@ -28,7 +30,6 @@ from paternoster_gateway.call.attempt import Attempt, EngineAnswer
 from paternoster_gateway.call.blame import CallBlame
 from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.call.journaled_stream import MAX_CONTINUATIONS, JournaledStream
-from paternoster_gateway.call.output_tokens import OutputTokens
 from paternoster_gateway.call.probation import PROBATION_SECONDS
 from paternoster_gateway.call.registry import SessionRegistry, UnansweredCall
 from paternoster_gateway.errors import GatewayError, unavailable_error
@@ -217,9 +218,7 @@ class CallSession:
             self._blame.record_break(answer.replica, self._sent_at, suspected=journal.is_suspected)
             if (yield from self._blame.is_cause()):
                 return self._blame.quarantine_call(answer.replica)
-        may_continue = journal.can_continue
-        journal.switch_replica()
-        if not may_continue:
+        if not journal.can_continue:
             return broken
         following = yield from self._find_continuation(answer.replica, journal)
         self._call.open_request.hold_answer("journal", 0)
@@ -229,7 +228,10 @@ class CallSession:
 
     def _find_continuation(self, url: str, journal: JournaledStream) -> Steps[EngineAnswer | GatewayError | None]:
         """The answer of the next replica that goes on; the error of a call in quarantine; None where none goes on."""
-        if (call := self._build_resumption(journal)) is None:
+        journal.switch_replica()
+        try:
+            call = journal.build_resumption(self._call)
+        except Refusal:
             return None
         self._router.balancer.begin_continuation(self.request, url)
         for _ in range(MAX_ATTEMPTS):
@@ -271,7 +273,9 @@ class CallSession:
         if decision is None:
             return None
         replica = decision.replica
-        if (call := self._build_resumption(journal)) is None:
+        try:
+            call = journal.build_resumption(self._call)
+        except Refusal:
             self._router.end_attempt(self.request, replica.url)
             return None
         attempt = yield from self._send_attempt(replica, call, until_admitted=True)
@@ -289,7 +293,8 @@ class CallSession:
 
     def _send_attempt(self, replica: Replica, call: Call, *, until_admitted: bool = False) -> Steps[Attempt]:
         """Send ``call`` to ``replica``, which the balancer has recorded, and return the result."""
-        alone = PROBATION_SECONDS if self._registry.probation.has_turn(self.request) else None
+        has_turn = self._blame.is_suspect and self._registry.probation.has_turn(self.request)
+        alone = PROBATION_SECONDS if has_turn else None
         attempt: Attempt = yield StartAttempt(replica, call, until_admitted, alone)
         if not isinstance(attempt.outcome, EngineAnswer):
             self._router.end_attempt(self.request, attempt.url)
@@ -362,15 +367,33 @@ class CallSession:
         answer.journal = b""
         self._call.open_request.hold_answer("journal", 0)
 
-    def _build_resumption(self, journal: JournaledStream) -> Call | None:
-        """The call as the next replica gets it; None where there is no room for a copy of the journal."""
-        call = journal.build_resumption(self._call)
-        try:
-            self._call.open_request.hold_answer("journal", len(call.journal))
-        except Refusal:
-            return None
-        return call
-
 
 def _describe_break(message: str) -> GatewayError:
     return GatewayError(502, "BadGatewayError", message)
+
+
+MAX_TAIL = 4096
+"""Bytes at the end of an answer in which its usage is searched."""
+_EVENT_END = b"\n\n"
+_USAGE = re.compile(rb'"(?:completion|output)_tokens"[ \t\n\r]*:[ \t\n\r]*([0-9]{1,7})(?![0-9.eE])')
+
+
+class OutputTokens:
+    """Tokens of an answer by its bytes alone: the events of a stream; of another answer those that its usage states."""
+
+    def __init__(self, *, is_stream: bool) -> None:
+        self._is_stream = is_stream
+        self._tail = b""
+
+    def feed(self, data: bytes) -> int:
+        """Tokens to charge now that ``data`` has come."""
+        if self._is_stream:
+            return data.count(_EVENT_END)
+        self._tail = (self._tail + data)[-MAX_TAIL:]
+        return 0
+
+    def count_final(self) -> int:
+        """Tokens to charge at the end of the answer, once."""
+        usage = _USAGE.search(self._tail)
+        self._tail = b""
+        return 0 if usage is None else int(usage[1])

@@ -1,6 +1,7 @@
 """The journal that an engine sends before a whole answer: what another one needs to go on when this one dies."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import aiohttp
@@ -83,14 +84,14 @@ class AnswerBehindJournal:
         self.close = response.close
 
 
+@dataclass(slots=True, eq=False)
 class AnswerProgress:
     """What is computed of one call's answer, by the replica that has the call now and by those before it."""
 
-    def __init__(self, call: Call) -> None:
-        """``call``: as the replica gets it, with the journal of those before."""
-        self._call = call
-        self._numerics = ""
-        self._journal: KeptJournal | None = None
+    call: Call
+    """As the replica gets it, with the journal of those before."""
+    _numerics: str = ""
+    _journal: KeptJournal | None = None
 
     def comes_in(self, response: EngineResponse) -> bool:
         """Whether the answer stands behind its journal."""
@@ -106,7 +107,7 @@ class AnswerProgress:
         Raises :class:`aiohttp.ClientError` where the replica breaks off or sends what no engine does.
         """
         self._numerics = response.headers[JOURNAL]
-        journal = self._journal = KeptJournal(self._call.open_request, self._call.journal)
+        journal = self._journal = KeptJournal(self.call.open_request, self.call.journal)
         num_bytes, end = 0, b"\n"
         while True:
             piece = await _read_piece(response, await_piece)

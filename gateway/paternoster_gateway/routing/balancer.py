@@ -1,7 +1,7 @@
 """The state machine that decides what happens to each request: sent, held, rejected, retried."""
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection
 
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
@@ -23,9 +23,35 @@ from paternoster_gateway.routing.least_loaded import ReadyReplicas
 from paternoster_gateway.routing.limits import CHECK_SECONDS, EJECTION_SECONDS, MAX_ATTEMPTS
 from paternoster_gateway.routing.prefix_routing import MAX_TOKENS_PER_BYTE, PrefixRouting, Prompt, PromptTokens
 from paternoster_gateway.routing.queue_limits import hold_request
-from paternoster_gateway.routing.rejected_demand import RejectedDemand
 from paternoster_gateway.routing.replica_picker import ReplicaPicker
 from paternoster_gateway.routing.retry_budget import RetryBudgets
+
+MAX_REJECTED = 10_000
+"""Rejected requests of a fleet that are counted."""
+
+
+class RejectedDemand:
+    """When each request may come again that was rejected while its fleet starts: until then it is demand."""
+
+    def __init__(self) -> None:
+        self._again: dict[Place, deque[float]] = {}
+
+    def add(self, place: Place, again: float, most: int) -> None:
+        """Count one request until ``again``, and at most ``most`` of its fleet."""
+        self._again.setdefault(place, deque(maxlen=max(1, min(most, MAX_REJECTED)))).append(again)
+
+    def count(self, place: Place, now: float) -> int:
+        again = self._again.get(place, deque())
+        while again and again[0] <= now:
+            again.popleft()
+        return len(again)
+
+    def list_places(self) -> list[Place]:
+        return list(self._again)
+
+    def remove(self, place: Place) -> None:
+        """The fleet serves or is gone: what comes again is counted then."""
+        del self._again[place]
 
 
 class Balancer:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paternoster_gateway.call.output_tokens import OutputTokens
+from paternoster_gateway.call.session import OutputTokens
 
 
 def count(pieces: list[bytes], *, is_stream: bool) -> int:
