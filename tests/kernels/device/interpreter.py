@@ -8,7 +8,6 @@ Half of its time went into sums of integers computed once more in 64 bits, to as
 these assertions and drops them, as it does not debug. They are not built here.
 """
 
-import inspect
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -60,28 +59,39 @@ def numpy_dtype(dtype: Any) -> Any:
 _scalar_numpy_dtype = cache(interpreter._get_np_dtype)
 
 
+def set_block_type(self: Any, element_type: Any, shape: Any) -> None:
+    """As Triton's, which checks and names the shape of each value anew."""
+    dimensions = (tl.core._unwrap_if_constexpr(dimension) for dimension in tl.core._unwrap_if_constexpr(shape))
+    vars(self).update(_block_type_fields(element_type, tuple(dimensions)))
+
+
 @cache
-def builtins(package: Any) -> list[tuple[str, Any]]:
-    """Builtins of a part of the language, as they are before any kernel is interpreted."""
-    return [(name, member) for name, member in inspect.getmembers(package) if tl.core.is_builtin(member)]
+def _block_type_fields(element_type: Any, dimensions: tuple[int, ...]) -> dict[str, Any]:
+    block_type = object.__new__(tl.core.block_type)
+    _set_block_type(block_type, element_type, list(dimensions))
+    return vars(block_type)
 
 
-def patch_builtins(package: Any, builder: Any, scope: Any) -> None:
-    """Inside a kernel all are patched already; Triton looks at every member to find that out."""
-    for name, member in builtins(package):
-        if getattr(package, name) is member:
-            interpreter._patch_attr(package, name, member, builder, scope)
+_set_block_type = tl.core.block_type.__init__
 
 
 def install() -> None:
     builder = interpreter.interpreter_builder
     assert not builder.options.debug, "else its assertions are not dropped"
     builder.options = replace(builder.options, sanitize_overflow=False)
-    patch_tensor = interpreter._patch_lang_tensor
+    patch_tensor, patch_language = interpreter._patch_lang_tensor, interpreter._patch_lang
+    patched: set[str] = set()
 
     def patch(tensor: Any, scope: Any) -> None:
         patch_tensor(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+
+    def patch_once(function: Any) -> Any:
+        """Triton patches the language anew in each call of a device function; in this process it stays patched."""
+        if function.__module__ not in patched:
+            patched.add(function.__module__)
+            patch_language(function)
+        return interpreter._LangPatchScope()
 
     cast = interpreter.InterpreterBuilder.cast_impl
 
@@ -93,6 +103,8 @@ def install() -> None:
     interpreter.InterpreterBuilder.cast_impl = cast_by_float32
     interpreter.InterpreterBuilder.create_dot = dot
     interpreter._patch_lang_tensor = patch
-    interpreter._patch_builtin = patch_builtins
+    interpreter._patch_lang = patch_once
+    tl.core.block_type.__init__ = set_block_type
+    tl.core.pointer_type.__hash__ = lambda self: hash(self.name)
     interpreter._convert_float = convert_float
     interpreter._get_np_dtype = numpy_dtype
