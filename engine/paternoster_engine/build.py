@@ -249,7 +249,7 @@ def make_sampler(args: EngineArgs, config: ModelConfig, device: torch.device) ->
 def uses_overlap(args: EngineArgs, device: torch.device) -> bool:
     """Whether each step is planned while the one before runs.
 
-    A CPU is as busy planning as it is computing: it gained nothing there (docs/benchmarks.md).
+    A CPU is as busy planning as it is computing: it gained nothing there (benchmarks/engine/results.md, "Overlap").
     """
     return device.type == "cuda" and args.preemption == "recompute" and args.tensor_parallel_size == 1
 
