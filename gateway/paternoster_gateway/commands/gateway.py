@@ -23,7 +23,7 @@ HELP = "route OpenAI requests to the replicas of a fleet"
 LOG_LEVEL = "info"
 GC_THRESHOLDS = (10_000, 10, 10)
 """A full collection looks at all objects of all open streams, and no stream goes on meanwhile: one in a million new
-objects. None is needed for what ends, since that leaves no cycles (tests/gateway/process/test_closed_connections.py)."""
+objects. None is needed for what ends, since that leaves no cycles (test_closed_connections.py)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

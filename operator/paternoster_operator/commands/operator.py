@@ -20,7 +20,7 @@ HELP = "reconcile the LLMDeployments of a Kubernetes cluster"
 LOG_LEVEL = "info"
 GC_THRESHOLDS = (10_000, 20, 50)
 """Thousands of pods are millions of objects that stay. By Python's own thresholds (700, 10, 10) all of them were looked
-through for garbage 36 times in two minutes, and nothing else went on for 0.7 s each time (e2e/performance/README.md)."""
+through for garbage 36 times in two minutes, and nothing else went on for 0.7 s each time (e2e/performance)."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
