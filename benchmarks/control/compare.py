@@ -9,7 +9,6 @@ traffic that it is not judged by. Whatever was evaluated is kept under ``--resul
 while the code, the scenario and the settings are the same; an interrupted run goes on where it was.
 """
 
-import argparse
 import json
 import sys
 from dataclasses import asdict
@@ -19,27 +18,23 @@ from control.contenders import contenders
 from control.outcome.table import markdown
 from control.scenarios import QUICK, SCENARIOS
 from control.search import Bench, Row
+from harness.arguments import RunnerParser
 
 QUICK_BUDGET = 2
 
 
 def main() -> int:
     contenders_by_name = contenders()
-    parser = argparse.ArgumentParser(description="Compare scaling policies in simulated fleets.")
+    parser = RunnerParser(__doc__)
     parser.add_argument("--traces", type=Path, metavar="FOLDER", help="where the trace files are")
     parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, metavar="NAME", help=", ".join(SCENARIOS))
-    parser.add_argument(
-        "--policies", nargs="+", choices=contenders_by_name, metavar="NAME", help=", ".join(contenders_by_name)
-    )
-    parser.add_argument("--budget", type=int, metavar="N", help="settings tried of each policy (default: 1, its own)")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
+    parser.add_names("--policies", contenders_by_name, [])
+    parser.add_number("--budget", None, "settings tried of each policy")
+    parser.add_number("--workers", 1, "processes")
     parser.add_argument("--quick", action="store_true", help="two short scenarios, to see that everything works")
     parser.add_argument("--results", type=Path, default=Path("results/control"), metavar="FOLDER")
     options = parser.parse_args()
     budget = options.budget if options.budget is not None else QUICK_BUDGET if options.quick else 1
-    for name, value in (("budget", budget), ("workers", options.workers)):
-        if value < 1:
-            parser.error(f"{name} is {value}: must be at least 1")
 
     bench = Bench(traces=options.traces, results=options.results, workers=options.workers, quick=options.quick)
     everyone = budget > 1 and not options.quick

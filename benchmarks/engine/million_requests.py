@@ -7,17 +7,17 @@ replica in minutes. Requests share beginnings, stop, are aborted, run into deadl
 pool; the live cap moves. Memory is what the process holds, looked at every hundredth of the way.
 """
 
-import argparse
 import gc
-import json
 import random
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from tqdm import tqdm
 
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
@@ -140,12 +140,9 @@ def _request(index: int, now: float, draw: random.Random) -> Request:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Many tiny requests through the scheduler, with memory watched.")
-    parser.add_argument("--requests", type=int, default=1_000_000, metavar="N", help="default: 1000000")
-    parser.add_argument("--json", metavar="FILE", help="write every figure")
+    parser = RunnerParser(__doc__, json="write every figure")
+    parser.add_number("--requests", 1_000_000, least=LOOKS)
     options = parser.parse_args()
-    if options.requests < LOOKS:
-        parser.error(f"requests is {options.requests}: must be at least {LOOKS}")
     with tqdm(total=options.requests, unit="request", disable=None) as bar:
         soaked = soak(options.requests, on_finished=bar.update)
     # The first tenth fills caches and the allocator's arenas.
@@ -156,6 +153,5 @@ def main() -> int:
     print(f"memory {settled[0] / 2**20:.1f} MiB after a tenth, {grown:+.1f} MiB at the end")
     print(f"objects {soaked.objects[len(soaked.objects) // 10]:,} after a tenth, {soaked.objects[-1]:,} at the end")
     print(f"blocks that did not come back: {soaked.blocks_held} of the pool, {soaked.host_blocks_held} of the host")
-    if options.json:
-        Path(options.json).write_text(json.dumps(asdict(soaked), indent=2) + "\n", encoding="utf-8")
+    write_json(options.json, soaked)
     return 0 if soaked.blocks_held == soaked.host_blocks_held == 0 else 1

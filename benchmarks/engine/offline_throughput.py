@@ -6,8 +6,6 @@ All requests are there at the start; the live cap says how many of them run at o
 else the machine does falls on all of them.
 """
 
-import argparse
-import json
 import platform
 import statistics
 import time
@@ -17,6 +15,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from harness.arguments import RunnerParser
+from harness.results import spread, write_json
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import FinishReason, Request
@@ -86,26 +86,16 @@ def run(engine: Engine, work: Sequence[Request], progress: Callable[[int], objec
     )
 
 
-def spread(values: Sequence[float], digits: int = 1) -> str:
-    """Median, and least to most."""
-    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Output tokens per second of the standard workload, without HTTP.")
+    parser = RunnerParser(__doc__, json="write every run")
     parser.add_argument("--trace", metavar="FILE", help="trace the requests are sampled from (default: synthetic)")
     parser.add_argument("--prompt-text", metavar="FILE", help="text that prompts are cut from (default: sonnets)")
-    parser.add_argument("--caps", type=int, nargs="+", default=[64], metavar="N", help="live caps (default: 64)")
-    parser.add_argument("--requests", type=int, default=64, metavar="N", help="only the first N requests (default: 64)")
-    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="runs of each cap (default: 3)")
+    parser.add_number("--caps", [64], "live caps")
+    parser.add_number("--requests", 64, "only the first N requests", most=workload.STANDARD_REQUESTS)
+    parser.add_number("--repeats", 3, "runs of each cap")
     parser.add_argument("--peer", type=float, metavar="TOKENS_PER_S", help="a peer's figure, to print the ratio to it")
-    parser.add_argument("--json", metavar="FILE", help="write every run")
     EngineArgs.add_flags(parser.add_argument_group("engine"))
     options = parser.parse_args()
-    if options.repeats < 1:
-        parser.error(f"repeats is {options.repeats}: must be at least 1")
-    if not 1 <= options.requests <= workload.STANDARD_REQUESTS:
-        parser.error(f"requests is {options.requests}: must be 1..{workload.STANDARD_REQUESTS}")
     options.prefix_cache = False  # a second pass over the same prompts must cost what the first did
     args = EngineArgs.from_namespace(options)
     for cap in options.caps:
@@ -138,8 +128,9 @@ def main() -> int:
         if options.peer:
             line += f", {spread([speed / options.peer for speed in speeds], 2)} of the peer"
         print(line)
-    if options.json:
-        document = {
+    write_json(
+        options.json,
+        {
             "workload": {"requests": len(rows), "prompt_tokens": prompt_tokens, "output_tokens": output_tokens},
             "trace": Path(options.trace).name if options.trace else "synthetic",
             "machine": platform.processor() or platform.machine(),
@@ -153,6 +144,6 @@ def main() -> int:
                 }
                 for cap, done in runs.items()
             },
-        }
-        Path(options.json).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        },
+    )
     return 0

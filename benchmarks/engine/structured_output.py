@@ -7,13 +7,14 @@ other one has, and all have tools that they may call and do not. The time betwee
 grammar, where there are some.
 """
 
-import argparse
 import json
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.build import build_engine
 from paternoster_engine.core.request import Request
@@ -72,15 +73,12 @@ def turn(engine: Engine, work: Sequence[Request]) -> Turn:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="What grammars cost in output tokens per second, in turns.")
-    parser.add_argument("--concurrency", type=int, default=64, metavar="N", help="requests at once (default: 64)")
-    parser.add_argument("--tokens", type=int, default=48, metavar="N", help="output tokens of each (default: 48)")
-    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="turns of each kind (default: 3)")
-    parser.add_argument("--json", metavar="FILE", help="write every turn")
+    parser = RunnerParser(__doc__, json="write every turn")
+    parser.add_number("--concurrency", 64, "requests at once", least=2)
+    parser.add_number("--tokens", 48, "output tokens of each", least=3)
+    parser.add_number("--repeats", 3, "turns of each kind")
     EngineArgs.add_flags(parser.add_argument_group("engine"))
     options = parser.parse_args()
-    if options.concurrency < 2 or options.tokens < 3 or options.repeats < 1:
-        parser.error("needs concurrency of at least 2, tokens of at least 3, and repeats of at least 1")
     engine, tokenizer, _ = build_engine(EngineArgs.from_namespace(options))
     prompts = PromptSource(tokenizer.encode(read_text(None)))
     shared = Vocabulary.from_tokenizer(tokenizer).build_tokenizer(tokenizer.encode)
@@ -117,7 +115,5 @@ def main() -> int:
             for name in ("tokens_per_second", "tokens_per_cpu_second", "between_p99")
         )
         print(f"{kind}: of none, tokens/s {wall:.2f}, tokens a CPU second {cpu:.2f}, p99 between tokens {p99:.2f}")
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump({kind: [asdict(one) for one in turns[kind]] for kind in KINDS}, file, indent=1)
+    write_json(options.json, turns)
     return 0

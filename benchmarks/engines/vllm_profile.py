@@ -9,7 +9,6 @@ are the fit of ``paternoster bench calibrate``. ``paternoster up`` is stopped by
 move the token budget back, by which this runner makes chunks of prompts. Requests go past the gateway, in one piece.
 """
 
-import argparse
 import asyncio
 import os
 import random
@@ -26,6 +25,7 @@ from tqdm import tqdm
 
 from engines.step_windows import CELLS, Cell, Reading, UnevenSteps, mean_step, only_decodes
 from engines.vllm_fleet import START_WITHIN, VllmFleet, manifest
+from harness.arguments import RunnerParser
 from paternoster_engine.bench.calibration.hardware_profile import HardwareProfile
 from paternoster_engine.bench.calibration.session import report_lines
 from paternoster_engine.bench.calibration.step_cost import StepSample, fit_step_cost
@@ -167,13 +167,11 @@ def build_profile(name: str, samples: list[StepSample], report: dict[str, Any], 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=2, help="windows of each cell (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=2, help="of each window (default: %(default)s)")
+    parser = RunnerParser(__doc__)
+    parser.add_number("--rounds", 2, "windows of each cell")
+    parser.add_number("--seconds", 2.0, "of each window", least=0.1, most=10)
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="write the profile here")
     args = parser.parse_args()
-    if args.rounds < 1 or not 0 < args.seconds <= 10:
-        parser.error(f"rounds, seconds are {args.rounds}, {args.seconds}: must be at least 1, and 10 at most")
     VllmCpu().set_up()
     samples, report, started = asyncio.run(measure(args.rounds, args.seconds))
     profile = build_profile(args.output.stem, samples, report, started)

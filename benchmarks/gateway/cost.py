@@ -10,9 +10,7 @@ text finds none. Peers are set up in the project's cache the first time, from Py
 not be measured, or a ratio of this gateway's is above its budget.
 """
 
-import argparse
 import asyncio
-import json
 import signal
 import sys
 import tempfile
@@ -29,6 +27,8 @@ from tqdm import tqdm, trange
 from gateway.cost_load import CHUNK, KINDS, LARGE, SMALL, Amounts, Load
 from gateway.proxies import OURS, PROXIES, Proxy
 from gateway.stub_engine import StubEngine
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from hostile.fleet import free_port, started
 from paternoster_engine.bench.machine import cpu_name
 from peers.systems.environment import SetUpError
@@ -119,22 +119,15 @@ def build_table(results: dict[str, Any]) -> Table:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--systems", nargs="+", default=list(PROXIES), metavar="NAME", help=f"of {', '.join(PROXIES)}")
-    parser.add_argument("--turns", type=int, default=7, help="of each system, after one that does not count")
-    parser.add_argument("--requests", type=int, default=400, help="small ones of a turn")
-    parser.add_argument("--long-requests", type=int, default=60, help="of 400 kB, of a turn")
-    parser.add_argument("--connections", type=int, default=8, help="on which these are sent at a time")
-    parser.add_argument("--streams", type=int, default=32, help="that get a frame at a time")
-    parser.add_argument("--frames", type=int, default=60, help="of each stream of a turn")
-    parser.add_argument("--json", type=Path, help="file for the results")
+    parser = RunnerParser(__doc__, json="file for the results")
+    parser.add_names("--systems", PROXIES)
+    parser.add_number("--turns", 7, "of each system, after one that does not count")
+    parser.add_number("--requests", 400, "small ones of a turn")
+    parser.add_number("--long-requests", 60, "of 400 kB, of a turn")
+    parser.add_number("--connections", 8, "on which these are sent at a time")
+    parser.add_number("--streams", 32, "that get a frame at a time")
+    parser.add_number("--frames", 60, "of each stream of a turn")
     args = parser.parse_args()
-    for name in args.systems:
-        if name not in PROXIES:
-            parser.error(f"--systems has {name!r}: must be of {', '.join(PROXIES)}")
-    for name in ("turns", "requests", "long_requests", "connections", "streams", "frames"):
-        if getattr(args, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} is {getattr(args, name)}: must be at least 1")
     # Proxies are ended on the way out, whatever ends this.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     amounts = Amounts(args.requests, args.long_requests, args.streams, args.frames, args.connections)
@@ -148,6 +141,5 @@ def main() -> int:
     exceeded = find_exceeded(results["seconds"])
     for text in exceeded:
         print(f"budget: {text}", file=sys.stderr)
-    if args.json:
-        args.json.write_text(json.dumps({**vars(args), **results}, indent=2, default=str) + "\n")
+    write_json(args.json, {**vars(args), **results})
     return 1 if results["failed"] or exceeded else 0

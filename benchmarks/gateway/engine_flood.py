@@ -10,15 +10,15 @@ bound in equal parts. Halfway through each way there are twice as many engines.
 
 import argparse
 import asyncio
-import json
 import statistics
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import Any
 
 from gateway.tenant_flood import MODEL, TENANTS, VirtualTime
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_contract.access import keys
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
@@ -209,24 +209,22 @@ async def measure_ways(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--engines", type=int, default=2)
-    parser.add_argument("--gateways", type=int, default=2)
+    parser = RunnerParser(__doc__, json="file for the results")
+    parser.add_number("--engines", 2)
+    parser.add_number("--gateways", 2)
     parser.add_argument("--profile", default="llama-3-8b-h100")
-    parser.add_argument("--cap", type=int, default=32, help="sequences at a time of an engine")
+    parser.add_number("--cap", 32, "sequences at a time of an engine")
     parser.add_argument("--order", default="fair-share", help="of an engine's queue")
-    parser.add_argument("--lookahead", type=int, nargs="*", default=[0, 4], help="requests beyond the cap")
-    parser.add_argument("--spare", type=int, nargs="*", default=[0, 1], help="places beyond it for a small part")
-    parser.add_argument("--flood", type=int, default=64, help="clients of the flood at each gateway")
-    parser.add_argument("--requests", type=int, default=100, help="of the quiet tenant, in each half")
-    parser.add_argument("--interval", type=float, default=0.3, help="seconds between two of them")
-    parser.add_argument("--settle", type=float, default=5.0, help="seconds of flood before each half")
-    parser.add_argument("--prompt", type=int, default=500, help="tokens")
-    parser.add_argument("--answer", type=int, default=200, help="tokens, on average: from one to twice as many")
-    parser.add_argument("--json", type=Path, help="file for the results")
+    parser.add_number("--lookahead", [0, 4], "requests beyond the cap", least=0, may_be_empty=True)
+    parser.add_number("--spare", [0, 1], "places beyond it for a small part", least=0, may_be_empty=True)
+    parser.add_number("--flood", 64, "clients of the flood at each gateway")
+    parser.add_number("--requests", 100, "of the quiet tenant, in each half")
+    parser.add_number("--interval", 0.3, "seconds between two of them")
+    parser.add_number("--settle", 5.0, "seconds of flood before each half")
+    parser.add_number("--prompt", 500, "tokens")
+    parser.add_number("--answer", 200, "tokens, on average: from one to twice as many")
     args = parser.parse_args()
     with asyncio.Runner(loop_factory=VirtualTime) as runner:
         results = runner.run(measure_ways(args))
-    if args.json:
-        args.json.write_text(json.dumps(results, indent=2))
+    write_json(args.json, results)
     return 0

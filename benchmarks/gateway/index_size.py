@@ -7,21 +7,21 @@ depth. Real objects: memory is what the process grew by. Then kills a gateway pr
 many pieces each, and starts it again.
 """
 
-import argparse
 import random
 import resource
 import time
 
 from gateway.restarted_gateway import time_restart
+from harness.arguments import RunnerParser
 from paternoster_gateway.prefixes.prefix_index import PrefixIndex
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--engines", type=int, default=100)
-    parser.add_argument("--pieces", type=int, default=100_000, help="of each engine")
-    parser.add_argument("--frame", type=int, default=1_000, help="pieces that are added at once")
-    parser.add_argument("--restarts", type=int, nargs="*", default=[1, 4], help="engines before a restarted gateway")
+    parser = RunnerParser(__doc__)
+    parser.add_number("--engines", 100)
+    parser.add_number("--pieces", 100_000, "of each engine")
+    parser.add_number("--frame", 1_000, "pieces that are added at once")
+    parser.add_number("--restarts", [1, 4], "engines before a restarted gateway", may_be_empty=True)
     args = parser.parse_args()
     rng = random.Random(0)
     index, before, seconds = PrefixIndex(), resident(), 0.0

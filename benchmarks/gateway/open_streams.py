@@ -19,6 +19,8 @@ from typing import Any
 from tqdm import tqdm
 
 from gateway.stub_engine import CHAT, DONE, EVENT, StubEngine
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from hostile.fleet import PATERNOSTER, Server, free_port, started
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from streams.cost import cpu_seconds
@@ -149,11 +151,10 @@ async def measure_gateway(args: argparse.Namespace, measurement: Measurement, ga
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--streams", type=int, default=8000)
-    parser.add_argument("--prompt-bytes", type=int, default=400, help="of each request")
-    parser.add_argument("--rounds", type=int, default=5, help="frames of each stream after its first")
-    parser.add_argument("--json", type=Path, help="file for the results")
+    parser = RunnerParser(__doc__, json="file for the results")
+    parser.add_number("--streams", 8000)
+    parser.add_number("--prompt-bytes", 400, "of each request")
+    parser.add_number("--rounds", 5, "frames of each stream after its first")
     args = parser.parse_args()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     # The gateway accepts requests in 15/16 of its connections, at most half of its files, and one sender has 7/8.
@@ -165,6 +166,5 @@ def main() -> int:
         results = asyncio.run(measure(args, Path(folder)))
     for name, value in results.items():
         print(f"{name:<28}{value}")
-    if args.json:
-        args.json.write_text(json.dumps(results, indent=2))
+    write_json(args.json, results)
     return 1 if results["frames lost"] or results["streams without an end"] else 0

@@ -30,6 +30,8 @@ from typing import Any
 import aiohttp
 
 from gateway.restarted_gateway import read_metric, restart_gateway
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from hostile.fleet import PATERNOSTER, Server, free_port, started
 from paternoster_contract.access import keys
 from paternoster_contract.http import paths
@@ -272,25 +274,21 @@ async def measure(bench: Bench, args: argparse.Namespace) -> dict[str, dict[str,
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--engines", type=int, default=2)
-    parser.add_argument(
-        "--gateways", type=int, nargs="+", default=[1],
-        help="before the engines, for each count of them; each request goes to one at random",
-    )  # fmt: skip
-    parser.add_argument("--kv-tokens", type=int, default=12_000, help="of each engine's cache")
-    parser.add_argument("--clients", type=int, default=6)
-    parser.add_argument("--words", type=int, default=100, help="of a message")
-    parser.add_argument("--answer", type=int, default=8, help="tokens")
-    parser.add_argument("--chats", type=int, default=24)
-    parser.add_argument("--turns", type=int, default=6)
-    parser.add_argument("--groups", type=int, default=20)
-    parser.add_argument("--questions", type=int, default=5)
-    parser.add_argument("--unique", type=int, default=60)
-    parser.add_argument("--herd", type=int, default=120)
-    parser.add_argument("--workloads", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
-    parser.add_argument("--json", type=Path, help="file for the results")
+    parser = RunnerParser(__doc__, json="file for the results")
+    parser.add_number("--engines", 2)
+    parser.add_number("--gateways", [1], "before the engines, for each count; each request goes to one at random")
+    parser.add_number("--kv-tokens", 12_000, "of each engine's cache")
+    parser.add_number("--clients", 6)
+    parser.add_number("--words", 100, "of a message")
+    parser.add_number("--answer", 8, "tokens")
+    parser.add_number("--chats", 24)
+    parser.add_number("--turns", 6)
+    parser.add_number("--groups", 20)
+    parser.add_number("--questions", 5)
+    parser.add_number("--unique", 60)
+    parser.add_number("--herd", 120)
+    parser.add_names("--workloads", WORKLOADS)
+    parser.add_names("--ways", WAYS)
     parser.add_argument("--engine-command", help="of another engine that serves smollm2, with {port} in it")
     args = parser.parse_args()
     if args.engine_command:
@@ -299,6 +297,5 @@ def main() -> int:
         bench = Bench(args, Path(folder))
         with started(bench.servers):
             results = asyncio.run(measure(bench, args))
-    if args.json:
-        args.json.write_text(json.dumps(results, indent=2))
+    write_json(args.json, results)
     return 0

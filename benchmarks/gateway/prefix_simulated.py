@@ -4,7 +4,6 @@ The engines are the real scheduler and prefix cache with the costs of a profile;
 trace must state which prefixes are shared, as Mooncake's does.
 """
 
-import argparse
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -12,6 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from gateway.peer_routing import LlmdRouting, SmgRouting
+from harness.arguments import RunnerParser
 from paternoster_gateway.routing.prefix_routing import PrefixRouting
 from paternoster_simulator.arrivals import replay_trace
 from paternoster_simulator.cost import to_seconds
@@ -34,13 +34,13 @@ WAYS: Mapping[str, Callable[[float], PrefixRouting | None]] = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = RunnerParser(__doc__)
     parser.add_argument("trace", help="file with prefix blocks")
-    parser.add_argument("--replicas", type=int, default=64)
+    parser.add_number("--replicas", 64)
     parser.add_argument("--profile", default="llama-3-8b-h100")
-    parser.add_argument("--speed", type=float, default=20.0, help="times as fast as the trace (default: %(default)s)")
+    parser.add_number("--speed", 20.0, "times as fast as the trace")
     parser.add_argument("--duration", type=float, help="seconds, the trace repeated; default: the trace once")
-    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
+    parser.add_names("--ways", WAYS)
     args = parser.parse_args()
     rows = read_trace(args.trace)
     longest = max(row.prompt_tokens + row.output_tokens for row in rows)

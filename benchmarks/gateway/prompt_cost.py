@@ -4,12 +4,12 @@ Reading and hashing the text, the choice among replicas, and what is noted of th
 part of the replicas hold the prompt up to some depth. CPU time of this process, without HTTP.
 """
 
-import argparse
 import asyncio
 import json
 import random
 import time
 
+from harness.arguments import RunnerParser
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.proxy.body import refuse_costly
@@ -37,10 +37,10 @@ def body_of(size: int) -> bytes:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--replicas", type=int, default=4)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[200, 10_000, 100_000, 400_000, 1_000_000])
-    parser.add_argument("--repeats", type=int, default=100)
+    parser = RunnerParser(__doc__)
+    parser.add_number("--replicas", 4)
+    parser.add_number("--sizes", [200, 10_000, 100_000, 400_000, 1_000_000])
+    parser.add_number("--repeats", 100)
     args = parser.parse_args()
     print(f"{'bytes':>9}{'pieces':>8}{'text, ms':>10}{'by text, ms':>13}{'by load, ms':>13}")
     for size in args.sizes:

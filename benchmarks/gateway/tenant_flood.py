@@ -12,7 +12,6 @@ real time.
 
 import argparse
 import asyncio
-import json
 import selectors
 import statistics
 import tempfile
@@ -27,6 +26,8 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from hostile.fleet import PATERNOSTER, Server, free_port, started
 from paternoster_contract.access import keys
 from paternoster_contract.access.identity import Identity
@@ -282,19 +283,18 @@ async def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--engines", type=int, default=2)
-    parser.add_argument("--gateways", type=int, default=2)
-    parser.add_argument("--cap", type=int, default=16, help="requests at a time of an engine")
-    parser.add_argument("--spare", type=int, default=1, help="places beyond the cap for a sender with a small part")
-    parser.add_argument("--flood", type=int, default=40, help="clients of the flood at each gateway")
-    parser.add_argument("--requests", type=int, default=1000, help="of the quiet tenant")
-    parser.add_argument("--interval", type=float, default=0.3, help="seconds between two of them")
-    parser.add_argument("--answer", type=int, default=40, help="tokens, on average: from one to twice as many")
-    parser.add_argument("--prompt-seconds", type=float, default=0.4)
-    parser.add_argument("--token-seconds", type=float, default=0.05)
+    parser = RunnerParser(__doc__, json="file for the results")
+    parser.add_number("--engines", 2)
+    parser.add_number("--gateways", 2)
+    parser.add_number("--cap", 16, "requests at a time of an engine")
+    parser.add_number("--spare", 1, "places beyond the cap for a sender with a small part", least=0)
+    parser.add_number("--flood", 40, "clients of the flood at each gateway")
+    parser.add_number("--requests", 1000, "of the quiet tenant")
+    parser.add_number("--interval", 0.3, "seconds between two of them")
+    parser.add_number("--answer", 40, "tokens, on average: from one to twice as many")
+    parser.add_number("--prompt-seconds", 0.4)
+    parser.add_number("--token-seconds", 0.05)
     parser.add_argument("--real", action="store_true", help="gateways as processes, in real time")
-    parser.add_argument("--json", type=Path, help="file for the results")
     args = parser.parse_args()
     if args.real:
         with tempfile.TemporaryDirectory() as folder:
@@ -303,6 +303,5 @@ def main() -> int:
         with asyncio.Runner(loop_factory=VirtualTime) as runner:
             results = runner.run(measure_virtually(args))
     print(f"most at an engine: {results['most at an engine']}, cap {args.cap}")
-    if args.json:
-        args.json.write_text(json.dumps(results, indent=2))
+    write_json(args.json, results)
     return 0

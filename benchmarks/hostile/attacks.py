@@ -6,7 +6,6 @@ They attack until its standard input ends. It prints when all have begun, and at
 they got, in JSON.
 """
 
-import argparse
 import asyncio
 import json
 import os
@@ -17,6 +16,7 @@ from collections.abc import Sequence
 
 import aiohttp
 
+from harness.arguments import RunnerParser
 from hostile.attackers.attack_kinds import AttackKinds
 
 START_SECONDS = 1.0
@@ -46,9 +46,9 @@ async def attack(urls: Sequence[str], kind: str, attackers: int) -> Counter[str]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = RunnerParser(__doc__)
     parser.add_argument("urls", nargs="+", help="of gateways, asked in turn")
-    parser.add_argument("--attackers", type=int, default=4, help="at once (default: %(default)s)")
+    parser.add_number("--attackers", 4, "at once")
     parser.add_argument("--kind", required=True, help="of their requests")
     args = parser.parse_args()
     os.nice(NICENESS)

@@ -9,7 +9,6 @@ One body at a time, in megabytes, goes through a gateway to a real engine. A pro
 count: another process of the machine may have held it up. Ends with 1 where one is above a bound still.
 """
 
-import argparse
 import contextlib
 import json
 import math
@@ -28,6 +27,7 @@ from urllib.request import urlopen
 
 import psutil
 
+from harness.arguments import RunnerParser
 from hostile.fleet import ENGINE_FLAGS, MODEL, PATERNOSTER, Server, free_port
 from hostile.generated import GeneratedBody, Generator
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
@@ -221,12 +221,12 @@ def fuzzed(folder: Path) -> Iterator[Fuzzer]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=120, help="for new bodies (default: %(default)s)")
+    parser = RunnerParser(__doc__)
+    parser.add_number("--seconds", 120.0, "for new bodies")
     parser.add_argument("--seed", default=str(random.randrange(10**6)), help="of the run (default: any)")
     parser.add_argument("--case", help="this body alone, as a line of a run names it")
-    parser.add_argument("--max-silence", type=float, default=0.2, help="seconds of /health (default: %(default)s)")
-    parser.add_argument("--max-growth", type=float, default=512, help="MiB of one body (default: %(default)s)")
+    parser.add_number("--max-silence", 0.2, "seconds of /health")
+    parser.add_number("--max-growth", 512.0, "MiB of one body")
     parser.add_argument("--out", type=Path, help="write a line for each body here")
     args = parser.parse_args()
     results: list[Result] = []

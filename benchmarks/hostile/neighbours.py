@@ -9,7 +9,6 @@ where an attack makes p99 more than 1.5 times, and 0.2 s, as long as alone, or a
 
 import argparse
 import asyncio
-import json
 import tempfile
 import time
 from collections import Counter, defaultdict
@@ -25,6 +24,8 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from hostile.attackers.attack_rows import ROWS, AttackRow
 from hostile.attackers.attacker_process import run_attackers
 from hostile.attackers.claiming_engine import KINDS, measure_claims
@@ -205,11 +206,10 @@ def _pair(numbers: Sequence[float] | None, digits: int) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=12, help="of each attack, and alone (default: %(default)s)")
+    parser = RunnerParser(__doc__, json="write the result here")
+    parser.add_number("--seconds", 12.0, "of each attack, and alone")
     kinds = [*(row.kind for row in ROWS), *KINDS]
     parser.add_argument("--only", nargs="*", choices=kinds, metavar="NAME", help=f"these alone: {', '.join(kinds)}")
-    parser.add_argument("--json", type=Path, help="write the result here")
     args = parser.parse_args()
     rows = [row for row in ROWS if args.only is None or row.kind in args.only]
     with tempfile.TemporaryDirectory(prefix="paternoster-hostile-") as folder:
@@ -226,6 +226,5 @@ def main() -> int:
         for name, number in row["answers"].items():
             statuses[name] += number
     console.print("answers to attackers, by status:", dict(statuses))
-    if args.json:
-        args.json.write_text(json.dumps(summary, indent=1))
+    write_json(args.json, summary)
     return 0 if all(row["passes"] for row in summary) else 1

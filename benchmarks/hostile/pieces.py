@@ -7,7 +7,6 @@ has the median, the 99th percentile and the longest wait of a /health that is re
 processor time by the second.
 """
 
-import argparse
 import asyncio
 import json
 import multiprocessing
@@ -22,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from harness.arguments import RunnerParser
 from hostile.fleet import PATERNOSTER, Server
 from paternoster_contract.access import keys
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
@@ -166,9 +166,9 @@ def measure(name: str, attack: Attack | None, connections: int, seconds: float, 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=10, help="of each attack (default: %(default)s)")
-    parser.add_argument("--connections", type=int, default=4, help="of attackers (default: %(default)s)")
+    parser = RunnerParser(__doc__)
+    parser.add_number("--seconds", 10.0, "of each attack")
+    parser.add_number("--connections", 4, "of attackers")
     parser.add_argument("--only", nargs="*", default=[], help="attacks with one of these words in their names")
     parser.add_argument("--keyed", action="store_true", help="the model needs a key, which attackers lack")
     args = parser.parse_args()

@@ -6,7 +6,6 @@ One body at a time; a process of its own asks /health every 10 ms. Each line has
 longest wait for /health, the time to the answer, and the growth of the engine's resident memory.
 """
 
-import argparse
 import json
 import multiprocessing
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from harness.arguments import RunnerParser
 from hostile.bodies import EMBEDDINGS, EVERY, RERANK, SCORE, SHAPES, HostileBody
 from hostile.fleet import ENGINE_FLAGS, MODEL, PATERNOSTER, Server, free_port
 
@@ -113,11 +113,10 @@ def _chosen(words: Sequence[str], every: bool) -> list[HostileBody]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=4 * 2**20, help="bytes of each body (default: %(default)s)")
+    parser = RunnerParser(__doc__, json="write what was measured here, a line for each body")
+    parser.add_number("--size", 4 * 2**20, "bytes of each body")
     parser.add_argument("--only", nargs="*", default=[], help="bodies with all these words in path and name")
     parser.add_argument("--every", action="store_true", help="each kind of value in each field, too: some 1,000 bodies")
-    parser.add_argument("--json", type=Path, help="write what was measured here, a line for each body")
     args = parser.parse_args()
     bodies = _chosen(args.only, args.every)
     results = []

@@ -6,9 +6,7 @@ Another tenant attacks all the time, in one way after another. Exit code 1 where
 an honest error, or something is still held when all is quiet.
 """
 
-import argparse
 import asyncio
-import json
 import sys
 import tempfile
 import time
@@ -26,6 +24,8 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from hostile.attackers.attack_rows import ROWS, AttackRow
 from hostile.attackers.attacker_process import START_SECONDS, run_attackers
 from hostile.calls import Caller, End, Outcomes
@@ -212,14 +212,12 @@ def show(result: Result, write: Callable[[object], None]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=600, help="of load (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="write the result here")
+    parser = RunnerParser(__doc__, json="write the result here")
+    parser.add_number("--seconds", 600.0, "of load")
     args = parser.parse_args()
     install_faketime()
     with tempfile.TemporaryDirectory(prefix="paternoster-soak-") as folder:
         result = asyncio.run(soak(Path(folder), args.seconds))
     show(result, Console().print)
-    if args.json:
-        args.json.write_text(json.dumps(vars(result), indent=1))
+    write_json(args.json, vars(result))
     return 1 if result.faults else 0

@@ -10,13 +10,14 @@ whole can be done a part at a time: the table is of all the parts there are. Pee
 """
 
 import argparse
-import json
 import signal
 import sys
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_engine.bench.comparison import order_turns
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_engine.runner.device import available_cpus
@@ -34,31 +35,16 @@ CONCURRENCIES = [64, 32, 8, 1]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Compare this engine with its peers on one workload.")
+    parser = RunnerParser(__doc__, json="write every part")
     parser.add_argument("--trace", metavar="FILE", required=True, help="the trace that requests are sampled from")
-    parser.add_argument("--peers", nargs="+", default=list(PEERS), metavar="NAME", help=f"of {', '.join(PEERS)} (all)")
-    parser.add_argument(
-        "--concurrency", type=int, nargs="+", default=CONCURRENCIES, metavar="N", help="requests at once (64 32 8 1)"
-    )
-    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="runs of each part (default: 3)")
-    parser.add_argument(
-        "--serial-requests", type=int, default=64, metavar="N", help="at concurrency 1 only the first N (default: 64)"
-    )
-    parser.add_argument("--threads", type=int, default=available_cpus(), metavar="N", help="cores (default: all)")
+    parser.add_names("--peers", PEERS)
+    parser.add_number("--concurrency", CONCURRENCIES, "requests at once", most=64)
+    parser.add_number("--repeats", 3, "runs of each part", most=99)
+    parser.add_number("--serial-requests", 64, "at concurrency 1 only the first N", most=64)
+    parser.add_number("--threads", available_cpus(), "cores", most=available_cpus())
     parser.add_argument("--results", metavar="FOLDER", help="where parts are kept (default: in the cache)")
     parser.add_argument("--set-up", action="store_true", help="set the peers up and run nothing")
-    parser.add_argument("--json", metavar="FILE", help="write every part")
     options = parser.parse_args()
-    for name in options.peers:
-        if name not in PEERS:
-            parser.error(f"peers has {name!r}: must be of {', '.join(PEERS)}")
-    for name, least, most in (("repeats", 1, 99), ("serial_requests", 1, 64), ("threads", 1, available_cpus())):
-        if not least <= getattr(options, name) <= most:
-            flag = name.replace("_", "-")
-            parser.error(f"{flag} is {getattr(options, name)}: must be {least} to {most}")
-    for concurrency in options.concurrency:
-        if not 1 <= concurrency <= 64:
-            parser.error(f"concurrency has {concurrency}: must be 1 to 64")
     # A peer is ended on the way out, whatever ends this.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
@@ -96,13 +82,14 @@ def compare(options: argparse.Namespace) -> int:
     print(f"{cpu_name()}, {options.threads} cores\n\n{markdown(parts, OURS)}\n")
     for described in dict.fromkeys(f"- {part.peer}: {part.described}" for part in parts):
         print(described)
-    if options.json:
-        document = {
+    write_json(
+        options.json,
+        {
             "machine": cpu_name(),
             "threads": options.threads,
             "trace": Path(options.trace).name,
             "parts": [asdict(part) | {"output_tokens_per_second": part.tokens_per_second} for part in parts],
             "failed": failed,
-        }
-        Path(options.json).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        },
+    )
     return 1 if failed else 0

@@ -8,10 +8,8 @@ The engine's own scheduler and step loop run on a virtual clock; a step takes wh
 them includes HTTP, sampling or the time that scheduling itself takes.
 """
 
-import argparse
-import json
-from pathlib import Path
-
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_simulator.profile import ProfileError, load_profile
 from paternoster_traces.synthetic import generate_rows
 from paternoster_traces.trace import TraceError, read_trace
@@ -26,28 +24,15 @@ BLOCK_COPY_SECONDS = 60e-6
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="What each scheduling idea gains, on a virtual clock.")
+    parser = RunnerParser(__doc__, json="write every table")
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help=f"of {', '.join(EXPERIMENTS)} (all)")
-    parser.add_argument(
-        "--profile",
-        default="smollm2-135m-cpu2",
-        help="hardware profile: a name, or a YAML file (default: SmolLM2 135M in bfloat16, measured on two cores)",
-    )
+    parser.add_argument("--profile", default="smollm2-135m-cpu2", metavar="NAME|FILE", help="default: %(default)s")
     parser.add_argument("--trace", metavar="FILE", help="trace that lengths are drawn from (default: synthetic)")
-    parser.add_argument(
-        "--block-copy-seconds",
-        type=float,
-        default=BLOCK_COPY_SECONDS,
-        metavar="S",
-        help="one KV block to host memory, or back (default: %(default)s)",
-    )
-    parser.add_argument("--json", metavar="FILE", help="write every table")
+    parser.add_number("--block-copy-seconds", BLOCK_COPY_SECONDS, "one KV block to host memory, or back")
     options = parser.parse_args()
     for name in options.experiments:
         if name not in EXPERIMENTS:
             parser.error(f"experiment is {name!r}: must be one of {', '.join(EXPERIMENTS)}")
-    if not options.block_copy_seconds >= 0:
-        parser.error(f"block-copy-seconds is {options.block_copy_seconds}: must be at least 0")
     try:
         profile = load_profile(options.profile)
         rows = read_trace(options.trace) if options.trace else generate_rows(SYNTHETIC_ROWS)
@@ -60,7 +45,5 @@ def main() -> int:
         for table in EXPERIMENTS[name](context):
             tables.append(table)
             print(table.markdown(), end="\n\n", flush=True)
-    if options.json:
-        document = {"profile": profile.model_dump(), "tables": [table.document() for table in tables]}
-        Path(options.json).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    write_json(options.json, {"profile": profile.model_dump(), "tables": [table.document() for table in tables]})
     return 0

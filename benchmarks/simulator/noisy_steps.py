@@ -7,7 +7,6 @@ One replica with the steps of a vLLM on a CPU, ten times as slow as measured alo
 wanders; the budget stays at 512, or the loop moves it. What comes after the first 100 s counts.
 """
 
-import argparse
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
@@ -18,6 +17,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from harness.arguments import RunnerParser
 from paternoster_engine.core.batch import Batch
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
@@ -186,12 +186,10 @@ class BusyReplica:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=600, help="of virtual time, each run (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=2, help="runs of each (default: %(default)s)")
+    parser = RunnerParser(__doc__)
+    parser.add_number("--seconds", 600.0, "of virtual time, each run", least=2 * SETTLED_SECONDS)
+    parser.add_number("--seeds", 2, "runs of each")
     args = parser.parse_args()
-    if args.seconds < 2 * SETTLED_SECONDS or args.seeds < 1:
-        parser.error(f"seconds, seeds are {args.seconds}, {args.seeds}: must be at least {2 * SETTLED_SECONDS:.0f}, 1")
     table = Table("a step, the load", "a prompt every", "budget", "between tokens, ms: p50", "p95",
                   f"over {LIMIT_MS} ms", "first tokens of the prompts, s: p50", "p95")  # fmt: skip
     turns: list[tuple[Noise, int, str]] = [(n, every, mode) for n in NOISES for every in EVERY for mode in MODES]

@@ -13,7 +13,6 @@ within the bar.
 
 import argparse
 import asyncio
-import json
 import os
 import sys
 import tempfile
@@ -25,6 +24,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Column, Table
 
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_engine.bench.calibration.step_cost import fit_step_cost
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_traces import workload
@@ -115,30 +116,18 @@ def table(comparisons: list[Comparison]) -> Table:
 
 def main() -> int:
     defaults = Conditions()
-    parser = argparse.ArgumentParser(description="One trace through real engines and through their simulation.")
+    parser = RunnerParser(__doc__, json="write everything measured")
     parser.add_argument("--trace", metavar="FILE", help="trace the requests are drawn from (default: synthetic)")
-    parser.add_argument("--num-prompts", type=int, default=160, metavar="N", help="requests (default: 160)")
-    parser.add_argument("--load", type=float, default=2.0, help="rate, as a multiple of the capacity (default: 2)")
-    parser.add_argument("--calibrate-seconds", type=float, default=60.0, metavar="S", help="in all (default: 60)")
-    parser.add_argument("--policies", default="fixed,law", help="fixed, law, or both with a comma (default)")
-    parser.add_argument("--seed", type=int, default=0, help="of requests and arrivals (default: 0)")
-    parser.add_argument("--max-num-seqs", type=int, default=defaults.max_num_seqs, metavar="N")
-    parser.add_argument("--kv-cache-mib", type=int, default=defaults.kv_cache_mib, metavar="MIB")
-    parser.add_argument(
-        "--itl-limit", type=int, default=defaults.itl_limit_ms, metavar="MS",
-        help="time between tokens that the law keeps (default: %(default)s)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--folder", type=Path, help="where logs, samples and profiles are kept (default: a temporary one)"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured")
+    parser.add_number("--num-prompts", 160, "requests")
+    parser.add_number("--load", 2.0, "rate, as a multiple of the capacity", least=0.01)
+    parser.add_number("--calibrate-seconds", 60.0, "in all", least=1)
+    parser.add_names("--policies", ("fixed", "law"))
+    parser.add_number("--seed", 0, "of requests and arrivals", least=0)
+    parser.add_number("--max-num-seqs", defaults.max_num_seqs)
+    parser.add_number("--kv-cache-mib", defaults.kv_cache_mib)
+    parser.add_number("--itl-limit", defaults.itl_limit_ms, "time between tokens that the law keeps")
+    parser.add_argument("--folder", type=Path, help="for logs, samples and profiles (default: a temporary one)")
     options = parser.parse_args()
-    for name in ("num_prompts", "load", "calibrate_seconds"):
-        if not getattr(options, name) > 0:
-            parser.error(f"{name.replace('_', '-')} is {getattr(options, name)}: must be above 0")
-    policies = options.policies.split(",")
-    if not set(policies) <= {"fixed", "law"}:
-        parser.error(f"policies is {options.policies!r}: must be of fixed, law")
     conditions = Conditions(
         max_num_seqs=options.max_num_seqs, kv_cache_mib=options.kv_cache_mib, itl_limit_ms=options.itl_limit
     )
@@ -147,7 +136,7 @@ def main() -> int:
     try:
         source = read_trace(options.trace) if options.trace else generate_rows(max(1000, options.num_prompts))
         rows = requests(source, options.num_prompts, seed=options.seed)
-        for policy in policies:
+        for policy in options.policies:
             work = compare(conditions, rows, folder / policy, options, law=policy == "law")
             comparisons.append(asyncio.run(work))
     except (TraceError, FleetError, ValueError) as error:
@@ -155,8 +144,9 @@ def main() -> int:
         return 2
     console.print(table(comparisons))
     console.print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs; logs and profiles: {folder}")
-    if options.json:
-        document = {
+    write_json(
+        options.json,
+        {
             "date": f"{datetime.now():%Y-%m-%d}",
             "cpu": cpu_name(),
             "cpus": os.cpu_count(),
@@ -164,6 +154,6 @@ def main() -> int:
             "conditions": asdict(conditions),
             "bar": BAR,
             "comparisons": [comparison.document() for comparison in comparisons],
-        }
-        options.json.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        },
+    )
     return 0 if all(comparison.within for comparison in comparisons) else 1

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from tqdm import tqdm
 
+from harness.arguments import RunnerParser
 from paternoster_simulator.arrivals import constant_rate, generate_requests, replay_trace
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.profile import Profile, load_profile
@@ -32,13 +33,13 @@ def requests(args: argparse.Namespace, profile: Profile) -> Iterator[TraceRow]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = RunnerParser(__doc__)
     parser.add_argument("--profile", default="llama-3-8b-h100", metavar="NAME|FILE")
     parser.add_argument("--trace", metavar="FILE", help="default: synthetic traffic shaped like Azure's conversations")
-    parser.add_argument("--replicas", type=int, default=8, metavar="N")
-    parser.add_argument("--rate", type=float, default=80.0, metavar="R", help="requests per second of the whole fleet")
-    parser.add_argument("--duration", type=float, default=600.0, metavar="S", help="virtual seconds")
-    parser.add_argument("--seed", type=int, default=0, metavar="N")
+    parser.add_number("--replicas", 8)
+    parser.add_number("--rate", 80.0, "requests per second of the whole fleet")
+    parser.add_number("--duration", 600.0, "virtual seconds")
+    parser.add_number("--seed", 0, least=0)
     parser.add_argument("--no-fast-forward", action="store_true", help="every step for itself")
     args = parser.parse_args()
     profile = load_profile(args.profile)

@@ -7,16 +7,15 @@ vLLM does. They are under a spike of five times the traffic, and under requests 
 objective of the live cap; a few seeds each. The batching is that of this project's scheduler in both.
 """
 
-import argparse
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import get_args
 
 from tqdm import tqdm
 
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_simulator.arrivals import constant_rate, generate_requests, named_pattern
@@ -153,14 +152,11 @@ def markdown(results: Sequence[Result]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = RunnerParser(__doc__, json="write each simulation here")
     parser.add_argument("--profile", default=PROFILE, metavar="NAME|FILE", help="whose steps (default: %(default)s)")
-    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="of each kind (default: %(default)s)")
-    parser.add_argument("--max-replicas", type=int, default=8, metavar="N", help="of a fleet (default: %(default)s)")
-    parser.add_argument("--json", type=Path, help="write each simulation here")
+    parser.add_number("--seeds", 5, "of each kind")
+    parser.add_number("--max-replicas", 8, "of a fleet")
     args = parser.parse_args()
-    if args.seeds < 1 or args.max_replicas < 1:
-        parser.error(f"seeds, max-replicas are {args.seeds}, {args.max_replicas}: must be at least 1")
     measured = load_profile(args.profile)
     kinds = [(traffic, objective, engine) for traffic in TRAFFIC for objective in OBJECTIVES for engine in ENGINES]
     runs = [(*kind, seed) for kind in kinds for seed in range(args.seeds)]
@@ -168,7 +164,6 @@ def main() -> int:
         simulate(measured.model_copy(update={"engine": engine}), traffic, objective, seed, args.max_replicas)
         for traffic, objective, engine, seed in tqdm(runs, unit="simulation", disable=None)
     ]
-    if args.json:
-        args.json.write_text(json.dumps([asdict(result) for result in results], indent=1), encoding="utf-8")
+    write_json(args.json, results)
     print(markdown(results))
     return 0

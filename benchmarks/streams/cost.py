@@ -9,16 +9,14 @@ and the range of that. Other work on the machine moves tokens a second by far mo
 last line has what the journal adds to the processor time of the thread that writes it, as a share of all the engine's.
 """
 
-import argparse
 import asyncio
 import itertools
-import json
 import tempfile
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
@@ -27,6 +25,8 @@ from aiohttp import web
 from rich.console import Console
 from tqdm import tqdm
 
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from hostile.fleet import PATERNOSTER, Server, free_port, started
 from hostile.shared_fleets import CHAT, fleet_of_engines
 from paternoster_contract.access.identity import HEADER, Identity
@@ -225,18 +225,13 @@ async def run(folder: Path, gateway_turns: int, engine_turns: int) -> Result:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gateway-turns", type=int, default=100)
-    parser.add_argument("--engine-turns", type=int, default=10)
-    parser.add_argument("--json", type=Path, help="where the result is written")
+    parser = RunnerParser(__doc__, json="where the result is written")
+    parser.add_number("--gateway-turns", 100)
+    parser.add_number("--engine-turns", 10)
     args = parser.parse_args()
-    for name in ("gateway_turns", "engine_turns"):
-        if getattr(args, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} is {getattr(args, name)}: must be at least 1")
     with tempfile.TemporaryDirectory() as folder:
         result = asyncio.run(run(Path(folder), args.gateway_turns, args.engine_turns))
-    if args.json:
-        args.json.write_text(json.dumps(asdict(result), indent=1))
+    write_json(args.json, result)
     console = Console()
     console.print("gateway, a frame:", describe(result.gateway_microseconds, "µs"), highlight=False)
     console.print("engine, a token:", describe(result.engine_microseconds, "µs"), highlight=False)

@@ -13,13 +13,13 @@ pieces, tables late, twice and in another order. After every event these must ho
 Per gateway: of two gateways, one may blame a call for stops whose cause the other has; those are counted.
 """
 
-import argparse
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from tqdm import tqdm
 
+from harness.arguments import RunnerParser
 from streams.virtual.running_call import Violation
 from streams.virtual.world import World
 
@@ -35,15 +35,12 @@ def run_seed(seed: int, num_calls: int) -> tuple[int, Counter[str], int, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=100, metavar="N", help="how many runs (100)")
-    parser.add_argument("--first-seed", type=int, default=0, metavar="N", help="of the first run (0)")
-    parser.add_argument("--calls", type=int, default=10_000, metavar="N", help="of each run (10,000)")
-    parser.add_argument("--workers", type=int, default=2, metavar="N", help="processes (2)")
+    parser = RunnerParser(__doc__)
+    parser.add_number("--seeds", 100, "how many runs")
+    parser.add_number("--first-seed", 0, "of the first run", least=0)
+    parser.add_number("--calls", 10_000, "of each run")
+    parser.add_number("--workers", 2, "processes")
     options = parser.parse_args()
-    for name in ("seeds", "calls", "workers"):
-        if (value := getattr(options, name)) < 1:
-            parser.error(f"--{name} is {value}: must be at least 1")
     outcomes, chance, failed, began = Counter[str](), 0, dict[int, str](), time.perf_counter()
     with (
         ProcessPoolExecutor(options.workers) as pool,

@@ -8,9 +8,7 @@ an engine whose own `/health` answers 503, or as many failed liveness probes in 
 Exit code 1 where there was an alarm, or an answer was an error.
 """
 
-import argparse
 import asyncio
-import json
 import random
 import re
 import tempfile
@@ -24,6 +22,8 @@ import aiohttp
 from rich.console import Console
 from tqdm import tqdm
 
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from hostile.fleet import Fleet, Server
 from hostile.shared_fleets import CHAT, KEYS, fleet_of_engines
 from paternoster_contract.http import paths
@@ -55,9 +55,6 @@ class Result:
     slowest_health: float = 0.0
     """Seconds of the slowest answer of an engine's `/health`."""
     alarms: list[str] = field(default_factory=list)
-
-    def write(self, file: Path) -> None:
-        file.write_text(json.dumps(asdict(self), indent=1))
 
 
 def draw_body(rng: random.Random) -> dict[str, object]:
@@ -153,9 +150,8 @@ async def run(
 
             def record() -> None:
                 result.minutes = round((time.monotonic() - began) / 60, 1)
-                if json_file is not None:
-                    seen = [line for gateway in fleet.gateways for line in find_ejections(gateway)]
-                    Result(**{**asdict(result), "alarms": [*result.alarms, *seen]}).write(json_file)
+                seen = [line for gateway in fleet.gateways for line in find_ejections(gateway)]
+                write_json(json_file, {**asdict(result), "alarms": [*result.alarms, *seen]})
 
             with tqdm(total=round(60 * minutes), unit="s", desc="overload") as bar:
                 while any(not load.done() for load in loads):
@@ -173,17 +169,15 @@ async def run(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--engines", type=int, default=4)
-    parser.add_argument("--gateways", type=int, default=2)
-    parser.add_argument("--clients", type=int, default=64)
-    parser.add_argument("--json", type=Path, help="where the result is written")
+    parser = RunnerParser(__doc__, json="where the result is written")
+    parser.add_number("--minutes", 60.0)
+    parser.add_number("--engines", 4)
+    parser.add_number("--gateways", 2)
+    parser.add_number("--clients", 64)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         result = asyncio.run(run(Path(folder), args.minutes, args.engines, args.gateways, args.clients, args.json))
-    if args.json is not None:
-        result.write(args.json)
+    write_json(args.json, result)
     console = Console()
     console.print(
         f"{result.minutes} minutes: {result.answers} answers, {result.tokens} tokens, refused {result.refused}, "

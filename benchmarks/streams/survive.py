@@ -8,14 +8,13 @@ second after it was killed. Half of the engines are broken at a time, at the mos
 fault. Exit code 1 where an answer had an error, or its content was not its twin's.
 """
 
-import argparse
 import asyncio
 import json
 import random
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,8 @@ from rich.console import Console
 from tqdm import tqdm
 
 from engine.forked import Forking
+from harness.arguments import RunnerParser
+from harness.results import write_json
 from hostile.faults import stop_and_continue
 from hostile.fleet import Fleet, Server
 from hostile.shared_fleets import CHAT, KEYS, fleet_of_engines, mark_ready
@@ -104,9 +105,6 @@ class Result:
     longest_gap: float = 0.0
     """Seconds between two pieces of one stream."""
     faults: list[str] = field(default_factory=list)
-
-    def write(self, file: Path) -> None:
-        file.write_text(json.dumps(asdict(self), indent=1))
 
 
 def content_of(text: str) -> Any:
@@ -255,8 +253,7 @@ async def run(
                 for gateway in fleet.gateways:
                     async with session.get(f"{gateway.url}/metrics") as response:
                         _count(result, (await response.text()).splitlines())
-                if json_file is not None:
-                    result.write(json_file)
+                write_json(json_file, result)
 
             async def break_all() -> None:
                 await asyncio.gather(*(break_engines() for _ in range(max(1, num_engines // 2))))
@@ -281,13 +278,12 @@ def _count(result: Result, lines: Sequence[str]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--stops", type=int, default=4)
-    parser.add_argument("--engines", type=int, default=2)
-    parser.add_argument("--gateways", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="where the result is written")
+    parser = RunnerParser(__doc__, json="where the result is written")
+    parser.add_number("--kills", 20, least=0)
+    parser.add_number("--stops", 4, least=0)
+    parser.add_number("--engines", 2)
+    parser.add_number("--gateways", 1)
+    parser.add_number("--seed", 0, least=0)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         result = asyncio.run(

@@ -40,7 +40,7 @@ def test_a_peer_that_cannot_be_set_up_is_stated(
     assert "envoy was not measured: envoy: packages: exit status 1" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("flag", "named"), [("--systems=nginx", "nginx"), ("--turns=0", "--turns is 0")])
+@pytest.mark.parametrize(("flag", "named"), [("--systems=nginx", "nginx"), ("--turns=0", "--turns: is 0")])
 def test_flags_that_cannot_be_are_refused(
     flag: str, named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -19,8 +19,8 @@ def call(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--budget", "0"), "budget is 0: must be at least 1"),
-        (("--workers", "-1"), "workers is -1: must be at least 1"),
+        (("--budget", "0"), "--budget: is 0: must be at least 1"),
+        (("--workers", "-1"), "--workers: is -1: must be at least 1"),
         (("--policies", "magic"), "invalid choice: 'magic'"),
     ],
 )

@@ -90,8 +90,8 @@ def test_the_command_refuses_what_makes_no_sense(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     for arguments, message in (
-        (["--evaluations", "0"], "evaluations is 0: must be at least 1"),
-        (["--targets", "120"], "targets has 120: must be above 0 and at most 100"),
+        (["--evaluations", "0"], "--evaluations: is 0: must be at least 1"),
+        (["--targets", "120"], "--targets: is 120: must be 1 to 100"),
         (["--scenarios", "azure"], "scenarios has azure: it needs azure_llm_2023_conv.csv"),
     ):
         monkeypatch.setattr(sys, "argv", ["foresight", *arguments])

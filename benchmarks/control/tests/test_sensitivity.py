@@ -91,7 +91,7 @@ def test_the_table_says_the_values() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--points", "4"), "points is 4: must be odd and at least 3"),
+        (("--points", "4"), "points is 4: must be odd"),
         (("--constants", "LUCK"), "invalid choice: 'LUCK'"),
         (("--scenarios", "azure"), "scenarios has azure: it needs azure_llm_2023_conv.csv"),
     ],

@@ -9,7 +9,6 @@ drawn anew. An operator's port gets drawn requests. A process beside each of the
 reads its resident memory. Ends with 1 where a bound is passed, a process ends, or an honest call fails.
 """
 
-import argparse
 import asyncio
 import json
 import multiprocessing
@@ -25,6 +24,7 @@ from pathlib import Path
 import aiohttp
 import yaml
 
+from harness.arguments import RunnerParser
 from hostile.attackers.drawn_answers import (
     HOSTILE,
     MEDIA_TYPES,
@@ -308,11 +308,11 @@ async def attack(found: Sequence[Target], seconds: float, seed: str) -> Callers:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=120, help="of the run (default: %(default)s)")
+    parser = RunnerParser(__doc__)
+    parser.add_number("--seconds", 120.0, "of the run")
     parser.add_argument("--seed", default=str(random.randrange(10**6)), help="of the run (default: any)")
-    parser.add_argument("--max-silence", type=float, default=0.2, help="seconds of /health (default: %(default)s)")
-    parser.add_argument("--max-memory", type=float, default=512, help="MiB (default: %(default)s)")
+    parser.add_number("--max-silence", 0.2, "seconds of /health")
+    parser.add_number("--max-memory", 512.0, "MiB")
     args = parser.parse_args()
     passed = True
     with tempfile.TemporaryDirectory(prefix="paternoster-fuzz-") as folder, targets(Path(folder), args.seed) as found:

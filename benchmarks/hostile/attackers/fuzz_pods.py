@@ -9,7 +9,6 @@ are hostile, too. A process beside it asks its /health every 10 ms and reads its
 bound is passed, an error leaves a pod's row, or an honest look is later than a period.
 """
 
-import argparse
 import asyncio
 import json
 import multiprocessing
@@ -25,6 +24,7 @@ from urllib.request import urlopen
 
 from aiohttp import web
 
+from harness.arguments import RunnerParser
 from hostile.fleet import free_port
 from hostile.fuzz import Watched
 from paternoster_contract.admin import LiveConfigPatch
@@ -314,11 +314,11 @@ def run_for(seconds: float, seed: str) -> Iterator[tuple[float, int] | dict[str,
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=120, help="of the run (default: %(default)s)")
+    parser = RunnerParser(__doc__)
+    parser.add_number("--seconds", 120.0, "of the run")
     parser.add_argument("--seed", default=str(random.randrange(10**6)), help="of the run (default: any)")
-    parser.add_argument("--max-silence", type=float, default=0.2, help="seconds of /health (default: %(default)s)")
-    parser.add_argument("--max-memory", type=float, default=512, help="MiB (default: %(default)s)")
+    parser.add_number("--max-silence", 0.2, "seconds of /health")
+    parser.add_number("--max-memory", 512.0, "MiB")
     args = parser.parse_args()
     *windows, report = run_for(args.seconds, args.seed)
     assert isinstance(report, dict)

@@ -1,0 +1,1 @@
+"""What runners share: flags, processes that they start, load, clocks of processes, and results."""
