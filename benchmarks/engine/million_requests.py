@@ -12,11 +12,11 @@ import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from tqdm import tqdm
 
 from harness.arguments import RunnerParser
+from harness.processes import resident_bytes
 from harness.results import write_json
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.config import SchedulerConfig
@@ -69,12 +69,6 @@ class Soaked:
     """Of the process, at each look."""
     objects: list[int]
     """Alive for the garbage collector, at each look."""
-
-
-def resident_bytes() -> int:
-    """Memory of this process that is in use; Linux."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * 4096
 
 
 def soak(

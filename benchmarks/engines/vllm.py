@@ -26,9 +26,9 @@ from tqdm import tqdm
 
 from engines.closed_loop import ClosedLoop, Shape
 from engines.outcome import Half, Limits, against_best, markdown, summarize
-from engines.processor_clock import ProcessorClock
 from engines.vllm_fleet import MODEL, VllmFleet, manifest
 from harness.arguments import RunnerParser
+from harness.processes import ProcessorClock
 from harness.results import write_json
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_load.client import BenchClient

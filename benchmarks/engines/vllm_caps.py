@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from control.live_cap import CLIENTS, COMPARED, OBJECTIVES, SETTLED_SECONDS, SHAPES, TARGET, Shape, make_autoscaler
-from engines.processor_clock import ProcessorClock
 from engines.vllm_fleet import VllmFleet, manifest
 from harness.arguments import RunnerParser
+from harness.processes import ProcessorClock
 from harness.results import write_json
 from paternoster_contract.stats import EngineStats
 from paternoster_engine.bench.machine import cpu_name

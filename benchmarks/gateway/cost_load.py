@@ -3,16 +3,14 @@
 import asyncio
 import itertools
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
-import psutil
-
 from gateway.prompt_cost import body_of
 from gateway.proxies import MODEL, Proxy
-from gateway.stub_engine import CHAT, EVENT, StubEngine
+from harness.fake_engine import CHAT, EVENT, FakeEngine
+from harness.processes import cpu_seconds
 
 SMALL, LARGE, CHUNK = "small", "large", "chunk"
 KINDS = (SMALL, LARGE, CHUNK)
@@ -37,14 +35,6 @@ class Amounts:
     """Of each stream, after those that are not counted."""
     connections: int
     """For whole answers."""
-
-
-def cpu_seconds(pid: int) -> float:
-    """Processor time of a process and those below it, ended threads included."""
-    process = psutil.Process(pid)
-    return sum(
-        time.clock_gettime((~each.pid << 3) | 2) for each in (process, *process.children(recursive=True))
-    )  # the clock of another process: clock_getcpuclockid(3)
 
 
 def body_around(size: int, **fields: object) -> tuple[bytes, bytes]:
@@ -117,7 +107,7 @@ def _is_whole(head: bytes, body: bytes) -> bool:
 class Load:
     """Requests to one proxy, on connections of its own."""
 
-    def __init__(self, proxy: Proxy, engine: StubEngine) -> None:
+    def __init__(self, proxy: Proxy, engine: FakeEngine) -> None:
         self._proxy = proxy
         self._engine = engine
         self._bodies = {
@@ -133,7 +123,7 @@ class Load:
         pid = self._proxy.server.pid
         count = amounts.small if kind == SMALL else amounts.large
         connections = [await self._connect() for _ in range(min(amounts.connections, count))]
-        before = cpu_seconds(pid)
+        before = cpu_seconds(pid, children=True)
         requests = iter(range(count))
 
         async def send_requests(connection: Connection) -> None:
@@ -143,7 +133,7 @@ class Load:
 
         await asyncio.gather(*map(send_requests, connections))
         await asyncio.sleep(SETTLING_SECONDS)
-        each = (cpu_seconds(pid) - before) / count
+        each = (cpu_seconds(pid, children=True) - before) / count
         for connection in connections:
             connection.close()
         return each
@@ -153,12 +143,12 @@ class Load:
         connections = [await self._connect() for _ in range(amounts.streams)]
         answers = [connection.send_request(self._request(CHUNK)) for connection in connections]
         await self._await_events(connections, 1)
-        before = cpu_seconds(pid)
+        before = cpu_seconds(pid, children=True)
         try:
             for number in range(amounts.frames):
                 self._engine.write_frames()
                 await self._await_events(connections, 2 + number)
-            each = (cpu_seconds(pid) - before) / (amounts.frames * amounts.streams)
+            each = (cpu_seconds(pid, children=True) - before) / (amounts.frames * amounts.streams)
         finally:
             self._engine.end_streams()
         async with asyncio.timeout(STALL_SECONDS):

@@ -8,11 +8,11 @@ many pieces each, and starts it again.
 """
 
 import random
-import resource
 import time
 
 from gateway.restarted_gateway import time_restart
 from harness.arguments import RunnerParser
+from harness.processes import resident_bytes
 from paternoster_gateway.prefixes.prefix_index import PrefixIndex
 
 
@@ -24,14 +24,14 @@ def main() -> int:
     parser.add_number("--restarts", [1, 4], "engines before a restarted gateway", may_be_empty=True)
     args = parser.parse_args()
     rng = random.Random(0)
-    index, before, seconds = PrefixIndex(), resident(), 0.0
+    index, before, seconds = PrefixIndex(), resident_bytes(), 0.0
     for engine in range(args.engines):
         for _ in range(0, args.pieces, args.frame):
             frame = [(rng.getrandbits(64), 64 * at) for at in range(args.frame)]
             seconds -= time.process_time()
             index.store(f"http://10.0.0.{engine}:8000", frame)
             seconds += time.process_time()
-    grown = resident() - before
+    grown = resident_bytes() - before
     print(
         f"{index.pairs:,} pieces of {args.engines} engines: {grown / 2**20:.0f} MiB, {grown / index.pairs:.1f} B each"
     )
@@ -65,8 +65,3 @@ def timed(index: PrefixIndex, chain: list[int], repeats: int = 200) -> float:
     for _ in range(repeats):
         index.find(chain)
     return 1e6 * (time.process_time() - begin) / repeats
-
-
-def resident() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()

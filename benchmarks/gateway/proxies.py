@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hostile.fleet import PATERNOSTER, Server, free_port
+from harness.servers import Server, free_port, gateway_server, route_to
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.access.keys import digest_key
-from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from peers.systems.environment import Environment
 
 OURS = "paternoster"
@@ -34,16 +33,11 @@ class Proxy:
 def prepare_paternoster(engines: Sequence[str], folder: Path) -> Proxy:
     """With keys of clients and engines, places at engines, and routing by text; before engines that report none."""
     key = digest_key(KEY)
-    replicas = [Replica(name=url.rpartition(":")[2], url=url, ready=True) for url in engines]
-    row = ModelRoute(
-        fleet=MODEL, key_digests=[key], identities={key: Identity(tenant="t")}, replicas=replicas,
-        max_in_flight=MAX_IN_FLIGHT,
-    )  # fmt: skip
-    routes, root, port = folder / "routes.json", folder / "root", free_port()
-    routes.write_text(RoutingTable(models={MODEL: row}).model_dump_json())
+    access = {"fleet": MODEL, "key_digests": [key], "identities": {key: Identity(tenant="t")}}
+    row = route_to(*engines, **access, max_in_flight=MAX_IN_FLIGHT)
+    root = folder / "root"
     root.write_text(secrets.token_hex())
-    command = [PATERNOSTER, "gateway", "--routes", str(routes), "--engine-key", str(root), "--port", str(port)]
-    server = Server(OURS, command, port, folder / "paternoster.log")
+    server = gateway_server(folder, {MODEL: row}, "--engine-key", str(root), name=OURS)
     return Proxy(server, "keys, routing by text, places at engines, metrics", {"Authorization": f"Bearer {KEY}"})
 
 

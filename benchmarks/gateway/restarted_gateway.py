@@ -1,30 +1,26 @@
 """How long a gateway that was killed and started again takes until its index is what engines have cached."""
 
 import asyncio
-import logging
 import random
 import re
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import urlopen
 
 from aiohttp import web
 
-from hostile.fleet import PATERNOSTER, Server, free_port, started
+from harness.processes import cpu_seconds
+from harness.servers import Server, gateway_server, listening, route_to, started
 from paternoster_contract.http import paths
-from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_contract.text_chains.stream import MEDIA_TYPE
 from paternoster_engine.server.text_chains.feed import TextChainFeed
-from streams.cost import cpu_seconds
 
 MODEL = "m"
-NO_LOGGER = logging.Logger("streams", logging.CRITICAL)
-"""Streams of a gateway that is killed end with an error."""
 PAUSE = 0.01
 """Between two looks at the gateway."""
 LONGEST_SECONDS = 300.0
@@ -60,11 +56,7 @@ def restart_gateway(gateway: Server, held: Callable[[], int]) -> Restart:
 def time_restart(engines: int, pieces: int) -> Restart:
     """Of a gateway before engines that do nothing but publish ``pieces`` each, none of them shared."""
     with published_pieces(engines, pieces) as urls, tempfile.TemporaryDirectory() as folder:
-        replicas = [Replica(name=f"engine-{number}", url=url, ready=True) for number, url in enumerate(urls)]
-        routes, port = Path(folder) / "routes.json", free_port()
-        routes.write_text(RoutingTable(models={MODEL: ModelRoute(replicas=replicas)}).model_dump_json())
-        command = [PATERNOSTER, "gateway", "--routes", str(routes), "--port", str(port)]
-        gateway = Server("gateway", command, port, Path(folder) / "gateway.log")
+        gateway = gateway_server(Path(folder), {MODEL: route_to(*urls)})
         with started([gateway]):
             return restart_gateway(gateway, lambda: engines * pieces)
 
@@ -75,27 +67,22 @@ def published_pieces(engines: int, pieces: int) -> Iterator[list[str]]:
     urls: list[str] = []
     loop, ended = asyncio.new_event_loop(), asyncio.Event()
 
-    async def publish(listening: threading.Event) -> None:
-        chance, feeds, runners = random.Random(0), list[TextChainFeed](), list[web.AppRunner]()
-        for number in range(engines):
-            feed = TextChainFeed(f"{number:032x}", MODEL, isolates_tenants=True, block_size=16)
-            feed.publish(False, {chance.getrandbits(64): 64 for _ in range(pieces)})
-            feed.flush()
-            feeds.append(feed)
-            runners.append(runner := web.AppRunner(publish_chains(feed), shutdown_timeout=0.1, logger=NO_LOGGER))
-            await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            urls.append(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        listening.set()
-        await ended.wait()
-        for feed, runner in zip(feeds, runners, strict=True):
-            feed.close()
-            await runner.cleanup()
+    async def publish() -> None:
+        chance = random.Random(0)
+        async with AsyncExitStack() as stack:
+            for number in range(engines):
+                feed = TextChainFeed(f"{number:032x}", MODEL, isolates_tenants=True, block_size=16)
+                feed.publish(False, {chance.getrandbits(64): 64 for _ in range(pieces)})
+                feed.flush()
+                urls.append(await stack.enter_async_context(listening(publish_chains(feed))))
+                stack.callback(feed.close)
+            is_listening.set()
+            await ended.wait()
 
-    listening = threading.Event()
-    thread = threading.Thread(target=lambda: loop.run_until_complete(publish(listening)))
+    is_listening = threading.Event()
+    thread = threading.Thread(target=lambda: loop.run_until_complete(publish()))
     thread.start()
-    listening.wait()
+    is_listening.wait()
     try:
         yield urls
     finally:

@@ -16,8 +16,8 @@ import selectors
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -28,12 +28,12 @@ from aiohttp import web
 
 from harness.arguments import RunnerParser
 from harness.results import write_json
-from hostile.fleet import PATERNOSTER, Server, free_port, started
+from harness.servers import Server, gateway_server, listening, local_url, route_to, started
 from paternoster_contract.access import keys
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.http import paths
 from paternoster_contract.http.headers import CACHED_TOKENS, PROMPT_TOKENS
-from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway.admission.admission import admit_request
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.routing.balancer import Balancer
@@ -91,35 +91,19 @@ class WaitingEngine:
         await response.write_eof()
         return response
 
-    @asynccontextmanager
-    async def serving(self, port: int) -> AsyncIterator[None]:
+    def application(self) -> web.Application:
         app = web.Application()
         app.router.add_post(CHAT, self.answer)
         app.router.add_get(paths.HEALTH, lambda _: asyncio.sleep(0, web.Response()))
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        try:
-            yield
-        finally:
-            await runner.cleanup()
+        return app
 
 
-def routing_table(args: argparse.Namespace, ports: list[int]) -> RoutingTable:
+def build_route(args: argparse.Namespace, urls: Iterable[str]) -> ModelRoute:
     digests = {keys.digest_key(key): Identity(tenant=tenant) for key, tenant in TENANTS.items()}
-    return RoutingTable(
-        models={
-            MODEL: ModelRoute(
-                fleet="fleet",
-                key_digests=list(digests),
-                identities=digests,
-                replicas=[Replica(name=str(port), url=f"http://127.0.0.1:{port}", ready=True) for port in ports],
-                # Of a cap that gateways share, each has its part; here equal ones.
-                max_in_flight=args.cap // args.gateways,
-                spare_in_flight=args.spare,
-            )
-        }
-    )
+    access: dict[str, Any] = {"fleet": "fleet", "key_digests": list(digests), "identities": digests}
+    # Of a cap that gateways share, each has its part; here equal ones.
+    bounds = {"max_in_flight": args.cap // args.gateways, "spare_in_flight": args.spare}
+    return route_to(*urls, **access, **bounds)
 
 
 @dataclass(frozen=True)
@@ -250,8 +234,8 @@ async def measure_ways(args: argparse.Namespace, gateways: list[Post]) -> dict[s
 
 
 async def measure_virtually(args: argparse.Namespace) -> dict[str, Any]:
-    table = routing_table(args, list(range(1, args.engines + 1)))
-    engines = {replica.url: WaitingEngine(args) for replica in table.models[MODEL].replicas}
+    engines = {local_url(port): WaitingEngine(args) for port in range(1, args.engines + 1)}
+    table = RoutingTable(models={MODEL: build_route(args, engines)})
     posts = []
     for number in range(args.gateways):
         dispatcher = Dispatcher(Balancer(f"gateway-{number}"), asyncio.get_running_loop().time)
@@ -264,17 +248,10 @@ async def measure_virtually(args: argparse.Namespace) -> dict[str, Any]:
 
 async def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     engines = [WaitingEngine(args) for _ in range(args.engines)]
-    ports = [free_port() for _ in engines]
-    routes = folder / "routes.json"
-    routes.write_text(routing_table(args, ports).model_dump_json())
-    gateways = []
-    for number in range(args.gateways):
-        port = free_port()
-        command = [PATERNOSTER, "gateway", "--routes", str(routes), "--port", str(port)]
-        gateways.append(Server(f"gateway-{number}", command, port, folder / f"gateway-{number}.log"))
     async with AsyncExitStack() as stack:
-        for engine, port in zip(engines, ports, strict=True):
-            await stack.enter_async_context(engine.serving(port))
+        urls = [await stack.enter_async_context(listening(engine.application())) for engine in engines]
+        routes = {MODEL: build_route(args, urls)}
+        gateways = [gateway_server(folder, routes, name=f"gateway-{number}") for number in range(args.gateways)]
         stack.enter_context(started(gateways))
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
         results = await measure_ways(args, [post_by_http(session, gateway) for gateway in gateways])

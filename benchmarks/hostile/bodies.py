@@ -6,7 +6,7 @@ Each is filled to a size with one item, so that a list, an object or a text is a
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from hostile.fleet import MODEL
+from hostile.shared_fleets import MODEL
 
 
 @dataclass(frozen=True, slots=True)

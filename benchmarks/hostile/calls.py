@@ -10,8 +10,7 @@ from enum import StrEnum
 
 import aiohttp
 
-from hostile.fleet import CONTEXT, MODEL
-from hostile.shared_fleets import KEYS
+from hostile.shared_fleets import CONTEXT, KEYS, MODEL
 from paternoster_traces.prompts import default_text
 
 PATIENCE_SECONDS = 300

@@ -8,7 +8,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from hostile.fleet import Fleet, Server
+from harness.servers import Server
+from hostile.shared_fleets import Fleet
 
 
 def install_faketime() -> None:

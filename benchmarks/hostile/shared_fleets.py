@@ -8,12 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.forked import Forking
-from hostile.fleet import MODEL, PATERNOSTER, Fleet, Server, free_port, started
+from harness.forked import Forking
+from harness.servers import Server, engine_server, free_port, gateway_server, started
 from paternoster_contract.access import keys
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 
+MODEL = "smollm2"
+CONTEXT = 1024
+"""Tokens; small, so that two cores serve many requests."""
+SMALL_ENGINE = ("--max-num-seqs", "16", "--max-model-len", str(CONTEXT), "--kv-cache-memory", str(96 * 2**20))
 CHAT, EMBEDDING, DRIBBLING, ENDLESS, ASLEEP = MODEL, "embedding", "dribbling", "endless", "asleep"
 """Models: the first two of both tenants; the attacker's engines that answer in single bytes, and whose answers do not
 end; its fleet of none."""
@@ -39,6 +43,21 @@ ENGINES = {
 
 
 @dataclass
+class Fleet:
+    engines: list[Server]
+    gateways: list[Server]
+
+    @property
+    def gateway(self) -> Server:
+        """The first."""
+        return self.gateways[0]
+
+    @property
+    def servers(self) -> list[Server]:
+        return [*self.engines, *self.gateways]
+
+
+@dataclass
 class SharedFleets:
     engines: dict[str, Server]
     """By served model."""
@@ -61,7 +80,7 @@ def shared_fleets(folder: Path) -> Iterator[SharedFleets]:
         ENDLESS: _route(ENDLESS, ATTACKER, engines[ENDLESS]),
         ASLEEP: _sleeping_route(),
     }
-    gateways = [_gateway(folder, f"gateway-{number}", models) for number in range(GATEWAYS)]
+    gateways = _gateways(folder, models, GATEWAYS)
     with started([*engines.values(), *gateways]):
         yield SharedFleets(engines, gateways)
 
@@ -86,8 +105,7 @@ def fleet_of_engines(
     for engine in engines:
         engine.forking = forking
     models = {CHAT: _route(CHAT, BOTH, *engines), ASLEEP: _sleeping_route()}
-    gateways = [_gateway(folder, f"gateway-{number}", models, env) for number in range(num_gateways)]
-    fleet = Fleet(engines, gateways)
+    fleet = Fleet(engines, _gateways(folder, models, num_gateways, env))
     with started(fleet.servers):
         yield fleet
 
@@ -117,19 +135,17 @@ def _engine(
 ) -> Server:
     key = folder / f"{name}-keys"
     key.write_text(keys.derive_key(root, keys.GATEWAY_TO_ENGINE, model))
-    port, admin = free_port(), free_port()
-    command = [PATERNOSTER, "serve", "--served-model-name", model, "--port", str(port), "--admin-port", str(admin)]
-    command += ["--threads", "1", "--api-keys", str(key), "--admin-keys", str(key), "--identity-header", *flags]
-    threads = {"OMP_NUM_THREADS": "1", **(env or {})}
-    return Server(name, command, port, folder / f"{name}.log", threads, admin_port=admin)
+    own = ("--served-model-name", model, "--api-keys", str(key), "--admin-keys", str(key), "--identity-header")
+    return engine_server(folder, name, *own, *flags, env=env)
 
 
-def _gateway(folder: Path, name: str, models: Mapping[str, ModelRoute], env: Mapping[str, str] | None = None) -> Server:
-    routes, port = folder / "routes.json", free_port()
-    routes.write_text(RoutingTable(models=dict(models)).model_dump_json())
-    command = [PATERNOSTER, "gateway", "--routes", str(routes), "--port", str(port)]
-    command += ["--engine-key", str(folder / "root")]
-    return Server(name, command, port, folder / f"{name}.log", env or {})
+def _gateways(
+    folder: Path, models: dict[str, ModelRoute], count: int, env: Mapping[str, str] | None = None
+) -> list[Server]:
+    """Gateways that follow one table."""
+    routes, key = folder / "routes.json", ("--engine-key", str(folder / "root"))
+    routes.write_text(RoutingTable(models=models).model_dump_json())
+    return [gateway_server(folder, routes, *key, name=f"gateway-{number}", env=env) for number in range(count)]
 
 
 def _route(model: str, tenants: tuple[str, ...], *engines: Server) -> ModelRoute:

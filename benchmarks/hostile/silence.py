@@ -19,8 +19,9 @@ from pathlib import Path
 import psutil
 
 from harness.arguments import RunnerParser
+from harness.servers import Server, engine_server, started
 from hostile.bodies import EMBEDDINGS, EVERY, RERANK, SCORE, SHAPES, HostileBody
-from hostile.fleet import ENGINE_FLAGS, MODEL, PATERNOSTER, Server, free_port
+from hostile.shared_fleets import MODEL, SMALL_ENGINE
 
 LONGEST_SILENCE = 0.2
 """Seconds that docs/limits.md promises."""
@@ -90,21 +91,14 @@ class Silence:
 @contextmanager
 def measured_engine(model: str, folder: Path) -> Iterator[Silence]:
     """An engine of ``model`` that is ready."""
-    port, admin = free_port(), free_port()
-    flags = ENGINE_FLAGS if "smollm2" in model else ("--threads", "1")
-    command = [PATERNOSTER, "serve", "--model", model, "--served-model-name", MODEL]
-    command += ["--port", str(port), "--admin-port", str(admin), *flags]
-    server = Server("engine", command, port, folder / "engine.log", {"OMP_NUM_THREADS": "1"})
-    server.start()
-    try:
-        server.wait_ready()
+    flags = SMALL_ENGINE if "smollm2" in model else ()
+    server = engine_server(folder, "engine", "--model", model, "--served-model-name", MODEL, *flags)
+    with started([server]):
         silence = Silence(server)
         try:
             yield silence
         finally:
             silence.end()
-    finally:
-        server.end()
 
 
 def _chosen(words: Sequence[str], every: bool) -> list[HostileBody]:

@@ -7,6 +7,7 @@ an honest error, or something is still held when all is quiet.
 """
 
 import asyncio
+import json
 import sys
 import tempfile
 import time
@@ -18,6 +19,7 @@ from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import aiohttp
 from rich.console import Console
@@ -26,13 +28,13 @@ from tqdm import tqdm
 
 from harness.arguments import RunnerParser
 from harness.results import write_json
+from harness.servers import local_url
 from hostile.attackers.attack_rows import ROWS, AttackRow
 from hostile.attackers.attacker_process import START_SECONDS, run_attackers
 from hostile.calls import Caller, End, Outcomes
 from hostile.faults import Clock, full_disk, install_faketime, kill_and_restart, stop_and_continue
-from hostile.fleet import Fleet, engine_stats, gateway_stats
 from hostile.samples import Samples, descriptors, slope
-from hostile.shared_fleets import CHAT, fleet_of_engines
+from hostile.shared_fleets import CHAT, MODEL, Fleet, fleet_of_engines
 
 CALLERS = 24
 STOPPED_SECONDS = 12
@@ -170,9 +172,9 @@ async def _until_quiet(fleet: Fleet, before: dict[str, int], result: Result) -> 
     def held() -> dict[str, int]:
         found: dict[str, int] = {}
         for engine in fleet.engines:
-            stats = engine_stats(engine)
+            stats = _read_json(f"{local_url(engine.admin_port)}/stats")
             found |= {f"{engine.name} {name}": stats[name] for name in ("running", "waiting", "kv_blocks_used")}
-        stats = gateway_stats(fleet.gateway)
+        stats = _read_json(f"{fleet.gateway.url}/stats")["models"][MODEL]
         found |= {f"gateway {name}": stats[name] for name in ("in_flight", "held")}
         for server in fleet.servers:
             result.descriptors[server.name] = (before[server.name], descriptors(server))
@@ -185,6 +187,11 @@ async def _until_quiet(fleet: Fleet, before: dict[str, int], result: Result) -> 
         await asyncio.sleep(1)
     result.held = await asyncio.to_thread(held)
     result.faults += [f"still held: {what}: {count}" for what, count in result.held.items() if count]
+
+
+def _read_json(url: str) -> dict[str, Any]:
+    with urlopen(url, timeout=30) as response:
+        return dict(json.load(response))
 
 
 def _judge_memory(samples: Samples, result: Result) -> None:

@@ -26,11 +26,12 @@ from rich.console import Console
 from tqdm import tqdm
 
 from harness.arguments import RunnerParser
+from harness.fake_engine import CHUNK
+from harness.processes import cpu_seconds, thread_seconds
 from harness.results import write_json
-from hostile.fleet import PATERNOSTER, Server, free_port, started
+from harness.servers import Server, gateway_server, listening, route_to, started
 from hostile.shared_fleets import CHAT, fleet_of_engines
 from paternoster_contract.access.identity import HEADER, Identity
-from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_contract.stream_journal import (
     COMMENT,
     JOURNAL,
@@ -47,11 +48,6 @@ FRAME_SECONDS = 0.02
 ENGINE_STREAMS = 8
 TOKENS = 96
 """Of each stream of the engine."""
-CHUNK = (
-    b'data: {"id":"chatcmpl-0123456789abcdef0123456789abcdef","object":"chat.completion.chunk","created":1700000000,'
-    b'"model":"m","choices":[{"index":0,"delta":{"content":" the"},"finish_reason":null}],'
-    b'"system_fingerprint":"fp_0123456789ab"}\n\n'
-)
 
 
 @dataclass
@@ -124,20 +120,10 @@ async def gateway_before(engine: FakeEngine, folder: Path) -> AsyncIterator[Serv
     """A gateway that sends the models ``on`` and ``off`` to ``engine``."""
     application = web.Application()
     application.router.add_post("/{path:.*}", engine.stream_frames)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    replica = Replica(name="e", url=f"http://127.0.0.1:{runner.addresses[0][1]}", ready=True)
-    routes, port = folder / "routes.json", free_port()
-    table = RoutingTable(models={name: ModelRoute(replicas=[replica]) for name in ("on", "off")})
-    routes.write_text(table.model_dump_json())
-    command = [PATERNOSTER, "gateway", "--routes", str(routes), "--port", str(port)]
-    gateway = Server("gateway", command, port, folder / "gateway.log")
-    try:
+    async with listening(application) as url:
+        gateway = gateway_server(folder, dict.fromkeys(("on", "off"), route_to(url)))
         with started([gateway]):
             yield gateway
-    finally:
-        await runner.cleanup()
 
 
 async def read(session: aiohttp.ClientSession, url: str, body: object, headers: dict[str, str]) -> int:
@@ -147,13 +133,6 @@ async def read(session: aiohttp.ClientSession, url: str, body: object, headers: 
         if response.status != 200:
             raise RuntimeError(f"{response.status}: {text[:300]!r}")
         return text.count(b"data: ")
-
-
-def cpu_seconds(pid: int, thread: int | None = None) -> float:
-    """Processor time of a process or one thread of it, to the nanosecond: ``/proc/PID/stat`` counts hundredths."""
-    tasks = Path(f"/proc/{pid}/task")
-    threads = [each.name for each in tasks.iterdir()] if thread is None else [str(thread)]
-    return sum(int((tasks / each / "schedstat").read_text().split()[0]) for each in threads) / 1e9
 
 
 async def in_turns(turns: int, what: str, measure: Callable[[bool], Awaitable[None]]) -> None:
@@ -202,11 +181,11 @@ async def measure_engine(session: aiohttp.ClientSession, folder: Path, turns: in
                 return own | ({STREAM_ID: StreamId(uuid.uuid4().hex, 1_700_000_000).encode()} if journal else {})
 
             pid, began, url = engine.pid, time.monotonic(), f"{engine.url}/v1/completions"
-            before, http_before = cpu_seconds(pid), cpu_seconds(pid, pid)
+            before, http_before = cpu_seconds(pid), thread_seconds(pid)
             await asyncio.gather(*(read(session, url, body, headers()) for _ in range(ENGINE_STREAMS)))
             tokens = ENGINE_STREAMS * TOKENS
             costs[journal].append((cpu_seconds(pid) - before) / tokens * 1e6)
-            http[journal].append((cpu_seconds(pid, pid) - http_before) / tokens * 1e6)
+            http[journal].append((thread_seconds(pid) - http_before) / tokens * 1e6)
             rates[journal].append(tokens / (time.monotonic() - began))
 
         await in_turns(turns + 1, "engine", turn)

@@ -24,8 +24,8 @@ from tqdm import tqdm
 
 from harness.arguments import RunnerParser
 from harness.results import write_json
-from hostile.fleet import Fleet, Server
-from hostile.shared_fleets import CHAT, KEYS, fleet_of_engines
+from harness.servers import Server
+from hostile.shared_fleets import CHAT, KEYS, Fleet, fleet_of_engines
 from paternoster_contract.http import paths
 from paternoster_operator.local.probe import Probe, Probes, http_check, run_probes
 from streams.survive import FORMAT

@@ -22,12 +22,12 @@ import aiohttp
 from rich.console import Console
 from tqdm import tqdm
 
-from engine.forked import Forking
 from harness.arguments import RunnerParser
+from harness.forked import Forking
 from harness.results import write_json
+from harness.servers import Server
 from hostile.faults import stop_and_continue
-from hostile.fleet import Fleet, Server
-from hostile.shared_fleets import CHAT, KEYS, fleet_of_engines, mark_ready
+from hostile.shared_fleets import CHAT, KEYS, Fleet, fleet_of_engines, mark_ready
 
 STREAMS = 8
 """At once, whole answers among them."""

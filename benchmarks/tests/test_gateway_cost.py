@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from gateway import cost
-from gateway.cost_load import KINDS, Connection, body_around, cpu_seconds
-from gateway.stub_engine import ANSWER, CHAT, EngineConnection, StubEngine
+from gateway.cost_load import KINDS, Connection, body_around
+from harness.fake_engine import ANSWER, CHAT, EngineConnection, FakeEngine
+from harness.processes import cpu_seconds
 
 
 def test_each_kind_is_measured_in_each_turn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -79,7 +80,7 @@ def test_requests_and_answers_come_in_any_pieces(piece: int) -> None:
             self.written += b"".join(data)
 
     async def exchange(stream: bool) -> tuple[bytes, int]:
-        engine, served, asking = StubEngine(), Transport(), Transport()
+        engine, served, asking = FakeEngine(), Transport(), Transport()
         answering, client = EngineConnection(engine.streams), Connection()
         answering.connection_made(served)
         client.connection_made(asking)

@@ -6,7 +6,7 @@ import pytest
 
 from engines.closed_loop import ClosedLoop, Shape
 from engines.outcome import Half, Limits, against_best, markdown, share_within, summarize
-from engines.processor_clock import ProcessorClock
+from harness.processes import ProcessorClock
 from paternoster_contract.stats import EngineStats
 from paternoster_load.results import Outcome, RequestResult
 from paternoster_traces.prompts import PromptSource

@@ -18,11 +18,10 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from gateway.restarted_gateway import NO_LOGGER, publish_chains
+from gateway.restarted_gateway import publish_chains
+from harness.servers import gateway_server, listening, route_to, started
 from hostile.bodies import COMPLETION
-from hostile.fleet import PATERNOSTER, Server, free_port, started
 from paternoster_contract.http.headers import CACHED_TOKENS, PROMPT_TOKENS
-from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_contract.text_chains.canonical_text import canonical_text
 from paternoster_contract.text_chains.chain import chain_scope, text_chain
 from paternoster_engine.server.text_chains.feed import TextChainFeed
@@ -72,15 +71,11 @@ class ComputingEngine:
     async def serve(self) -> AsyncIterator[None]:
         app = publish_chains(self._feed)
         app.router.add_post(COMPLETION, self._answer)
-        runner = web.AppRunner(app, shutdown_timeout=0.1, logger=NO_LOGGER)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        try:
-            yield
-        finally:
-            self._feed.close()
-            await runner.cleanup()
+        async with listening(app) as self.url:
+            try:
+                yield
+            finally:
+                self._feed.close()
 
     async def _answer(self, request: web.Request) -> web.Response:
         prompt = (await request.json())["prompt"]
@@ -113,12 +108,8 @@ async def find_share(*, confirms: bool) -> float:
         ]
         for engine in engines:
             await stack.enter_async_context(engine.serve())
-        replicas = [Replica(name=f"e{number}", url=engine.url, ready=True) for number, engine in enumerate(engines)]
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        routes, port = folder / "routes.json", free_port()
-        routes.write_text(RoutingTable(models={MODEL: ModelRoute(replicas=replicas)}).model_dump_json())
-        command = [PATERNOSTER, "gateway", "--routes", str(routes), "--port", str(port)]
-        gateway = Server("gateway", command, port, folder / "gateway.log")
+        gateway = gateway_server(folder, {MODEL: route_to(*(engine.url for engine in engines))})
         stack.enter_context(started([gateway]))
         sent = Counter((await send_prompts(gateway.url, prompts))[REQUESTS // 2 :])
     return sent[engines[0].url] / sent.total()

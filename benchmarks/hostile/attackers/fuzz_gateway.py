@@ -25,6 +25,7 @@ import aiohttp
 import yaml
 
 from harness.arguments import RunnerParser
+from harness.servers import PATERNOSTER, Server, free_port, gateway_server, local_url, route_to, started
 from hostile.attackers.drawn_answers import (
     HOSTILE,
     MEDIA_TYPES,
@@ -38,11 +39,9 @@ from hostile.attackers.drawn_answers import (
     draw_tables,
 )
 from hostile.attackers.fuzz_pods import wait_listening
-from hostile.fleet import PATERNOSTER, Server, free_port, started
 from hostile.fuzz import Watched
 from paternoster_contract import stream_journal
 from paternoster_contract.http import paths
-from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_contract.text_chains import stream as chains
 
 HONEST = "honest"
@@ -250,28 +249,14 @@ def targets(folder: Path, seed: str) -> Iterator[list[Target]]:
             process.start()
             stack.callback(process.kill)
             wait_listening(ports[0])
-        routes = {HOSTILE: hostile_ports, HONEST: [honest_port]}
-        table = RoutingTable(
-            models={
-                name: ModelRoute(
-                    fleet=name,
-                    namespace=name,
-                    hand_over=True,
-                    replicas=[
-                        Replica(name=f"{name}-{i}", url=f"http://127.0.0.1:{port}", ready=True)
-                        for i, port in enumerate(ports)
-                    ],
-                )
-                for name, ports in routes.items()
-            }
-        )
-        (folder / "routes.json").write_text(table.model_dump_json())
-        locations = {"engines": str(folder / "routes.json"), "tables": f"http://127.0.0.1:{tables_port}{paths.ROUTES}"}
-        servers = []
-        for name, location in locations.items():
-            port = free_port()
-            command = [PATERNOSTER, "gateway", "--routes", location, "--port", str(port)]
-            servers.append(Server(name, command, port, folder / f"{name}.log", ready="/health"))
+        routes = {
+            name: route_to(*map(local_url, ports), fleet=name, namespace=name, hand_over=True)
+            for name, ports in ((HOSTILE, hostile_ports), (HONEST, [honest_port]))
+        }
+        servers = [gateway_server(folder, routes, name="engines")]
+        servers.append(gateway_server(folder, local_url(tables_port) + paths.ROUTES, name="tables"))
+        for server in servers:
+            server.ready = paths.HEALTH
         servers.append(_operator_without_cluster(folder))
         stack.enter_context(started(servers))
         found = [Target(server, Watched(server)) for server in servers]

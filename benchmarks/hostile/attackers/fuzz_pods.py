@@ -25,7 +25,7 @@ from urllib.request import urlopen
 from aiohttp import web
 
 from harness.arguments import RunnerParser
-from hostile.fleet import free_port
+from harness.servers import free_port
 from hostile.fuzz import Watched
 from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.http import paths

@@ -1,28 +1,28 @@
-"""Engines and gateways, each a process whose log is a file."""
+"""Engines and gateways, each a process whose log is a file, and servers in this process."""
 
-import json
+import logging
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from engine.forked import ForkedProcess, Forking
+from aiohttp import web
+
+from harness.forked import ForkedProcess, Forking
+from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
-MODEL = "smollm2"
-CONTEXT = 1024
-"""Tokens; small, so that two cores serve many requests."""
-ENGINE_FLAGS = (
-    "--threads", "1", "--max-num-seqs", "16", "--max-model-len", str(CONTEXT), "--kv-cache-memory", str(96 * 2**20),
-)  # fmt: skip
-START_SECONDS = 240
+NO_LOGGER = logging.Logger("streams", logging.CRITICAL)
+"""Streams of a process that is killed end with an error."""
+START_SECONDS = 600
+"""How long a busy machine may take to load a model."""
 
 
 @dataclass
@@ -79,33 +79,6 @@ class Server:
             self.process.wait()
 
 
-@dataclass
-class Fleet:
-    engines: list[Server]
-    gateways: list[Server]
-
-    @property
-    def gateway(self) -> Server:
-        """The first."""
-        return self.gateways[0]
-
-    @property
-    def servers(self) -> list[Server]:
-        return [*self.engines, *self.gateways]
-
-
-def engine_stats(server: Server) -> dict[str, Any]:
-    """The engine's own numbers; the one place that has their address."""
-    with urlopen(f"http://127.0.0.1:{server.admin_port}/stats", timeout=30) as response:
-        return dict(json.load(response))
-
-
-def gateway_stats(server: Server) -> dict[str, Any]:
-    """The gateway's numbers of the model."""
-    with urlopen(f"{server.url}/stats", timeout=30) as response:
-        return dict(json.load(response)["models"][MODEL])
-
-
 @contextmanager
 def started(servers: Sequence[Server]) -> Iterator[None]:
     """``servers``, once all are ready, until the end of the block."""
@@ -123,3 +96,49 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def engine_server(folder: Path, name: str, *flags: str, env: Mapping[str, str] | None = None) -> Server:
+    """``paternoster serve`` on one thread, with a port for its admin API."""
+    port, admin = free_port(), free_port()
+    command = [PATERNOSTER, "serve", "--port", str(port), "--admin-port", str(admin), "--threads", "1", *flags]
+    env = {"OMP_NUM_THREADS": "1", **(env or {})}
+    return Server(name, command, port, folder / f"{name}.log", env, admin_port=admin)
+
+
+def gateway_server(
+    folder: Path,
+    routes: Mapping[str, ModelRoute] | Path | str,
+    *flags: str,
+    name: str = "gateway",
+    env: Mapping[str, str] | None = None,
+    program: Sequence[str] = (PATERNOSTER,),
+) -> Server:
+    """``paternoster gateway``; ``routes``: by model, written to a file of its own, or where a table is."""
+    port = free_port()
+    if isinstance(routes, Mapping):
+        models, routes = routes, folder / f"{name}-routes.json"
+        routes.write_text(RoutingTable(models=dict(models)).model_dump_json())
+    command = [*program, "gateway", "--routes", str(routes), "--port", str(port), *flags]
+    return Server(name, command, port, folder / f"{name}.log", env or {})
+
+
+def route_to(*urls: str, **fields: Any) -> ModelRoute:
+    """A route to ready replicas, each named after its URL."""
+    return ModelRoute(replicas=[Replica(name=url, url=url, ready=True) for url in urls], **fields)
+
+
+def local_url(port: int) -> str:
+    return f"http://127.0.0.1:{port}"
+
+
+@asynccontextmanager
+async def listening(app: web.Application, port: int = 0) -> AsyncIterator[str]:
+    """The URL of ``app``, which this event loop serves inside the block; connections end with it without a log."""
+    runner = web.AppRunner(app, shutdown_timeout=0.1, logger=NO_LOGGER)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        yield local_url(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()

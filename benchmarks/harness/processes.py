@@ -1,12 +1,31 @@
-"""A clock that stands while others have the processor: the processor seconds of an engine that is always busy."""
+"""Processor time and memory of processes, and a clock of processor seconds."""
 
 import asyncio
+import os
 import time
 from bisect import bisect_right
+from pathlib import Path
 
 import psutil
 
 READ_SECONDS = 0.1
+
+
+def cpu_seconds(pid: int, *, children: bool = False) -> float:
+    """Processor time of a process, ended threads included, and of those below it with ``children``."""
+    process = psutil.Process(pid)
+    found = [process, *process.children(recursive=True)] if children else [process]
+    return sum(time.clock_gettime((~each.pid << 3) | 2) for each in found)  # as clock_getcpuclockid(3) makes it
+
+
+def thread_seconds(pid: int) -> float:
+    """Processor time of the main thread of a process, to the nanosecond: ``/proc/PID/stat`` counts hundredths."""
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text(encoding="ascii").split()[0]) / 1e9
+
+
+def resident_bytes(pid: int | None = None) -> int:
+    """Memory of a process, or of this one, that is in use."""
+    return int(psutil.Process(os.getpid() if pid is None else pid).memory_info().rss)
 
 
 class ProcessorClock:

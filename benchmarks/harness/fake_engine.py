@@ -4,12 +4,15 @@ import asyncio
 import json
 from typing import cast
 
-from streams.cost import CHUNK
-
 CHAT = "/v1/chat/completions"
 EVENT = b"data: {"
 """How a frame begins."""
 DONE = b"data: [DONE]\n\n"
+CHUNK = (
+    b'data: {"id":"chatcmpl-0123456789abcdef0123456789abcdef","object":"chat.completion.chunk","created":1700000000,'
+    b'"model":"m","choices":[{"index":0,"delta":{"content":" the"},"finish_reason":null}],'
+    b'"system_fingerprint":"fp_0123456789ab"}\n\n'
+)
 READ_BYTES = 4096
 """Of a body, in which its ``stream`` is looked for; the rest is counted only."""
 ANSWER = json.dumps(
@@ -24,7 +27,7 @@ ANSWER = json.dumps(
 MODELS = json.dumps({"object": "list", "data": [{"id": "m", "object": "model", "owned_by": "stub"}]}).encode()
 
 
-class StubEngine:
+class FakeEngine:
     """Answers chats on each port that it serves, whole or as streams whose frames a caller writes."""
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Servers that start as forks of one process with everything imported: half of what an engine's start costs.
 
-``python benchmarks/engine/forked.py`` reads a line of JSON for each server (command, log, environment), forks, runs
+``python benchmarks/harness/forked.py`` reads a line of JSON for each server (command, log, environment), forks, runs
 the command ``paternoster`` in the fork and writes its process id.
 """
 
