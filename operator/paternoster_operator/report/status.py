@@ -26,6 +26,8 @@ LOAD_CHANGE = 0.1
 """Load numbers are written again when one moved by more than this share, or the last ones are old."""
 MOVED_LOADS_PER_SECOND = 20
 """Most statuses of all fleets that are written in a second because a number of the load moved."""
+LOAD_CONDITIONS = frozenset({"ConcurrencyStable", "ScalingLimited"})
+"""Types whose messages are those of decisions, with numbers of the load."""
 _PRICES = (
     "fixedSeconds",
     "perPrefillTokenSeconds",
@@ -140,7 +142,10 @@ def build_status(
         status["lastScaleTime"] = now
     elif "lastScaleTime" in previous:
         status["lastScaleTime"] = previous["lastScaleTime"]
-    return _quote_status(status)
+    status = _quote_status(status)
+    if _without_words(status) == _without_words(previous):
+        return dict(previous)  # the load is as before, and numbers in the words wait for it
+    return status
 
 
 def invalid_status(generation: int, previous: Mapping[str, Any], errors: list[str], now: str) -> dict[str, Any]:
@@ -211,6 +216,14 @@ def compute_economics(spec: LLMDeploymentSpec, observed: Observed, load: Mapping
     if tokens_per_hour:
         document["costPerMillionOutputTokens"] = str((per_hour * _MILLION / tokens_per_hour).quantize(_DIGITS))
     return document
+
+
+def _without_words(status: Mapping[str, Any]) -> dict[str, Any]:
+    """``status`` without the messages that have numbers of the load."""
+    conditions = [
+        {**each, "message": ""} if each["type"] in LOAD_CONDITIONS else each for each in status.get("conditions", ())
+    ]
+    return {**status, "conditions": conditions}
 
 
 def _load_status(

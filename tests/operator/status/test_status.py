@@ -214,6 +214,26 @@ def test_counts_of_a_window_are_no_reason_to_write(resource: Resource) -> None:
     assert status_of(fleet, settled, running=100, finished=80, preempted=4, now=LATER, age=5) == fleet.status
 
 
+def test_numbers_of_the_load_in_a_message_wait_for_the_load(resource: Resource) -> None:
+    """A cap within its bounds and a clamp have their reasons' numbers in words, which differ at every look."""
+    settled, fleet = Observed(deployment(2), (pod("a"), pod("b"))), resource(concurrency={"mode": "Auto"})
+
+    def state(words: str, reason: Reason = Reason.WITHIN_TOLERANCE, **fields: Any) -> dict[str, Any]:
+        made = decided(
+            2,
+            LoopDecision("LiveCap", 8, 8, 8, reason, words),
+            LoopDecision("Replicas", 2, 2, 3, Reason.MAX_REPLICAS, words),
+        )
+        return status_of(fleet, settled, made=made, **{"running": 100, "now": LATER, "age": 5, **fields})
+
+    fleet.status = state("97 sequences run", now=NOW, age=1e9)
+    assert state("98 sequences run") == fleet.status
+    moved = {each["type"]: each["message"] for each in state("150 sequences run", running=150)["conditions"]}
+    assert (moved["ConcurrencyStable"], moved["ScalingLimited"]) == ("150 sequences run", "150 sequences run")
+    other = {each["type"]: each["message"] for each in state("98 sequences run", Reason.AT_FLOOR)["conditions"]}
+    assert other["ConcurrencyStable"] == "98 sequences run", "with another reason at once"
+
+
 def test_preemptions_are_told_with_what_finished(resource: Resource) -> None:
     load = status_of(resource(), Observed(deployment(2), (pod("a"),)), finished=12, preempted=3)["load"]
     assert (load["finishedRequests"], load["preemptedRequests"], load["preemptionsPerThousand"]) == (12, 3, 250)
