@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 from paternoster_operator.api.manifest import InvalidManifest
 from paternoster_operator.carry_out.executor import Executor
-from paternoster_operator.carry_out.status_writer import StatusWriter
 from paternoster_operator.cluster.port import Cluster, Key, NamespaceEnding
 from paternoster_operator.fleet import Fleet
 from paternoster_operator.keys.fleet_keys import FleetKeys
@@ -41,8 +40,7 @@ class Reconciler:
         self._metrics = metrics
         self._directory = directory
         self._observer = Observer(cluster, scraper, directory, keys, routes_share, clock, wall)
-        self._statuses = StatusWriter(cluster, settings, metrics, clock, wall)
-        self._executor = Executor(cluster, scraper, settings, metrics, self._statuses, clock)
+        self._executor = Executor(cluster, scraper, settings, metrics, clock, wall)
 
     def clear(self) -> None:
         """Begin anew from what is there: somebody else may have acted meanwhile."""
@@ -61,7 +59,7 @@ class Reconciler:
                 ending = isinstance(error, NamespaceEnding)
                 self._metrics.reconciles.labels("ok" if ending else "error").inc()
                 if isinstance(error, Exception) and not ending:
-                    await self._statuses.report_error(key, error)
+                    await self._executor.report_error(key, error)
                 raise
         self._metrics.reconciles.labels("ok").inc()
         return again
@@ -83,13 +81,13 @@ class Reconciler:
         document, fleet = self._cluster.get(key), self.fleets.get(key)
         if document is None or "deletionTimestamp" in document["metadata"]:
             self.fleets.pop(key, None)
-            self._statuses.forget_key(key)
+            self._executor.forget_key(key)
             self._metrics.remove_series(key)
             return None
         try:
             resource = self._directory.read(document, parsed=None if fleet is None else fleet.resource)
         except InvalidManifest as invalid:
-            await self._statuses.report_invalid(key, document, invalid)
+            await self._executor.report_invalid(key, document, invalid)
             return None
         fleet = Fleet.from_status(resource) if fleet is None else replace(fleet, resource=resource)
         self.fleets[key] = fleet

@@ -1,16 +1,21 @@
-"""Carries a plan out: events, drains, children, calls to engines, then the status."""
+"""Carries plans out: events, drains, children, calls to engines, then the status; and reports what has no plan."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
 
+from paternoster_operator.api.manifest import InvalidManifest
 from paternoster_operator.carry_out.applied_children import AppliedChildren
-from paternoster_operator.carry_out.status_writer import StatusWriter
-from paternoster_operator.cluster.port import Cluster, ClusterError, Key
+from paternoster_operator.cluster.port import Cluster, ClusterError, Event, Key
 from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.observed import Observed
-from paternoster_operator.plan.plan import Changes, EngineCall, Plan
+from paternoster_operator.plan.plan import Changes, EngineCall, Plan, plan_status
+from paternoster_operator.report.conditions import Condition, find_condition
+from paternoster_operator.report.events import engine_events
+from paternoster_operator.report.status import failed_status, invalid_status
 from paternoster_operator.scrape import Scraper
 from paternoster_operator.settings import Settings
 
@@ -18,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class Executor:
-    """Makes what a plan says so, and decides nothing but what was sent already."""
+    """Decides nothing but what was sent or reported already."""
 
     def __init__(
         self,
@@ -26,15 +31,19 @@ class Executor:
         scraper: Scraper,
         settings: Settings,
         metrics: OperatorMetrics,
-        statuses: StatusWriter,
         clock: Callable[[], float],
+        wall: Callable[[], datetime],
     ) -> None:
         self._cluster = cluster
         self._scraper = scraper
         self._settings = settings
         self._metrics = metrics
-        self._statuses = statuses
         self._clock = clock
+        self._wall = wall
+        self._warned: dict[Key, dict[str, str]] = {}
+        """The reason that was logged last for a condition, by its type."""
+        self._load_written: dict[Key, float] = {}
+        """When the load in the status was last written, on the operator's clock."""
 
     async def carry_out(self, key: Key, plan: Plan, applied: AppliedChildren, num_fleets: int) -> Observed:
         """Returns what there is then. Raises :class:`ClusterError` for what may be gone at the next try.
@@ -53,7 +62,7 @@ class Executor:
             if fault.retriable:
                 raise fault
             self._metrics.count_failure(key, fault.reason)
-        await self._statuses.write(key, plan, after, fault, num_fleets)
+        await self._write_status(key, plan, after, fault, num_fleets)
         return after
 
     async def _change_fleet(
@@ -86,3 +95,74 @@ class Executor:
             await self._scraper.set_drained(call.url, call.drained, keys)
         else:
             await self._scraper.set_limits(call.url, call.limits, keys, call.adapter)
+
+    def forget_key(self, key: Key) -> None:
+        """It is gone."""
+        self._warned.pop(key, None)
+        self._load_written.pop(key, None)
+
+    async def _write_status(
+        self, key: Key, plan: Plan, after: Observed, fault: ClusterError | None, num_fleets: int
+    ) -> None:
+        """Write the status of ``plan``; the arguments are as for :func:`plan_status`."""
+        now, previous = self._clock(), plan.resource.status
+        age = now - self._load_written.get(key, float("-inf"))
+        status = plan_status(plan, after, fault, self._settings, age_of_load=age, num_fleets=num_fleets)
+        self._metrics.observe(key, after.signals, plan.last_decision, plan.recorded, len(after.serving))
+        self._metrics.observe_conditions(key, status["conditions"])
+        self._metrics.observe_slo(key, plan.resource.spec.slo)
+        for type_ in ("Stalled", "Contested", "GatewayCap"):
+            await self._warn_once(key, status, previous, type_)
+        if status != previous:
+            await self._cluster.write_status(key, status)
+            if status["load"] != previous.get("load"):
+                self._load_written[key] = now
+        for event in (*engine_events(status, previous), *plan.status_events):
+            await self._cluster.record_event(key, event)
+
+    async def report_invalid(self, key: Key, document: Mapping[str, Any], invalid: InvalidManifest) -> None:
+        """Report a manifest that cannot be used."""
+        previous = document.get("status", {})
+        generation = document["metadata"].get("generation", 0)
+        stalled = find_condition(previous, "Stalled") or {}
+        status = invalid_status(generation, previous, invalid.errors, self._format_now())
+        self._metrics.observe_conditions(key, status["conditions"])
+        if previous.get("observedGeneration") == generation and stalled.get("reason") == "InvalidSpec":
+            return
+        await self._cluster.write_status(key, status)
+        await self._cluster.record_event(key, Event("Warning", "InvalidSpec", "; ".join(invalid.errors)))
+
+    async def report_error(self, key: Key, error: Exception) -> None:
+        """Report a reconcile that ended early, in place of its conditions."""
+        document = self._cluster.get(key)
+        if document is None:
+            return
+        previous, generation = document.get("status", {}), document["metadata"].get("generation", 0)
+        if isinstance(error, ClusterError):
+            # What may be gone at the next try leaves the resource not at rest; everything else stalls it.
+            condition = Condition("Reconciling" if error.retriable else "Stalled", "True", error.reason, str(error))
+        else:
+            condition = Condition("Stalled", "True", "ReconcileFailed", f"{type(error).__name__}: {error}")
+        status = failed_status(generation, previous, condition, self._format_now())
+        self._metrics.count_failure(key, condition.reason)
+        self._metrics.observe_conditions(key, status["conditions"])
+        try:
+            await self._warn_once(key, status, previous, condition.type)
+            if status != previous:
+                await self._cluster.write_status(key, status)
+        except ClusterError as other:  # the queue logs ``error``, now and then
+            log.debug("%s: its status does not tell of %s: %s", key, type(error).__name__, other)
+
+    async def _warn_once(self, key: Key, status: Mapping[str, Any], previous: Mapping[str, Any], type_: str) -> None:
+        """Log and record the condition of that type if its reason changed since the last status."""
+        condition, warned = find_condition(status, type_), self._warned.setdefault(key, {})
+        reason = warned.pop(type_, None)
+        if condition is None:
+            return
+        warned[type_] = condition["reason"]  # the status may be one that cannot be written, for as long as that lasts
+        if condition["reason"] not in (reason, (find_condition(previous, type_) or {}).get("reason")):
+            log.warning("%s: %s: %s", key, condition["reason"], condition["message"])
+            await self._cluster.record_event(key, Event("Warning", condition["reason"], condition["message"]))
+
+    def _format_now(self) -> str:
+        return self._wall().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

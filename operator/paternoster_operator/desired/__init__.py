@@ -1,1 +1,1 @@
-"""Pure builders: what each child of an LLMDeployment should look like, one file a child."""
+"""Pure builders: what each child of an LLMDeployment should look like."""

@@ -8,7 +8,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.deployment import build_deployment
 from paternoster_operator.desired.engine_args import ALONE, Installation
 from paternoster_operator.desired.network_policy import Peers, build_network_policy
-from paternoster_operator.desired.pdb import build_pdb
+from paternoster_operator.desired.ownership import child_metadata, pod_selector
 from paternoster_operator.desired.rollout import Strategy
 from paternoster_operator.desired.secret import build_secret
 from paternoster_operator.desired.service import build_service
@@ -55,3 +55,18 @@ def list_superfluous(children: Sequence[Mapping[str, Any]]) -> list[dict[str, An
         for kind, version in OPTIONAL.items()
         if kind not in kinds
     ]
+
+
+def build_pdb(resource: LLMDeployment) -> dict[str, Any]:
+    """Voluntary disruptions take one engine at a time."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": child_metadata(resource),
+        "spec": {
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": pod_selector(resource)},
+            # An engine that never came to serve is no reason to keep a node.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }

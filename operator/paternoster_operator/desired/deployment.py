@@ -25,9 +25,13 @@ from paternoster_operator.desired.foreign_engine import (
     plugin_mounts,
     plugin_volumes,
 )
-from paternoster_operator.desired.key_volumes import key_mounts, key_volumes
-from paternoster_operator.desired.model_fetch import engine_env, fetch_containers
-from paternoster_operator.desired.model_source import model_mounts, model_volumes, pull_secrets
+from paternoster_operator.desired.model_source import (
+    engine_env,
+    fetch_containers,
+    model_mounts,
+    model_volumes,
+    pull_secrets,
+)
 from paternoster_operator.desired.ownership import child_metadata, pod_selector
 from paternoster_operator.desired.pod_template import brings_shared_memory, with_template
 from paternoster_operator.desired.resources import (
@@ -38,6 +42,7 @@ from paternoster_operator.desired.resources import (
     startup_timeout,
 )
 from paternoster_operator.desired.rollout import Strategy, choose_strategy
+from paternoster_operator.desired.secret import key_mounts, key_volumes
 from paternoster_operator.engines.kinds import KINDS
 from paternoster_operator.observed import Observed
 

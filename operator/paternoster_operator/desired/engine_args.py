@@ -14,9 +14,9 @@ from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.settings.row import list_rows
 from paternoster_contract.settings.scheduling import OrderName
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
-from paternoster_operator.desired.key_volumes import ADMIN, API, key_folder, key_sources
 from paternoster_operator.desired.model_source import engine_source
 from paternoster_operator.desired.resources import count_gpus
+from paternoster_operator.desired.secret import ADMIN, API, key_folder, key_sources
 from paternoster_operator.engines.adapter import RuntimeType
 
 SECURITY_CONTEXT: Mapping[str, Any] = {

@@ -1,16 +1,23 @@
-"""The Secret of keys that the engines ask of those who call them."""
+"""The Secret of keys that the engines ask of those who call them, and the folders in which containers find them.
+
+These change with their Secrets.
+"""
 
 import base64
 from collections.abc import Sequence
 from typing import Any
 
+from paternoster_contract import labels
 from paternoster_contract.access import keys
-from paternoster_operator.api.v1alpha1 import LLMDeployment
+from paternoster_operator.api.v1alpha1 import LLMDeployment, SecretKey
 from paternoster_operator.desired.ownership import child_metadata
 
 SUFFIX = "-keys"
 GATEWAY_FIELD = "gateway"
 ADMIN_FIELD = "admin"
+API = "api"
+ADMIN = "admin"
+READABLE_BY_GROUP = 0o440
 
 
 def build_secret(resource: LLMDeployment, gateway_roots: Sequence[str], admin_roots: Sequence[str]) -> dict[str, Any]:
@@ -26,3 +33,44 @@ def build_secret(resource: LLMDeployment, gateway_roots: Sequence[str], admin_ro
         "type": "Opaque",
         "data": {name: base64.b64encode("\n".join(lines).encode()).decode() for name, lines in fields.items()},
     }
+
+
+def key_folder(purpose: str) -> str:
+    """Where the keys for :data:`API` or :data:`ADMIN` are mounted."""
+    return f"{labels.KEYS_FOLDER}/{purpose}"
+
+
+def key_sources(resource: LLMDeployment, *, behind_gateway: bool) -> dict[str, list[dict[str, Any]]]:
+    """Sources of a projected volume by purpose; the API has none where any client may call it.
+
+    Behind a gateway clients' keys open the gateway alone. Without one no program could check hashed keys: the volume is
+    empty then, and the API closed, unless plain keys open it.
+    """
+    security = resource.spec.security
+    own = SecretKey(name=resource.child_name + SUFFIX, key=ADMIN_FIELD)
+    api = [_volume_source(SecretKey(name=own.name, key=GATEWAY_FIELD), "gateway")] if behind_gateway else []
+    if security.api_key_secret_ref is not None and not behind_gateway:
+        api.append(_volume_source(security.api_key_secret_ref, "clients"))
+    sources = {ADMIN: [_volume_source(security.admin_key_secret_ref or own, "operator")]}
+    return {API: api, **sources} if api or security.api_keys else sources
+
+
+def key_volumes(resource: LLMDeployment, *, behind_gateway: bool) -> list[dict[str, Any]]:
+    """The pod's volumes."""
+    sources = key_sources(resource, behind_gateway=behind_gateway)
+    return [
+        {"name": f"{purpose}-keys", "projected": {"defaultMode": READABLE_BY_GROUP, "sources": secrets}}
+        for purpose, secrets in sources.items()
+    ]
+
+
+def key_mounts(resource: LLMDeployment, *, behind_gateway: bool) -> list[dict[str, Any]]:
+    """The container's mounts."""
+    return [
+        {"name": f"{purpose}-keys", "mountPath": key_folder(purpose), "readOnly": True}
+        for purpose in key_sources(resource, behind_gateway=behind_gateway)
+    ]
+
+
+def _volume_source(secret: SecretKey, file: str) -> dict[str, Any]:
+    return {"secret": {"name": secret.name, "items": [{"key": secret.key, "path": file}]}}

@@ -24,8 +24,7 @@ from paternoster_contract.labels import (
 from paternoster_contract.supervise import supervise_task
 from paternoster_operator.api.pod.owned import MODEL_VOLUME
 from paternoster_operator.desired.foreign_engine import PLUGIN_FOLDER, PLUGIN_VOLUME
-from paternoster_operator.desired.model_fetch import OFFLINE_ENV
-from paternoster_operator.desired.model_source import MODEL_LINK
+from paternoster_operator.desired.model_source import MODEL_LINK, OFFLINE_ENV
 from paternoster_operator.engines import adapter as engines
 from paternoster_operator.engines.kinds import KINDS
 from paternoster_operator.engines.vllm_plugin import write_plugin

@@ -12,7 +12,7 @@ from paternoster_contract.access.keys import digest_key
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.desired.engine_args import Installation, engine_args
-from paternoster_operator.desired.key_volumes import key_sources
+from paternoster_operator.desired.secret import key_sources
 from paternoster_operator.keys.client_keys import LONGEST_LIST, read_key_list
 from paternoster_operator.keys.fleet_keys import MAX_KEYS, BadKeyList, FleetKeys, UnusableKeys
 from paternoster_operator.keys.key_secrets import KeySecrets

@@ -14,7 +14,7 @@ from paternoster_contract.labels import SCALE_DOWN
 from paternoster_contract.routing import ModelRoute
 from paternoster_contract.routing_rows import CONTENT_TYPE, End, Row
 from paternoster_operator.cluster.port import ClusterError, Key
-from paternoster_operator.plan.status import refuse_route
+from paternoster_operator.plan.plan import refuse_route
 from paternoster_operator.publish import build_app, serve_app
 from paternoster_operator.routes import table as routes_table
 from paternoster_operator.routes.published import PublishedRow, PublishedTable, UnreadRow
