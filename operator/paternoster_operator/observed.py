@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from paternoster_contract import labels
-from paternoster_contract.fetch_status import FetchStatus
 from paternoster_contract.stats import EngineStats, GatewayStats
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.autoscaling.observation import Observation
@@ -16,8 +15,6 @@ from paternoster_operator.engines.adapter import EngineAdapter
 from paternoster_operator.engines.catalogue import ADAPTERS, TARGET_ADAPTERS
 from paternoster_operator.plausible import Refusal
 from paternoster_operator.pods.cap_faults import CapFaults
-from paternoster_operator.pods.engine_fault import EngineFault
-from paternoster_operator.pods.events import PodEvent
 from paternoster_operator.pods.placement import Placement, read_placement
 from paternoster_operator.pods.reading import read_message, read_pod, read_target_pod
 from paternoster_operator.pods.view import EngineAddress, PodView
@@ -208,38 +205,14 @@ class Observed:
         latest = {pod.template for pod in self.starting}
         return tuple(pod for pod in self.live if latest and pod.template not in latest)
 
-    def with_events(self, events: Mapping[str, Sequence[PodEvent]]) -> "Observed":
-        """The same with the events about those pods, by name."""
-        return replace(self, pods=tuple(replace(pod, events=tuple(events.get(pod.name, ()))) for pod in self.pods))
-
-    def with_downloads(self, downloads: Mapping[str, FetchStatus]) -> "Observed":
-        """The same with what those pods tell, by name."""
-        return replace(self, pods=tuple(replace(pod, download=downloads.get(pod.name)) for pod in self.pods))
-
-    def with_engine_faults(self, faults: Mapping[str, EngineFault]) -> "Observed":
-        """The same with what was met at the engines of those pods, by name."""
-        return replace(self, pods=tuple(replace(pod, engine_fault=faults.get(pod.name)) for pod in self.pods))
-
-    def with_served(
-        self, served: Collection[str], in_this_run: Collection[str], recover: Collection[str]
-    ) -> "Observed":
-        """The same with the names of pods that have served, and of those that end now and then and start again."""
-        pods = [
-            replace(
-                pod,
-                has_served=pod.name in served,
-                served_in_this_run=pod.name in in_this_run,
-                recovers=pod.name in recover,
-            )
-            for pod in self.pods
-        ]
-        return replace(self, pods=tuple(pods))
+    def with_fields(self, fields: Mapping[str, Mapping[str, Any]]) -> "Observed":
+        """The same with those fields of the views of pods, by the pod's name."""
+        return replace(self, pods=tuple(replace(pod, **fields.get(pod.name, {})) for pod in self.pods))
 
     def with_drained(self, names: Collection[str]) -> "Observed":
         """The same with those pods drained, as of now where they were not, and no others."""
-        pods = [replace(pod, drained_since=(pod.drained_since or self.time) if pod.name in names else None)
-                for pod in self.pods]  # fmt: skip
-        return replace(self, pods=tuple(pods))
+        since = {pod.name: pod.drained_since or self.time for pod in self.pods if pod.name in names}
+        return self.with_fields({pod.name: {"drained_since": since.get(pod.name)} for pod in self.pods})
 
     @property
     def draining(self) -> tuple[PodView, ...]:

@@ -108,7 +108,7 @@ class Executor:
         now, previous = self._clock(), plan.resource.status
         age = now - self._load_written.get(key, float("-inf"))
         status = plan_status(plan, after, fault, self._settings, age_of_load=age, num_fleets=num_fleets)
-        self._metrics.observe(key, after.signals, plan.last_decision, plan.recorded, len(after.serving))
+        self._metrics.observe(key, after.signals, plan.memory.last_decision, plan.recorded, len(after.serving))
         self._metrics.observe_conditions(key, status["conditions"])
         self._metrics.observe_slo(key, plan.resource.spec.slo)
         for type_ in ("Stalled", "Contested", "GatewayCap"):

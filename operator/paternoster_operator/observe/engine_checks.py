@@ -72,8 +72,7 @@ class EngineChecks:
             pass  # who cannot read keys reports so where it sends them
         await asyncio.gather(*calls)
         met = {pod.name: None if pod.ready and check.accepted else check.fault for pod, check in checks}
-        faults = {name: fault for name, fault in met.items() if fault is not None}
-        return observed.with_engine_faults(faults) if pods else observed
+        return observed.with_fields({name: {"engine_fault": fault} for name, fault in met.items()})
 
     def _find_check(self, pod: PodView, model: str) -> _Check:
         check, run = self._checks.get(pod.name), (pod.restarts, model)

@@ -60,10 +60,16 @@ class ServedPods:
             elif pod.name not in self._served_ends and lasted >= STEADY_SECONDS:  # another operator saw it serve
                 self._steady_ends[pod.name] = self._served_ends[pod.name] = pod.ends - 1
         ended = [pod for pod in observed.pods if not pod.ready and pod.ends > self._served_ends.get(pod.name, pod.ends)]
-        return observed.with_served(
-            served=self._served_ends.keys(),
-            in_this_run={pod.name for pod in observed.pods if self._served_ends.get(pod.name) == pod.ends},
-            recover={pod.name for pod in ended if pod.ends - self._steady_ends[pod.name] < LOOP_ENDS},
+        recover = {pod.name for pod in ended if pod.ends - self._steady_ends[pod.name] < LOOP_ENDS}
+        return observed.with_fields(
+            {
+                pod.name: {
+                    "has_served": pod.name in self._served_ends,
+                    "served_in_this_run": self._served_ends.get(pod.name) == pod.ends,
+                    "recovers": pod.name in recover,
+                }
+                for pod in observed.pods
+            }
         )
 
 
@@ -131,11 +137,10 @@ class Observer:
             self._scraper.read_gateways(resource.metadata.uid),
             self._scraper.read_downloads(_admin_urls(fetching)),
         )
-        if downloads:
-            progress = {pod.name: pod.download for pod in before.pods}
-            observed = observed.with_downloads(
-                {pod: merge_progress(status, progress.get(pod)) for pod, status in downloads.items()}
-            )
+        progress = {pod.name: pod.download for pod in before.pods}
+        observed = observed.with_fields(
+            {pod: {"download": merge_progress(status, progress.get(pod))} for pod, status in downloads.items()}
+        )
         observed = await readers.events.add_events(observed, self._cluster, key, self._clock())
         observed = readers.served_pods.mark_pods(observed)
         observed = await readers.checks.add_faults(

@@ -57,7 +57,7 @@ class EventReader:
                 await self._list(pod, polled, cluster, key)
                 interval = max(MIN_INTERVAL_SECONDS, INTERVAL_SHARE * (clock - polled.since))
                 polled.due = clock + min(MAX_INTERVAL_SECONDS, interval)
-        return observed.with_events({name: polled.events for name, polled in self._polled.items()})
+        return observed.with_fields({name: {"events": polled.events} for name, polled in self._polled.items()})
 
     async def _list(self, pod: PodView, polled: _Polled, cluster: Cluster, key: Key) -> None:
         objects = [("Pod", pod.name)]

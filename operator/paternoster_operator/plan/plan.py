@@ -53,7 +53,7 @@ class Memory:
     states: LoopStates = field(default_factory=LoopStates)
     """What each loop of the law remembers; empty before the first decision."""
     models: Models = field(default_factory=Models.empty)
-    last_decision: Decision | None = None
+    last_decision: Decision = field(default_factory=lambda: Decision({}, {}))
     """The last decision of each loop."""
     history: History = field(default_factory=History)
     changes: tuple[LoopDecision, ...] = ()
@@ -117,11 +117,6 @@ class Plan:
     """To record once the status is written."""
     next_look_seconds: float
 
-    @property
-    def last_decision(self) -> Decision:
-        """The last decision of each loop, also of one that was not due."""
-        return self.decision if self.memory.last_decision is None else self.memory.last_decision
-
 
 def make_plan(resource: LLMDeployment, observed: Observed, memory: Memory, settings: Settings) -> Plan:
     """Decide by the scaling law, and what follows from that; ``memory`` is that of the fleet's last plan."""
@@ -159,28 +154,18 @@ def make_plan(resource: LLMDeployment, observed: Observed, memory: Memory, setti
         events=[*refusals, *disruptions.values()],
         changes=_plan_changes(resource, observed, decision.targets, models, settings) if may_change else None,
         status_events=[*decision_events(recorded), *_floor_events(decision, memory.last_decision)],
-        next_look_seconds=WAITING_SECONDS if _waits_for_gateways(observed, settings) else seconds,
+        next_look_seconds=WAITING_SECONDS if _find_access(resource, observed, None, settings).waiting else seconds,
     )
 
 
-def _floor_events(decision: Decision, before: Decision | None) -> list[Event]:
+def _floor_events(decision: Decision, before: Decision) -> list[Event]:
     """One for each loop that came to its floor while too many requests are preempted."""
-    earlier = {made.loop for made in (before or {}).values() if made.preempts_at_floor}
+    earlier = {made.loop for made in before.values() if made.preempts_at_floor}
     return [
         Event("Warning", "PreemptionAtLowestCap", made.message)
         for made in decision.values()
         if made.preempts_at_floor and made.loop not in earlier
     ]
-
-
-def count_gateways(observed: Observed, settings: Settings) -> int | None:
-    """Gateways that could send the fleet requests; None in an installation without any."""
-    return None if settings.gateway_url is None or observed.is_target else len(observed.gateways)
-
-
-def _waits_for_gateways(observed: Observed, settings: Settings) -> bool:
-    gateways = count_gateways(observed, settings)
-    return bool(observed.names) and gateways is not None and observed.num_routing < gateways
 
 
 def _plan_changes(
@@ -260,9 +245,9 @@ def plan_status(
         after,
         signals,
         plan.decision,
-        plan.last_decision,
+        plan.memory.last_decision,
         after.time,
-        _find_access(plan, after, fault, settings),
+        _find_access(resource, after, fault, settings),
         steps=plan.memory.models.replica.steps,
         age_of_load=age_of_load,
         num_fleets=num_fleets,
@@ -276,15 +261,15 @@ def plan_status(
     )
 
 
-def _find_access(plan: Plan, after: Observed, fault: ClusterError | None, settings: Settings) -> Access:
-    refusal = after.refusal
-    if refusal is None and after.routes_share is not None:
-        refusal = refuse_route(plan.resource.metadata.namespace, after.routes_share)
+def _find_access(resource: LLMDeployment, observed: Observed, fault: ClusterError | None, settings: Settings) -> Access:
+    refusal = observed.refusal
+    if refusal is None and observed.routes_share is not None:
+        refusal = refuse_route(resource.metadata.namespace, observed.routes_share)
     if refusal is None and fault is not None:
         refusal = (fault.reason, str(fault))
-    met, waits = refusal or after.unnamed, refusal is None and after.starts_unnamed
-    stall = None if met is None else StallReason(*met)
-    return Access(after.names, stall, after.num_routing, count_gateways(after, settings), waits)
+    met, waits = refusal or observed.unnamed, refusal is None and observed.starts_unnamed
+    gateways = None if settings.gateway_url is None or observed.is_target else len(observed.gateways)
+    return Access(observed.names, None if met is None else StallReason(*met), observed.num_routing, gateways, waits)
 
 
 def refuse_route(namespace: str, share: int) -> tuple[str, str]:

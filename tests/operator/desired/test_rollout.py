@@ -224,10 +224,12 @@ def test_a_volume_that_the_old_replica_has_attached(resource: Resource) -> None:
     new["status"] = {"phase": "Pending"}
     used = 'Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) ride-a-1'
     event = PodEvent("FailedAttachVolume", used, "", 1, NOW)
-    observed = rolling(new).with_events({"ride-b-1": (event,)})
+    observed = rolling(new).with_fields({"ride-b-1": {"events": (event,)}})
     assert choose_strategy(resource().spec, 1, observed).why == "a new replica needs a volume, which ride-a-1 holds"
     other = PodEvent("FailedAttachVolume", used.replace("ride-a-1", "web-1"), "", 1, NOW)
-    assert choose_strategy(resource().spec, 1, rolling(new).with_events({"ride-b-1": (other,)})) == Strategy(1, 0)
+    assert choose_strategy(
+        resource().spec, 1, rolling(new).with_fields({"ride-b-1": {"events": (other,)}})
+    ) == Strategy(1, 0)
 
 
 class TestBudget:

@@ -35,7 +35,7 @@ def creating(*events: PodEvent, reason: str = "ContainerCreating") -> PodView:
             "containerStatuses": [{"name": "engine", "ready": False, "state": {"waiting": {"reason": reason}}}],
         },
     }
-    return Observed.from_cluster(None, [document]).with_events({"ride-1": events}).pods[0]
+    return Observed.from_cluster(None, [document]).with_fields({"ride-1": {"events": tuple(events)}}).pods[0]
 
 
 @pytest.mark.parametrize(
