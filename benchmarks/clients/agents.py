@@ -21,12 +21,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
 
 from clients.coding_agents import AGENTS, CONTEXT, FILE, QUESTIONS, WORD, Agent, Session
 from clients.recorder import Call, recorder
 from clients.run import LIMIT, MODEL, SOURCE, engine
-from simulator.local_fleet import FleetError, LocalFleet
+from harness.local_fleet import FleetError, LocalFleet, manifest
 
 KV_CACHE = "900Mi"
 LEAST_CACHED = 0.9
@@ -46,15 +45,11 @@ def gateway() -> Iterator[tuple[str, str]]:
     key = secrets.token_hex()
     entry = f"- {{name: agents, sha256: {hashlib.sha256(key.encode()).hexdigest()}}}\n"
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "agents"}, "stringData": {"key": entry}}
-    spec: dict[str, Any] = {
-        "model": {"source": SOURCE},
-        "engine": {"maxNumSeqs": 4, "maxModelLen": CONTEXT, "kvCacheMemory": KV_CACHE},
-        "autoscaling": {"minReplicas": 1, "maxReplicas": 1},
-        "security": {"apiKeys": [{"name": "agents"}]},
-    }
-    fleet = {
-        "apiVersion": "paternoster.dev/v1alpha1", "kind": "LLMDeployment", "metadata": {"name": MODEL}, "spec": spec
-    }  # fmt: skip
+    fleet = manifest(
+        MODEL, model={"source": SOURCE}, autoscaling={"minReplicas": 1, "maxReplicas": 1},
+        engine={"maxNumSeqs": 4, "maxModelLen": CONTEXT, "kvCacheMemory": KV_CACHE},
+        security={"apiKeys": [{"name": "agents"}]},
+    )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
         local = LocalFleet(fleet, 1, Path(folder), (secret,))
         runner.run(local.__aenter__())

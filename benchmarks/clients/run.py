@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clients.loglikelihoods import largest_difference, reference
+from harness.servers import served
 from paternoster_engine.model.checkpoints.checkpoint import open_checkpoint
 from paternoster_engine.model.source import resolve_source
 from peers.systems.environment import package_installer, peers_folder
@@ -210,20 +211,9 @@ def interpreter(lowest: str) -> str:
 @contextmanager
 def engine(max_model_len: int = 1024, kv_cache_memory: str = "150Mi", flags: Sequence[str] = ()) -> Iterator[str]:
     """The URL of one that has the default model, where ``flags`` have no other."""
-    command = [str(Path(sys.executable).with_name("paternoster")), "serve", "--port", "0"]
-    settings = ["--served-model-name", MODEL, "--max-model-len", str(max_model_len)]
-    process = subprocess.Popen(
-        [*command, *settings, "--kv-cache-memory", kv_cache_memory, *flags], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line.startswith("listening on "):
-            raise RuntimeError(f"the engine ended with {process.wait()}")
-        yield line.split()[-1]
-    finally:
-        process.terminate()
-        process.wait()
+    settings = ("--served-model-name", MODEL, "--max-model-len", str(max_model_len))
+    with served(*settings, "--kv-cache-memory", kv_cache_memory, *flags) as server:
+        yield server.url
 
 
 def write_tokenizer(folder: Path) -> None:

@@ -22,6 +22,7 @@ from control.evaluate import Memory, Score, evaluate
 from control.hindsight import searched
 from control.scenarios import SCENARIOS
 from harness.arguments import RunnerParser
+from harness.results import markdown_table
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.policy import Action
@@ -159,10 +160,8 @@ def main() -> int:
         for job in as_completed(jobs):
             found[jobs[job]] = job.result()
             bar.update()
-    print("| scenario | target | attained | GPU-hours | preempted | replicas, minute by minute |")
-    print("| --- | ---: | ---: | ---: | ---: | --- |")
-    for question in searches:
-        print(line(*question, found[question]))
+    rows = [cells(*question, found[question]) for question in searches]
+    print(markdown_table(HEAD, rows, ["---", *["---:"] * 4, "---"]))
     return 0
 
 
@@ -189,9 +188,12 @@ def search(
     return (last[0][0][free:], last[0][1]) if last else None
 
 
-def line(name: str, target: int, found: tuple[Schedule, Score] | None) -> str:
+HEAD = ("scenario", "target", "attained", "GPU-hours", "preempted", "replicas, minute by minute")
+
+
+def cells(name: str, target: int, found: tuple[Schedule, Score] | None) -> Sequence[str]:
     if found is None:
-        return f"| {name} | {target} % | not with all replicas | | | |"
+        return name, f"{target} %", "not with all replicas", "", "", ""
     schedule, score = found
-    figures = f"{score.slo_attainment:.2%} | {score.gpu_hours:.2f} | {score.preemption_rate:.1%}"
-    return f"| {name} | {target} % | {figures} | {' '.join(map(str, schedule))} |"
+    figures = f"{score.slo_attainment:.2%}", f"{score.gpu_hours:.2f}", f"{score.preemption_rate:.1%}"
+    return name, f"{target} %", *figures, " ".join(map(str, schedule))

@@ -10,7 +10,6 @@ arm begins with all clients at the highest cap. Tokens a second and preempted re
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from random import Random
 from statistics import median
 from typing import Any
@@ -20,7 +19,8 @@ from rich.table import Table
 from tqdm import tqdm
 
 from harness.arguments import RunnerParser
-from harness.results import write_json
+from harness.local_fleet import manifest
+from harness.results import without_repeats, write_json
 from paternoster_contract.stats import EngineStats
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
@@ -120,14 +120,9 @@ MACHINES = (
 
 def make_autoscaler(concurrency: Mapping[str, Any]) -> Autoscaler:
     """The law for one replica that runs as many sequences as there are clients."""
-    spec = {
-        "model": {"source": "file:///models/model.gguf"},
-        "engine": {"maxNumSeqs": CLIENTS},
-        "replicas": 1,
-        "concurrency": dict(concurrency),
-    }
-    document = {"apiVersion": "paternoster.dev/v1alpha1", "kind": "LLMDeployment", "metadata": {"name": "a"}}
-    return Autoscaler(ScalingPolicy.from_spec(parse_resource({**document, "spec": spec}).spec))
+    source, engine = {"source": "file:///models/model.gguf"}, {"maxNumSeqs": CLIENTS}
+    document = manifest("a", model=source, engine=engine, replicas=1, concurrency=dict(concurrency))
+    return Autoscaler(ScalingPolicy.from_spec(parse_resource(document).spec))
 
 
 class ClosedLoop:
@@ -201,7 +196,7 @@ def _summarize(first: EngineStats, last: EngineStats, caps: Sequence[int]) -> Ar
         tokens_per_second=grown("generation_tokens_total") / (last.time - first.time),
         preempted_share=grown("requests_preempted_total") / max(grown("requests_finished_total"), 1),
         repeated_share=grown("recomputed_tokens_total") / max(grown("computed_tokens_total"), 1),
-        caps=[caps[0], *(after for before, after in pairwise(caps) if after != before)],
+        caps=without_repeats(caps),
     )
 
 

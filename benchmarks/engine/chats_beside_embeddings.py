@@ -18,7 +18,7 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count, cycle
+from itertools import count, cycle, islice
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,14 @@ from rich.table import Table
 from tqdm import tqdm
 
 from engine.embeddings import make_texts
-from engine.idle import START_SECONDS, serve
 from harness.arguments import RunnerParser
+from harness.load import open_client
 from harness.results import write_json
+from harness.servers import START_SECONDS, served
 from paternoster_engine.bench.machine import cpu_name
-from paternoster_load.client import BenchClient
+from paternoster_load.client import BenchClient, drive_load
 from paternoster_load.results import BenchRequest
-from paternoster_traces.prompts import PromptSource, default_text
+from paternoster_traces.prompts import PromptSource
 
 PROMPT, ANSWER = 64, 200
 """Tokens of a chat."""
@@ -50,15 +51,11 @@ while True:
 
 
 @contextmanager
-def served(cpu: int, *flags: str) -> Iterator[str]:
+def served_on(cpu: int, *flags: str) -> Iterator[str]:
     """The address of an engine on ``cpu``, which the calling thread is left on."""
     os.sched_setaffinity(0, {cpu})
-    process, url = serve([*flags, "--threads", "1"])
-    try:
-        yield url
-    finally:
-        process.terminate()
-        process.wait(timeout=START_SECONDS)
+    with served(*flags, "--threads", "1") as engine:
+        yield engine.url
 
 
 class Embedding:
@@ -107,23 +104,15 @@ def beside(turn: str, embedding: Embedding) -> Iterator[None]:
 
 
 async def chats(client: BenchClient, prompts: PromptSource, numbers: Iterator[int], users: int, each: int) -> list[Any]:
-    """Results of ``users`` who ask ``each`` times, one answer after another."""
-
-    async def user() -> list[Any]:
-        return [
-            await client.send(BenchRequest(n := next(numbers), prompts.make_prompt(n, PROMPT), ANSWER))
-            for _ in range(each)
-        ]
-
-    return [result for results in await asyncio.gather(*(user() for _ in range(users))) for result in results]
+    """Results of ``users`` at once, ``each`` times as many."""
+    requests = (BenchRequest(n, prompts.make_prompt(n, PROMPT), ANSWER) for n in islice(numbers, users * each))
+    return await drive_load(client, requests, max_concurrency=users)
 
 
 async def measure(url: str, embedding: Embedding, args: argparse.Namespace) -> list[dict[str, Any]]:
     """A row for each turn: seconds between tokens, and how many texts were embedded a second."""
     rows, numbers = [], count()
-    async with BenchClient(url, sampling={"temperature": 0, "ignore_eos": True}) as client:
-        client.model = (await client.list_models())[0]["id"]
-        prompts = PromptSource(await client.tokenize(default_text()))
+    async with open_client(url) as (client, prompts):
         await chats(client, prompts, numbers, args.users, 1)
         for name in tqdm(TURNS * args.rounds, unit="turn", disable=None):
             before, loop = embedding.calls, asyncio.get_running_loop()
@@ -156,7 +145,7 @@ def main() -> int:
     cpus = args.cpus or allowed[:2]
     if len(cpus) < 2 or not set(cpus) <= set(allowed):
         parser.error(f"cpus are {cpus}: must be two of {allowed}")
-    with served(cpus[1], "--model", args.embedder) as embedder, served(cpus[0], "--model", args.model) as url:
+    with served_on(cpus[1], "--model", args.embedder) as embedder, served_on(cpus[0], "--model", args.model) as url:
         embedding = Embedding(embedder, cpus[1], make_texts(1000, 25, 0.9))
         threading.Thread(target=embedding.run, daemon=True).start()
         rows = asyncio.run(measure(url, embedding, args))

@@ -20,20 +20,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
-from engine.idle import START_SECONDS, serve
 from harness.arguments import RunnerParser
+from harness.load import open_client
 from harness.results import write_json
+from harness.servers import served
 from paternoster_engine.bench.machine import cpu_name
-from paternoster_load.client import BenchClient
+from paternoster_load.client import BenchClient, drive_load
 from paternoster_load.results import BenchRequest, Outcome
-from paternoster_traces.prompts import PromptSource, default_text
 
 PACKAGES = ("common", "operator", "engine", "kernels", "gateway", "simulator")
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,27 +69,10 @@ def checkout(commit: str, folder: Path) -> Iterator[Path]:
         subprocess.run([*git, "remove", "--force", str(folder)], check=True)
 
 
-@contextmanager
-def served(tree: Path, flags: Sequence[str]) -> Iterator[str]:
-    """The address of an engine that runs the packages of ``tree``."""
-    command = (sys.executable, "-c", SERVE)
-    process, url = serve(flags, command, PYTHONPATH=os.pathsep.join(str(tree / package) for package in PACKAGES))
-    try:
-        yield url
-    finally:
-        process.terminate()
-        process.wait(timeout=START_SECONDS)
-
-
 async def turn(client: BenchClient, requests: Sequence[BenchRequest], users: int) -> Turn:
     """``users`` send the requests, each its next when its last is answered; raises ``RuntimeError`` where one fails."""
-    waiting = iter(requests)
-
-    async def user() -> list[Any]:
-        return [await client.send(request) for request in waiting]
-
     started = time.perf_counter()
-    results = [one for each in await asyncio.gather(*(user() for _ in range(users))) for one in each]
+    results = await drive_load(client, requests, max_concurrency=users)
     seconds = time.perf_counter() - started
     if failed := [one.error for one in results if one.outcome is not Outcome.COMPLETED]:
         raise RuntimeError(failed[0])
@@ -102,12 +84,10 @@ async def turn(client: BenchClient, requests: Sequence[BenchRequest], users: int
 async def measure(urls: Sequence[str], args: argparse.Namespace) -> list[list[Turn]]:
     """The turns of each address, after one that is not counted."""
     turns: list[list[Turn]] = [[] for _ in urls]
-    sampling = {"temperature": args.temperature, "ignore_eos": True}
     async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(BenchClient(url, sampling=sampling)) for url in urls]
-        for client in clients:
-            client.model = (await client.list_models())[0]["id"]
-        prompts = PromptSource(await clients[0].tokenize(default_text()))
+        opened = [open_client(url, temperature=args.temperature) for url in urls]
+        clients, sources = zip(*[await stack.enter_async_context(each) for each in opened], strict=True)
+        prompts = sources[0]
         for number in tqdm(range(args.rounds + 1), unit="round", disable=None):
             numbers = range(number * args.requests, (number + 1) * args.requests)
             load = [BenchRequest(n, prompts.make_prompt(n, args.prompt), args.answer) for n in numbers]
@@ -131,7 +111,9 @@ def main() -> int:
         urls = []
         for i, (commit, *flags) in enumerate(map(shlex.split, args.commits)):
             tree = stack.enter_context(checkout(commit, Path(folder, str(i))))
-            urls.append(stack.enter_context(served(tree, flags)))
+            packages = {"PYTHONPATH": os.pathsep.join(str(tree / package) for package in PACKAGES)}
+            program = (sys.executable, "-c", SERVE)
+            urls.append(stack.enter_context(served(*flags, program=program, env=packages)).url)
         turns = asyncio.run(measure(urls, args))
     names = [each.name for each in fields(Turn)]
     table = Table("median (of the first: median, least, most)", *names)

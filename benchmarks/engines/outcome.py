@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.results import markdown_table, without_repeats
 from paternoster_contract.stats import EngineStats
 from paternoster_load.results import Outcome, RequestResult
 
@@ -115,7 +116,7 @@ def summarize(
         first_token_p50=float(np.percentile(waits, 50)),
         first_token_p99=float(np.percentile(waits, 99)),
         between_tokens_p50=float(np.percentile(between, 50)),
-        caps=[cap for cap, before in zip(caps, [None, *caps], strict=False) if cap != before],
+        caps=without_repeats(caps),
         wall_seconds=wall,
         failed=sum(span[0] <= result.start < span[1] and result.outcome is not Outcome.COMPLETED for result in results),
     )
@@ -140,21 +141,20 @@ COLUMNS = (
 
 def markdown(halves: Sequence[Half]) -> str:
     """A row for each half and arm: medians of the repeats, with the range of what is within the objective."""
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    lines = []
     for half, arm in sorted({(each.half, each.arm) for each in halves}, key=lambda key: (key[0], _order(key[1]))):
         runs = [each for each in halves if (each.half, each.arm) == (half, arm)]
         good = [run.within_per_second for run in runs]
         spread = f" ({min(good):.2f} to {max(good):.2f})" if len(runs) > 1 else ""
         caps = "; ".join(dict.fromkeys(_shorten(run.caps) for run in runs))
-        cells = (
+        lines.append((
             str(half), arm, f"{median(good):.2f}{spread}", f"{_median(runs, 'requests_per_second'):.2f}",
             f"{_median(runs, 'tokens_per_second'):.0f}", f"{_median(runs, 'preempted_share'):.1%}",
             _settled(runs), f"{_median(runs, 'recomputed_share'):.1%}",
             f"{_median(runs, 'first_token_p50'):.1f} / {_median(runs, 'first_token_p99'):.1f}",
             f"{_median(runs, 'between_tokens_p50') * 1000:.0f}", caps,
-        )  # fmt: skip
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        ))  # fmt: skip
+    return markdown_table(COLUMNS, lines)
 
 
 def against_best(halves: Sequence[Half], law: str) -> dict[int, tuple[str, float]]:

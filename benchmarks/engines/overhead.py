@@ -17,11 +17,9 @@ cost, and noise.
 import argparse
 import asyncio
 import os
-import signal
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from statistics import mean, median, stdev
 from typing import Any
@@ -30,13 +28,12 @@ import psutil
 from tqdm import tqdm
 
 from engines.closed_loop import ClosedLoop, Shape
-from engines.vllm_fleet import MODEL, VllmFleet, manifest
+from engines.vllm_fleet import MODEL, VllmFleet, vllm_fleet, vllm_manifest
 from harness.arguments import RunnerParser
+from harness.load import open_client, running
 from harness.results import write_json
 from paternoster_engine.bench.machine import cpu_name
-from paternoster_load.client import BenchClient
 from paternoster_operator.settings import Settings
-from paternoster_traces.prompts import PromptSource, default_text
 from paternoster_vllm.middleware import API_KEYS_ENV, LimitsMiddleware
 from peers.systems.vllm_cpu import ENVIRONMENT, VllmCpu
 
@@ -87,38 +84,26 @@ async def call_every(call: Call, seconds: float) -> None:
 async def count_tokens(fleet: VllmFleet, seconds: float, *, called: bool) -> float:
     """Tokens a second of answers, with the operator's calls meanwhile or none."""
     calls = ((fleet.stats, SCRAPES_PER_SECOND), (fleet.call_core, PROBES_PER_SECOND))
-    tasks = [asyncio.create_task(call_every(call, 1 / rate)) for call, rate in calls if called]
-    try:
+    async with running(*(call_every(call, 1 / rate) for call, rate in calls if called)) as tasks:
         before, began = (await fleet.stats()).generation_tokens_total, time.perf_counter()
         await asyncio.sleep(seconds)
         for task in tasks:
             if task.done():
                 task.result()  # a task ends by an error alone, which the turn raises
         return ((await fleet.stats()).generation_tokens_total - before) / (time.perf_counter() - began)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def measure_tokens(fleet: VllmFleet, pairs: int, seconds: float) -> list[tuple[float, float]]:
     """Tokens a second of each pair of turns: with calls, and without."""
     found = []
-    async with BenchClient(fleet.endpoint, MODEL, sampling={"temperature": 0, "ignore_eos": True}) as client:
-        prompts = PromptSource(await client.tokenize(default_text()))
-        clients = asyncio.create_task(ClosedLoop(client, prompts, SHAPE).run(SLOTS))
-        os.kill(fleet.pid, signal.SIGSTOP)
-        try:
-            await asyncio.sleep(SETTLE_SECONDS)
-            for number in tqdm(range(pairs), unit="pair", disable=None):
-                order = (True, False) if number % 2 == 0 else (False, True)
-                rates = {called: await count_tokens(fleet, seconds, called=called) for called in order}
-                found.append((rates[True], rates[False]))
-        finally:
-            os.kill(fleet.pid, signal.SIGCONT)
-            clients.cancel()
-            with suppress(asyncio.CancelledError):
-                await clients
+    async with open_client(fleet.endpoint, MODEL) as (client, prompts):
+        with fleet.stopped():
+            async with running(ClosedLoop(client, prompts, SHAPE).run(SLOTS)):
+                await asyncio.sleep(SETTLE_SECONDS)
+                for number in tqdm(range(pairs), unit="pair", disable=None):
+                    order = (True, False) if number % 2 == 0 else (False, True)
+                    rates = {called: await count_tokens(fleet, seconds, called=called) for called in order}
+                    found.append((rates[True], rates[False]))
     return found
 
 
@@ -162,11 +147,9 @@ def report(found: Mapping[str, Sequence[float]], middleware: float, tokens: Sequ
 
 
 async def run(args: argparse.Namespace) -> tuple[dict[str, list[float]], list[tuple[float, float]]]:
-    given = manifest({"mode": "Fixed"}, max_num_seqs=SLOTS, kv_cache="64Mi", max_model_len=128, slo={})
-    with tempfile.TemporaryDirectory(prefix="paternoster-vllm-", ignore_cleanup_errors=True) as folder:
-        fleet = VllmFleet(given, Path(folder))
-        async with fleet:
-            return await measure(fleet, args.turns, args.calls), await measure_tokens(fleet, args.pairs, args.seconds)
+    given = vllm_manifest({"mode": "Fixed"}, max_num_seqs=SLOTS, kv_cache="64Mi", max_model_len=128, slo={})
+    async with vllm_fleet(given) as fleet:
+        return await measure(fleet, args.turns, args.calls), await measure_tokens(fleet, args.pairs, args.seconds)
 
 
 def main() -> int:

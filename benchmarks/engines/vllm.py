@@ -16,23 +16,21 @@ by time, and on a busy machine sees less traffic in its windows.
 import argparse
 import asyncio
 import sys
-import tempfile
 import time
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from engines.closed_loop import ClosedLoop, Shape
 from engines.outcome import Half, Limits, against_best, markdown, summarize
-from engines.vllm_fleet import MODEL, VllmFleet, manifest
+from engines.vllm_fleet import MODEL, VllmFleet, vllm_fleet, vllm_manifest
 from harness.arguments import RunnerParser
+from harness.load import open_client, running
 from harness.processes import ProcessorClock
 from harness.results import write_json
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_load.client import BenchClient
-from paternoster_traces.prompts import PromptSource, default_text
+from paternoster_traces.prompts import PromptSource
 from peers.systems.vllm_cpu import ENVIRONMENT, VllmCpu
 
 CLIENTS = 32
@@ -52,13 +50,8 @@ def arms() -> dict[str, dict[str, Any]]:
 def build_manifest(concurrency: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
     slo = {"ttftP95Milliseconds": round(args.first_token * 1000), "itlP95Milliseconds": round(args.between * 1000)}
     longest = Shape(args.prompt, args.answer).longest
-    return manifest(
-        concurrency,
-        max_num_seqs=CLIENTS,
-        kv_cache=args.kv_cache,
-        max_model_len=-(-longest // 64) * 64,
-        slo=slo,
-    )
+    length = -(-longest // 64) * 64
+    return vllm_manifest(concurrency, max_num_seqs=CLIENTS, kv_cache=args.kv_cache, max_model_len=length, slo=slo)
 
 
 async def become_idle(fleet: VllmFleet, cap: int) -> None:
@@ -82,10 +75,7 @@ async def run_arm(
     load = ClosedLoop(client, prompts, shapes[0])
     fleet.samples.clear()
     spans = []
-    clients = asyncio.create_task(load.run(CLIENTS))
-    sampling = asyncio.create_task(fleet.keep_sampling(SAMPLE_SECONDS))
-    reading = asyncio.create_task(clock.keep_reading())
-    try:
+    async with running(load.run(CLIENTS), fleet.keep_sampling(SAMPLE_SECONDS), clock.keep_reading()):
         for shape in shapes:
             load.shape = shape
             begin = time.perf_counter()
@@ -94,11 +84,6 @@ async def run_arm(
             await fleet.sample()
             spans.append((begin, time.perf_counter()))
         await load.answered(before=spans[-1][1])
-    finally:
-        for task in (clients, sampling, reading):
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
     samples = [(sample.time, sample.engines[0]) for sample in fleet.samples]
     samples.sort(key=lambda sample: sample[0])
     if any(stats.instance != instance for _, stats in samples):
@@ -112,15 +97,12 @@ async def run_arm(
 
 async def measure(args: argparse.Namespace) -> list[Half]:
     halves: list[Half] = []
-    with tempfile.TemporaryDirectory(prefix="paternoster-vllm-", ignore_cleanup_errors=True) as folder:
-        async with VllmFleet(build_manifest({"mode": "Fixed", "initial": CLIENTS}, args), Path(folder)) as fleet:
-            sampling = {"temperature": 0, "ignore_eos": True}
-            async with BenchClient(fleet.endpoint, MODEL, sampling=sampling) as client:
-                prompts = PromptSource(await client.tokenize(default_text()))
-                turns = [(repeat, name) for repeat in range(args.repeats) for name in args.arms]
-                for repeat, name in tqdm(turns, unit="arm", disable=None):
-                    halves += await run_arm(fleet, client, prompts, name, repeat, args)
-                    write_json(args.json, halves)
+    document = build_manifest({"mode": "Fixed", "initial": CLIENTS}, args)
+    turns = [(repeat, name) for repeat in range(args.repeats) for name in args.arms]
+    async with vllm_fleet(document) as fleet, open_client(fleet.endpoint, MODEL) as (client, prompts):
+        for repeat, name in tqdm(turns, unit="arm", disable=None):
+            halves += await run_arm(fleet, client, prompts, name, repeat, args)
+            write_json(args.json, halves)
     return halves
 
 

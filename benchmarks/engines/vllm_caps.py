@@ -16,14 +16,11 @@ these prices.
 import argparse
 import asyncio
 import os
-import signal
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Any
@@ -33,10 +30,11 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from control.live_cap import CLIENTS, COMPARED, OBJECTIVES, SETTLED_SECONDS, SHAPES, TARGET, Shape, make_autoscaler
-from engines.vllm_fleet import VllmFleet, manifest
+from engines.vllm_fleet import VllmFleet, vllm_fleet, vllm_manifest
 from harness.arguments import RunnerParser
+from harness.load import running
 from harness.processes import ProcessorClock
-from harness.results import write_json
+from harness.results import markdown_table, without_repeats, write_json
 from paternoster_contract.stats import EngineStats
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_operator.autoscaling.decision import LIVE_CAP
@@ -101,13 +99,8 @@ class Turns:
             SETTLED_SECONDS, self._args.seconds
         )  # fmt: skip
         lengths = draw_lengths(SHAPES[shape], repeat)
-        clients = [asyncio.create_task(self._send_requests(lengths)) for _ in range(CLIENTS)]
-        try:
+        async with running(*(self._send_requests(lengths) for _ in range(CLIENTS))):
             samples = await self._steer_cap(None if fixed else name, settle, counted)
-        finally:
-            for task in clients:
-                task.cancel()
-            await asyncio.gather(*clients, return_exceptions=True)
         return summarize(shape, name, repeat, samples, settle)
 
     async def _steer_cap(self, objective: str | None, settle: float, counted: float) -> list["Sample"]:
@@ -183,7 +176,7 @@ def summarize(shape: str, name: str, repeat: int, samples: Sequence[Sample], set
         preempted_share=grown("requests_preempted_total") / max(grown("requests_finished_total"), 1),
         finished=int(grown("requests_finished_total")),
         repeated_share=grown("recomputed_tokens_total") / max(grown("computed_tokens_total"), 1),
-        caps=[caps[0], *(after for before, after in pairwise(caps) if after != before)],
+        caps=without_repeats(caps),
         load=os.getloadavg()[0],
         windows=[
             (work_between(before, after), after.processor_seconds - before.processor_seconds)
@@ -232,13 +225,15 @@ def find_best(arms: Sequence[Arm], objective: str, prices: NDArray[np.float64]) 
     return max(held.items(), key=lambda each: each[1])
 
 
+COLUMNS = (
+    "requests", "arm", "tokens a processor second", "at one fit's prices", "over the best fixed cap", "tokens/s",
+    "preempted", "computed again", "load", "caps",
+)  # fmt: skip
+
+
 def markdown(arms: Sequence[Arm]) -> str:
     """A row for each shape and arm: medians of the repeats, with the law's share of the best fixed cap."""
-    lines = [
-        "| requests | arm | tokens a processor second | at one fit's prices | over the best fixed cap | tokens/s "
-        "| preempted | computed again | load | caps |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     prices = fit_prices(arms)
     for shape, name in dict.fromkeys((arm.shape, arm.name) for arm in arms):
         runs = [arm for arm in arms if (arm.shape, arm.name) == (shape, name)]
@@ -249,37 +244,31 @@ def markdown(arms: Sequence[Arm]) -> str:
                 ratios = ", ".join(f"{rate(run, prices) / most:.3f}" for run in runs)
                 ratio = f"{ratios} of {best}"
         preempted = ", ".join(f"{run.preempted_share:.1%} of {run.finished}" for run in runs)
-        cells = (
+        lines.append((
             shape, name, f"{median(run.tokens_per_processor_second for run in runs):.1f}",
             f"{median(rate(run, prices) for run in runs):.1f}", ratio,
             f"{median(run.tokens_per_second for run in runs):.0f}", preempted,
             f"{median(run.repeated_share for run in runs):.1%}",
             f"{min(run.load for run in runs):.0f} to {max(run.load for run in runs):.0f}",
             "; ".join(" ".join(map(str, run.caps)) for run in runs),
-        )  # fmt: skip
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        ))  # fmt: skip
+    return markdown_table(COLUMNS, lines)
 
 
 async def measure(args: argparse.Namespace) -> list[Arm]:
     arms: list[Arm] = []
-    given = manifest(
+    given = vllm_manifest(
         {"mode": "Fixed"}, max_num_seqs=CLIENTS, kv_cache=args.kv_cache, max_model_len=MAX_MODEL_LEN, slo={}
     )
     given["spec"]["engine"]["blockSize"] = args.block_size
     names = [*map(str, args.caps), *args.objectives]
-    with tempfile.TemporaryDirectory(prefix="paternoster-vllm-", ignore_cleanup_errors=True) as folder:
-        fleet = VllmFleet(given, Path(folder))
-        async with fleet:
-            os.kill(fleet.pid, signal.SIGSTOP)
-            try:
-                turns = [(s, n, r) for s in args.shapes for r in range(args.repeats) for n in names]
-                runner = Turns(fleet, args)
-                for shape, name, repeat in tqdm(turns, unit="arm", disable=None):
-                    arms.append(await runner.run_arm(shape, name, args.first_draw + repeat))
-                    write_json(args.json, arms)
-            finally:
-                os.kill(fleet.pid, signal.SIGCONT)
+    async with vllm_fleet(given) as fleet:
+        with fleet.stopped():
+            runner = Turns(fleet, args)
+            turns = [(s, n, r) for s in args.shapes for r in range(args.repeats) for n in names]
+            for shape, name, repeat in tqdm(turns, unit="arm", disable=None):
+                arms.append(await runner.run_arm(shape, name, args.first_draw + repeat))
+                write_json(args.json, arms)
     return arms
 
 

@@ -1,13 +1,18 @@
 """``paternoster up`` with one vLLM, and what its plugin reports."""
 
+import os
+import signal
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import psutil
 
+from harness.local_fleet import FleetError, LocalFleet, Sample, manifest
 from paternoster_contract.stats import EngineStats
 from paternoster_load.client import COMPLETIONS
 from paternoster_operator.engines.vllm import LIMITS_PATH, VllmAdapter
@@ -15,15 +20,13 @@ from paternoster_operator.engines.vllm_arguments import ADMIN_KEYS_ENV, API_KEYS
 from paternoster_operator.scrape import Scraper
 from peers.systems.vllm_cpu import ENVIRONMENT
 from peers.systems.weights import checkpoint
-from simulator.local_fleet import FleetError, LocalFleet
-from simulator.measures import Sample
 
 START_WITHIN = 420.0
 """Seconds in which vLLM starts on a busy machine."""
 MODEL = "chat"
 
 
-def manifest(
+def vllm_manifest(
     concurrency: dict[str, Any], *, max_num_seqs: int, kv_cache: str, max_model_len: int, slo: dict[str, int]
 ) -> dict[str, Any]:
     """A fleet of one vLLM in bfloat16 with one thread, bound to no processor, whose token budget stays."""
@@ -34,27 +37,23 @@ def manifest(
         "args": ["--enforce-eager"],
         "env": [{"name": name, "value": value} for name, value in env.items()],
     }
-    return {
-        "apiVersion": "paternoster.dev/v1alpha1",
-        "kind": "LLMDeployment",
-        "metadata": {"name": MODEL},
-        "spec": {
-            "model": {"source": f"file://{checkpoint()}"},
-            "engine": {
-                "runtime": runtime,
-                "dtype": "bfloat16",
-                "maxNumSeqs": max_num_seqs,
-                "maxModelLen": max_model_len,
-                "kvCacheMemory": kv_cache,
-                "prefixCache": False,
-                # vLLM's own on a CPU is 128: most answers would be one block.
-                "blockSize": 64,
-            },
-            "replicas": 1,
-            "slo": slo,
-            "concurrency": {"tokenBudget": {"mode": "Fixed"}, **concurrency},
-        },
-    }
+    # vLLM's own blocks on a CPU have 128 tokens: most answers would be one block.
+    engine = {
+        "runtime": runtime, "dtype": "bfloat16", "maxNumSeqs": max_num_seqs, "maxModelLen": max_model_len,
+        "kvCacheMemory": kv_cache, "prefixCache": False, "blockSize": 64,
+    }  # fmt: skip
+    concurrency = {"tokenBudget": {"mode": "Fixed"}, **concurrency}
+    source = {"source": f"file://{checkpoint()}"}
+    return manifest(MODEL, model=source, engine=engine, replicas=1, slo=slo, concurrency=concurrency)
+
+
+@asynccontextmanager
+async def vllm_fleet(document: dict[str, Any]) -> AsyncIterator["VllmFleet"]:
+    """A fleet of one vLLM that is ready, in a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="paternoster-vllm-", ignore_cleanup_errors=True) as folder:
+        fleet = VllmFleet(document, Path(folder))
+        async with fleet:
+            yield fleet
 
 
 class VllmFleet(LocalFleet):
@@ -68,6 +67,15 @@ class VllmFleet(LocalFleet):
         self._scraper = Scraper(timeout_seconds=30, gateway_url=None)
         self._keys: list[str] = []
         self._api_key = ""
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Inside the block ``paternoster up`` is stopped by a signal: it takes no processor time and moves no limit."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self._scraper.close()

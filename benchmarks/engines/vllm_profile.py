@@ -10,13 +10,10 @@ move the token budget back, by which this runner makes chunks of prompts. Reques
 """
 
 import asyncio
-import os
 import random
-import signal
-import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -24,8 +21,9 @@ from typing import Any
 from tqdm import tqdm
 
 from engines.step_windows import CELLS, Cell, Reading, UnevenSteps, mean_step, only_decodes
-from engines.vllm_fleet import START_WITHIN, VllmFleet, manifest
+from engines.vllm_fleet import START_WITHIN, VllmFleet, vllm_fleet, vllm_manifest
 from harness.arguments import RunnerParser
+from harness.load import running
 from paternoster_engine.bench.calibration.hardware_profile import HardwareProfile
 from paternoster_engine.bench.calibration.session import report_lines
 from paternoster_engine.bench.calibration.step_cost import StepSample, fit_step_cost
@@ -44,7 +42,7 @@ USD_PER_HOUR, TTFT_MS, ITL_MS = 0.08, 5000.0, 200.0
 
 
 def build_manifest() -> dict[str, Any]:
-    given = manifest(
+    given = vllm_manifest(
         {"mode": "Fixed"}, max_num_seqs=MAX_NUM_SEQS, kv_cache=KV_CACHE, max_model_len=MAX_MODEL_LEN, slo={}
     )
     given["spec"]["engine"]["maxBatchedTokens"] = MAX_BATCHED_TOKENS
@@ -109,37 +107,25 @@ class StepTimer:
                     return reading
                 await asyncio.sleep(POLL_SECONDS)
 
-    @asynccontextmanager
-    async def _requests(self, prompt: int, max_tokens: int, count: int) -> AsyncIterator[None]:
+    def _requests(self, prompt: int, max_tokens: int, count: int) -> AbstractAsyncContextManager[object]:
         """``count`` requests, which vLLM aborts once their connections are closed."""
         # What is in the KV cache does not change how long attention takes.
         tokens = [100 + number % 1000 for number in range(prompt)]
-        tasks = [asyncio.create_task(self._fleet.complete(tokens, max_tokens)) for _ in range(count)]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        return running(*(self._fleet.complete(tokens, max_tokens) for _ in range(count)))
 
 
 async def measure(rounds: int, seconds: float) -> tuple[list[StepSample], dict[str, Any], float]:
     """Samples, the plugin's first answer, and the seconds that vLLM took to start."""
-    with tempfile.TemporaryDirectory(prefix="paternoster-vllm-", ignore_cleanup_errors=True) as folder:
-        fleet = VllmFleet(build_manifest(), Path(folder))
-        async with fleet:
-            server, _ = fleet.server_and_core()
-            started = time.time() - server.create_time()
-            report = await fleet.call_core()
-            timer, rng = StepTimer(fleet, seconds), random.Random(0)
-            os.kill(fleet.pid, signal.SIGSTOP)
-            try:
-                await timer.time_cell(CELLS[0])  # the first steps of a process are slower
-                cells = [cell for _ in range(rounds) for cell in rng.sample(CELLS, len(CELLS))]
-                samples = [await timer.time_cell(cell) for cell in tqdm(cells, unit="cell", disable=None)]
-            finally:
-                os.kill(fleet.pid, signal.SIGCONT)
-            return samples, report, started
+    async with vllm_fleet(build_manifest()) as fleet:
+        server, _ = fleet.server_and_core()
+        started = time.time() - server.create_time()
+        report = await fleet.call_core()
+        timer, rng = StepTimer(fleet, seconds), random.Random(0)
+        with fleet.stopped():
+            await timer.time_cell(CELLS[0])  # the first steps of a process are slower
+            cells = [cell for _ in range(rounds) for cell in rng.sample(CELLS, len(CELLS))]
+            samples = [await timer.time_cell(cell) for cell in tqdm(cells, unit="cell", disable=None)]
+        return samples, report, started
 
 
 def build_profile(name: str, samples: list[StepSample], report: dict[str, Any], started: float) -> HardwareProfile:

@@ -27,6 +27,7 @@ import aiohttp
 from aiohttp import web
 
 from harness.arguments import RunnerParser
+from harness.load import running
 from harness.results import write_json
 from harness.servers import Server, gateway_server, listening, local_url, route_to, started
 from paternoster_contract.access import keys
@@ -201,19 +202,15 @@ async def measure_way(args: argparse.Namespace, gateways: list[Post], flood_key:
         while True:
             flooded.append((await post(key)).seconds)
 
-    flooding = []
-    if flood_key is not None:
-        flooding = [asyncio.create_task(flood(post, flood_key)) for post in gateways for _ in range(args.flood)]
-    await asyncio.sleep(4 * args.answer * args.token_seconds)
-    quiet = []
-    for number in range(args.requests):
-        quiet.append(asyncio.ensure_future(gateways[number % len(gateways)]("quiet-key")))
-        await asyncio.sleep(args.interval)
-    answers = await asyncio.gather(*quiet)
+    floods = [] if flood_key is None else [flood(post, flood_key) for post in gateways for _ in range(args.flood)]
+    async with running(*floods):
+        await asyncio.sleep(4 * args.answer * args.token_seconds)
+        quiet = []
+        for number in range(args.requests):
+            quiet.append(asyncio.ensure_future(gateways[number % len(gateways)]("quiet-key")))
+            await asyncio.sleep(args.interval)
+        answers = await asyncio.gather(*quiet)
     times = [answer.seconds for answer in answers]
-    for task in flooding:
-        task.cancel()
-    await asyncio.gather(*flooding, return_exceptions=True)
     return {
         "requests": len(times),
         "TTFT p50": round(statistics.median(times), 3),

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -89,6 +90,18 @@ def started(servers: Sequence[Server]) -> Iterator[None]:
         for server in servers:
             server.wait_ready()
         yield
+
+
+@contextmanager
+def served(
+    *flags: str, program: Sequence[str] = (PATERNOSTER, "serve"), env: Mapping[str, str] | None = None
+) -> Iterator[Server]:
+    """An engine that is ready, with as many threads as ``flags`` say."""
+    port = free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server("engine", [*program, "--port", str(port), *flags], port, Path(folder) / "log", env or {})
+        with started([server]):
+            yield server
 
 
 def free_port() -> int:

@@ -12,7 +12,6 @@ count: another process of the machine may have held it up. Ends with 1 where one
 import contextlib
 import json
 import math
-import multiprocessing
 import random
 import tempfile
 import time
@@ -20,15 +19,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException
-from multiprocessing.connection import Connection
 from pathlib import Path
 from urllib.request import urlopen
 
-import psutil
-
 from harness.arguments import RunnerParser
-from harness.servers import Server, engine_server, gateway_server, route_to, started
+from harness.health import PERIOD_SECONDS, Watched, post_body
+from harness.servers import engine_server, gateway_server, route_to, started
 from hostile.generated import GeneratedBody, Generator
 from hostile.shared_fleets import MODEL, SMALL_ENGINE
 
@@ -58,62 +54,10 @@ BASES: Mapping[str, Sequence[Mapping[str, object]]] = {
 """The short fields of requests that are answered."""
 LARGEST, SMALLEST = 4 * 2**20, 2**12
 """Bytes. Half of the invalid bodies are as long as any may be; many of the others are within their fields' bounds."""
-PERIOD_SECONDS = 0.01
 AGAIN = 3
-GONE_SECONDS = 60.0
-"""What counts as the wait for the /health of a server that ended."""
 SHOWN = 10
-REASON_BYTES = 160
 ANSWER_SECONDS = 15
 """After which the client leaves: a long prompt may be computed for as long as it takes."""
-
-
-def watch(port: int, pid: int, orders: Connection) -> None:
-    """Call /health all the time; at each order send its longest wait in seconds and the most bytes since the last.
-
-    Of a wait, no more counts than the processor time that the server took meanwhile: on a busy machine it waits for
-    its turn itself.
-    """
-    longest, most = 0.0, 0
-    process, clock = psutil.Process(pid), (~pid << 3) | 2  # as clock_getcpuclockid(3) makes it
-    connection = HTTPConnection("127.0.0.1", port, timeout=300)
-    while True:
-        started = time.monotonic()
-        try:
-            cpu_began = time.clock_gettime(clock)
-            connection.request("GET", "/health")
-            connection.getresponse().read()
-            longest = max(longest, min(time.monotonic() - started, time.clock_gettime(clock) - cpu_began))
-            most = max(most, process.memory_info().rss)
-        except (OSError, HTTPException, psutil.Error):
-            connection.close()
-            longest = max(longest, GONE_SECONDS)
-        if orders.poll(PERIOD_SECONDS):
-            if orders.recv() is None:
-                return
-            orders.send((longest, most))
-            longest, most = 0.0, 0
-
-
-class Watched:
-    """A server, and the process that watches it."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self._orders, theirs = multiprocessing.Pipe()
-        arguments = (server.port, server.pid, theirs)
-        self._process = multiprocessing.Process(target=watch, args=arguments, daemon=True)
-        self._process.start()
-
-    def read(self) -> tuple[float, int]:
-        """The longest wait, and the most bytes, since it was last read."""
-        self._orders.send(True)
-        longest, most = self._orders.recv()
-        return longest, most
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.join()
 
 
 @dataclass
@@ -155,26 +99,14 @@ class Fuzzer:
         watched = {"gateway": self._gateway, "engine": self._engines[MODELS[body.path]]}
         time.sleep(0.05)
         before = {name: each.read()[1] for name, each in watched.items()}
-        result = Result(case, body, len(data), *self._send(body.path, data))
+        status, answer = post_body(self._gateway.server.port, body.path, data, ANSWER_SECONDS)
+        result = Result(case, body, len(data), status, "" if status == 200 else answer)
         time.sleep(5 * PERIOD_SECONDS)
         for name, each in watched.items():
             longest, most = each.read()
             result.silent[name] = longest
             result.grown[name] = max(0.0, (most - before[name]) / 2**20)
         return result
-
-    def _send(self, path: str, data: bytes) -> tuple[int, str]:
-        """The status, 0 for none, and the reason of a refusal."""
-        connection = HTTPConnection("127.0.0.1", self._gateway.server.port, timeout=ANSWER_SECONDS)
-        try:
-            connection.request("POST", path, data, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            answer = response.read()
-            return response.status, "" if response.status == 200 else answer[:REASON_BYTES].decode(errors="replace")
-        except (OSError, HTTPException) as error:
-            return 0, repr(error)[:REASON_BYTES]
-        finally:
-            connection.close()
 
 
 def _size(case: str, body: GeneratedBody) -> int:

@@ -13,7 +13,7 @@ import multiprocessing
 import socket
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 
 from harness.arguments import RunnerParser
+from harness.health import PERIOD_SECONDS, measure_wait
 from harness.processes import cpu_seconds
 from harness.servers import gateway_server, local_url, route_to, started
 from paternoster_contract.access import keys
 
-PERIOD_SECONDS = 0.01
 MODEL = "open"
 PIECE = b"1\r\na\r\n"
 INTERIM = b"HTTP/1.1 103 Early Hints\r\n\r\n"
@@ -99,20 +99,17 @@ ATTACKS: dict[str, Attack] = {
 """The attacker, and the engine's answer with what it repeats."""
 
 
-def waits(port: int, seconds: float) -> list[float]:
+def waits(port: int, seconds: float) -> Iterator[float]:
     """Of /health, asked every :data:`PERIOD_SECONDS` on one connection, in seconds."""
-    found: list[float] = []
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
     end = time.monotonic() + seconds
     while (started := time.monotonic()) < end:
         try:
-            connection.request("GET", "/health")
-            connection.getresponse().read()
+            yield measure_wait(connection)
         except (OSError, HTTPException):
             connection.close()
-        found.append(time.monotonic() - started)
+            yield time.monotonic() - started
         time.sleep(PERIOD_SECONDS)
-    return found
 
 
 def measure(name: str, attack: Attack | None, connections: int, seconds: float, *, keyed: bool) -> dict[str, object]:
@@ -134,7 +131,7 @@ def measure(name: str, attack: Attack | None, connections: int, seconds: float, 
                 process.start()
             time.sleep(1)
             used, began = cpu_seconds(server.pid), time.monotonic()
-            found = waits(server.port, seconds)
+            found = list(waits(server.port, seconds))
             cpu = (cpu_seconds(server.pid) - used) / (time.monotonic() - began)
             for process in processes:
                 process.kill()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from harness.results import markdown_table, spread
 from paternoster_load.reports.spread import Spread
 from peers.parts import Part
 
@@ -16,25 +17,20 @@ def markdown(parts: Sequence[Part], ours: str) -> str:
     groups: dict[tuple[int, str], list[Part]] = {}
     for part in parts:
         groups.setdefault((part.concurrency, part.peer), []).append(part)
-    ordered = sorted(groups.items(), key=lambda item: (-item[0][0], -_speed(item[1]).median))
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    ordered = sorted(groups.items(), key=lambda item: (-item[0][0], -_median(item[1], "tokens_per_second")))
+    lines = []
     for (concurrency, peer), runs in ordered:
         ratio = ratio_to(groups.get((concurrency, ours), []), runs)
         first = runs[0]
-        cells = [
+        lines.append((
             f"{concurrency} ({first.requests} requests)" if first.requests < 64 else str(concurrency),
-            peer,
-            first.precision,
-            str(len(runs)),
-            _spread(_speed(runs)),
+            peer, first.precision, str(len(runs)), spread([run.tokens_per_second for run in runs], 0),
             "" if ratio is None or peer == ours else f"{ratio.median:.2f} ({ratio.least:.2f} to {ratio.most:.2f})",
             f"{_median(runs, 'ttft_p50_ms') / 1000:.2f} / {_median(runs, 'ttft_p99_ms') / 1000:.2f}",
             f"{_median(runs, 'itl_p50_ms'):.0f} / {_median(runs, 'itl_p99_ms'):.0f}",
-            f"{max(run.peak_mib for run in runs):,.0f}",
-            f"{max(run.other_cores for run in runs):.2f}",
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            f"{max(run.peak_mib for run in runs):,.0f}", f"{max(run.other_cores for run in runs):.2f}",
+        ))  # fmt: skip
+    return markdown_table(COLUMNS, lines)
 
 
 def ratio_to(ours: Sequence[Part], theirs: Sequence[Part]) -> Spread | None:
@@ -42,14 +38,6 @@ def ratio_to(ours: Sequence[Part], theirs: Sequence[Part]) -> Spread | None:
     mine = {part.repetition: part.tokens_per_second for part in ours}
     ratios = [mine[p.repetition] / p.tokens_per_second for p in theirs if p.repetition in mine and p.output_tokens]
     return Spread.from_values(ratios) if ratios else None
-
-
-def _speed(runs: Sequence[Part]) -> Spread:
-    return Spread.from_values([run.tokens_per_second for run in runs])
-
-
-def _spread(spread: Spread) -> str:
-    return f"{spread.median:.0f} ({spread.least:.0f} to {spread.most:.0f})"
 
 
 def _median(runs: Sequence[Part], name: str) -> float:

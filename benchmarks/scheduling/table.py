@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from harness.results import markdown_table
+
 Cell = str | int | float
 
 
@@ -21,8 +23,8 @@ class Table:
                 raise ValueError(f"table {self.title!r}: a row of {len(row)} cells: must be {len(self.columns)}")
 
     def markdown(self) -> str:
-        lines = [f"### {self.title}", "", self.note, "", _line(self.columns), "|" + "---|" * len(self.columns)]
-        return "\n".join(lines + [_line([shown(cell) for cell in row]) for row in self.rows])
+        rows = [list(map(shown, row)) for row in self.rows]
+        return f"### {self.title}\n\n{self.note}\n\n{markdown_table(self.columns, rows)}"
 
     def document(self) -> dict[str, Any]:
         return {
@@ -39,7 +41,3 @@ def shown(cell: Cell) -> str:
     if isinstance(cell, int) or abs(cell) >= 100:
         return f"{cell:,.0f}"
     return f"{cell:.3g}" if abs(cell) < 10 else f"{cell:.1f}"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"

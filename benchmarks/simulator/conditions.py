@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from harness.local_fleet import manifest
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.api.v1alpha1 import LLMDeployment
@@ -45,24 +46,13 @@ class Conditions:
             "increaseStep": 1, "minFinishedRequests": 3, "tokenBudget": {"min": 32},
         }  # fmt: skip
         limited = {"concurrency": concurrency, "slo": {"itlP95Milliseconds": self.itl_limit_ms}}
-        return {
-            "apiVersion": "paternoster.dev/v1alpha1",
-            "kind": "LLMDeployment",
-            "metadata": {"name": NAME},
-            "spec": {
-                "model": {"source": self.engine_args.model},
-                "engine": {
-                    "maxNumSeqs": self.max_num_seqs,
-                    "maxModelLen": self.max_model_len,
-                    "maxBatchedTokens": self.max_batched_tokens,
-                    "kvCacheMemory": f"{self.kv_cache_mib}Mi",
-                    "prefixCache": False,
-                },
-                "resources": {"limits": {"cpu": str(self.threads)}},
-                "replicas": self.replicas,
-                **(limited if law else {}),
-            },
-        }
+        engine = {
+            "maxNumSeqs": self.max_num_seqs, "maxModelLen": self.max_model_len, "prefixCache": False,
+            "maxBatchedTokens": self.max_batched_tokens, "kvCacheMemory": f"{self.kv_cache_mib}Mi",
+        }  # fmt: skip
+        cpu = {"limits": {"cpu": str(self.threads)}}
+        spec: dict[str, Any] = {"model": {"source": self.engine_args.model}, "engine": engine, "resources": cpu}
+        return manifest(NAME, **spec, replicas=self.replicas, **(limited if law else {}))
 
     def resource(self, *, law: bool) -> LLMDeployment:
         return parse_resource(self.manifest(law=law))

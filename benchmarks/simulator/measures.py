@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from paternoster_contract.stats import EngineStats
+from harness.local_fleet import Sample
 from paternoster_load.results import Outcome, RequestResult
 from paternoster_simulator.outcome.outcome import Outcome as Simulated
 
@@ -30,14 +30,6 @@ class Measures:
 
     def document(self) -> dict[str, float]:
         return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """All engines at one moment of a real run, in seconds of ``time.perf_counter``."""
-
-    time: float
-    engines: tuple[EngineStats, ...]
 
 
 def of_reality(results: Sequence[RequestResult], samples: Sequence[Sample]) -> Measures:

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.arguments import RunnerParser
+from harness.local_fleet import manifest
 from paternoster_engine.core.batch import Batch
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
@@ -109,15 +110,12 @@ class BusyReplica:
         cost = NoisyCost(**prices, machine=self._machine)
         self._replica = Replica("replica", settings.scheduler_config(profile), cost, fast_forward=False)
         self._engine = profile.engine
-        spec = {
-            "model": {"source": "file:///models/model.gguf"},
-            "engine": {"maxNumSeqs": MAX_NUM_SEQS, "maxBatchedTokens": CAPACITY},
-            "replicas": 1,
-            "slo": {"itlP95Milliseconds": LIMIT_MS},
-            "concurrency": {"mode": "Fixed", "tokenBudget": {"mode": mode, "min": 32}},
-        }
-        document = {"apiVersion": "paternoster.dev/v1alpha1", "kind": "LLMDeployment", "metadata": {"name": "a"}}
-        self._autoscaler = Autoscaler(ScalingPolicy.from_spec(parse_resource({**document, "spec": spec}).spec))
+        document = manifest(
+            "a", model={"source": "file:///models/model.gguf"}, replicas=1, slo={"itlP95Milliseconds": LIMIT_MS},
+            engine={"maxNumSeqs": MAX_NUM_SEQS, "maxBatchedTokens": CAPACITY},
+            concurrency={"mode": "Fixed", "tokenBudget": {"mode": mode, "min": 32}},
+        )  # fmt: skip
+        self._autoscaler = Autoscaler(ScalingPolicy.from_spec(parse_resource(document).spec))
         self._rng = Random(seed)
         self._sent = 0
         self._latest: dict[str, int] = {}

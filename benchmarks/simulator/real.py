@@ -1,22 +1,21 @@
 """The real side: calibrations that run at the same time as each other, and the trace through a local fleet."""
 
 import asyncio
-import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
 
+from harness.load import open_client, running
+from harness.local_fleet import PATERNOSTER, FleetError, LocalFleet
 from paternoster_engine.bench.calibration.step_cost import StepSample
-from paternoster_load.client import BenchClient, drive_load
+from paternoster_load.client import drive_load
 from paternoster_load.progress import show_progress
 from paternoster_load.results import BenchRequest
 from paternoster_simulator.profile import Profile, parse_profile
-from paternoster_traces.prompts import PromptSource, default_text
 from paternoster_traces.trace import TraceRow
 from simulator.conditions import Conditions
-from simulator.local_fleet import PATERNOSTER, FleetError, LocalFleet
 from simulator.measures import Measures, of_reality
 from simulator.processors import Beside
 
@@ -56,28 +55,22 @@ async def serve(conditions: Conditions, rows: Sequence[TraceRow], folder: Path, 
 
     Also returns the share of the processors that client, gateway, operator and HTTP took meanwhile, 0..1.
     """
-    async with LocalFleet(conditions.manifest(law=law), conditions.replicas, folder) as fleet:
-        sampling = {"temperature": 0, "ignore_eos": True}
-        async with BenchClient(fleet.endpoint, sampling=sampling) as client:
-            client.model = (await client.list_models())[0]["id"]
-            prompts = PromptSource(await client.tokenize(default_text()))
-            count = WARM_UP * conditions.replicas
-            warm = [BenchRequest(-1 - i, prompts.make_prompt(-1 - i, 64), 16) for i in range(count)]
-            await drive_load(client, warm)
-            requests = [
-                BenchRequest(i, prompts.make_prompt(i, row.prompt_tokens), row.output_tokens, row.arrival_s)
-                for i, row in enumerate(rows)
-            ]
-            await fleet.sample()
-            beside = Beside(fleet.pid)
-            sampler = asyncio.create_task(fleet.keep_sampling(SAMPLE_SECONDS))
+    fleet = LocalFleet(conditions.manifest(law=law), conditions.replicas, folder)
+    async with fleet, open_client(fleet.endpoint) as (client, prompts):
+        count = WARM_UP * conditions.replicas
+        warm = [BenchRequest(-1 - i, prompts.make_prompt(-1 - i, 64), 16) for i in range(count)]
+        await drive_load(client, warm)
+        requests = [
+            BenchRequest(i, prompts.make_prompt(i, row.prompt_tokens), row.output_tokens, row.arrival_s)
+            for i, row in enumerate(rows)
+        ]
+        await fleet.sample()
+        beside = Beside(fleet.pid)
+        async with running(fleet.keep_sampling(SAMPLE_SECONDS)):
             with show_progress("real requests", len(requests), quiet=False) as on_result:
                 results = await drive_load(client, requests, on_result=on_result)
             share = beside.share
-            sampler.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await sampler
-            await fleet.sample()
+        await fleet.sample()
     (folder / "samples.jsonl").write_text(
         "".join(
             json.dumps({"time": s.time, "engines": [stats.model_dump(mode="json") for stats in s.engines]}) + "\n"

@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from harness.arguments import RunnerParser
+from harness.local_fleet import FleetError
 from harness.results import write_json
 from paternoster_engine.bench.calibration.step_cost import fit_step_cost
 from paternoster_engine.bench.machine import cpu_name
@@ -32,7 +33,6 @@ from paternoster_traces import workload
 from paternoster_traces.synthetic import generate_rows
 from paternoster_traces.trace import TraceError, TraceRow, read_trace
 from simulator.conditions import Conditions, requests
-from simulator.local_fleet import FleetError
 from simulator.measures import COMPARED, Measures, average, ratios
 from simulator.real import SAMPLE_SECONDS, calibrate, serve, write_profile
 from simulator.simulated import capacity, nearby

@@ -15,7 +15,8 @@ from typing import get_args
 from tqdm import tqdm
 
 from harness.arguments import RunnerParser
-from harness.results import write_json
+from harness.local_fleet import manifest
+from harness.results import markdown_table, write_json
 from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_simulator.arrivals import constant_rate, generate_requests, named_pattern
@@ -59,17 +60,11 @@ TRAFFIC: Mapping[str, Callable[[Profile, int], Iterator[TraceRow]]] = {"spike": 
 
 def spec(profile: Profile, objective: str, max_replicas: int) -> LLMDeploymentSpec:
     goal = profile.objective
-    document = {
-        "apiVersion": "paternoster.dev/v1alpha1",
-        "kind": "LLMDeployment",
-        "metadata": {"name": "chat"},
-        "spec": {
-            "model": {"source": "file:///model"},
-            "autoscaling": {"minReplicas": 1, "maxReplicas": max_replicas},
-            "concurrency": {"mode": "Auto", "objective": objective},
-            "slo": {"ttftP95Milliseconds": round(goal.ttft_ms), "itlP95Milliseconds": round(goal.itl_ms)},
-        },
-    }
+    document = manifest(
+        "chat", model={"source": "file:///model"}, autoscaling={"minReplicas": 1, "maxReplicas": max_replicas},
+        concurrency={"mode": "Auto", "objective": objective},
+        slo={"ttftP95Milliseconds": round(goal.ttft_ms), "itlP95Milliseconds": round(goal.itl_ms)},
+    )  # fmt: skip
     return parse_resource(document).spec
 
 
@@ -121,13 +116,15 @@ def simulate(profile: Profile, traffic: str, objective: str, seed: int, max_repl
     return Result.from_outcome(traffic, objective, profile.engine, outcome)
 
 
+COLUMNS = (
+    "traffic", "objective", "reports of", "within the objective", "lost", "first token p95, s",
+    "between tokens p95, ms", "preempted", "computed twice", "replica-hours",
+)  # fmt: skip
+
+
 def markdown(results: Sequence[Result]) -> str:
     """A row for each kind of run, with means over seeds; of the share within the objective also the least and most."""
-    lines = [
-        "| traffic | objective | reports of | within the objective | lost | first token p95, s "
-        "| between tokens p95, ms | preempted | computed twice | replica-hours |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    lines = []
     runs: dict[tuple[str, str, str], list[Result]] = {}
     for result in results:
         runs.setdefault((result.traffic, result.objective, result.engine), []).append(result)
@@ -137,18 +134,12 @@ def markdown(results: Sequence[Result]) -> str:
             return fmean(getattr(result, name) for result in each)
 
         within = [result.within for result in each]
-        cells = [
-            *names,
-            f"{mean('within'):.1%} ({min(within):.1%} to {max(within):.1%})",
-            f"{mean('lost'):.1%}",
-            f"{mean('ttft_p95_ms') / 1000:.1f}",
-            f"{mean('itl_p95_ms'):.0f}",
-            f"{mean('preempted'):.1%}",
-            f"{mean('recomputed'):.1%}",
-            f"{mean('replica_hours'):.2f}",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append((
+            *names, f"{mean('within'):.1%} ({min(within):.1%} to {max(within):.1%})", f"{mean('lost'):.1%}",
+            f"{mean('ttft_p95_ms') / 1000:.1f}", f"{mean('itl_p95_ms'):.0f}", f"{mean('preempted'):.1%}",
+            f"{mean('recomputed'):.1%}", f"{mean('replica_hours'):.2f}",
+        ))  # fmt: skip
+    return markdown_table(COLUMNS, lines)
 
 
 def main() -> int:

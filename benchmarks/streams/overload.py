@@ -14,7 +14,6 @@ import re
 import tempfile
 import time
 from collections import Counter
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from rich.console import Console
 from tqdm import tqdm
 
 from harness.arguments import RunnerParser
+from harness.load import running
 from harness.results import write_json
 from harness.servers import Server
 from hostile.shared_fleets import CHAT, KEYS, Fleet, fleet_of_engines
@@ -142,28 +142,21 @@ async def run(
             began = time.monotonic()
             sending = Clients(fleet, session, result, began + 60 * minutes)
             watching = [
-                asyncio.create_task(watch)
-                for engine in fleet.engines
-                for watch in (watch_health(engine, session, result), watch_liveness(engine, session, result))
+                watch(each, session, result) for each in fleet.engines for watch in (watch_health, watch_liveness)
             ]
-            loads = [asyncio.create_task(sending.send_requests(number)) for number in range(clients)]
 
             def record() -> None:
                 result.minutes = round((time.monotonic() - began) / 60, 1)
                 seen = [line for gateway in fleet.gateways for line in find_ejections(gateway)]
                 write_json(json_file, {**asdict(result), "alarms": [*result.alarms, *seen]})
 
-            with tqdm(total=round(60 * minutes), unit="s", desc="overload") as bar:
-                while any(not load.done() for load in loads):
-                    await asyncio.wait(loads, timeout=10)
-                    bar.n = min(bar.total, round(time.monotonic() - began))
-                    bar.refresh()
-                    record()
-            for task in watching:
-                task.cancel()
-            for task in watching:
-                with suppress(asyncio.CancelledError):
-                    await task
+            async with running(*watching), running(*map(sending.send_requests, range(clients))) as loads:
+                with tqdm(total=round(60 * minutes), unit="s", desc="overload") as bar:
+                    while any(not load.done() for load in loads):
+                        await asyncio.wait(loads, timeout=10)
+                        bar.n = min(bar.total, round(time.monotonic() - began))
+                        bar.refresh()
+                        record()
         result.alarms += [line for gateway in fleet.gateways for line in find_ejections(gateway)]
     return result
 

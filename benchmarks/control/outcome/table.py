@@ -6,6 +6,7 @@ from itertools import groupby
 from control.outcome.equal_attainment import HEALTHY, Comparison, compared, mean_ratio, peers_among
 from control.pareto import front
 from control.search import Row
+from harness.results import markdown_table
 
 HEAD = (
     "policy", "tuned for", "SLO", "TTFT", "ITL", "p99 TTFT, ms", "p99 ITL, ms", "preempted", "recomputed tokens",
@@ -37,9 +38,8 @@ def scenario_table(rows: Sequence[Row]) -> str:
     """One line a row; ``front`` marks those that no other row of a policy that can be run beats."""
     runnable = [row for row in rows if not row.in_hindsight]
     on_front = {id(row) for row, best in zip(runnable, front([row.test for row in runnable]), strict=True) if best}
-    lines = [_line(HEAD), _line(["---"] * 2 + ["---:"] * (len(HEAD) - 3) + ["---"])]
-    lines += [_line(_cells(row, on_front=id(row) in on_front)) for row in rows]
-    return "\n".join(lines)
+    rule = ["---"] * 2 + ["---:"] * (len(HEAD) - 3) + ["---"]
+    return markdown_table(HEAD, [_cells(row, on_front=id(row) in on_front) for row in rows], rule)
 
 
 def settings_list(rows: Sequence[Row]) -> str:
@@ -71,11 +71,11 @@ def _cells(row: Row, *, on_front: bool) -> list[str]:
 
 def summary_table(comparisons: Sequence[Comparison]) -> str:
     """The law and the peer to beat, of each scenario and operating point, then the mean of each point."""
-    lines = [_line(SUMMARY_HEAD), _line(["---"] * 2 + ["---:"] * 3 + (["---"] + ["---:"] * (BESIDE - 1)) * 2)]
+    lines: list[list[str]] = []
     for comparison in comparisons:
         ours = comparison.ours
         beside = _beside(comparison.peer, comparison.ratio) + _beside(comparison.healthy, comparison.healthy_ratio)
-        lines.append(_line([ours.scenario, comparison.point, *_brief(ours), *beside]))
+        lines.append([ours.scenario, comparison.point, *_brief(ours), *beside])
     for point, of_point in _by_point(comparisons).items():
         means = (
             mean_ratio(comparison.ratio for comparison in of_point),
@@ -83,8 +83,9 @@ def summary_table(comparisons: Sequence[Comparison]) -> str:
         )
         mean_cells = ["" if mean is None else f"{mean:.2f}" for mean in means]
         blank = [""] * (BESIDE - 1)
-        lines.append(_line(["geometric mean", point, *[""] * 3, *blank, mean_cells[0], *blank, mean_cells[1]]))
-    return "\n".join(lines)
+        lines.append(["geometric mean", point, *[""] * 3, *blank, mean_cells[0], *blank, mean_cells[1]])
+    rule = ["---"] * 2 + ["---:"] * 3 + (["---"] + ["---:"] * (BESIDE - 1)) * 2
+    return markdown_table(SUMMARY_HEAD, lines, rule)
 
 
 def peers_table(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> str:
@@ -93,15 +94,15 @@ def peers_table(rows: Sequence[Row], comparisons: Sequence[Comparison]) -> str:
     This is for a user who runs one policy for all traffic; the table above picks the best peer of each scenario.
     """
     by_point = _by_point(comparisons)
-    lines = [_line(["peer", *by_point]), _line(["---", *["---:"] * len(by_point)])]
+    lines: list[list[str]] = []
     for name in dict.fromkeys(row.contender for row in peers_among(rows)):
         cells = []
         for of_point in by_point.values():
             ratios = [ratio for comparison in of_point if (ratio := comparison.ratio_to(name)) is not None]
             mean = mean_ratio(ratios)
             cells.append("never attains as much" if mean is None else f"{mean:.2f} in {len(ratios)} of {len(of_point)}")
-        lines.append(_line([name, *cells]))
-    return "\n".join(lines)
+        lines.append([name, *cells])
+    return markdown_table(["peer", *by_point], lines, ["---", *["---:"] * len(by_point)])
 
 
 def _by_point(comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
@@ -117,7 +118,3 @@ def _beside(peer: Row | None, ratio: float | None) -> list[str]:
 
 def _brief(row: Row) -> list[str]:
     return [f"{row.test.slo_attainment:.2%}", f"{row.test.gpu_hours:.2f}", f"{row.test.preemption_rate:.2%}"]
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

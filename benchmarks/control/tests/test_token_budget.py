@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from control.token_budget import ENGINES, MODES, manifest, within
+from control.token_budget import ENGINES, MODES, build_manifest, within
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 
 
@@ -12,7 +12,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 def test_the_modes_differ_in_the_mode_alone(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engines.vllm_fleet.checkpoint", lambda: "/models/model")
     args = argparse.Namespace(engine=engine, capacity=256, threads=1, limit=800)
-    fixed, auto = (LLMDeployment.model_validate(manifest(mode, args)).spec for mode in MODES)
+    fixed, auto = (LLMDeployment.model_validate(build_manifest(mode, args)).spec for mode in MODES)
     assert (fixed.engine.runtime.type, fixed.engine.max_batched_tokens, fixed.slo.itl_p95_milliseconds) == (
         engine,
         256,

@@ -25,6 +25,7 @@ import aiohttp
 import yaml
 
 from harness.arguments import RunnerParser
+from harness.health import Watched
 from harness.servers import PATERNOSTER, Server, free_port, gateway_server, local_url, route_to, started
 from hostile.attackers.drawn_answers import (
     HOSTILE,
@@ -39,7 +40,6 @@ from hostile.attackers.drawn_answers import (
     draw_tables,
 )
 from hostile.attackers.fuzz_pods import wait_listening
-from hostile.fuzz import Watched
 from paternoster_contract import stream_journal
 from paternoster_contract.http import paths
 from paternoster_contract.text_chains import stream as chains

@@ -25,8 +25,8 @@ from urllib.request import urlopen
 from aiohttp import web
 
 from harness.arguments import RunnerParser
+from harness.health import Watched
 from harness.servers import free_port
-from hostile.fuzz import Watched
 from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.http import paths
 from paternoster_contract.stats import EngineStats
@@ -296,7 +296,7 @@ def run_for(seconds: float, seed: str) -> Iterator[tuple[float, int] | dict[str,
     for process, its_port in zip(processes, (honest_port, engines_port, port), strict=True):
         process.start()
         wait_listening(its_port)
-    watched = Watched(Process(port, processes[2].pid or 0))  # type: ignore[arg-type]
+    watched = Watched(Process(port, processes[2].pid or 0))
     try:
         time.sleep(WARM_UP_SECONDS)
         watched.read()

@@ -14,8 +14,6 @@ reads ``scale-up-tolerance``, so a user of the sample gets the default, and so d
 import math
 
 from peer_policies.aibrix import Observed, PodAutoscaler, PodAutoscalerSettings
-from peer_policies.bounds import Bounds
-from peer_policies.engine_facts import EngineFacts
 from peer_policies.peer import Peer
 
 
@@ -30,14 +28,10 @@ def apa(settings: PodAutoscalerSettings, observed: Observed, replicas: int) -> t
     return replicas, observed.stable
 
 
-def _start(settings: PodAutoscalerSettings, bounds: Bounds, _: EngineFacts) -> PodAutoscaler:
-    return PodAutoscaler(settings, bounds, apa, in_proportion=True)
-
-
 AIBRIX_APA = Peer(
     name="aibrix-apa",
     settings=PodAutoscalerSettings,
-    start=_start,
+    start=lambda settings, bounds, _: PodAutoscaler(settings, bounds, apa, in_proportion=True),
     search_space={
         "target_value": (0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
         "observe_window_seconds": (30.0, 60.0, 180.0, 300.0),

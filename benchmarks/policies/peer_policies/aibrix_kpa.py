@@ -17,8 +17,6 @@ import math
 from dataclasses import dataclass
 
 from peer_policies.aibrix import Observed, PodAutoscaler, PodAutoscalerSettings
-from peer_policies.bounds import Bounds
-from peer_policies.engine_facts import EngineFacts
 from peer_policies.peer import Peer
 
 
@@ -41,14 +39,10 @@ def kpa(settings: PodAutoscalerSettings, observed: Observed, replicas: int) -> t
     return stable, observed.stable
 
 
-def _start(settings: KpaSettings, bounds: Bounds, _: EngineFacts) -> PodAutoscaler:
-    return PodAutoscaler(settings, bounds, kpa, summed=settings.sum_over_pods)
-
-
 AIBRIX_KPA = Peer(
     name="aibrix-kpa",
     settings=KpaSettings,
-    start=_start,
+    start=lambda settings, bounds, _: PodAutoscaler(settings, bounds, kpa, summed=settings.sum_over_pods),
     search_space={
         "sum_over_pods": (False, True),
         "target_value": (0.3, 0.4, 0.5, 0.6, 0.7, 0.8),

@@ -177,14 +177,10 @@ def pool_tokens(engine: EngineStats) -> float:
     return float(engine.kv_blocks * engine.kv_block_size)
 
 
-def _start(settings: DynamoSettings, bounds: Bounds, facts: EngineFacts) -> DynamoPlanner:
-    return DynamoPlanner(settings, bounds, facts)
-
-
 DYNAMO = Peer(
     name="dynamo",
     settings=DynamoSettings,
-    start=_start,
+    start=DynamoPlanner,
     search_space={
         "optimization_target": ("throughput", "latency", "sla"),
         "load_adjustment_interval": (5.0, 15.0, 30.0, 60.0),

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.policy import Action
 from peer_policies.bounds import Bounds
-from peer_policies.engine_facts import EngineFacts
 from peer_policies.peer import Peer
 
 
@@ -57,14 +56,10 @@ class KubeAI:
         return Action(wanted)
 
 
-def _start(settings: KubeAISettings, bounds: Bounds, _: EngineFacts) -> KubeAI:
-    return KubeAI(settings, bounds)
-
-
 KUBEAI = Peer(
     name="kubeai",
     settings=KubeAISettings,
-    start=_start,
+    start=lambda settings, bounds, _: KubeAI(settings, bounds),
     search_space={
         "target_requests": (8, 16, 24, 32, 48, 64, 100, 150),
         "scale_down_delay_seconds": (30, 120, 300),

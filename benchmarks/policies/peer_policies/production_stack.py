@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.policy import Action
 from peer_policies.bounds import Bounds
-from peer_policies.engine_facts import EngineFacts
 from peer_policies.hpa import (
     SYNC_PERIOD_SECONDS,
     Behavior,
@@ -73,14 +72,10 @@ def _behavior(settings: ProductionStackSettings) -> Behavior | None:
     return Behavior(scale_down=ScalingRules(300.0 if window is None else window, rates))
 
 
-def _start(settings: ProductionStackSettings, bounds: Bounds, _: EngineFacts) -> ProductionStack:
-    return ProductionStack(settings, bounds)
-
-
 PRODUCTION_STACK = Peer(
     name="production-stack",
     settings=ProductionStackSettings,
-    start=_start,
+    start=lambda settings, bounds, _: ProductionStack(settings, bounds),
     search_space={
         "threshold": (0.5, 1.0, 2.0, 5.0, 10.0, 20.0),
         "scale_down_stabilization_window_seconds": (None, 60.0, 300.0, 600.0, 1200.0),

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.policy import Action
 from peer_policies.bounds import Bounds
-from peer_policies.engine_facts import EngineFacts
 from peer_policies.peer import Peer
 
 PERIOD_SECONDS = 5.0
@@ -79,14 +78,10 @@ class RayServe:
         return desired
 
 
-def _start(settings: RayServeSettings, bounds: Bounds, _: EngineFacts) -> RayServe:
-    return RayServe(settings, bounds)
-
-
 RAY_SERVE = Peer(
     name="ray-serve",
     settings=RayServeSettings,
-    start=_start,
+    start=lambda settings, bounds, _: RayServe(settings, bounds),
     search_space={
         "target_ongoing_requests": (2.0, 8.0, 16.0, 24.0, 32.0, 48.0, 64.0, 100.0),
         "look_back_period_s": (10.0, 30.0, 60.0),

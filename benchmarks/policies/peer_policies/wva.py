@@ -156,14 +156,10 @@ class Wva:
         )
 
 
-def _start(settings: WvaSettings, bounds: Bounds, facts: EngineFacts) -> Wva:
-    return Wva(settings, bounds, facts)
-
-
 WVA = Peer(
     name="wva",
     settings=WvaSettings,
-    start=_start,
+    start=Wva,
     search_space={
         "kv_cache_threshold": (0.6, 0.7, 0.8, 0.9),
         "scale_up_threshold": (0.6, 0.7, 0.85, 0.95),

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.local_fleet import Sample
 from paternoster_contract.stats import EngineState, EngineStats
 from paternoster_load.results import Outcome, RequestResult
 from paternoster_operator.autoscaling.observation import Observation
@@ -14,7 +15,7 @@ from paternoster_simulator.simulation import simulate_fleet
 from paternoster_traces.synthetic import generate_rows
 from paternoster_traces.workload import retime_rows
 from simulator.conditions import LIMITS, Conditions, requests
-from simulator.measures import Sample, average, of_reality, of_simulation, ratios
+from simulator.measures import average, of_reality, of_simulation, ratios
 from simulator.simulated import STEPS, OftenLooked, capacity, nearby, run
 from simulator.step_times import slowed
 

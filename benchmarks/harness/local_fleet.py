@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,24 @@ import psutil
 
 from paternoster_contract.http import paths
 from paternoster_contract.stats import EngineStats
-from simulator.measures import Sample
 
 READY_WITHIN = 180.0
 STOP_WITHIN = 60.0
 PATERNOSTER = Path(sys.executable).with_name("paternoster")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """All engines at one moment of a real run, in seconds of ``time.perf_counter``."""
+
+    time: float
+    engines: tuple[EngineStats, ...]
+
+
+def manifest(name: str, **spec: Any) -> dict[str, Any]:
+    """The document of a fleet."""
+    head = {"apiVersion": "paternoster.dev/v1alpha1", "kind": "LLMDeployment", "metadata": {"name": name}}
+    return {**head, "spec": spec}
 
 
 class FleetError(Exception):
