@@ -29,6 +29,12 @@ class Session:
     home: Path
 
 
+def ask_each(session: Session, program: str, fixed: Sequence[str], again: str, ask: str = "") -> Iterator[list[str]]:
+    """A command for each question; ``again``: words with which a session goes on; ``ask``: the flag of a question."""
+    for turn, question in enumerate(QUESTIONS):
+        yield [str(session.program / program), *fixed, *(again.split() if turn else []), *ask.split(), question]
+
+
 class Agent:
     """One agent: its program, its tool for commands, and the API that it calls."""
 
@@ -107,8 +113,7 @@ class ClaudeCode(_OfMessages):
 
     def commands(self, session: Session) -> Iterator[list[str]]:
         fixed = ["--model", MODEL, "--system-prompt", INSTRUCTIONS, "--tools", "Bash", "--allowedTools", "Bash"]
-        for turn, question in enumerate(QUESTIONS):
-            yield [str(session.program / "claude"), *fixed, *(["--continue"] if turn else []), "--print", question]
+        yield from ask_each(session, "claude", fixed, "--continue", "--print")
 
     def environment(self, session: Session) -> dict[str, str]:
         return {
@@ -133,9 +138,7 @@ class Codex(Agent):
         lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
         lines += ["[model_providers.engine]", *(f"{name} = {json.dumps(value)}" for name, value in provider.items())]
         (folder / "config.toml").write_text("\n".join(lines) + "\n")
-        for turn, question in enumerate(QUESTIONS):
-            rest = ["resume", "--last"] if turn else []
-            yield [str(session.program / "codex"), "exec", "--skip-git-repo-check", *rest, question]
+        yield from ask_each(session, "codex", ["exec", "--skip-git-repo-check"], "resume --last")
 
     def environment(self, session: Session) -> dict[str, str]:
         return {"ENGINE_KEY": session.key}
@@ -172,8 +175,7 @@ class OpenCode(_OfChats):
             "agent": {"build": {"prompt": INSTRUCTIONS, "tools": {"*": False, self.tool: True}}},
         }  # fmt: skip
         (folder / "opencode.json").write_text(json.dumps(settings))
-        for turn, question in enumerate(QUESTIONS):
-            yield [str(session.program / "opencode"), "run", *(["--continue"] if turn else []), question]
+        yield from ask_each(session, "opencode", ["run"], "--continue")
 
 
 class QwenCode(_OfChats):
@@ -191,8 +193,7 @@ class QwenCode(_OfChats):
         fixed += ["--model", MODEL, "--system-prompt", INSTRUCTIONS, "--core-tools", self.tool, "--yolo"]
         for other in self.excluded:
             fixed += ["--exclude-tools", other]
-        for turn, question in enumerate(QUESTIONS):
-            yield [str(session.program / "qwen"), *fixed, *(["--continue"] if turn else []), "--prompt", question]
+        yield from ask_each(session, "qwen", fixed, "--continue", "--prompt")
 
 
 class Pi(_OfChats):
@@ -210,8 +211,7 @@ class Pi(_OfChats):
         # It keeps 16,384 tokens free for a summary, which is more than there are.
         (folder / "settings.json").write_text(json.dumps({"compaction": {"enabled": False}}))
         fixed = ["--offline", "--provider", "engine", "--model", MODEL]
-        for turn, question in enumerate(QUESTIONS):
-            yield [str(session.program / "pi"), *fixed, *(["--continue"] if turn else []), "--print", question]
+        yield from ask_each(session, "pi", fixed, "--continue", "--print")
 
 
 class Continue(_OfChats):
@@ -230,8 +230,7 @@ class Continue(_OfChats):
         # JSON is YAML.
         (folder / "config.yaml").write_text(json.dumps(settings))
         fixed = ["--config", str(folder / "config.yaml"), "--auto"]
-        for turn, question in enumerate(QUESTIONS):
-            yield [str(session.program / "cn"), *fixed, *(["--resume"] if turn else []), "--print", question]
+        yield from ask_each(session, "cn", fixed, "--resume", "--print")
 
 
 class Cline(_OfChats):

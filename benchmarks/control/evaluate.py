@@ -3,8 +3,8 @@
 import hashlib
 import importlib.util
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -13,9 +13,10 @@ import numpy as np
 
 from control.contenders import Choice, Contender, with_settings
 from control.scenarios import SEEDS, Part, Scenario
-from control.warm import Warmed
+from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.outcome.outcome import Outcome
 from paternoster_simulator.outcome.records import RequestOutcome
+from paternoster_simulator.policies.policy import Action, Policy
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate_fleet
 
@@ -28,7 +29,7 @@ PLANT = (
     "paternoster_gateway.routing",
 )
 """What a fleet is made of under any policy: without the policies, which are each contender's own sources."""
-EVALUATION_MODULES = ("control.contenders", "control.evaluate", "control.warm", "control.workloads")
+EVALUATION_MODULES = ("control.contenders", "control.evaluate", "control.workloads")
 """What of this folder an evaluation depends on; scenarios and settings are compared by value."""
 
 
@@ -55,6 +56,23 @@ class Score:
     """Warm-up included."""
     cap_events: float
     """Warm-up included."""
+
+
+class Warmed:
+    """A policy whose orders of the first ``seconds`` leave the fleet at ``replicas``; caps are obeyed.
+
+    Windows fill with real traffic before anything counts, so that no policy is judged by how an empty memory begins.
+    """
+
+    def __init__(self, policy: Policy, *, seconds: float, replicas: int) -> None:
+        self.period_seconds = policy.period_seconds
+        self._policy = policy
+        self._seconds = seconds
+        self._replicas = replicas
+
+    def decide(self, observation: Observation) -> Action:
+        action = self._policy.decide(observation)
+        return replace(action, replicas=self._replicas) if observation.now < self._seconds else action
 
 
 def evaluate(
@@ -156,6 +174,12 @@ class Memory:
         if not path.is_file():
             return None
         return Score(**json.loads(path.read_text(encoding="utf-8")))
+
+    def recall_or(self, path: Path, evaluated: Callable[[], Score]) -> Score:
+        """The score that is kept, or that of an evaluation, which is kept then."""
+        if (score := self.recall(path)) is None:
+            self.write_score(path, score := evaluated())
+        return score
 
     def write_score(self, path: Path, score: Score) -> None:
         """Whole or not at all, so that an interrupted run leaves nothing half written."""

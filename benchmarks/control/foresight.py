@@ -174,11 +174,7 @@ def search(
     def score(schedule: Schedule) -> Score:
         choice = {"schedule": schedule}
         path = memory.path(scenario, "test", CONTENDER, choice, FIRST)
-        score_found = memory.recall(path)
-        if score_found is None:
-            score_found = evaluate(scenario, "test", CONTENDER, choice, traces, FIRST)
-            memory.write_score(path, score_found)
-        return score_found
+        return memory.recall_or(path, lambda: evaluate(scenario, "test", CONTENDER, choice, traces, FIRST))
 
     bounds = Bounds.of(LLMDeploymentSpec.model_validate(scenario.document))
     free = int(scenario.warm_seconds // SLOT_SECONDS)

@@ -71,10 +71,8 @@ class Sensitivity:
         # The value in the code is the same question whatever constant is looked at.
         choice = {} if value == value_of(constant) else {"constant": constant, "value": value}
         path = self._memory.path(scenario, "tune", self._ours, choice)
-        score = self._memory.recall(path)
-        if score is None:
-            score = evaluate(scenario, "tune", law(tuned(constant, value)), {}, self._traces)
-            self._memory.write_score(path, score)
+        varied = law(tuned(constant, value))
+        score = self._memory.recall_or(path, lambda: evaluate(scenario, "tune", varied, {}, self._traces))
         return Point(scenario.name, constant, factor, value, score)
 
 

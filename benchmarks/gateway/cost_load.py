@@ -83,6 +83,15 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(exc or ConnectionError("the proxy closed a connection"))
+        self.came.set()
+
+    async def await_events(self, count: int) -> None:
+        """Until the latest answer has as many; raises what ended the connection before."""
+        while self.events < count:
+            if self._answer is not None and self._answer.done():
+                self._answer.result()
+            self.came.clear()
+            await self.came.wait()
 
     def close(self) -> None:
         assert self._transport is not None
@@ -160,9 +169,7 @@ class Load:
     async def _await_events(self, connections: Sequence[Connection], count: int) -> None:
         async with asyncio.timeout(STALL_SECONDS):
             for connection in connections:
-                while connection.events < count:
-                    connection.came.clear()
-                    await connection.came.wait()
+                await connection.await_events(count)
 
     async def _connect(self) -> Connection:
         loop = asyncio.get_running_loop()

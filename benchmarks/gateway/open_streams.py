@@ -12,14 +12,16 @@ import asyncio
 import json
 import resource
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
+from gateway.cost_load import STALL_SECONDS, Connection
 from harness.arguments import RunnerParser
-from harness.fake_engine import CHAT, DONE, EVENT, FakeEngine
+from harness.fake_engine import CHAT, FakeEngine
 from harness.processes import cpu_seconds, resident_bytes
 from harness.results import write_json
 from harness.servers import Server, free_port, gateway_server, local_url, route_to, started
@@ -29,42 +31,6 @@ SPARE_FILES = 200
 """Of a process, for all but its streams."""
 OPENING = 100
 """Streams that are opened at once."""
-STALL_SECONDS = 120.0
-"""Without a frame, after which a round ends."""
-
-
-class ClientStream(asyncio.Protocol):
-    """Sends one chat and counts the events of its answer."""
-
-    def __init__(self, port: int, on_event: Callable[[], None], prompt_bytes: int = 400) -> None:
-        body = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": "a" * prompt_bytes}]}
-        payload = json.dumps(body).encode()
-        head = f"POST {CHAT} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
-        self._request = f"{head}Content-Length: {len(payload)}\r\n\r\n".encode() + payload
-        self._on_event = on_event
-        self.began = asyncio.get_running_loop().create_future()
-        self.events = 0
-        self.is_whole = False
-        self._tail = b""
-        """Too short for the last event."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.write(self._request)
-        self._request = b""
-
-    def data_received(self, data: bytes) -> None:
-        tail, data = self._tail, self._tail + data
-        self.events += data.count(EVENT) - tail.count(EVENT)
-        self.is_whole = self.is_whole or DONE in data
-        self._tail = data[1 - len(DONE) :]
-        if self.events and not self.began.done():
-            self.began.set_result(None)
-        self._on_event()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.began.done():
-            self.began.set_exception(exc or ConnectionError("closed before the first frame"))
 
 
 class Measurement:
@@ -72,20 +38,23 @@ class Measurement:
 
     def __init__(self) -> None:
         self.engine = FakeEngine()
-        self.clients: list[ClientStream] = []
-        self._came = asyncio.Event()
+        self.clients: list[Connection] = []
+        self._answers: list[asyncio.Future[None]] = []
 
     async def open_streams(self, count: int, port: int, prompt_bytes: int) -> None:
         """Returns once each has its first frame."""
         loop, places = asyncio.get_running_loop(), asyncio.Semaphore(OPENING)
+        body = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": "a" * prompt_bytes}]}
+        payload = json.dumps(body).encode()
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+        request = [f"{head}Content-Length: {len(payload)}\r\n\r\n".encode(), payload]
 
         async def open_stream() -> None:
             async with places:
-                _, client = await loop.create_connection(
-                    lambda: ClientStream(port, self._came.set, prompt_bytes), "127.0.0.1", port
-                )
+                _, client = await loop.create_connection(Connection, "127.0.0.1", port)
                 self.clients.append(client)
-                await client.began
+                self._answers.append(client.send_request(request))
+                await client.await_events(1)
             progress.update()
 
         with tqdm(total=count, desc="opening", mininterval=5) as progress:
@@ -93,12 +62,15 @@ class Measurement:
 
     async def wait_for(self, reached: Callable[[], bool]) -> None:
         """Returns once ``reached``, or when no stream has brought anything for long."""
-        while not reached():
-            self._came.clear()
-            try:
-                await asyncio.wait_for(self._came.wait(), STALL_SECONDS)
-            except TimeoutError:
-                return
+        seen, since = 0, time.monotonic()
+        while not reached() and time.monotonic() - since < STALL_SECONDS:
+            if self.count_events() > seen:
+                seen, since = self.count_events(), time.monotonic()
+            await asyncio.sleep(0.02)
+
+    def count_open(self) -> int:
+        """Streams without an end."""
+        return sum(not answer.done() or answer.exception() is not None for answer in self._answers)
 
     def count_events(self) -> int:
         return sum(client.events for client in self.clients)
@@ -126,11 +98,11 @@ async def measure_gateway(args: argparse.Namespace, measurement: Measurement, ga
         await measurement.wait_for(lambda expected=expected: measurement.count_events() >= expected)  # type: ignore[misc]
     relaying, full = cpu_seconds(gateway.pid) - before, resident_bytes(gateway.pid)
     measurement.engine.end_streams()
-    await measurement.wait_for(lambda: all(client.is_whole for client in measurement.clients))
+    await measurement.wait_for(lambda: not measurement.count_open())
     return {
         "streams": args.streams,
         "frames lost": args.streams * (1 + args.rounds) - measurement.count_events(),
-        "streams without an end": sum(not client.is_whole for client in measurement.clients),
+        "streams without an end": measurement.count_open(),
         "memory before, MiB": round(empty / 2**20, 1),
         "memory with all open, MiB": round(full / 2**20, 1),
         "kB a stream": round((full - empty) / (args.streams - 1) / 1000, 1),

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
-from typing import cast
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, cast
 
 CHAT = "/v1/chat/completions"
 EVENT = b"data: {"
@@ -25,6 +27,32 @@ ANSWER = json.dumps(
     }
 ).encode()  # fmt: skip
 MODELS = json.dumps({"object": "list", "data": [{"id": "m", "object": "model", "owned_by": "stub"}]}).encode()
+
+
+async def read_requests(reader: asyncio.StreamReader) -> AsyncIterator[tuple[str, str, bytes]]:
+    """Method, path and body of a connection's requests, until it ends."""
+    with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            method, path, _ = head.split(b" ", 2)
+            yield method.decode(), path.decode(), await reader.readexactly(_content_length(head))
+
+
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
+
+
+def serve_connections(answer: Answer, *ports: int) -> None:
+    """Listen until killed, and have ``answer`` end each connection, which is closed after it."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            await answer(reader, writer)
+        writer.close()
+
+    async def listen() -> None:
+        servers = [await asyncio.start_server(connected, "127.0.0.1", port, backlog=4096) for port in ports]
+        await asyncio.gather(*(server.serve_forever() for server in servers))
+
+    asyncio.run(listen())
 
 
 class FakeEngine:

@@ -2,27 +2,26 @@
 
 import multiprocessing
 import time
+from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from multiprocessing.connection import Connection
-from typing import Protocol
 
 import psutil
 
 from harness.processes import cpu_seconds, resident_bytes
+from harness.servers import Server
 
 PERIOD_SECONDS = 0.01
 GONE_SECONDS = 60.0
 """What counts as the wait for the /health of a server that ended."""
 
 
-class Process(Protocol):
-    """What is needed of a server."""
+@dataclass
+class Process:
+    """A server that another process started."""
 
-    @property
-    def port(self) -> int: ...
-
-    @property
-    def pid(self) -> int: ...
+    port: int
+    pid: int
 
 
 def measure_wait(connection: HTTPConnection) -> float:
@@ -55,7 +54,7 @@ def watch(port: int, pid: int, by_processor: bool, orders: Connection) -> None:
 class Watched:
     """A server, and the process that watches it."""
 
-    def __init__(self, server: Process, *, by_processor: bool = True) -> None:
+    def __init__(self, server: Process | Server, *, by_processor: bool = True) -> None:
         """With ``by_processor`` no more of a wait counts than the server's processor time in it."""
         self.server = server
         self._orders, theirs = multiprocessing.Pipe()

@@ -3,10 +3,11 @@
 python benchmarks hostile.dribbling_engine --port 9000
 """
 
-import argparse
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator
+
+from harness.arguments import RunnerParser
+from harness.fake_engine import Answer, read_requests, serve_connections
 
 EARLY_HINTS = 2_000
 """Informational responses before an answer to a path that ends in ``hints``."""
@@ -18,45 +19,32 @@ SMALL_CHUNK = b":" * 31 + b"\n"
 
 async def read_bodies(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[bytes]:
     """Bodies of a connection's requests, until it ends: probes get an honest answer."""
-    with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
-        while head := await reader.readuntil(b"\r\n\r\n"):
-            length = next((line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), b":0")
-            body = await reader.readexactly(int(length.partition(b":")[2]))
-            if head.startswith(b"GET"):
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
-            else:
-                yield body
+    async for method, _, body in read_requests(reader):
+        if method == "GET":
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+        else:
+            yield body
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """One connection."""
-    with suppress(OSError):
-        async for body in read_bodies(reader, writer):
-            if b'"hints"' in body:
-                writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * EARLY_HINTS)
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
-            chunk = SMALL_CHUNK if b'"small chunks"' in body else b":"
-            for _ in range(CHUNKS // 1000):
-                writer.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) * 1000)
-                await writer.drain()
-            writer.write(b"0\r\n\r\n")
+    async for body in read_bodies(reader, writer):
+        if b'"hints"' in body:
+            writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * EARLY_HINTS)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+        chunk = SMALL_CHUNK if b'"small chunks"' in body else b":"
+        for _ in range(CHUNKS // 1000):
+            writer.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) * 1000)
             await writer.drain()
-    writer.close()
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
 
 
-def run_engine(
-    description: str | None, answer_connection: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-) -> int:
+def run_engine(description: str | None, answer_connection: Answer) -> int:
     """A hostile engine's command: listens on the port that ``--port`` names until it is killed."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = RunnerParser(description)
     parser.add_argument("--port", type=int, required=True, help="to listen on, of 127.0.0.1")
-    port = parser.parse_args().port
-
-    async def listen() -> None:
-        server = await asyncio.start_server(answer_connection, "127.0.0.1", port, backlog=4096)
-        await server.serve_forever()
-
-    asyncio.run(listen())
+    serve_connections(answer_connection, parser.parse_args().port)
     return 0
 
 

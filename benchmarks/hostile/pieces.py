@@ -21,9 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from harness.arguments import RunnerParser
+from harness.fake_engine import read_requests, serve_connections
 from harness.health import PERIOD_SECONDS, measure_wait
 from harness.processes import cpu_seconds
-from harness.servers import gateway_server, local_url, route_to, started
+from harness.servers import free_port, gateway_server, local_url, route_to, started
 from paternoster_contract.access import keys
 
 MODEL = "open"
@@ -63,27 +64,20 @@ def open_chat(port: int) -> None:
                 pass
 
 
-def be_engine(listener: socket.socket, answer: bytes, piece: bytes) -> None:
+def be_engine(port: int, answer: bytes, piece: bytes) -> None:
     """Serve the answer ``answer`` followed by ``piece`` without an end; probes are answered."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, ValueError):
-            while line := await reader.readline():
-                while (await reader.readline()).strip():
-                    pass
-                if line.startswith(b"GET"):
-                    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-                    continue
-                writer.write(answer)
-                while True:
-                    writer.write(piece * 1024)
-                    await writer.drain()
+        async for method, _, _ in read_requests(reader):
+            if method == "GET":
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                continue
+            writer.write(answer)
+            while True:
+                writer.write(piece * 1024)
+                await writer.drain()
 
-    async def run() -> None:
-        async with await asyncio.start_server(serve, sock=listener) as server:
-            await server.serve_forever()
-
-    asyncio.run(run())
+    serve_connections(serve, port)
 
 
 Attack = tuple[Callable[[int], None], bytes, bytes]
@@ -116,12 +110,13 @@ def measure(name: str, attack: Attack | None, connections: int, seconds: float, 
     """One attack on a gateway of its own; without one, what it does alone."""
     context = multiprocessing.get_context("fork")
     processes = []
-    with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listener:
+    with tempfile.TemporaryDirectory() as folder:
         attacker, answer, piece = attack or (None, HEAD, b"")
+        port = free_port()
         digests = [keys.digest_key("a" * 32)] if keyed else None
-        route = route_to(local_url(listener.getsockname()[1]), key_digests=digests)
+        route = route_to(local_url(port), key_digests=digests)
         server = gateway_server(Path(folder), {MODEL: route})
-        processes.append(context.Process(target=be_engine, args=(listener, answer, piece), daemon=True))
+        processes.append(context.Process(target=be_engine, args=(port, answer, piece), daemon=True))
         with started([server]):
             if attacker is not None:
                 processes += [

@@ -1,6 +1,5 @@
 """Open streams are measured with a gateway process as it is, and each client counts its frames."""
 
-import asyncio
 import json
 import sys
 from pathlib import Path
@@ -23,15 +22,3 @@ def test_more_streams_than_files_are_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(sys, "argv", ["open_streams", "--streams=100000000"])
     with pytest.raises(SystemExit):
         open_streams.main()
-
-
-@pytest.mark.parametrize("cut", [1, 5, 9, 13])
-def test_events_are_counted_in_any_pieces(cut: int) -> None:
-    async def count() -> tuple[int, bool]:
-        client = open_streams.ClientStream(1, lambda: None)
-        whole = b"data: {}\n\n" * 3 + open_streams.DONE
-        for begin in range(0, len(whole), cut):
-            client.data_received(whole[begin : begin + cut])
-        return client.events, client.is_whole
-
-    assert asyncio.run(count()) == (3, True)

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from control.contenders import contenders
-from control.evaluate import Memory, average, digest, evaluate, score
+from control.evaluate import Memory, Warmed, average, digest, evaluate, score
 from control.scenarios import SEEDS, Scenario
-from control.warm import Warmed
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policies.policy import Action

@@ -6,6 +6,7 @@ import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import cycle
 from typing import Any
@@ -41,6 +42,36 @@ def large_body(path: str, name: str) -> bytes:
     return next(body for body in bodies.SHAPES if (body.path, body.name) == (path, name)).of_size(BODY_BYTES)
 
 
+@dataclass(frozen=True, slots=True)
+class Post:
+    """One request, with the key of a tenant."""
+
+    body: bytes | dict[str, Any]
+    path: str = bodies.COMPLETION
+    key: str = "hostile"
+
+
+def completion(prompt: str, max_tokens: int, **fields: Any) -> Post:
+    """An answer of all tokens, but for one that a grammar ends."""
+    body = {"model": CHAT, "temperature": 0, "ignore_eos": "structured_outputs" not in fields}
+    return Post({**body, "prompt": prompt, "max_tokens": max_tokens, **fields})
+
+
+def stream(model: str, prompt: str) -> Post:
+    return Post({"model": model, "prompt": prompt, "stream": True})
+
+
+def force_text(num_bytes: int) -> Post:
+    return completion("up", 3000, structured_outputs={"regex": secrets.token_hex(num_bytes // 2)})
+
+
+def draw_format() -> dict[str, Any]:
+    """A schema that none before had."""
+    names = [secrets.token_hex(6) for _ in range(40)]
+    schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": names[:2]}
+    return {"type": "json_schema", "json_schema": {"name": "new", "schema": schema}}
+
+
 class AttackKinds:
     """Requests of the hostile tenant to gateways in turn."""
 
@@ -51,30 +82,34 @@ class AttackKinds:
         self._large_bodies = cycle(LARGE_BODIES)
         self.answers: Counter[str] = Counter()
         """By kind and status."""
-        self.kinds: dict[str, Callable[[], Awaitable[None]]] = {
-            "invalid parts": self.send_invalid_parts,
-            "large bodies": self.send_large_body,
-            "held bodies": self.hold_body,
-            "held requests": self.hold_request,
+        requests: dict[str, Callable[[], Post]] = {
+            "invalid parts": lambda: Post(large_body(bodies.CHAT, "parts that are wrong"), bodies.CHAT),
+            "large bodies": lambda: Post(large_body(*(shape := next(self._large_bodies))), shape[0]),
+            "held requests": lambda: Post({"model": ASLEEP, "prompt": "up"}),
+            "16 choices": lambda: completion(secrets.token_hex(4), 512, n=16, temperature=1),
+            "64 choices": lambda: completion(secrets.token_hex(4), 128, n=64, temperature=1),
+            "full KV cache": lambda: completion(self._prompt(400), 1024),
+            "single bytes answered": lambda: stream(DRIBBLING, "up"),
+            "small chunks answered": lambda: stream(DRIBBLING, "small chunks"),
+            "early hints": lambda: stream(DRIBBLING, "hints"),
+            "refused prompts": lambda: completion((self._text * 2)[:100_000], 8),
+            "long prompts": lambda: completion(self._prompt(2000), 8),
+            "capped long prompts": lambda: replace(completion(self._prompt(2000), 8), key="capped"),
+            "new schemas": lambda: completion("up", 32, response_format=draw_format()),
+            "long answers": lambda: completion(secrets.token_hex(4), 1024),
+            "forced text": lambda: force_text(NUM_REGEX_BYTES),
+            # Short enough that what is forced is proposed, with a mask behind each token.
+            "forced and proposed text": lambda: force_text(NUM_PROPOSED_BYTES),
+            "many texts": lambda: Post({"model": EMBEDDING, "input": self._texts()}, bodies.EMBEDDINGS),
+            **{kind: partial(stream, ENDLESS, kind) for kind in KINDS},
+        }
+        self.kinds: dict[str, Callable[[], Awaitable[object]]] = {
+            "held bodies": lambda: hold_body(next(self._urls), bodies.CHAT, KEYS["hostile"]),
             "unread answers": self.read_slowly,
             "full queue": self.fill_queue,
-            "16 choices": self.ask_for_16_choices,
-            "64 choices": self.ask_for_64_choices,
-            "full KV cache": self.fill_kv_cache,
-            "single bytes sent": self.send_single_bytes,
-            "single bytes answered": self.receive_single_bytes,
-            "small chunks answered": self.receive_small_chunks,
-            "early hints": self.receive_early_hints,
-            "refused prompts": self.send_refused_prompt,
-            "long prompts": self.send_long_prompt,
-            "capped long prompts": self.send_capped_long_prompt,
-            "new schemas": self.send_new_schema,
-            "long answers": self.ask_for_long_answer,
-            "forced text": self.send_forced_text,
-            "forced and proposed text": self.send_proposed_text,
-            "many texts": self.embed_many_texts,
+            "single bytes sent": lambda: send_single_bytes(next(self._urls), bodies.COMPLETION),
             "header floods": self.send_headers,
-            **{kind: partial(self.receive_endless, kind) for kind in KINDS},
+            **{kind: partial(self._send, kind, draw) for kind, draw in requests.items()},
         }
 
     async def repeat(self, kind: str) -> None:
@@ -84,88 +119,16 @@ class AttackKinds:
                 await self.kinds[kind]()
             await asyncio.sleep(0.01)
 
-    async def send_invalid_parts(self) -> None:
-        await self._post("invalid parts", bodies.CHAT, large_body(bodies.CHAT, "parts that are wrong"))
-
-    async def send_large_body(self) -> None:
-        path, name = next(self._large_bodies)
-        await self._post("large bodies", path, large_body(path, name))
-
-    async def hold_body(self) -> None:
-        await hold_body(next(self._urls), bodies.CHAT, KEYS["hostile"])
-
-    async def hold_request(self) -> None:
-        await self._post("held requests", bodies.COMPLETION, {"model": ASLEEP, "prompt": "up"})
-
     async def read_slowly(self) -> None:
         body = {"model": CHAT, "prompt": "up", "max_tokens": MAX_MODEL_LEN // 2, "stream": True, "ignore_eos": True}
-        async with self._request(bodies.COMPLETION, body) as response:
+        async with self._request(Post(body)) as response:
             self.answers[f"unread answers {response.status}"] += 1
             while await response.content.read(64):  # noqa: ASYNC110
                 await asyncio.sleep(0.5)
 
     async def fill_queue(self) -> None:
-        if await self._complete("full queue", prompt="up", max_tokens=32) != 200:
+        if await self._send("full queue", partial(completion, "up", 32)) != 200:
             await asyncio.sleep(REFUSED_PAUSE)
-
-    async def ask_for_16_choices(self) -> None:
-        await self._complete("16 choices", prompt=secrets.token_hex(4), n=16, max_tokens=512, temperature=1)
-
-    async def ask_for_64_choices(self) -> None:
-        await self._complete("64 choices", prompt=secrets.token_hex(4), n=64, max_tokens=128, temperature=1)
-
-    async def fill_kv_cache(self) -> None:
-        await self._complete("full KV cache", prompt=self._prompt(400), max_tokens=1024)
-
-    async def send_single_bytes(self) -> None:
-        await send_single_bytes(next(self._urls), bodies.COMPLETION)
-
-    async def receive_single_bytes(self) -> None:
-        await self._post(
-            "single bytes answered", bodies.COMPLETION, {"model": DRIBBLING, "prompt": "up", "stream": True}
-        )
-
-    async def receive_small_chunks(self) -> None:
-        body = {"model": DRIBBLING, "prompt": "small chunks", "stream": True}
-        await self._post("small chunks answered", bodies.COMPLETION, body)
-
-    async def receive_early_hints(self) -> None:
-        await self._post("early hints", bodies.COMPLETION, {"model": DRIBBLING, "prompt": "hints", "stream": True})
-
-    async def receive_endless(self, kind: str) -> None:
-        await self._post(kind, bodies.COMPLETION, {"model": ENDLESS, "prompt": kind, "stream": True})
-
-    async def send_refused_prompt(self) -> None:
-        await self._complete("refused prompts", prompt=(self._text * 2)[:100_000], max_tokens=8)
-
-    async def send_long_prompt(self) -> None:
-        await self._complete("long prompts", prompt=self._prompt(2000), max_tokens=8)
-
-    async def send_capped_long_prompt(self) -> None:
-        await self._complete("capped long prompts", "capped", prompt=self._prompt(2000), max_tokens=8)
-
-    async def send_new_schema(self) -> None:
-        names = [secrets.token_hex(6) for _ in range(40)]
-        schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": names[:2]}
-        form = {"type": "json_schema", "json_schema": {"name": "new", "schema": schema}}
-        await self._complete("new schemas", prompt="up", max_tokens=32, response_format=form)
-
-    async def ask_for_long_answer(self) -> None:
-        await self._complete("long answers", prompt=secrets.token_hex(4), max_tokens=1024)
-
-    async def send_forced_text(self) -> None:
-        text = secrets.token_hex(NUM_REGEX_BYTES // 2)
-        await self._complete("forced text", prompt="up", max_tokens=3000, structured_outputs={"regex": text})
-
-    async def send_proposed_text(self) -> None:
-        # Short enough that what is forced is proposed, with a mask behind each token.
-        text = secrets.token_hex(NUM_PROPOSED_BYTES // 2)
-        kind = "forced and proposed text"
-        await self._complete(kind, prompt="up", max_tokens=3000, structured_outputs={"regex": text})
-
-    async def embed_many_texts(self) -> None:
-        texts = [self._prompt(TEXT_TOKENS) for _ in range(NUM_TEXTS)]
-        await self._post("many texts", bodies.EMBEDDINGS, {"model": EMBEDDING, "input": texts})
 
     async def send_headers(self) -> None:
         host, _, port = next(self._urls).removeprefix("http://").partition(":")
@@ -185,20 +148,17 @@ class AttackKinds:
         start = secrets.randbelow(len(self._text) - size)
         return secrets.token_hex(4) + self._text[start : start + size]
 
-    async def _complete(self, kind: str, key: str = "hostile", **fields: Any) -> int:
-        body = {"model": CHAT, "temperature": 0, "ignore_eos": "structured_outputs" not in fields, **fields}
-        return await self._post(kind, bodies.COMPLETION, body, key)
+    def _texts(self) -> list[str]:
+        return [self._prompt(TEXT_TOKENS) for _ in range(NUM_TEXTS)]
 
-    async def _post(self, kind: str, path: str, body: bytes | dict[str, Any], key: str = "hostile") -> int:
-        async with self._request(path, body, key) as response:
+    async def _send(self, kind: str, draw: Callable[[], Post]) -> int:
+        async with self._request(draw()) as response:
             self.answers[f"{kind} {response.status}"] += 1
             while await response.content.readany():
                 pass
             return response.status
 
-    def _request(
-        self, path: str, body: bytes | dict[str, Any], key: str = "hostile"
-    ) -> "aiohttp.client._RequestContextManager":
-        headers = {"Authorization": f"Bearer {KEYS[key]}", "Content-Type": "application/json"}
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return self._session.post(next(self._urls) + path, data=data, headers=headers)
+    def _request(self, post: Post) -> "aiohttp.client._RequestContextManager":
+        headers = {"Authorization": f"Bearer {KEYS[post.key]}", "Content-Type": "application/json"}
+        data = post.body if isinstance(post.body, bytes) else json.dumps(post.body).encode()
+        return self._session.post(next(self._urls) + post.path, data=data, headers=headers)

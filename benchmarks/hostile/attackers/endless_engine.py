@@ -5,7 +5,6 @@ python benchmarks hostile.attackers.endless_engine --port 9000
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
 
 from hostile.dribbling_engine import read_bodies, run_engine
 from paternoster_contract.stream_journal import COMMENT, JOURNAL, MAX_JOURNAL_BYTES, PROGRESS_MEDIA_TYPE
@@ -64,18 +63,16 @@ KINDS: Mapping[str, tuple[str, Callable[[], AsyncIterator[bytes]]]] = {
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """One connection."""
-    with suppress(OSError):
-        async for body in read_bodies(reader, writer):
-            kind = next(name for name in KINDS if name.encode() in body)
-            media_type, write = KINDS[kind]
-            writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\n{JOURNAL}: fp\r\n".encode())
-            if kind == "long head":
-                writer.writelines(b"X-%d: %b\r\n" % (number, b"a" * HEADER_BYTES) for number in range(HEADERS))
-            writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
-            async for piece in write():
-                writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
-                await writer.drain()
-    writer.close()
+    async for body in read_bodies(reader, writer):
+        kind = next(name for name in KINDS if name.encode() in body)
+        media_type, write = KINDS[kind]
+        writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: {media_type}\r\n{JOURNAL}: fp\r\n".encode())
+        if kind == "long head":
+            writer.writelines(b"X-%d: %b\r\n" % (number, b"a" * HEADER_BYTES) for number in range(HEADERS))
+        writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
+        async for piece in write():
+            writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            await writer.drain()
 
 
 def main() -> int:

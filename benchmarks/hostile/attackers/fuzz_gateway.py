@@ -16,15 +16,18 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import yaml
 
 from harness.arguments import RunnerParser
+from harness.fake_engine import read_requests, serve_connections
 from harness.health import Watched
 from harness.servers import PATERNOSTER, Server, free_port, gateway_server, local_url, route_to, started
 from hostile.attackers.drawn_answers import (
@@ -60,18 +63,6 @@ DRAWN: Sequence[tuple[Callable[[random.Random], bytes], str]] = (
 )  # fmt: skip
 
 
-async def read_requests(
-    reader: asyncio.StreamReader,
-) -> AsyncIterator[tuple[str, str, bytes]]:
-    """Method, path and body of a connection's requests, until it ends."""
-    with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
-        while head := await reader.readuntil(b"\r\n\r\n"):
-            length = next((line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), b":0")
-            body = await reader.readexactly(int(length.partition(b":")[2]))
-            method, path, _ = head.split(b" ", 2)
-            yield method.decode(), path.decode(), body
-
-
 async def send_answer(draw: random.Random, writer: asyncio.StreamWriter, body: bytes, media_type: str) -> bool:
     """Send ``body`` in one of the ways that HTTP has, or in none; returns whether the connection goes on."""
     writer.write(draw_head(draw, media_type))
@@ -101,57 +92,42 @@ async def send_answer(draw: random.Random, writer: asyncio.StreamWriter, body: b
 
 async def answer_hostile(draw: random.Random, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """One connection to a hostile engine."""
-    with suppress(OSError):
-        async for method, path, _ in read_requests(reader):
-            if path.startswith(paths.TEXT_CHAINS):
-                body, media_type = draw_chains(draw), chains.MEDIA_TYPE
-            elif method == "GET" and draw.random() < 0.9:
-                head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n"
-                writer.write(head + f"{stream_journal.JOURNAL}: fp\r\n\r\n{{}}".encode())
-                continue
-            else:
-                write, media_type = draw.choice(DRAWN)
-                body = write(draw)
-                media_type = media_type if draw.random() < 0.9 else draw.choice(MEDIA_TYPES)
-            if not await send_answer(draw, writer, body, media_type):
-                break
-    writer.close()
+    async for method, path, _ in read_requests(reader):
+        if path.startswith(paths.TEXT_CHAINS):
+            body, media_type = draw_chains(draw), chains.MEDIA_TYPE
+        elif method == "GET" and draw.random() < 0.9:
+            head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n"
+            writer.write(head + f"{stream_journal.JOURNAL}: fp\r\n\r\n{{}}".encode())
+            continue
+        else:
+            write, media_type = draw.choice(DRAWN)
+            body = write(draw)
+            media_type = media_type if draw.random() < 0.9 else draw.choice(MEDIA_TYPES)
+        if not await send_answer(draw, writer, body, media_type):
+            break
 
 
 async def answer_tables(draw: random.Random, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """One connection to what stands in for an operator."""
     tables = draw_tables(draw)
-    with suppress(OSError):
-        async for _ in read_requests(reader):
-            media_type, text = next(tables)
-            if not await send_answer(draw, writer, text, media_type):
-                break
-    writer.close()
+    async for _ in read_requests(reader):
+        media_type, text = next(tables)
+        if not await send_answer(draw, writer, text, media_type):
+            break
 
 
 async def answer_honest(_: random.Random, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """One connection to an engine that answers each call at once."""
     body = json.dumps(WHOLE).encode()
-    with suppress(OSError):
-        async for _method, _path, _body in read_requests(reader):
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body))
-            writer.write(body)
-            await writer.drain()
-    writer.close()
+    async for _method, _path, _body in read_requests(reader):
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body))
+        writer.write(body)
+        await writer.drain()
 
 
-def serve(answer: Callable[..., "asyncio.Future[None]"], ports: Sequence[int], seed: str) -> None:
+def serve(answer: Callable[..., Coroutine[Any, Any, None]], ports: Sequence[int], seed: str) -> None:
     """Listen on ``ports`` until killed."""
-    draw = random.Random(seed)
-
-    async def run() -> None:
-        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> "asyncio.Future[None]":
-            return asyncio.ensure_future(answer(draw, reader, writer))
-
-        servers = [await asyncio.start_server(connected, "127.0.0.1", port, backlog=1024) for port in ports]
-        await asyncio.gather(*(server.serve_forever() for server in servers))
-
-    asyncio.run(run())
+    serve_connections(partial(answer, random.Random(seed)), *ports)
 
 
 class Callers:

@@ -18,14 +18,14 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import count
 from urllib.request import urlopen
 
 from aiohttp import web
 
 from harness.arguments import RunnerParser
-from harness.health import Watched
+from harness.fake_engine import read_requests, serve_connections
+from harness.health import Process, Watched
 from harness.servers import free_port
 from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.http import paths
@@ -115,24 +115,14 @@ def serve_answers(port: int, seed: str) -> None:
             texts[place] = draw_text(draw, path)
         return texts[place]
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while line := await reader.readline():
-                path, length = line.split()[1].decode(), 0
-                while (header := await reader.readline()).strip():
-                    if header.lower().startswith(b"content-length:"):
-                        length = int(header.split(b":")[1])
-                await reader.readexactly(length)
-                if path.startswith("/honest"):
-                    STATS["requests_total"] = int(time.monotonic())
-                    write_answer(writer, 200, json.dumps(STATS).encode())
-                else:
-                    await be_hostile(writer, f"/{path.split('/', 2)[-1]}")
-                await writer.drain()
-        except (OSError, ValueError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async for _, path, _ in read_requests(reader):
+            if path.startswith("/honest"):
+                STATS["requests_total"] = int(time.monotonic())
+                write_answer(writer, 200, json.dumps(STATS).encode())
+            else:
+                await be_hostile(writer, f"/{path.split('/', 2)[-1]}")
+            await writer.drain()
 
     def write_answer(writer: asyncio.StreamWriter, status: int, body: bytes) -> None:
         writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n" % (status, len(body)))
@@ -161,12 +151,7 @@ def serve_answers(port: int, seed: str) -> None:
     for path in (*SOUND, "/metrics"):
         for number in range(KEPT_TEXTS):
             texts[path, number] = draw_text(draw, path)
-
-    async def run() -> None:
-        async with await asyncio.start_server(serve, "127.0.0.1", port) as server:
-            await server.serve_forever()
-
-    asyncio.run(run())
+    serve_connections(answer, port)
 
 
 class Reader:
@@ -265,14 +250,6 @@ def read_pods(port: int, *engines_ports: int) -> None:
         await asyncio.Event().wait()
 
     asyncio.run(run())
-
-
-@dataclass
-class Process:
-    """What a :class:`Watched` needs of a server."""
-
-    port: int
-    pid: int
 
 
 def wait_listening(port: int) -> None:
