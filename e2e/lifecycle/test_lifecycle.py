@@ -1,5 +1,9 @@
 """A fleet from install to removal: a manifest, an answer, load, decisions, quiet, and away again without a trace."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from paternoster_e2e.cluster.cluster import ROOT
@@ -9,6 +13,7 @@ from paternoster_e2e.release import RELEASE, SYSTEM, gateway_url, install, nothi
 
 pytestmark = pytest.mark.timeout(1200)
 
+PATERNOSTER = Path(sys.executable).with_name("paternoster")
 NAME = "smollm2"
 NAMESPACE = "lifecycle"
 CHAT_SCRIPT = """
@@ -50,6 +55,7 @@ def test_from_apply_to_delete(kubectl: Kubectl) -> None:
         kubectl(
             "wait", f"--namespace={NAMESPACE}", "--for=condition=Ready", f"llmd/{NAME}", "--timeout=180s", timeout=200
         )
+        a_plan(kubectl)
         an_answer_inside(kubectl)
         a_rollout_under_load(kubectl)
         a_burst(kubectl)
@@ -58,6 +64,22 @@ def test_from_apply_to_delete(kubectl: Kubectl) -> None:
 
 def fleet(kubectl: Kubectl) -> Document:
     return kubectl.get("llmd", NAME, NAMESPACE)
+
+
+def a_plan(kubectl: Kubectl) -> None:
+    """The plan of the manifest that is applied is empty, and that of another one has what it changes."""
+    operator = kubectl.get("deployment", "paternoster-operator", SYSTEM)
+    flags = operator["spec"]["template"]["spec"]["containers"][0]["args"][1:]
+
+    def plan(manifest: str) -> str:
+        words = ["plan", f"--file={ROOT / 'examples' / manifest}", f"--namespace={NAMESPACE}", "--", *flags]
+        done = subprocess.run([PATERNOSTER, *words], env=kubectl.environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert plan("smollm2.yaml") == f"LLMDeployment {NAMESPACE}/{NAME}: nothing would be changed\n"
+    changes = plan("demo.yaml").splitlines()
+    assert [line for line in changes if line.startswith("  change ")] == [f"  change Deployment {NAMESPACE}/{NAME}"]
 
 
 def an_answer_inside(kubectl: Kubectl) -> None:
