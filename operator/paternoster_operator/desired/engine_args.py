@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import reduce
+from operator import attrgetter
 from typing import Any
 
 from pydantic.alias_generators import to_snake
@@ -93,15 +93,18 @@ def _listening_host(spec: LLMDeploymentSpec, installation: Installation) -> str:
     return "::" if installation.ipv6 else "0.0.0.0"
 
 
+_FIELDS = [
+    (row.name, attrgetter(".".join(map(to_snake, row.field.path.split(".")))), row.field.to_setting)
+    for row in list_rows(EngineArgs)
+    if row.field is not None and row.field.path and not row.field.by_hand
+]
+"""By setting: what reads its field of spec, and what makes the setting of it."""
+
+
 def _read_settings(spec: LLMDeploymentSpec) -> dict[str, Any]:
-    """Settings that the table reads from one field; of those that are unset none."""
-    settings: dict[str, Any] = {}
-    for row in list_rows(EngineArgs):
-        if row.field is not None and row.field.path and not row.field.by_hand:
-            value = reduce(getattr, map(to_snake, row.field.path.split(".")), spec)
-            if value is not None:
-                settings[row.name] = row.field.to_setting(value)
-    return settings
+    """Settings that one field says; of those that are unset none."""
+    read = ((name, read_field(spec), to_setting) for name, read_field, to_setting in _FIELDS)
+    return {name: to_setting(value) for name, value, to_setting in read if value is not None}
 
 
 def _default_order(spec: LLMDeploymentSpec) -> OrderName | None:

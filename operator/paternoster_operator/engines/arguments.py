@@ -1,6 +1,7 @@
 """Arguments, owned flags and refusals of engines of other types, from the table of engine settings."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import zip_longest
 from types import MappingProxyType
 
@@ -16,9 +17,10 @@ _FLAG_ORDER = (
 """Another order of a container's args is another pod template, which restarts every pod: new settings go last."""
 
 
-def list_translations(engine: RuntimeType, first: Sequence[str] = _FLAG_ORDER) -> Iterator[tuple[Row, Translation]]:
-    for row in list_rows(EngineArgs, first):
-        yield row, getattr(row.engines, engine.lower())
+@cache
+def list_translations(engine: RuntimeType, first: Sequence[str] = _FLAG_ORDER) -> tuple[tuple[Row, Translation], ...]:
+    """What the engine makes of each setting, those named in ``first`` before the others."""
+    return tuple((row, getattr(row.engines, engine.lower())) for row in list_rows(EngineArgs, first))
 
 
 def write_flags(settings: EngineArgs, engine: RuntimeType) -> list[str]:
