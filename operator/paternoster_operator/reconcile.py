@@ -45,6 +45,7 @@ class Reconciler:
     def clear(self) -> None:
         """Begin anew from what is there: somebody else may have acted meanwhile."""
         self._metrics.forget_all()
+        self._executor.clear_loads()
         self.fleets.clear()
 
     async def reconcile(self, key: Key) -> float | None:

@@ -55,6 +55,7 @@ PLACES = {
     "scrape.py: _parse_gateway_stats": "LONGEST_GATEWAY_STATS, the bounds of bounded_json, MODELS_AT_ONCE",
     "scrape.py: _read_body": "its parameter longest",
     "scrape.py: _read_download": "LONGEST_ANSWER, and the bounds of FetchStatus",
+    "terminal/plan_lines.py: _keep_items": "a key of managedFields, which the API server checks and bounds",
 }
 """What bounds the text there. ``tests/operator/engines/test_answers.py`` and ``scraping/test_failure_domains.py`` under
 ``tests/operator/reconcile`` try hostile answers at those of engines and gateways."""

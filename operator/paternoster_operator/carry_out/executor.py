@@ -96,6 +96,10 @@ class Executor:
         else:
             await self._scraper.set_limits(call.url, call.limits, keys, call.adapter)
 
+    def clear_loads(self) -> None:
+        """Another operator may have written the load of any fleet since."""
+        self._load_written.clear()
+
     def forget_key(self, key: Key) -> None:
         """It is gone."""
         self._warned.pop(key, None)

@@ -83,3 +83,17 @@ async def test_a_fleet_is_replaced_and_never_written_to(world: World, document: 
         fleet.observed = None  # type: ignore[misc, assignment]
     await world.reconcile()
     assert world.reconciler.fleets[KEY] is not fleet
+
+
+async def test_an_operator_that_acts_again_writes_the_load_at_once(world: World, document: Document) -> None:
+    world.cluster.resource = document()
+    world.cluster.shown_pods = [world.engine.pod("a")]
+    await world.reconcile()
+    world.engine.numbers |= {"running": 5}
+    await world.reconcile()
+    num_written = len(world.cluster.statuses)
+    world.reconciler.clear()
+    world.engine.numbers |= {"running": 9}
+    await world.reconcile(after=0.01)
+    assert len(world.cluster.statuses) > num_written
+    assert world.cluster.statuses[-1]["load"]["runningRequests"] == 9

@@ -415,9 +415,6 @@ def test_a_download_is_told(resource: Resource, observed: Observed, ready: str, 
 )
 def test_how_far_a_download_is(resource: Resource, fetch_status: FetchStatus | None, suffix: str) -> None:
     observed = Observed(deployment(1), (FETCHING, pod("b", ready=False)))
-    answers = {} if fetch_status is None else {"a": fetch_status}
-    status = status_of(
-        resource(model={"source": "hf://org/name"}),
-        observed.with_fields({pod: {"download": answer} for pod, answer in answers.items()}),
-    )
+    observed = observed.with_fields({"a": {"download": fetch_status}})
+    status = status_of(resource(model={"source": "hf://org/name"}), observed)
     assert status["conditions"][0]["message"].endswith(f"is fetched by a since 2026-01-01T00:00:00Z{suffix}")
