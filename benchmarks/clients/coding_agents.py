@@ -29,10 +29,10 @@ class Session:
     home: Path
 
 
-def ask_each(session: Session, program: str, fixed: Sequence[str], again: str, ask: str = "") -> Iterator[list[str]]:
-    """A command for each question; ``again``: words with which a session goes on; ``ask``: the flag of a question."""
+def ask_each(session: Session, program: str, fixed: Sequence[str], again: str, flag: str = "") -> Iterator[list[str]]:
+    """A command for each question; ``again``: words with which a session goes on; ``flag``: that of a question."""
     for turn, question in enumerate(QUESTIONS):
-        yield [str(session.program / program), *fixed, *(again.split() if turn else []), *ask.split(), question]
+        yield [str(session.program / program), *fixed, *(again.split() if turn else []), *flag.split(), question]
 
 
 class Agent:

@@ -44,7 +44,7 @@ class Traffic:
     pattern: Callable[[float], Pattern] | None = None
     """Rate over time, from the duration in seconds."""
     workload: Workload = AZURE_CONVERSATION
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = field(default_factory=lambda: Limits(max_total=8192))
     beside: "Traffic | None" = None
     """Other requests at the same time."""
 
@@ -154,7 +154,7 @@ SCENARIOS = {
             name="azure",
             what="Azure conversation trace of November 2023, twice its traffic, in halves of 29 minutes",
             profile_name="llama-3-70b-h200x2",
-            traffic=Traffic(trace="azure_llm_2023_conv.csv", copies=2, limits=Limits(max_total=8192)),
+            traffic=Traffic(trace="azure_llm_2023_conv.csv", copies=2),
             duration=1740.0,
             start_replicas=5,
             autoscaling={"minReplicas": 2, "maxReplicas": 12},
@@ -180,7 +180,6 @@ SCENARIOS = {
                 # No burst falls into the warm-up, when no replica may answer it.
                 pattern=lambda _: rate_bursts(5.0, period=600.0, first=420.0),
                 workload=REASONING,
-                limits=Limits(max_total=8192),
             ),
             duration=1800.0,
             start_replicas=3,
@@ -190,9 +189,7 @@ SCENARIOS = {
             name="day-night",
             what="conversation; a day of 40 minutes, ten times as many at its height as at night",
             profile_name="llama-3-70b-h200x2",
-            traffic=Traffic(
-                pattern=lambda t: day_night(11.0, period=2400.0, depth=0.82), limits=Limits(max_total=8192)
-            ),
+            traffic=Traffic(pattern=lambda t: day_night(11.0, period=2400.0, depth=0.82)),
             duration=2400.0,
             start_replicas=2,
             autoscaling={"minReplicas": 1, "maxReplicas": 12},
@@ -202,11 +199,7 @@ SCENARIOS = {
             name="step",
             what="short questions with long answers; four times as many from the tenth minute on",
             profile_name="llama-3-8b-h100",
-            traffic=Traffic(
-                pattern=lambda _: rate_step(3.0, at=600.0, factor=4.0),
-                workload=REASONING,
-                limits=Limits(max_total=8192),
-            ),
+            traffic=Traffic(pattern=lambda _: rate_step(3.0, at=600.0, factor=4.0), workload=REASONING),
             duration=1500.0,
             start_replicas=2,
             autoscaling={"minReplicas": 1, "maxReplicas": 12},
@@ -218,11 +211,8 @@ SCENARIOS = {
             traffic=Traffic(
                 pattern=lambda _: rate_ramp(16.0, begin=600.0, until=1200.0, factor=0.0),
                 workload=SHORT_ANSWERS,
-                limits=Limits(max_total=8192),
                 beside=Traffic(
-                    pattern=lambda _: rate_ramp(0.25, begin=600.0, until=1200.0, factor=10.0),
-                    workload=REASONING,
-                    limits=Limits(max_total=8192),
+                    pattern=lambda _: rate_ramp(0.25, begin=600.0, until=1200.0, factor=10.0), workload=REASONING
                 ),
             ),
             duration=1800.0,
@@ -235,11 +225,7 @@ SCENARIOS = {
             name="code",
             what="long prompts, short answers, as of code completion; one of every five minutes ten times as many",
             profile_name="llama-3-70b-h200x2",
-            traffic=Traffic(
-                pattern=lambda _: rate_bursts(1.5, period=300.0, factor=10.0, first=120.0),
-                workload=CODE,
-                limits=Limits(max_total=8192),
-            ),
+            traffic=Traffic(pattern=lambda _: rate_bursts(1.5, period=300.0, factor=10.0, first=120.0), workload=CODE),
             duration=1800.0,
             start_replicas=6,
             autoscaling={"minReplicas": 2, "maxReplicas": 16},
@@ -250,7 +236,7 @@ SCENARIOS = {
             name="quiet",
             what="conversation, one request in 15 seconds; started with four replicas, where two are the fewest",
             profile_name="llama-3-8b-h100",
-            traffic=Traffic(pattern=lambda _: constant_rate(1 / 15), limits=Limits(max_total=8192)),
+            traffic=Traffic(pattern=lambda _: constant_rate(1 / 15)),
             duration=1800.0,
             start_replicas=4,
             autoscaling={"minReplicas": 2, "maxReplicas": 12},

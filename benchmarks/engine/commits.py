@@ -77,7 +77,7 @@ async def turn(client: BenchClient, requests: Sequence[BenchRequest], users: int
     if failed := [one.error for one in results if one.outcome is not Outcome.COMPLETED]:
         raise RuntimeError(failed[0])
     p50, p99 = np.percentile([gap for one in results for gap in one.itls], (50, 99))
-    first = statistics.median(one.ttft for one in results)
+    first = statistics.median(one.ttft or 0.0 for one in results)
     return Turn(sum(one.output_tokens for one in results) / seconds, float(p50), float(p99), first)
 
 

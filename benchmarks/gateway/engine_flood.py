@@ -16,22 +16,18 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from gateway.tenant_flood import MODEL, TENANTS, VirtualTime
+from gateway.tenant_flood import MODEL, TENANTS, VirtualTime, find_p99, send_steadily, send_through, tenant_access
 from harness.arguments import RunnerParser
 from harness.results import write_json
-from paternoster_contract.access import keys
-from paternoster_contract.access.identity import Identity
-from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
+from harness.servers import route_to
+from paternoster_contract.routing import RoutingTable
 from paternoster_contract.settings.scheduling import OrderName
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_gateway.admission.admission import admit_request
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.routing.balancer import Balancer
-from paternoster_gateway.routing.decisions import Queue, Result, Send
-from paternoster_gateway.routing.prefix_routing import PromptTokens
 from paternoster_simulator.cost import to_seconds, to_ticks
 from paternoster_simulator.profile import Profile, load_profile
 from paternoster_simulator.prompts import filler_tokens
@@ -120,14 +116,7 @@ class Fleet:
         profile = load_profile(self._args.profile)
         for _ in range(count):
             self.engines[f"http://{len(self.engines)}"] = ScheduledEngine(profile, self._args.cap, self._args.order)
-        digests = {keys.digest_key(key): Identity(tenant=tenant) for key, tenant in TENANTS.items()}
-        row = ModelRoute(
-            fleet="fleet",
-            key_digests=list(digests),
-            identities=digests,
-            replicas=[Replica(name=url, url=url, ready=True) for url in self.engines],
-            max_held=100_000,
-        )
+        row = route_to(*self.engines, **tenant_access(), max_held=100_000)
         if self._bound is not None:
             row.max_in_flight = max(1, (self._args.cap + self._bound.lookahead) // self._args.gateways)
             row.spare_in_flight = self._bound.spare
@@ -136,25 +125,10 @@ class Fleet:
 
     async def send(self, gateway: int, key: str, answer: int) -> float:
         """Seconds to the first token of a request through a gateway."""
-        dispatcher, args = self.gateways[gateway], self._args
-        clock = asyncio.get_running_loop().time
-        admission = admit_request(dispatcher.balancer.table, MODEL, key, 0.0)
-        request = dispatcher.open_request(admission, None, admission.queue_turn(0, 4 * args.prompt, None))
-        began, first = clock(), 0.0
-        try:
-            while isinstance(decision := dispatcher.decide(request, admission), Queue):
-                await dispatcher.await_wake(request, decision.until)
-            assert isinstance(decision, Send)
-            url = decision.replica.url
-            async for tokens in self.engines[url].generate(TENANTS[key], args.prompt, answer):
-                if not first:
-                    first = clock() - began
-                    dispatcher.report_result(request, url, Result.ANSWERED, tokens=PromptTokens(args.prompt, 0))
-                dispatcher.count_output(request, tokens)
-            dispatcher.end_attempt(request, url)
-        finally:
-            dispatcher.end_request(request)
-        return first
+        prompt = self._args.prompt
+        return await send_through(
+            self.gateways[gateway], key, prompt, lambda url: self.engines[url].generate(TENANTS[key], prompt, answer)
+        )
 
 
 async def measure_way(args: argparse.Namespace, *, flood: bool, bound: Bound | None) -> dict[str, Any]:
@@ -177,14 +151,11 @@ async def measure_way(args: argparse.Namespace, *, flood: bool, bound: Bound | N
             more = args.flood * args.gateways if flood else 0
             clients += [asyncio.create_task(send_always(n % args.gateways)) for n in range(more)]
         await asyncio.sleep(args.settle)
-        quiet = list[asyncio.Task[float]]()
-        for number in range(args.requests):
-            answer = draw_answer()
-            quiet.append(asyncio.create_task(fleet.send(number % args.gateways, "quiet-key", answer)))
-            await asyncio.sleep(args.interval)
-        times = sorted(await asyncio.gather(*quiet))
+        times = await send_steadily(
+            args.requests, args.interval, lambda number: fleet.send(number % args.gateways, "quiet-key", draw_answer())
+        )
         result[f"TTFT p50{half}"] = round(statistics.median(times), 3)
-        result[f"TTFT p99{half}"] = round(times[int(0.99 * len(times))], 3)
+        result[f"TTFT p99{half}"] = find_p99(times)
     for task in clients:
         task.cancel()
     await asyncio.gather(*clients, return_exceptions=True)

@@ -16,18 +16,18 @@ import selectors
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 from aiohttp import web
 
 from harness.arguments import RunnerParser
-from harness.load import running
+from harness.load import open_session, running
 from harness.results import write_json
 from harness.servers import Server, gateway_server, listening, local_url, route_to, started
 from paternoster_contract.access import keys
@@ -41,6 +41,7 @@ from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.decisions import Queue, Result, Send
 from paternoster_gateway.routing.prefix_routing import PromptTokens
 
+T = TypeVar("T")
 MODEL = "m"
 CHAT = "/v1/chat/completions"
 TENANTS = {"quiet-key": "quiet", "flood-key": "flood"}
@@ -62,8 +63,8 @@ class WaitingEngine:
         self.most = 0
         """Requests at once."""
 
-    async def generate(self, gateway: int = 0) -> AsyncIterator[None]:
-        """Yields once a token is there."""
+    async def generate(self, gateway: int = 0) -> AsyncIterator[int]:
+        """Yields 1 once a token is there."""
         tokens = self._random.randint(1, 2 * self._args.answer - 1)
         seconds = self._args.prompt_seconds + tokens * self._args.token_seconds
         running = asyncio.get_running_loop().time() + seconds, gateway
@@ -72,7 +73,7 @@ class WaitingEngine:
         try:
             await asyncio.sleep(self._args.prompt_seconds)
             for _ in range(tokens):
-                yield
+                yield 1
                 await asyncio.sleep(self._args.token_seconds)
         finally:
             self._ends.remove(running)
@@ -99,12 +100,16 @@ class WaitingEngine:
         return app
 
 
-def build_route(args: argparse.Namespace, urls: Iterable[str]) -> ModelRoute:
+def tenant_access() -> dict[str, Any]:
+    """Fields of a route that both tenants have keys of."""
     digests = {keys.digest_key(key): Identity(tenant=tenant) for key, tenant in TENANTS.items()}
-    access: dict[str, Any] = {"fleet": "fleet", "key_digests": list(digests), "identities": digests}
+    return {"fleet": "fleet", "key_digests": list(digests), "identities": digests}
+
+
+def build_route(args: argparse.Namespace, urls: Iterable[str]) -> ModelRoute:
     # Of a cap that gateways share, each has its part; here equal ones.
     bounds = {"max_in_flight": args.cap // args.gateways, "spare_in_flight": args.spare}
-    return route_to(*urls, **access, **bounds)
+    return route_to(*urls, **tenant_access(), **bounds)
 
 
 @dataclass(frozen=True)
@@ -118,7 +123,7 @@ class FirstToken:
     """The same, had any gateway's places been for it."""
 
 
-Post = Callable[[str], Awaitable[FirstToken]]
+Post = Callable[[str], Coroutine[Any, Any, FirstToken]]
 """Sends a request with a key through one of the gateways."""
 
 
@@ -143,6 +148,42 @@ def find_next_end(args: argparse.Namespace, engines: Collection[WaitingEngine], 
     return min(map(min, ends)) if all(len(each) >= args.cap // args.gateways for each in ends) else 0.0
 
 
+async def send_through(
+    dispatcher: Dispatcher, key: str, prompt_tokens: int, generate: Callable[[str], AsyncIterator[int]]
+) -> float:
+    """Seconds to the first token of a request that is sent as the proxy does, without HTTP.
+
+    ``generate``: numbers of new tokens of the engine at a URL.
+    """
+    clock = asyncio.get_running_loop().time
+    admission = admit_request(dispatcher.balancer.table, MODEL, key, time.time())
+    request = dispatcher.open_request(admission, None, admission.queue_turn(0, 4 * prompt_tokens, None))
+    began, first = clock(), 0.0
+    try:
+        while isinstance(decision := dispatcher.decide(request, admission), Queue):
+            await dispatcher.await_wake(request, decision.until)
+        assert isinstance(decision, Send)
+        url = decision.replica.url
+        async for tokens in generate(url):
+            if not first:
+                first = clock() - began
+                dispatcher.report_result(request, url, Result.ANSWERED, tokens=PromptTokens(prompt_tokens, 0))
+            dispatcher.count_output(request, tokens)
+        dispatcher.end_attempt(request, url)
+    finally:
+        dispatcher.end_request(request)
+    return first
+
+
+async def send_steadily(count: int, interval: float, post: Callable[[int], Coroutine[Any, Any, T]]) -> list[T]:
+    """The answers to ``count`` requests, one sent each ``interval`` seconds; ``post`` gets its number."""
+    requests = []
+    for number in range(count):
+        requests.append(asyncio.create_task(post(number)))
+        await asyncio.sleep(interval)
+    return await asyncio.gather(*requests)
+
+
 def post_by_dispatcher(
     args: argparse.Namespace, dispatcher: Dispatcher, number: int, engines: dict[str, WaitingEngine]
 ) -> Post:
@@ -152,22 +193,7 @@ def post_by_dispatcher(
         clock = asyncio.get_running_loop().time
         ends = [find_next_end(args, engines.values(), gateway) for gateway in range(args.gateways)]
         waits = [max(0.0, end - clock()) for end in ends]
-        admission = admit_request(dispatcher.balancer.table, MODEL, key, time.time())
-        request = dispatcher.open_request(admission, None, admission.queue_turn(0, 80, None))
-        began, first = clock(), 0.0
-        try:
-            while isinstance(decision := dispatcher.decide(request, admission), Queue):
-                await dispatcher.await_wake(request, decision.until)
-            assert isinstance(decision, Send)
-            url = decision.replica.url
-            async for _ in engines[url].generate(number):
-                if not first:
-                    first = clock() - began
-                    dispatcher.report_result(request, url, Result.ANSWERED, tokens=PromptTokens(PROMPT, 0))
-                dispatcher.count_output(request, 1)
-            dispatcher.end_attempt(request, url)
-        finally:
-            dispatcher.end_request(request)
+        first = await send_through(dispatcher, key, PROMPT, lambda url: engines[url].generate(number))
         return FirstToken(first, waits[number], min(waits))
 
     return post
@@ -205,11 +231,9 @@ async def measure_way(args: argparse.Namespace, gateways: list[Post], flood_key:
     floods = [] if flood_key is None else [flood(post, flood_key) for post in gateways for _ in range(args.flood)]
     async with running(*floods):
         await asyncio.sleep(4 * args.answer * args.token_seconds)
-        quiet = []
-        for number in range(args.requests):
-            quiet.append(asyncio.ensure_future(gateways[number % len(gateways)]("quiet-key")))
-            await asyncio.sleep(args.interval)
-        answers = await asyncio.gather(*quiet)
+        answers = await send_steadily(
+            args.requests, args.interval, lambda number: gateways[number % len(gateways)]("quiet-key")
+        )
     times = [answer.seconds for answer in answers]
     return {
         "requests": len(times),
@@ -250,7 +274,7 @@ async def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         routes = {MODEL: build_route(args, urls)}
         gateways = [gateway_server(folder, routes, name=f"gateway-{number}") for number in range(args.gateways)]
         stack.enter_context(started(gateways))
-        session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
+        session = await stack.enter_async_context(open_session())
         results = await measure_ways(args, [post_by_http(session, gateway) for gateway in gateways])
     results["most at an engine"] = [engine.most for engine in engines]
     return results

@@ -1,11 +1,20 @@
-"""Time that a part of the check may take: what does not fit is left out and reported."""
+"""What a part of the check is given: time, and the ceilings that its figures are shares of."""
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """What this GPU does at best in the plainest operations, measured in the same run."""
+
+    bytes_per_second: float
+    flops_per_second: float
 
 
 class Budget:
-    """``seconds`` from now on."""
+    """``seconds`` from now on: what does not fit is left out and reported."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock

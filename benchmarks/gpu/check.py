@@ -101,8 +101,7 @@ def main() -> int:
         print(f"gpu-check: torch {torch.__version__} sees no CUDA device here: nothing was checked", file=sys.stderr)
         return 2
 
-    from gpu.budget import Budget
-    from gpu.ceilings import Ceilings
+    from gpu.budget import Budget, Ceilings
     from gpu.engines import engine_parts
 
     budget = Budget(arguments.seconds)

@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+import aiohttp
+
 from paternoster_load.client import BenchClient
 from paternoster_traces.prompts import PromptSource, default_text
 
@@ -17,6 +19,12 @@ async def open_client(
     async with BenchClient(url, model, sampling={"temperature": temperature, "ignore_eos": True}) as client:
         client.model = model or (await client.list_models())[0]["id"]
         yield client, PromptSource(await client.tokenize(default_text()))
+
+
+def open_session(seconds: float | None = None, **connector: Any) -> aiohttp.ClientSession:
+    """A session with any number of connections, and without a limit of time where there is no other."""
+    connections = aiohttp.TCPConnector(limit=0, **connector)
+    return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=seconds), connector=connections)
 
 
 @asynccontextmanager

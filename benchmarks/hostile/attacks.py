@@ -14,9 +14,8 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
-import aiohttp
-
 from harness.arguments import RunnerParser
+from harness.load import open_session
 from hostile.attackers.attack_kinds import AttackKinds
 
 START_SECONDS = 1.0
@@ -29,8 +28,7 @@ NICENESS = 5
 
 async def attack(urls: Sequence[str], kind: str, attackers: int) -> Counter[str]:
     """A number of attackers at once, until standard input ends; answers by kind and status."""
-    timeout, connector = aiohttp.ClientTimeout(total=None), aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+    async with open_session() as session:
         attacks = AttackKinds(urls, session)
         end = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
         tasks = []

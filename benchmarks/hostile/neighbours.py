@@ -25,6 +25,7 @@ from rich.table import Table
 from tqdm import tqdm
 
 from harness.arguments import RunnerParser
+from harness.load import open_session
 from harness.results import write_json
 from hostile.attackers.attack_rows import ROWS, AttackRow
 from hostile.attackers.attacker_process import run_attackers
@@ -163,10 +164,8 @@ class Neighbours:
 
 async def measure(folder: Path, args: argparse.Namespace, rows: Sequence[AttackRow]) -> list[dict[str, Any]]:
     """What was felt in each of ``rows``."""
-    timeout = aiohttp.ClientTimeout(total=TIMEOUT_SECONDS)
-    connector = aiohttp.TCPConnector(limit=0, local_addr=(ADDRESS, 0))
     with shared_fleets(folder) as fleets:
-        async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+        async with open_session(TIMEOUT_SECONDS, local_addr=(ADDRESS, 0)) as session:
             neighbours = Neighbours(fleets, session, args)
             await neighbours.warm_up()
             return [await neighbours.measure(row) for row in tqdm(rows, unit="attack", disable=None)]

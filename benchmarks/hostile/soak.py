@@ -11,29 +11,31 @@ import json
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import cycle
+from itertools import combinations, cycle
 from pathlib import Path
+from statistics import median
 from typing import Any
 from urllib.request import urlopen
 
-import aiohttp
+import psutil
 from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
 from harness.arguments import RunnerParser
+from harness.load import open_session
+from harness.processes import resident_bytes
 from harness.results import write_json
-from harness.servers import local_url
+from harness.servers import Server, local_url
 from hostile.attackers.attack_rows import ROWS, AttackRow
 from hostile.attackers.attacker_process import START_SECONDS, run_attackers
 from hostile.calls import Caller, End, Outcomes
 from hostile.faults import Clock, full_disk, install_faketime, kill_and_restart, stop_and_continue
-from hostile.samples import Samples, descriptors, slope
 from hostile.shared_fleets import CHAT, MODEL, Fleet, fleet_of_engines
 
 CALLERS = 24
@@ -52,6 +54,31 @@ ATTACK_SECONDS = 25.0
 """Of each attack, until the next."""
 SHORTEST_FOR_SLOPE = 240
 """Seconds of load: before, an engine still grows to what its batches need."""
+
+
+class Samples:
+    """Resident bytes by process, with the time of each look."""
+
+    def __init__(self) -> None:
+        self.memory: dict[str, list[tuple[float, float]]] = defaultdict(list)
+
+    def read_memory(self, server: Server) -> None:
+        self.memory[server.name].append((time.monotonic(), float(resident_bytes(server.pid))))
+
+    def forget(self, server: Server) -> None:
+        """It was started anew."""
+        self.memory.pop(server.name, None)
+
+
+def descriptors(server: Server) -> int:
+    return int(psutil.Process(server.pid).num_fds())
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float:
+    """Theil-Sen: the median of the slopes between any two points of the second half, so that jumps do not move it."""
+    half = points[len(points) // 2 :]
+    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(half, 2) if b[0] > a[0]]
+    return median(slopes) if slopes else 0.0
 
 
 @dataclass
@@ -86,8 +113,7 @@ async def soak(
         print("no clock jumps: install Debian's package libfaketime", file=sys.stderr)
     with fleet_of_engines(folder, clock.env) as fleet:
         outcomes, samples = Outcomes(), Samples()
-        connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None)) as session:
+        async with open_session() as session:
             await Caller(fleet.gateway.url, session, outcomes).short()
         before = {server.name: descriptors(server) for server in fleet.servers}
         pause = seconds / 10 if pause is None else pause
@@ -114,8 +140,7 @@ async def _load(
 
     async def call(number: int) -> None:
         # A connection of its own each, as clients have.
-        timeout = aiohttp.ClientTimeout(total=None)
-        async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
+        async with open_session() as session:
             caller = Caller(fleet.gateway.url, session, outcomes, number)
             while time.monotonic() < ends:
                 await caller.any()
@@ -172,7 +197,7 @@ async def _until_quiet(fleet: Fleet, before: dict[str, int], result: Result) -> 
     def held() -> dict[str, int]:
         found: dict[str, int] = {}
         for engine in fleet.engines:
-            stats = _read_json(f"{local_url(engine.admin_port)}/stats")
+            stats = _read_json(f"{local_url(engine.admin_port or 0)}/stats")
             found |= {f"{engine.name} {name}": stats[name] for name in ("running", "waiting", "kv_blocks_used")}
         stats = _read_json(f"{fleet.gateway.url}/stats")["models"][MODEL]
         found |= {f"gateway {name}": stats[name] for name in ("in_flight", "held")}

@@ -35,8 +35,7 @@ from paternoster_traces.trace import TraceError, TraceRow, read_trace
 from simulator.conditions import Conditions, requests
 from simulator.measures import COMPARED, Measures, average, ratios
 from simulator.real import SAMPLE_SECONDS, calibrate, serve, write_profile
-from simulator.simulated import capacity, nearby
-from simulator.step_times import slowed, with_step
+from simulator.simulated import capacity, nearby, slowed, with_step
 
 BAR = 0.15
 console = Console(highlight=False)

@@ -13,7 +13,6 @@ from paternoster_simulator.simulation import simulate_fleet
 from paternoster_traces.trace import TraceRow
 from simulator.conditions import Conditions
 from simulator.measures import Measures, of_simulation
-from simulator.step_times import slowed
 
 AFTER = 1e-6
 """Seconds: a row at the very end belongs to the trace."""
@@ -21,6 +20,17 @@ AT_ONCE = 500
 """Requests that capacity is known from: more wait for longer than a queue lets them."""
 STEPS = tuple(1 + permille / 1000 for permille in range(-40, 41, 5))
 """Times what a step takes, nearer to each other than calibrations are: what differs by more than that is chance."""
+
+
+def with_step(profile: Profile, step: dict[str, float]) -> Profile:
+    """The profile with another ``step`` section."""
+    return Profile.model_validate({**profile.model_dump(), "step": step})
+
+
+def slowed(profile: Profile, times: float) -> Profile:
+    """The profile with steps that take ``times`` as long."""
+    step = profile.model_dump()["step"]
+    return with_step(profile, {name: seconds * times for name, seconds in step.items()})
 
 
 class OftenLooked:

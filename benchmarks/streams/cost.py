@@ -27,6 +27,7 @@ from tqdm import tqdm
 
 from harness.arguments import RunnerParser
 from harness.fake_engine import CHUNK
+from harness.load import open_session
 from harness.processes import cpu_seconds, thread_seconds
 from harness.results import write_json
 from harness.servers import Server, gateway_server, listening, route_to, started
@@ -196,8 +197,7 @@ async def measure_engine(session: aiohttp.ClientSession, folder: Path, turns: in
 
 async def run(folder: Path, gateway_turns: int, engine_turns: int) -> Result:
     result = Result()
-    timeout = aiohttp.ClientTimeout(total=None)
-    async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
+    async with open_session() as session:
         await measure_gateway(session, folder, gateway_turns, result)
         await measure_engine(session, folder, engine_turns, result)
     return result

@@ -22,7 +22,7 @@ from rich.console import Console
 from tqdm import tqdm
 
 from harness.arguments import RunnerParser
-from harness.load import running
+from harness.load import open_session, running
 from harness.results import write_json
 from harness.servers import Server
 from hostile.shared_fleets import CHAT, KEYS, Fleet, fleet_of_engines
@@ -136,9 +136,9 @@ async def run(
     folder: Path, minutes: float, num_engines: int, num_gateways: int, clients: int, json_file: Path | None
 ) -> Result:
     """Load for ``minutes``; the result is written every ten seconds."""
-    result, timeout = Result(), aiohttp.ClientTimeout(total=None)
+    result = Result()
     with fleet_of_engines(folder, {}, (), num_engines, num_gateways) as fleet:
-        async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
+        async with open_session() as session:
             began = time.monotonic()
             sending = Clients(fleet, session, result, began + 60 * minutes)
             watching = [

@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from harness.arguments import RunnerParser
 from harness.forked import Forking
+from harness.load import open_session
 from harness.results import write_json
 from harness.servers import Server
 from hostile.faults import stop_and_continue
@@ -208,9 +209,8 @@ async def run(
 ) -> Result:
     """Faults of up to half of the engines at once until there were as many, under load."""
     result, rng = Result(), random.Random(seed)
-    timeout = aiohttp.ClientTimeout(total=None)
     with Forking() as forking, fleet_of_engines(folder, {}, EXACT, num_engines, num_gateways, forking) as fleet:
-        async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
+        async with open_session() as session:
             clients = Clients(fleet, session, result)
             for kind in tqdm(KINDS, desc="undisturbed twins"):
                 clients.twins[kind] = await clients.read_answer(kind)

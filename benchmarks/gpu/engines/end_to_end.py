@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from gpu.budget import Budget
-from gpu.ceilings import Ceilings
+from gpu.budget import Budget, Ceilings
 from gpu.engines.setting import Limits, Setting, forced, random_model
 from paternoster_engine.core.request import Request
 from paternoster_engine.engine import Engine

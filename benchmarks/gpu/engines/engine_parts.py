@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from gpu.budget import Budget
-from gpu.ceilings import Ceilings
+from gpu.budget import Budget, Ceilings
 from gpu.engines.end_to_end import Load, measure
 from gpu.engines.engine_oracle import verdicts
 from gpu.engines.shapes import LLAMA3, QWEN3, QWEN3_SMALL, SMOLLM2, TINY

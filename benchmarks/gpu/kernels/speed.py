@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 from triton.testing import do_bench
 
-from gpu.ceilings import Ceilings
+from gpu.budget import Ceilings
 from gpu.kernels.expert_products import GPT_OSS_20B, QWEN3_30B, products
 from paternoster_kernels import RaggedBatch, pick_kernel
 from paternoster_kernels.device_batch import plan_attention

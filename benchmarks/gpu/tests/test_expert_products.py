@@ -55,7 +55,7 @@ import interpreter
 interpreter.install()
 import torch
 from gpu.kernels import speed
-from gpu.ceilings import Ceilings
+from gpu.budget import Ceilings
 from gpu.kernels.expert_products import Mixture
 from paternoster_kernels.registry import triton_op
 

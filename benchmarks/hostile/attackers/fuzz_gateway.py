@@ -29,6 +29,7 @@ import yaml
 from harness.arguments import RunnerParser
 from harness.fake_engine import read_requests, serve_connections
 from harness.health import Watched
+from harness.load import open_session
 from harness.servers import PATERNOSTER, Server, free_port, gateway_server, local_url, route_to, started
 from hostile.attackers.drawn_answers import (
     HOSTILE,
@@ -141,8 +142,7 @@ class Callers:
 
     async def run_for(self, seconds: float) -> None:
         """Call until then; a call of a hostile engine may end in any way."""
-        timeout = aiohttp.ClientTimeout(total=None)
-        async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as session:
+        async with open_session() as session:
             end = time.monotonic() + seconds
             hostile = [self._call_hostile(session, end) for _ in range(CALLERS)]
             await asyncio.gather(self._call_honest(session, end), self._call_operator(end), *hostile)

@@ -6,8 +6,7 @@ import pytest
 
 from hostile.attackers.attack_rows import ROWS
 from hostile.calls import End
-from hostile.samples import slope
-from hostile.soak import soak
+from hostile.soak import slope, soak
 
 SECONDS, PAUSE = 34, 1
 """In which each fault has its turn: a pause before each, 5 and 12 seconds of two of them, and 12 left for a start."""

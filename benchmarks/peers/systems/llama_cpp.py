@@ -3,8 +3,9 @@
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from harness.servers import free_port
 from peers.systems import llama_cpp_build
-from peers.systems.server import RunningServer, free_port, server
+from peers.systems.server import RunningServer, server
 from peers.systems.weights import bfloat16_gguf, model_file
 
 SLOT_TOKENS = 1024

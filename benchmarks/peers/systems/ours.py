@@ -5,8 +5,9 @@ from contextlib import AbstractContextManager
 from importlib.metadata import version
 from pathlib import Path
 
+from harness.servers import free_port
 from paternoster_contract.http import paths
-from peers.systems.server import RunningServer, free_port, server
+from peers.systems.server import RunningServer, server
 from peers.systems.weights import model_file
 
 KV_GIB = 1

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -20,12 +19,6 @@ from peers.peer import OnResult, PeerError
 
 READY_WITHIN = 420.0
 STOP_WITHIN = 30.0
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 @dataclass

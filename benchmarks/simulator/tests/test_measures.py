@@ -16,8 +16,7 @@ from paternoster_traces.synthetic import generate_rows
 from paternoster_traces.workload import retime_rows
 from simulator.conditions import LIMITS, Conditions, requests
 from simulator.measures import average, of_reality, of_simulation, ratios
-from simulator.simulated import STEPS, OftenLooked, capacity, nearby, run
-from simulator.step_times import slowed
+from simulator.simulated import STEPS, OftenLooked, capacity, nearby, run, slowed
 
 
 def stats(waiting: int = 0, finished: int = 0, preempted: int = 0, instance: str = "one") -> EngineStats:
