@@ -6,11 +6,15 @@ BIN := .venv/bin
 # tests stay together, for what they load once; files that take long come first (tests/conftest.py).
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=25
 
+# Rules of the code, its journeys, and its pure cores: what most changes break first.
+QUICK := tests/house tests/journeys tests/contract tests/engine/core tests/gateway/admission tests/gateway/call \
+	tests/gateway/routing tests/operator/autoscaling tests/operator/desired tests/operator/reconcile
+
 # Bytecode is written, whatever the environment says: without it each process compiles torch's sources anew.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick vllm llama-cpp e2e cluster cluster-down images package lint chart-lint audit format generate \
+.PHONY: help setup demo quick test test-quick vllm llama-cpp e2e cluster cluster-down images package lint chart-lint audit format generate \
 	lock gpu-check gpu-compile bench soak hostile clean
 
 help: ## Show this list
@@ -21,6 +25,9 @@ setup: ## Make .venv with the pinned packages
 
 demo: setup ## The main job, unattended: manifest, real engines, a burst, decisions, a report (about 5 minutes)
 	$(BIN)/python scripts/demo
+
+quick: lint ## Before each push: `make lint`, then the tests of pure code, three at a time; no root, no cluster
+	$(PYTEST) -m "not slow and not other_engine" $(QUICK)
 
 test: setup ## Every test that needs no cluster and no other engine, three at a time (minutes)
 	$(PYTEST) -m "not other_engine"
