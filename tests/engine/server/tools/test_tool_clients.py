@@ -1,4 +1,7 @@
-"""Loops with tools as agents' libraries run them: LangChain and Pydantic AI, on the real routes."""
+"""Loops with tools as agents' libraries run them: LangChain and Pydantic AI, on the real routes.
+
+Each test imports its own library: every process of a run imports every file of tests, and one runs these.
+"""
 
 import json
 from collections.abc import AsyncIterable, AsyncIterator
@@ -6,13 +9,6 @@ from typing import Any
 
 import openai
 import pytest
-from langchain_core.messages import AIMessageChunk, AnyMessage, HumanMessage, ToolMessage
-from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI
-from pydantic_ai import Agent
-from pydantic_ai.messages import AgentStreamEvent, ModelResponse, ThinkingPart
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
 from tests.engine.server.scripted_server import Server, scripted_server
 from tests.engine.server.tool_templates import QWEN3
 
@@ -34,20 +30,22 @@ def _script_answer(server: Server, tokenizer: Tokenizer, text: str) -> None:
     server.runner.tokens = [*tokenizer.encode(text), tokenizer.eos_token_ids[0]]
 
 
-@tool
-def weather(city: str) -> str:
-    """Weather of a city."""
-    return f"rain in {city}"
-
-
-@tool
-def now() -> str:
-    """The time."""
-    return "noon"
-
-
 @pytest.mark.parametrize("streams", [False, True])
 async def test_langchain(server: Server, tokenizer: Tokenizer, streams: bool) -> None:
+    from langchain_core.messages import AIMessageChunk, AnyMessage, HumanMessage, ToolMessage
+    from langchain_core.tools import tool
+    from langchain_openai import ChatOpenAI
+
+    @tool
+    def weather(city: str) -> str:
+        """Weather of a city."""
+        return f"rain in {city}"
+
+    @tool
+    def now() -> str:
+        """The time."""
+        return "noon"
+
     tools = {"weather": weather, "now": now}
     chat = ChatOpenAI(
         model="scripted", base_url="http://engine/v1", api_key="x", http_async_client=server.client, max_retries=0
@@ -77,6 +75,11 @@ async def test_langchain(server: Server, tokenizer: Tokenizer, streams: bool) ->
 
 @pytest.mark.parametrize("streams", [False, True])
 async def test_pydantic_ai(server: Server, tokenizer: Tokenizer, streams: bool) -> None:
+    from pydantic_ai import Agent
+    from pydantic_ai.messages import AgentStreamEvent, ModelResponse, ThinkingPart
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
     client = openai.AsyncOpenAI(base_url="http://engine/v1", api_key="x", http_client=server.client, max_retries=0)
     agent = Agent(OpenAIChatModel("scripted", provider=OpenAIProvider(openai_client=client)))
     called = []
