@@ -22,7 +22,6 @@ from harness.results import write_json
 from harness.servers import route_to
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.settings.scheduling import OrderName
-from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
@@ -32,23 +31,14 @@ from paternoster_simulator.cost import to_seconds, to_ticks
 from paternoster_simulator.profile import Profile, load_profile
 from paternoster_simulator.prompts import filler_tokens
 from paternoster_simulator.replica.replica import Replica as VirtualReplica
+from paternoster_simulator.settings import FleetSettings
 
 
 class ScheduledEngine:
     """One engine's scheduler, stepped in the time of the running event loop."""
 
     def __init__(self, profile: Profile, cap: int, order: OrderName) -> None:
-        config = SchedulerConfig(
-            max_num_seqs=cap,
-            max_batched_tokens=profile.max_batched_tokens,
-            max_model_len=profile.max_model_len,
-            block_size=profile.kv_block_size,
-            num_blocks=profile.kv_blocks,
-            windows=profile.kv_windows,
-            watermark_blocks=profile.kv_blocks * profile.watermark_percent // 100,
-            prefix_cache=False,
-            order=order,
-        )
+        config = FleetSettings(max_num_seqs=cap).scheduler_config(profile).replace(order=order)
         self._replica = VirtualReplica("engine", config, profile.cost, fast_forward=False)
         self._serial = 0
         self._work, self._stepped = asyncio.Event(), asyncio.Event()

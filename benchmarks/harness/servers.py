@@ -7,9 +7,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -90,6 +91,25 @@ def started(servers: Sequence[Server]) -> Iterator[None]:
         for server in servers:
             server.wait_ready()
         yield
+
+
+@contextmanager
+def child_process(target: Callable[..., object], *args: object, port: int) -> Iterator[int]:
+    """The id of a process of this program that runs ``target``, once it listens on ``port``; killed after the block."""
+    process = get_context("spawn").Process(target=target, args=args, daemon=True)
+    process.start()
+    try:
+        while process.is_alive():
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        assert process.pid is not None
+        yield process.pid
+    finally:
+        process.kill()
+        process.join()
 
 
 @contextmanager

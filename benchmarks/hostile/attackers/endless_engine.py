@@ -1,12 +1,9 @@
-"""An engine in an attacker's hands, whose answers make a gateway keep what does not end: journals, frames, heads.
-
-python benchmarks hostile.attackers.endless_engine --port 9000
-"""
+"""An engine in an attacker's hands, whose answers make a gateway keep what does not end: journals, frames, heads."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 
-from hostile.dribbling_engine import read_bodies, run_engine
+from hostile.attackers.dribbling_engine import read_bodies
 from paternoster_contract.stream_journal import COMMENT, JOURNAL, MAX_JOURNAL_BYTES, PROGRESS_MEDIA_TYPE
 from paternoster_gateway.call.journaled_stream import MAX_FRAME_BYTES
 
@@ -73,7 +70,3 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
         async for piece in write():
             writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
             await writer.drain()
-
-
-def main() -> int:
-    return run_engine(__doc__, answer)

@@ -11,7 +11,6 @@ reads its resident memory. Ends with 1 where a bound is passed, a process ends, 
 
 import asyncio
 import json
-import multiprocessing
 import random
 import tempfile
 import time
@@ -30,7 +29,7 @@ from harness.arguments import RunnerParser
 from harness.fake_engine import read_requests, serve_connections
 from harness.health import Watched
 from harness.load import open_session
-from harness.servers import PATERNOSTER, Server, free_port, gateway_server, local_url, route_to, started
+from harness.servers import PATERNOSTER, Server, child_process, free_port, gateway_server, local_url, route_to, started
 from hostile.attackers.drawn_answers import (
     HOSTILE,
     MEDIA_TYPES,
@@ -43,7 +42,6 @@ from hostile.attackers.drawn_answers import (
     draw_request,
     draw_tables,
 )
-from hostile.attackers.fuzz_pods import wait_listening
 from paternoster_contract import stream_journal
 from paternoster_contract.http import paths
 from paternoster_contract.text_chains import stream as chains
@@ -221,10 +219,7 @@ def targets(folder: Path, seed: str) -> Iterator[list[Target]]:
     )  # fmt: skip
     with ExitStack() as stack:
         for answer, ports in listening:
-            process = multiprocessing.Process(target=serve, args=(answer, ports, f"{seed} {ports}"), daemon=True)
-            process.start()
-            stack.callback(process.kill)
-            wait_listening(ports[0])
+            stack.enter_context(child_process(serve, answer, ports, f"{seed} {ports}", port=ports[0]))
         routes = {
             name: route_to(*map(local_url, ports), fleet=name, namespace=name, hand_over=True)
             for name, ports in ((HOSTILE, hostile_ports), (HONEST, [honest_port]))

@@ -11,13 +11,12 @@ bound is passed, an error leaves a pod's row, or an honest look is later than a 
 
 import asyncio
 import json
-import multiprocessing
 import random
 import re
-import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import count
 from urllib.request import urlopen
 
@@ -26,7 +25,7 @@ from aiohttp import web
 from harness.arguments import RunnerParser
 from harness.fake_engine import read_requests, serve_connections
 from harness.health import Process, Watched
-from harness.servers import free_port
+from harness.servers import child_process, free_port
 from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.http import paths
 from paternoster_contract.stats import EngineStats
@@ -252,29 +251,15 @@ def read_pods(port: int, *engines_ports: int) -> None:
     asyncio.run(run())
 
 
-def wait_listening(port: int) -> None:
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-            return
-        except OSError:
-            time.sleep(0.1)
-
-
 def run_for(seconds: float, seed: str) -> Iterator[tuple[float, int] | dict[str, object]]:
     """The longest silence and the most bytes of each second; at last the report."""
     honest_port, engines_port, port = free_port(), free_port(), free_port()
-    targets: list[tuple[Callable[..., None], tuple[object, ...]]] = [
-        (serve_answers, (honest_port, seed)),
-        (serve_answers, (engines_port, seed)),
-        (read_pods, (port, honest_port, engines_port)),
-    ]
-    processes = [multiprocessing.Process(target=target, args=args, daemon=True) for target, args in targets]
-    for process, its_port in zip(processes, (honest_port, engines_port, port), strict=True):
-        process.start()
-        wait_listening(its_port)
-    watched = Watched(Process(port, processes[2].pid or 0))
-    try:
+    with ExitStack() as stack:
+        for each in (honest_port, engines_port):
+            stack.enter_context(child_process(serve_answers, each, seed, port=each))
+        pid = stack.enter_context(child_process(read_pods, port, honest_port, engines_port, port=port))
+        watched = Watched(Process(port, pid))
+        stack.callback(watched.end)
         time.sleep(WARM_UP_SECONDS)
         watched.read()
         end = time.monotonic() + seconds
@@ -283,11 +268,6 @@ def run_for(seconds: float, seed: str) -> Iterator[tuple[float, int] | dict[str,
             yield watched.read()
         with urlopen(f"http://127.0.0.1:{port}/report", timeout=60) as response:
             yield json.load(response)
-    finally:
-        watched.end()
-        for process in processes:
-            process.kill()
-            process.join()
 
 
 def main() -> int:

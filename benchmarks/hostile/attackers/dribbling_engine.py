@@ -1,13 +1,9 @@
-"""An engine in an attacker's hands, which answers in single bytes or small chunks, after any number of 103 responses.
-
-python benchmarks hostile.dribbling_engine --port 9000
-"""
+"""An engine in an attacker's hands: it answers in single bytes or small chunks, after any number of 103 responses."""
 
 import asyncio
 from collections.abc import AsyncIterator
 
-from harness.arguments import RunnerParser
-from harness.fake_engine import Answer, read_requests, serve_connections
+from harness.fake_engine import read_requests
 
 EARLY_HINTS = 2_000
 """Informational responses before an answer to a path that ends in ``hints``."""
@@ -38,15 +34,3 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
             await writer.drain()
         writer.write(b"0\r\n\r\n")
         await writer.drain()
-
-
-def run_engine(description: str | None, answer_connection: Answer) -> int:
-    """A hostile engine's command: listens on the port that ``--port`` names until it is killed."""
-    parser = RunnerParser(description)
-    parser.add_argument("--port", type=int, required=True, help="to listen on, of 127.0.0.1")
-    serve_connections(answer_connection, parser.parse_args().port)
-    return 0
-
-
-def main() -> int:
-    return run_engine(__doc__, answer)
