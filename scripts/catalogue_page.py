@@ -11,7 +11,14 @@ from pathlib import Path
 
 import torch
 
-from paternoster_engine.fit.memory import Fit, count_parameters, find_fits, sequence_bytes, token_bytes, window_bytes
+from paternoster_engine.fit.memory import (
+    MemoryFit,
+    count_parameters,
+    find_fits,
+    sequence_bytes,
+    token_bytes,
+    window_bytes,
+)
 from paternoster_engine.fit.profile import derived_profile
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.families.read import config_from_hf
@@ -19,7 +26,7 @@ from paternoster_engine.runner.kv_pool import kv_block_bytes
 from paternoster_operator.api.manifest import load_resources
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_simulator.arrivals import constant_rate, generate_requests
-from paternoster_simulator.outcome.outcome import Outcome
+from paternoster_simulator.outcome.outcome import SimulationOutcome
 from paternoster_simulator.policies.registry import make_policy
 from paternoster_simulator.profile import Profile, load_profile, parse_profile
 from paternoster_simulator.settings import FleetSettings
@@ -55,7 +62,7 @@ class Entry:
     path: Path
     resource: LLMDeployment
     config: ModelConfig
-    outcomes: dict[float, Outcome] = field(default_factory=dict)
+    outcomes: dict[float, SimulationOutcome] = field(default_factory=dict)
     """By rate."""
 
     @cached_property
@@ -65,7 +72,7 @@ class Entry:
         return None if label is None else GPU_OF[label]
 
     @cached_property
-    def fit(self) -> Fit | None:
+    def fit(self) -> MemoryFit | None:
         """None on CPUs. Raises ``ValueError`` where the model does not fit."""
         spec = self.resource.spec
         share = spec.engine.memory.gpu_utilization_percent / 100
@@ -111,7 +118,7 @@ class Entry:
         assert autoscaling is not None
         return autoscaling.min_replicas
 
-    def carried(self, rate: float) -> Outcome:
+    def carried(self, rate: float) -> SimulationOutcome:
         """What becomes of ``rate`` requests a second; as ``paternoster simulate --policy fixed`` has it."""
         if rate not in self.outcomes:
             spec = self.resource.spec
@@ -205,7 +212,7 @@ def _commands(entry: Entry, rate: float) -> Iterator[str]:
     yield f"  --policy fixed --rate {rate:g} --duration {SECONDS}"
 
 
-def tokens_per_second(outcome: Outcome) -> float:
+def tokens_per_second(outcome: SimulationOutcome) -> float:
     return outcome.totals.generation_tokens / outcome.seconds
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from control.contenders import Choice, Contender, with_settings
 from control.scenarios import SEEDS, Part, Scenario
 from paternoster_operator.autoscaling.observation import Observation
-from paternoster_simulator.outcome.outcome import Outcome
+from paternoster_simulator.outcome.outcome import SimulationOutcome
 from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_simulator.policies.policy import Action, Policy
 from paternoster_simulator.settings import FleetSettings
@@ -116,7 +116,7 @@ def average(scores: Sequence[Score]) -> Score:
     return Score(*(fmean(values) for values in zip(*(asdict(score).values() for score in scores), strict=True)))
 
 
-def score(outcome: Outcome, scenario: Scenario) -> Score:
+def score(outcome: SimulationOutcome, scenario: Scenario) -> Score:
     """The numbers of the requests that came after the warm-up, and the GPU-hours after it."""
     records, objective = outcome.records, outcome.objective
     counts = records.arrival >= scenario.warm_seconds

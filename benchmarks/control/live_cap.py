@@ -33,7 +33,7 @@ from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_simulator.cost import to_seconds, to_ticks
 from paternoster_simulator.policies.law import PERIOD_SECONDS
 from paternoster_simulator.profile import Profile, load_profile
-from paternoster_simulator.replica.replica import Replica
+from paternoster_simulator.replica.replica import SimulatedReplica
 from paternoster_simulator.replica.reports import report_stats
 from paternoster_simulator.settings import FleetSettings
 
@@ -131,7 +131,7 @@ class ClosedLoop:
     def __init__(self, profile: Profile, concurrency: Mapping[str, Any], draw: int) -> None:
         settings = FleetSettings(max_num_seqs=CLIENTS, max_model_len=MAX_MODEL_LEN)
         self._profile = profile
-        self._replica = Replica("replica", settings.scheduler_config(profile), profile.cost)
+        self._replica = SimulatedReplica("replica", settings.scheduler_config(profile), profile.cost)
         self._autoscaler = make_autoscaler(concurrency)
         self._rng = Random(draw)
         self._sent = 0

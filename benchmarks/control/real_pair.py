@@ -35,7 +35,7 @@ from harness.results import write_json
 from paternoster_contract.stats import EngineStats
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_load.client import BenchClient
-from paternoster_load.results import BenchRequest, Outcome, RequestResult
+from paternoster_load.results import BenchRequest, RequestEnd, RequestResult
 from paternoster_traces.prompts import PromptSource
 
 PARTS = ("scarce", "blackout")
@@ -160,7 +160,7 @@ async def measure_turn(cap: str, fleet: LocalFleet, load: Load, args: argparse.N
     before, after = fleet.samples[-2].engines, fleet.samples[-1].engines
     tokens = grown(before, after, "generation_tokens_total")
     results = load.ended(begin, end)
-    first = [result.ttft for result in results if result.outcome is Outcome.COMPLETED and result.ttft is not None]
+    first = [result.ttft for result in results if result.outcome is RequestEnd.COMPLETED and result.ttft is not None]
     return Turn(
         cap=cap,
         requests=len(results),
@@ -258,7 +258,7 @@ async def run_blackout(args: argparse.Namespace, folder: Path, seconds: float) -
         wanted=wanted,
         decisions=decisions,
         requests=len(results),
-        lost=sum(result.outcome is not Outcome.COMPLETED for result in results),
+        lost=sum(result.outcome is not RequestEnd.COMPLETED for result in results),
     )
 
 

@@ -32,7 +32,7 @@ from harness.results import write_json
 from harness.servers import served
 from paternoster_engine.bench.machine import cpu_name
 from paternoster_load.client import BenchClient, drive_load
-from paternoster_load.results import BenchRequest, Outcome
+from paternoster_load.results import BenchRequest, RequestEnd
 
 PACKAGES = ("common", "operator", "engine", "kernels", "gateway", "simulator")
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +74,7 @@ async def turn(client: BenchClient, requests: Sequence[BenchRequest], users: int
     started = time.perf_counter()
     results = await drive_load(client, requests, max_concurrency=users)
     seconds = time.perf_counter() - started
-    if failed := [one.error for one in results if one.outcome is not Outcome.COMPLETED]:
+    if failed := [one.error for one in results if one.outcome is not RequestEnd.COMPLETED]:
         raise RuntimeError(failed[0])
     p50, p99 = np.percentile([gap for one in results for gap in one.itls], (50, 99))
     first = statistics.median(one.ttft or 0.0 for one in results)

@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.results import markdown_table, without_repeats
 from paternoster_contract.stats import EngineStats
-from paternoster_load.results import Outcome, RequestResult
+from paternoster_load.results import RequestEnd, RequestResult
 
 SETTLED_AFTER = 60.0
 """Seconds after a change of the traffic from which the law must keep its objective."""
@@ -24,7 +24,7 @@ class Limits:
 
     def hold_for(self, result: RequestResult) -> bool:
         return (
-            result.outcome is Outcome.COMPLETED
+            result.outcome is RequestEnd.COMPLETED
             and result.ttft is not None
             and result.ttft <= self.first_token
             and (result.tpot or 0.0) <= self.between_tokens
@@ -96,7 +96,7 @@ def summarize(
     settled = next((each for each in inside if each[0] >= begin + SETTLED_AFTER), last)
     wall = end - begin
     begin, end = clock(begin), clock(end)
-    ended = [by_clock(result, clock) for result in results if result.outcome is Outcome.COMPLETED]
+    ended = [by_clock(result, clock) for result in results if result.outcome is RequestEnd.COMPLETED]
     weights = [(share_within(result, begin, end), limits.hold_for(result)) for result in ended]
     sent = [result for result in ended if begin <= result.start < end and result.ttft is not None]
     waits = [result.ttft for result in sent if result.ttft is not None] or [float("nan")]
@@ -118,7 +118,9 @@ def summarize(
         between_tokens_p50=float(np.percentile(between, 50)),
         caps=without_repeats(caps),
         wall_seconds=wall,
-        failed=sum(span[0] <= result.start < span[1] and result.outcome is not Outcome.COMPLETED for result in results),
+        failed=sum(
+            span[0] <= result.start < span[1] and result.outcome is not RequestEnd.COMPLETED for result in results
+        ),
     )
 
 

@@ -30,7 +30,7 @@ from paternoster_gateway.routing.balancer import Balancer
 from paternoster_simulator.cost import to_seconds, to_ticks
 from paternoster_simulator.profile import Profile, load_profile
 from paternoster_simulator.prompts import filler_tokens
-from paternoster_simulator.replica.replica import Replica as VirtualReplica
+from paternoster_simulator.replica.replica import SimulatedReplica
 from paternoster_simulator.settings import FleetSettings
 
 
@@ -39,7 +39,7 @@ class ScheduledEngine:
 
     def __init__(self, profile: Profile, cap: int, order: OrderName) -> None:
         config = FleetSettings(max_num_seqs=cap).scheduler_config(profile).replace(order=order)
-        self._replica = VirtualReplica("engine", config, profile.cost, fast_forward=False)
+        self._replica = SimulatedReplica("engine", config, profile.cost, fast_forward=False)
         self._serial = 0
         self._work, self._stepped = asyncio.Event(), asyncio.Event()
         self.most_waiting = 0

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from paternoster_contract.routing import Replica
 from paternoster_gateway.prefixes.prefix_index import NO_PREFIX, Prefix
 from paternoster_gateway.routing.least_loaded import ReadyReplicas
-from paternoster_gateway.routing.prefix_routing import Pick, PrefixRouting, Prompt
+from paternoster_gateway.routing.prefix_routing import Pick, PrefixRouting, PromptChain
 
 
 class LlmdRouting(PrefixRouting):
@@ -22,7 +22,7 @@ class LlmdRouting(PrefixRouting):
     def pick(
         self,
         model: str,
-        prompt: Prompt,
+        prompt: PromptChain,
         ready: ReadyReplicas,
         avoid: Collection[str],
         in_flight: Mapping[str, int],
@@ -46,13 +46,13 @@ class SmgRouting(PrefixRouting):
     MATCH = 0.3
     IMBALANCE, IMBALANCE_RATIO = 64, 1.5
 
-    def _store_sent(self, model: str, prompt: Prompt, url: str, now: float) -> None:
+    def _store_sent(self, model: str, prompt: PromptChain, url: str, now: float) -> None:
         self._remember_history(model, prompt, url)
 
     def pick(
         self,
         model: str,
-        prompt: Prompt,
+        prompt: PromptChain,
         ready: ReadyReplicas,
         avoid: Collection[str],
         in_flight: Mapping[str, int],

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from harness.local_fleet import Sample
-from paternoster_load.results import Outcome, RequestResult
-from paternoster_simulator.outcome.outcome import Outcome as Simulated
+from paternoster_load.results import RequestEnd, RequestResult
+from paternoster_simulator.outcome.outcome import SimulationOutcome as Simulated
 
 COMPARED = ("output_tokens_per_second", "mean_queue_depth", "preemption_rate")
 
@@ -34,7 +34,7 @@ class Measures:
 
 def of_reality(results: Sequence[RequestResult], samples: Sequence[Sample]) -> Measures:
     """``samples`` begin before the first request and end after the last answer; raises ``ValueError`` for a loss."""
-    failed = [result for result in results if result.outcome is not Outcome.COMPLETED]
+    failed = [result for result in results if result.outcome is not RequestEnd.COMPLETED]
     if failed:
         raise ValueError(f"{len(failed)} of {len(results)} requests did not complete: {failed[0].error}")
     begin = min(result.start for result in results)

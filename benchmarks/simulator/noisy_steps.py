@@ -31,7 +31,7 @@ from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_simulator.cost import StepCost, to_seconds, to_ticks
 from paternoster_simulator.policies.law import PERIOD_SECONDS
 from paternoster_simulator.profile import load_profile
-from paternoster_simulator.replica.replica import Replica
+from paternoster_simulator.replica.replica import SimulatedReplica
 from paternoster_simulator.replica.reports import report_stats
 from paternoster_simulator.settings import FleetSettings
 
@@ -108,7 +108,7 @@ class BusyReplica:
         prices = {each.name: getattr(profile.cost, each.name) * SLOWER for each in fields(StepCost)}
         self._machine = BusyMachine(noise, Random(seed + 1))
         cost = NoisyCost(**prices, machine=self._machine)
-        self._replica = Replica("replica", settings.scheduler_config(profile), cost, fast_forward=False)
+        self._replica = SimulatedReplica("replica", settings.scheduler_config(profile), cost, fast_forward=False)
         self._engine = profile.engine
         document = manifest(
             "a", model={"source": "file:///models/model.gguf"}, replicas=1, slo={"itlP95Milliseconds": LIMIT_MS},

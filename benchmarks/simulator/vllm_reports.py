@@ -20,7 +20,7 @@ from harness.results import markdown_table, write_json
 from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_simulator.arrivals import constant_rate, generate_requests, named_pattern
-from paternoster_simulator.outcome.outcome import Outcome
+from paternoster_simulator.outcome.outcome import SimulationOutcome
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.profile import EngineName, Profile, load_profile
 from paternoster_simulator.settings import FleetSettings
@@ -86,7 +86,7 @@ class Result:
     replica_hours: float
 
     @classmethod
-    def from_outcome(cls, traffic: str, objective: str, engine: str, outcome: Outcome) -> "Result":
+    def from_outcome(cls, traffic: str, objective: str, engine: str, outcome: SimulationOutcome) -> "Result":
         totals = outcome.totals
         return cls(
             traffic,

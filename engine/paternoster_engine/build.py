@@ -25,7 +25,7 @@ from paternoster_engine.engine import Engine
 from paternoster_engine.limits import EngineLimits, scheduler_config, who_proposes
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint, open_checkpoint
 from paternoster_engine.model.checkpoints.shapes import check_shapes
-from paternoster_engine.model.config import Described, ModelConfig
+from paternoster_engine.model.config import ModelConfig, ModelDescription
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.encoders.checkpoint import is_encoder
 from paternoster_engine.model.errors import ModelError
@@ -55,7 +55,7 @@ from paternoster_engine.start_timer import StartTimer
 log = logging.getLogger(__name__)
 
 
-def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Engine, Tokenizer, Described]:
+def build_engine(args: EngineArgs, timer: StartTimer | None = None) -> tuple[Engine, Tokenizer, ModelDescription]:
     """Load the model and make the engine; ``timer`` measures each part.
 
     Raises :class:`ModelError` before anything is allocated; what is measured may prove too little after that.

@@ -26,7 +26,7 @@ from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefa
 from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights.model_folder import ModelFolder
-from paternoster_engine.model.weights.stored import Stored
+from paternoster_engine.model.weights.stored import LazyTensor
 from paternoster_engine.runner.device import multiplies_bfloat16, rank_threads, resolve_device, resolve_dtype
 from paternoster_engine.runner.pooling_runner import EncoderRunner
 from paternoster_engine.start_timer import StartTimer
@@ -60,7 +60,7 @@ class EmbeddingCheckpoint:
     def shape_of(self, name: str) -> tuple[int, ...]:
         return self.inner.shape_of(name)
 
-    def get_tensor(self, name: str) -> Stored:
+    def get_tensor(self, name: str) -> LazyTensor:
         return self.inner.get_tensor(name)
 
     def read_pooling(self) -> Pooling | None:

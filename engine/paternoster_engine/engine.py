@@ -9,7 +9,7 @@ from paternoster_engine.core.batch import Batch, StepOutput, StepResult
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.core.step_work import StepWork
-from paternoster_engine.runner.protocol import Runner, Step
+from paternoster_engine.runner.protocol import Runner, RunnerStep
 from paternoster_engine.stall_limit import StallLimit
 from paternoster_engine.step_pace import StepPace
 
@@ -42,7 +42,7 @@ class Engine:
         self._clock = clock
         self._pace = StepPace()
         self.stall_limit = StallLimit()
-        self._under_way: tuple[Batch, Step, float] | None = None
+        self._under_way: tuple[Batch, RunnerStep, float] | None = None
         """A step, and when it was begun."""
         self._ended = float("-inf")
         """When the last step had ended."""

@@ -8,7 +8,7 @@ import torch
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.settings.scheduling import SpeculativeName
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.model.config import Described
+from paternoster_engine.model.config import ModelDescription
 from paternoster_engine.model.errors import ModelError
 
 BATCHED_TOKENS = {"cpu": 512, "cuda": 8192}
@@ -35,7 +35,7 @@ class EngineLimits:
 
     @classmethod
     def resolve_limits(
-        cls, args: EngineArgs, config: Described, device: torch.device, *, whole_prompts: bool = False
+        cls, args: EngineArgs, config: ModelDescription, device: torch.device, *, whole_prompts: bool = False
     ) -> "EngineLimits":
         """Settings that are not given come from the model or from the kind of device; raises :class:`ModelError`.
 
@@ -61,7 +61,7 @@ class EngineLimits:
         )
 
 
-def _max_model_len(args: EngineArgs, config: Described) -> int:
+def _max_model_len(args: EngineArgs, config: ModelDescription) -> int:
     if args.max_model_len is None:
         made_for = config.pooling.max_length if config.pooling is not None else None
         return min(config.context_length, made_for or config.context_length)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from paternoster_contract.fetch_status import FetchStatus
-    from paternoster_sources.progress import Progress
-    from paternoster_sources.storage.cache import Model
+    from paternoster_sources.progress import FetchProgress
+    from paternoster_sources.storage.cache import CachedModel
 
 HELP = "fetch a model from the hub, a bucket, a web server or an image into the local cache"
 
@@ -130,7 +130,7 @@ def link_folder(link: Path, path: Path) -> None:
         os.close(folder)
 
 
-def become_program(command: "Sequence[str]", model: "Model") -> int:
+def become_program(command: "Sequence[str]", model: "CachedModel") -> int:
     """Run ``command`` in place of this process, with the model's lease; returns only where it cannot."""
     if model.lease is not None:
         model.lease.make_inheritable()
@@ -141,13 +141,13 @@ def become_program(command: "Sequence[str]", model: "Model") -> int:
         return 2
 
 
-def _pull_model(address: str, refresh: bool, verify: bool, publish: "Callable[[FetchStatus], None]") -> "Model":
+def _pull_model(address: str, refresh: bool, verify: bool, publish: "Callable[[FetchStatus], None]") -> "CachedModel":
     from paternoster_sources.fetch import fetch_model
     from paternoster_sources.report import of_progress, terminal_bar
 
     with terminal_bar(address) as bar:
 
-        def report_progress(progress: "Progress") -> None:
+        def report_progress(progress: "FetchProgress") -> None:
             bar(progress)
             publish(of_progress(progress))
 

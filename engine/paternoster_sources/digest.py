@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from paternoster_sources.plan import Algorithm, Digest
-from paternoster_sources.retry import Stopped
+from paternoster_sources.retry import DownloadStopped
 
 BLOCK = 2**20
 
@@ -27,12 +27,12 @@ def make_hasher(algorithm: Algorithm, size: int) -> Hasher:
 
 
 def hash_file(path: Path, algorithm: Algorithm, advance: Callable[[int], None], stopping: threading.Event) -> Digest:
-    """The digest of the file's bytes; ``advance`` gets how many more were read. Raises :class:`Stopped`."""
+    """The digest of the file's bytes; ``advance`` gets how many more were read. Raises :class:`DownloadStopped`."""
     hasher = make_hasher(algorithm, path.stat().st_size)
     with path.open("rb", buffering=0) as file:
         while block := file.read(BLOCK):
             if stopping.is_set():
-                raise Stopped
+                raise DownloadStopped
             hasher.update(block)
             advance(len(block))
     return Digest(algorithm, hasher.hexdigest())

@@ -12,7 +12,7 @@ from paternoster_sources.digest import BLOCK, make_hasher
 from paternoster_sources.errors import Corrupted, Interrupted, NoSpace
 from paternoster_sources.plan import Algorithm, Digest, RemoteFile
 from paternoster_sources.remote.source import Source
-from paternoster_sources.retry import Retry, Stopped
+from paternoster_sources.retry import DownloadStopped, RetryPauses
 
 PROGRESS = 8 * 2**20
 """Bytes after which failures are counted anew: a connection that gives less is no connection."""
@@ -28,11 +28,11 @@ class Download:
         path: Path,
         advance: Callable[[int, bool], None],
         *,
-        retry: Retry | None = None,
+        retry: RetryPauses | None = None,
         stopping: threading.Event | None = None,
     ) -> None:
         self._source, self._file, self._path, self._advance = source, file, path, advance
-        self._retry = retry or Retry()
+        self._retry = retry or RetryPauses()
         self._stopping = stopping or threading.Event()
         self._have = 0
         # Where a source gives no digest, what came is recorded.
@@ -86,7 +86,7 @@ class Download:
                 self._restart(out)
             for chunk in stream.chunks:
                 if self._stopping.is_set():
-                    raise Stopped
+                    raise DownloadStopped
                 if self._have + len(chunk) > self._file.size:
                     raise Corrupted(f"{self._file.name}: more bytes came than the {self._file.size} that were listed")
                 out.write(chunk)

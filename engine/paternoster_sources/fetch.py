@@ -15,11 +15,11 @@ from paternoster_sources.digest import hash_file
 from paternoster_sources.download import Download
 from paternoster_sources.errors import CacheUnusable, SourceError, SourceNotFound, Unreachable
 from paternoster_sources.names import base_name
-from paternoster_sources.plan import Digest, Plan, make_plan
-from paternoster_sources.progress import Progress, Report, Tally
+from paternoster_sources.plan import Digest, FetchPlan, make_plan
+from paternoster_sources.progress import FetchProgress, Report, Tally
 from paternoster_sources.remote.source import Source
-from paternoster_sources.retry import Retry, Stopped
-from paternoster_sources.storage.cache import Cache, Model
+from paternoster_sources.retry import DownloadStopped, RetryPauses
+from paternoster_sources.storage.cache import CachedModel, DownloadCache
 from paternoster_sources.storage.lock import POLL
 from paternoster_sources.storage.record import FileToHash
 
@@ -35,21 +35,21 @@ MOST_POLLS_IN_USE = 50
 
 def fetch_model(
     address: str,
-    cache: Cache | None = None,
+    cache: DownloadCache | None = None,
     *,
     refresh: bool = False,
     verify: bool = False,
     report: Report = lambda _: None,
-    retry: Retry | None = None,
-) -> Model:
+    retry: RetryPauses | None = None,
+) -> CachedModel:
     """The model behind ``address``, from the cache without the network if it is there, else fetched.
 
     With ``refresh`` the source resolves the address anew; with ``verify`` all files in the cache are hashed, and not
     only those that changed since they were fetched. Raises :class:`SourceError`.
     """
     parsed = parse_address(address)
-    cache = cache or Cache.from_env()
-    retry = retry or Retry()
+    cache = cache or DownloadCache.from_env()
+    retry = retry or RetryPauses()
     hash_files = functools.partial(_hash_files, report=report)
     with _unusable_cache(address):
         if not refresh and (model := cache.find_model(address, hash_files, verify=verify)):
@@ -62,7 +62,7 @@ def fetch_model(
             if (model := cache.lease_model(plan.key, hash_files, verify=verify)) is None:
                 model = _fetch_plan(plan, cache, source, report, retry)
             cache.record_address(plan.address.text, plan.key)
-        report(Progress("ready", plan.total, plan.total))
+        report(FetchProgress("ready", plan.total, plan.total))
         return model
 
 
@@ -71,7 +71,7 @@ def fetch_side_file(address: str, name: str, folder: Path) -> None:
 
     Raises :class:`SourceError`, also where there is no such file.
     """
-    parsed, retry = parse_address(address), Retry()
+    parsed, retry = parse_address(address), RetryPauses()
     with _name_model(address), _unusable_cache(address), contextlib.closing(open_source(parsed)) as source:
         plan = make_plan(parsed, retry.call_again(source.list, f"model {address!r}"))
         for file in plan.files:
@@ -127,7 +127,9 @@ def _open_source(address: Address) -> Source:
     return Bucket(address)
 
 
-def _fetch_plan(plan: Plan, cache: Cache, source: Source, report: Report, retry: Retry) -> Model:
+def _fetch_plan(
+    plan: FetchPlan, cache: DownloadCache, source: Source, report: Report, retry: RetryPauses
+) -> CachedModel:
     lock, polls_in_use = cache.lock_model(plan.key), 0
     try:
         # Not the lock alone: who fetched the model uses it from then on, and holds the lock shared as long.
@@ -143,20 +145,22 @@ def _fetch_plan(plan: Plan, cache: Cache, source: Source, report: Report, retry:
                     f"{cache.folder / plan.key}: files of it are missing or are not those that were fetched, and "
                     "another process uses it: must end before it is fetched again"
                 )
-            report(Progress("waiting", total=plan.total))
+            report(FetchProgress("waiting", total=plan.total))
             time.sleep(POLL)
     finally:
         lock.close()
     return model
 
 
-def _complete_files(plan: Plan, cache: Cache, source: Source, report: Report, retry: Retry) -> None:
+def _complete_files(plan: FetchPlan, cache: DownloadCache, source: Source, report: Report, retry: RetryPauses) -> None:
     if not cache.has_model(plan.key):
         digests = _download_files(plan, cache.prepare_folder(plan), source, report, retry)
         cache.complete_model(plan, digests)
 
 
-def _download_files(plan: Plan, folder: Path, source: Source, report: Report, retry: Retry) -> dict[str, Digest]:
+def _download_files(
+    plan: FetchPlan, folder: Path, source: Source, report: Report, retry: RetryPauses
+) -> dict[str, Digest]:
     """The digests of all files, by the names that they have in ``folder``."""
     tally, stopping = Tally(plan.total), threading.Event()
     downloads = {
@@ -198,6 +202,6 @@ def _run_side_by_side(
             pool.shutdown(cancel_futures=True)
     for future in futures:
         error = None if future.cancelled() else future.exception()
-        if error is not None and not isinstance(error, Stopped):
+        if error is not None and not isinstance(error, DownloadStopped):
             raise error
     return [future.result() for future in futures]

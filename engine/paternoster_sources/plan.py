@@ -62,7 +62,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FetchPlan:
     """Files to fetch, all into one folder under the last component of their names."""
 
     address: Address
@@ -84,7 +84,7 @@ class Plan:
         return f"{readable}-{hashlib.sha256(content.encode()).hexdigest()[:20]}"
 
 
-def make_plan(address: Address, listing: Listing) -> Plan:
+def make_plan(address: Address, listing: Listing) -> FetchPlan:
     """Choose the files of one model.
 
     Raises :class:`SourceNotFound`, :class:`NoWeights`, :class:`UnsafeWeights`, :class:`AmbiguousWeights`,
@@ -93,7 +93,7 @@ def make_plan(address: Address, listing: Listing) -> Plan:
     files = _check_files(address, listing.files)
     form, chosen = _choose_format(address, files)
     _check_sizes(address, chosen)
-    return Plan(address, listing.revision, form, tuple(sorted(chosen, key=lambda file: file.name)))
+    return FetchPlan(address, listing.revision, form, tuple(sorted(chosen, key=lambda file: file.name)))
 
 
 def _check_files(address: Address, files: Iterable[RemoteFile]) -> list[RemoteFile]:

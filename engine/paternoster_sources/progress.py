@@ -14,7 +14,7 @@ State = Literal["waiting", "downloading", "ready"]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class FetchProgress:
     """``waiting``: for another process that fetches the same model."""
 
     state: State
@@ -25,7 +25,7 @@ class Progress:
     """Bytes a second that came lately."""
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[FetchProgress], None]
 
 
 class Tally:
@@ -44,7 +44,7 @@ class Tally:
             if fresh and count > 0:
                 self._came += count
 
-    def measure_progress(self) -> Progress:
+    def measure_progress(self) -> FetchProgress:
         """To be called now and then: the rate is between calls."""
         with self._lock:
             done, came = self._done, self._came
@@ -53,4 +53,4 @@ class Tally:
         while now - self._seen[0][0] > WINDOW and len(self._seen) > 2:
             self._seen.popleft()
         since, before = self._seen[0]
-        return Progress("downloading", done, self._total, (came - before) / (now - since) if now > since else 0.0)
+        return FetchProgress("downloading", done, self._total, (came - before) / (now - since) if now > since else 0.0)

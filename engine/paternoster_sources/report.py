@@ -11,7 +11,7 @@ from types import TracebackType
 
 from paternoster_contract.fetch_status import FetchStatus, clip_message
 from paternoster_sources.errors import SourceError
-from paternoster_sources.progress import Progress, Report
+from paternoster_sources.progress import FetchProgress, Report
 
 LOG_EVERY = 10.0
 """Seconds between two lines of a log that say the same."""
@@ -19,7 +19,7 @@ LOG_EVERY = 10.0
 log = logging.getLogger(__name__)
 
 
-def of_progress(progress: Progress) -> FetchStatus:
+def of_progress(progress: FetchProgress) -> FetchStatus:
     """As programs read it."""
     rate = round(progress.rate, 1)
     return FetchStatus(state=progress.state, done=progress.done, total=progress.total, rate=rate)
@@ -82,7 +82,7 @@ class _TerminalBar:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._columns.stop()
 
-    def _show_progress(self, progress: Progress) -> None:
+    def _show_progress(self, progress: FetchProgress) -> None:
         waiting = progress.state == "waiting"
         self._columns.update(
             self._task,
@@ -96,7 +96,7 @@ def log_progress(address: str, clock: Callable[[], float] = time.monotonic) -> R
     """Lines of a log: of what changed, and now and then how far it is."""
     last: tuple[str, float] = ("", 0.0)
 
-    def report_progress(progress: Progress) -> None:
+    def report_progress(progress: FetchProgress) -> None:
         nonlocal last
         if progress.state == last[0] and clock() - last[1] < LOG_EVERY:
             return
@@ -112,7 +112,7 @@ def log_progress(address: str, clock: Callable[[], float] = time.monotonic) -> R
     return report_progress
 
 
-def _ignore_progress(_: Progress) -> None:
+def _ignore_progress(_: FetchProgress) -> None:
     """Where no terminal shows a bar."""
 
 

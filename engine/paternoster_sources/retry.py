@@ -14,12 +14,12 @@ LONGEST_AFTER = 120.0
 """Seconds that a server may ask us to wait."""
 
 
-class Stopped(Exception):
+class DownloadStopped(Exception):
     """Another file's download failed: this one need not go on."""
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
+class RetryPauses:
     """``attempts`` without progress in between; pauses double from ``first`` to ``longest`` seconds, with jitter."""
 
     attempts: int = 6
@@ -36,7 +36,7 @@ class Retry:
         if failed >= self.attempts:
             raise Unreachable(f"{what}: {error}; tried {failed} times") from error
         if stopping.wait(self.pause(failed, error.after)):
-            raise Stopped
+            raise DownloadStopped
 
     def call_again(self, function: Callable[[], T], what: str) -> T:
         """What ``function`` gives, tried again after :class:`Interrupted`."""

@@ -33,7 +33,7 @@ _ROW_BYTES = 512
 _BUCKETS = (.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40, 80, 160)  # fmt: skip
 
 
-class TaskFailures:
+class GatewayTaskFailures:
     """A counter of the background tasks of this process that failed."""
 
     def __init__(self, name: str) -> None:
@@ -70,7 +70,7 @@ class GatewayMetrics:
             collector(registry=self.registry)
         build = Info(BUILD, "Version of the program.", registry=self.registry)
         build.info({"component": "gateway", "version": __version__})
-        self.registry.register(TaskFailures("paternoster_gateway_task_failures"))
+        self.registry.register(GatewayTaskFailures("paternoster_gateway_task_failures"))
         self.registry.register(ShareRefusals())
         self.instance = uuid.uuid4().hex
         self._routes: Mapping[str, ModelRoute] = {}

@@ -14,7 +14,7 @@ import aiohttp
 
 from paternoster_contract.error_text import error_text
 from paternoster_contract.http import paths
-from paternoster_load.results import BenchRequest, Outcome, RequestResult
+from paternoster_load.results import BenchRequest, RequestEnd, RequestResult
 
 COMPLETIONS = "/v1/completions"
 CHAT_COMPLETIONS = "/v1/chat/completions"
@@ -112,7 +112,7 @@ class BenchClient:
         try:
             await self._stream_request(request, result)
         except ServerError as error:
-            result.outcome, result.error = Outcome.REFUSED, str(error)
+            result.outcome, result.error = RequestEnd.REFUSED, str(error)
         except TimeoutError:
             result.error = f"no end within {self._timeout.total:g} s"
         except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError) as error:
@@ -152,7 +152,7 @@ class BenchClient:
                 last = now
                 finished = finished or choices[0].get("finish_reason") is not None
         if finished:
-            result.outcome = Outcome.COMPLETED
+            result.outcome = RequestEnd.COMPLETED
         else:
             result.error = "the stream ended without a finish reason"
 

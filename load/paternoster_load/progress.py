@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from paternoster_contract.cli.console import QuotingConsole
-from paternoster_load.results import Outcome, RequestResult
+from paternoster_load.results import RequestEnd, RequestResult
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def show_progress(title: str, total: int | None, *, quiet: bool) -> Iterator[Cal
 
         def on_result(result: RequestResult) -> None:
             nonlocal failed
-            failed += result.outcome is not Outcome.COMPLETED
+            failed += result.outcome is not RequestEnd.COMPLETED
             bar.update(task, advance=1, failed=failed)
 
         yield on_result

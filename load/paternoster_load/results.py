@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
-class Outcome(StrEnum):
+class RequestEnd(StrEnum):
     """How a request ended."""
 
     COMPLETED = "completed"
@@ -37,7 +37,7 @@ class RequestResult:
     index: int
     start: float
     prompt_tokens: int
-    outcome: Outcome = Outcome.LOST
+    outcome: RequestEnd = RequestEnd.LOST
     error: str = ""
     status: int | None = None
     output_tokens: int = 0

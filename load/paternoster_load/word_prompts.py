@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from paternoster_load.client import BenchClient, ServerError
-from paternoster_load.results import BenchRequest, Outcome
+from paternoster_load.results import BenchRequest, RequestEnd
 from paternoster_traces.prompts import PromptSource
 
 PROBE_WORDS = 100
@@ -29,7 +29,7 @@ async def tokens_per_word(client: BenchClient, text: str) -> float:
     """As the server counts a prompt of :data:`PROBE_WORDS` words; raises :class:`ServerError`."""
     words = text.split()[:PROBE_WORDS]
     result = await client.send(BenchRequest(0, " ".join(words), 1))
-    if result.outcome is not Outcome.COMPLETED:
+    if result.outcome is not RequestEnd.COMPLETED:
         raise ServerError(f"{client.url}: does not answer a prompt of {len(words)} words: {result.error}")
     if result.prompt_tokens < 1:
         raise ServerError(f"{client.url}: has no /tokenize and tells no usage: prompts of a given length need one")

@@ -6,7 +6,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.carry_out.applied_children import AppliedChildren
 from paternoster_operator.observe.observer import FleetReaders
 from paternoster_operator.observed import Observed
-from paternoster_operator.plan.plan import Memory
+from paternoster_operator.plan.plan import FleetMemory
 from paternoster_operator.report.history import History
 from paternoster_operator.report.startup import StartupTimes
 
@@ -16,7 +16,7 @@ class Fleet:
     """Replaced as a whole; each step of a reconcile has its own part, and all of it can be learnt again."""
 
     resource: LLMDeployment
-    memory: Memory = field(default_factory=Memory)
+    memory: FleetMemory = field(default_factory=FleetMemory)
     observed: Observed = field(default_factory=lambda: Observed(None, ()))
     """As of the last reconcile, with what that changed."""
     readers: FleetReaders = field(default_factory=FleetReaders)
@@ -27,4 +27,4 @@ class Fleet:
         """With what an earlier operator wrote into the status."""
         status = resource.status
         readers = FleetReaders(StartupTimes.from_status(status))
-        return cls(resource, Memory(history=History.from_status(status)), readers=readers)
+        return cls(resource, FleetMemory(history=History.from_status(status)), readers=readers)

@@ -12,7 +12,7 @@ from paternoster_operator.fleet import Fleet
 from paternoster_operator.keys.fleet_keys import FleetKeys
 from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.names.directory import Directory
-from paternoster_operator.observe.observer import Observer
+from paternoster_operator.observe.observer import FleetObserver
 from paternoster_operator.plan.plan import make_plan
 from paternoster_operator.scrape import Scraper
 from paternoster_operator.settings import Settings
@@ -39,7 +39,7 @@ class Reconciler:
         self._settings = settings
         self._metrics = metrics
         self._directory = directory
-        self._observer = Observer(cluster, scraper, directory, keys, routes_share, clock, wall)
+        self._observer = FleetObserver(cluster, scraper, directory, keys, routes_share, clock, wall)
         self._executor = Executor(cluster, scraper, settings, metrics, clock, wall)
 
     def clear(self) -> None:

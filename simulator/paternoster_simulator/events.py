@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 Action = Callable[[int], None]
 
 
-class Rank(IntEnum):
+class EventRank(IntEnum):
     """Order at one and the same moment."""
 
     STEP = 0
@@ -27,7 +27,7 @@ class EventQueue:
     def __bool__(self) -> bool:
         return bool(self._heap)
 
-    def add(self, time: int, rank: Rank, action: Action) -> None:
+    def add(self, time: int, rank: EventRank, action: Action) -> None:
         self._serial += 1
         heappush(self._heap, (time, rank, self._serial, action))
 

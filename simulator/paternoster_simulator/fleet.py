@@ -10,9 +10,9 @@ from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.request import FinishReason, Request
 from paternoster_operator.autoscaling.scale_down import ReplicaPod, plan_scale_down
 from paternoster_simulator.cost import StepCost, to_seconds, to_ticks
-from paternoster_simulator.events import EventQueue, Rank
+from paternoster_simulator.events import EventQueue, EventRank
 from paternoster_simulator.profile import Startup
-from paternoster_simulator.replica.replica import Replica
+from paternoster_simulator.replica.replica import SimulatedReplica
 
 
 class Phase(IntEnum):
@@ -38,7 +38,7 @@ class Pod:
     created: int
     """When it came to be, in picoseconds: from here on its GPUs are paid for."""
     phase: Phase = Phase.SCHEDULING
-    engine: Replica | None = None
+    engine: SimulatedReplica | None = None
     """Its engine process, once it serves."""
     starts: int = 0
     """Engine processes it has had."""
@@ -46,7 +46,7 @@ class Pod:
     """Since when it is drained; None where it is not."""
 
     @property
-    def serving(self) -> Replica:
+    def serving(self) -> SimulatedReplica:
         assert self.engine is not None, f"{self.name} has no engine in phase {self.phase.name}"
         return self.engine
 
@@ -65,7 +65,7 @@ class Totals:
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0
 
-    def add(self, engine: Replica) -> None:
+    def add(self, engine: SimulatedReplica) -> None:
         counters = engine.scheduler.counters
         self.finished += sum(counters.finished.values()) - counters.finished[FinishReason.ABORT]
         self.preempted += counters.requests_preempted
@@ -90,7 +90,7 @@ class Hooks:
 
 
 @dataclass(slots=True)
-class Fleet:
+class SimulatedFleet:
     """All pods of one Deployment; deterministic by ``rng``."""
 
     config: SchedulerConfig
@@ -229,12 +229,12 @@ class Fleet:
                 self._enter_phase(pod, Phase(phase + 1))
                 self._wait(pod, now)
 
-        self.events.add(now + to_ticks(length), Rank.LIFE, end_phase)
+        self.events.add(now + to_ticks(length), EventRank.LIFE, end_phase)
 
     def _serve(self, pod: Pod, now: int) -> None:
         pod.starts += 1
         instance = f"{pod.name}/{pod.starts}"
-        pod.engine = Replica(
+        pod.engine = SimulatedReplica(
             pod.name, self.config, self.cost, instance=instance, started_at=now, fast_forward=self.fast_forward
         )
         self._enter_phase(pod, Phase.READY)
@@ -246,7 +246,7 @@ class Fleet:
             return
         self._enter_phase(pod, Phase.DRAINING)
         self.hooks.leaving(pod, now)
-        self.events.add(now + to_ticks(self.drain_timeout), Rank.LIFE, lambda now: self.remove_idle(pod, now))
+        self.events.add(now + to_ticks(self.drain_timeout), EventRank.LIFE, lambda now: self.remove_idle(pod, now))
 
     def _end_pod(self, pod: Pod, now: int) -> None:
         self._enter_phase(pod, Phase.GONE)

@@ -9,7 +9,7 @@ from paternoster_contract.cli.terminal import print_json, print_lines
 from paternoster_operator.api.manifest import load_resources
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_simulator.arrivals import generate_requests, named_pattern, replay_trace
-from paternoster_simulator.outcome.outcome import Outcome
+from paternoster_simulator.outcome.outcome import SimulationOutcome
 from paternoster_simulator.outcome.summary import decision_lines, summary_lines
 from paternoster_simulator.policies.registry import make_policy
 from paternoster_simulator.profile import Profile, load_profile
@@ -23,7 +23,7 @@ SYNTHETIC = "synthetic"
 DEFAULT_DURATION = 600.0
 
 
-def run_session(args: argparse.Namespace) -> Outcome:
+def run_session(args: argparse.Namespace) -> SimulationOutcome:
     """Simulate as the arguments say, print and write; raises ``ValueError`` with what is wrong with them."""
     if args.report:
         # A missing extra is found here, before the work.

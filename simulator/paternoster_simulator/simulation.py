@@ -12,13 +12,13 @@ from paternoster_gateway.routing.prefix_routing import PrefixRouting
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.report.startup import StartupTimes
 from paternoster_simulator.cost import TICKS_PER_SECOND, to_seconds, to_ticks
-from paternoster_simulator.events import EventQueue, Rank
+from paternoster_simulator.events import EventQueue, EventRank
 from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies, SlowStartups
-from paternoster_simulator.fleet import Fleet, Hooks, Phase, Pod
-from paternoster_simulator.outcome.outcome import Outcome, Series
+from paternoster_simulator.fleet import Hooks, Phase, Pod, SimulatedFleet
+from paternoster_simulator.outcome.outcome import OutcomeSeries, SimulationOutcome
 from paternoster_simulator.policies.policy import Action, Policy
 from paternoster_simulator.profile import Profile
-from paternoster_simulator.replica.replica import Replica
+from paternoster_simulator.replica.replica import SimulatedReplica
 from paternoster_simulator.replica.reports import report_stats
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.virtual_gateway import VirtualGateway
@@ -47,7 +47,7 @@ def simulate_fleet(
     settings: FleetSettings | None = None,
     progress: Progress | None = None,
     prefixes: PrefixRouting | None = None,
-) -> Outcome:
+) -> SimulationOutcome:
     """Run a fleet of ``start_replicas`` serving replicas under ``requests`` that arrive before ``duration`` seconds.
 
     ``requests`` are in order of arrival and may be a generator. The simulation ends with the last answer, at the
@@ -82,7 +82,7 @@ class Simulation:
         self._duration = duration
         self._events = EventQueue()
         self._rng = Random(seed)
-        self._fleet = Fleet(
+        self._fleet = SimulatedFleet(
             config=settings.scheduler_config(profile),
             cost=profile.cost,
             startup=profile.startup,
@@ -104,7 +104,7 @@ class Simulation:
             hand_over=settings.hand_over,
             balancer=Balancer(prefixes=prefixes),
         )
-        self._series = Series()
+        self._series = OutcomeSeries()
         self._decisions: list[Mapping[str, Any]] = []
         self._scale_events = self._cap_events = self._budget_events = 0
         self._cap: int | None = None
@@ -117,10 +117,12 @@ class Simulation:
         """Replicas that the policy asked for last; the Deployment has more while some are drained."""
         self._fleet.start(start_replicas, 0)
 
-    def run(self, requests: Iterable[TraceRow], faults: Sequence[Fault], progress: Progress | None) -> Outcome:
+    def run(
+        self, requests: Iterable[TraceRow], faults: Sequence[Fault], progress: Progress | None
+    ) -> SimulationOutcome:
         for fault in faults:
-            self._events.add(to_ticks(fault.at), Rank.LIFE, self._make_injection(fault))
-        self._events.add(0, Rank.OBSERVE, self._observe)
+            self._events.add(to_ticks(fault.at), EventRank.LIFE, self._make_injection(fault))
+        self._events.add(0, EventRank.OBSERVE, self._observe)
         arrivals = iter(requests)
         self._next_arrival(arrivals)
         end, last = to_ticks(self._duration), to_ticks(self._duration + LAST_ANSWER_SECONDS)
@@ -147,9 +149,9 @@ class Simulation:
             self._gateway.on_arrival(row, now)
             self._next_arrival(arrivals)
 
-        self._events.add(to_ticks(row.arrival_s), Rank.ARRIVAL, on_arrival)
+        self._events.add(to_ticks(row.arrival_s), EventRank.ARRIVAL, on_arrival)
 
-    def _schedule_step(self, pod: Pod, engine: Replica) -> None:
+    def _schedule_step(self, pod: Pod, engine: SimulatedReplica) -> None:
         """Be there when the work that is under way ends."""
         if engine.end is None:
             return
@@ -167,7 +169,7 @@ class Simulation:
             if engine.hands_over and pod.engine is engine:
                 self._gateway.move_requests(pod, now)
 
-        self._events.add(engine.end, Rank.STEP, step)
+        self._events.add(engine.end, EventRank.STEP, step)
 
     def _on_ready(self, pod: Pod, now: int) -> None:
         self._gateway.on_pod_ready(pod, now)
@@ -179,7 +181,7 @@ class Simulation:
         self._gateway.on_engine_end(pod, requests, now)
 
     def _observe(self, now: int) -> None:
-        self._events.add(now + to_ticks(self._policy.period_seconds), Rank.OBSERVE, self._observe)
+        self._events.add(now + to_ticks(self._policy.period_seconds), EventRank.OBSERVE, self._observe)
         fleet, gateway = self._fleet, self._gateway
         stats = {
             pod.name: report_stats(
@@ -289,17 +291,17 @@ class Simulation:
                 self._run_after(fault.seconds, now, lambda now: setattr(self._fleet, "slowness", 1.0))
 
     def _run_after(self, wait: float, now: int, action: Callable[[int], None]) -> None:
-        self._events.add(now + to_ticks(wait), Rank.LIFE, action)
+        self._events.add(now + to_ticks(wait), EventRank.LIFE, action)
 
     def _choose_victims(self, count: int) -> list[Pod]:
         ready = list(self._fleet.iterate_pods(Phase.READY))
         return self._rng.sample(ready, min(count, len(ready)))
 
-    def _build_outcome(self, now: int) -> Outcome:
+    def _build_outcome(self, now: int) -> SimulationOutcome:
         for pod in self._fleet.iterate_pods(Phase.READY, Phase.DRAINED, Phase.DRAINING):
             pod.serving.observe(now)
         self._gateway.close()
-        return Outcome(
+        return SimulationOutcome(
             profile=self._profile,
             objective=self._settings.objective or self._profile.objective,
             records=self._gateway.records,

@@ -6,7 +6,7 @@ from paternoster_engine.core.kv.cache_events import CacheEvents
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_gateway.prefixes.prefix_index import PrefixIndex
-from paternoster_gateway.routing.prefix_routing import TOKENS_PER_BYTE, Prompt
+from paternoster_gateway.routing.prefix_routing import TOKENS_PER_BYTE, PromptChain
 from paternoster_traces.trace import PREFIX_BLOCK_TOKENS, TraceRow
 
 BYTES_PER_TOKEN = round(1 / TOKENS_PER_BYTE)
@@ -15,13 +15,13 @@ _SPREAD = 0x9E3779B97F4A7C15
 """An odd number: different ids have different digests, in all buckets of the index."""
 
 
-def text_of(row: TraceRow) -> Prompt | None:
+def text_of(row: TraceRow) -> PromptChain | None:
     """The full prefix blocks of a prompt as pieces; None where it has none."""
     ids = row.prefix_blocks[: row.prompt_tokens // PREFIX_BLOCK_TOKENS]
     if not ids:
         return None
     ends = range(PIECE_BYTES, PIECE_BYTES * len(ids) + 1, PIECE_BYTES)
-    return Prompt([block * _SPREAD % 2**64 for block in ids], ends, row.prompt_tokens * BYTES_PER_TOKEN)
+    return PromptChain([block * _SPREAD % 2**64 for block in ids], ends, row.prompt_tokens * BYTES_PER_TOKEN)
 
 
 class VirtualCache(CacheEvents):
@@ -37,7 +37,7 @@ class VirtualCache(CacheEvents):
         scheduler.pool.events = self
         index.store(name, ())
 
-    def record_prompt(self, request: Request, prompt: Prompt) -> None:
+    def record_prompt(self, request: Request, prompt: PromptChain) -> None:
         """Publish the pieces of a computed prompt."""
         rows, pieces = PREFIX_BLOCK_TOKENS // self._kv.block_size, []
         for number, digest in enumerate(prompt.digests, 1):

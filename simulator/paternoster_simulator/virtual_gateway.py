@@ -10,7 +10,7 @@ from paternoster_engine.core.errors import AdmissionError, QueueFull
 from paternoster_engine.core.request import Request, RequestStatus
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
-from paternoster_gateway.admission.admission import Admission
+from paternoster_gateway.admission.admission import ClientAdmission
 from paternoster_gateway.admission.quarantine import Quarantine
 from paternoster_gateway.call.actions import (
     AwaitTurn,
@@ -20,10 +20,10 @@ from paternoster_gateway.call.actions import (
     Forward,
     Hold,
     Pause,
-    Probe,
+    ProbeReplicas,
     StartAttempt,
 )
-from paternoster_gateway.call.attempt import Attempt, EngineAnswer, HandedOver
+from paternoster_gateway.call.attempt import Attempt, HandedOver, ReplicaAnswer
 from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.call.observer import CallObserver
 from paternoster_gateway.call.registry import SessionRegistry
@@ -35,17 +35,17 @@ from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.decisions import Result, RoutedRequest
 from paternoster_gateway.routing.limits import ANSWERED_SECONDS, HAND_OVER_SECONDS
 from paternoster_simulator.cost import TICKS_PER_SECOND, to_seconds, to_ticks
-from paternoster_simulator.events import EventQueue, Rank
+from paternoster_simulator.events import EventQueue, EventRank
 from paternoster_simulator.fleet import Pod
 from paternoster_simulator.outcome.records import Records, RequestOutcome
 from paternoster_simulator.prompts import filler_tokens, make_prompt, own_token
-from paternoster_simulator.replica.replica import Replica
+from paternoster_simulator.replica.replica import SimulatedReplica
 from paternoster_simulator.virtual_cache import VirtualCache, text_of
 from paternoster_traces.trace import TraceRow
 
 MODEL = "model"
 """Name of the only fleet in the routing table."""
-ADMISSION = Admission(MODEL)
+ADMISSION = ClientAdmission(MODEL)
 NUMERICS = "simulated"
 """Numerics of all replicas, so that each goes on with another one's streams."""
 FRAME = COMMENT + b"[]\ndata: \n\n"
@@ -109,7 +109,7 @@ class VirtualGateway:
         published_caches: bool = True,
         max_held: int,
         hold_timeout: float,
-        wake: Callable[[Pod, Replica], None],
+        wake: Callable[[Pod, SimulatedReplica], None],
         idle: Callable[[Pod, int], None],
         hand_over: bool = True,
         balancer: Balancer | None = None,
@@ -203,7 +203,7 @@ class VirtualGateway:
             pod.engine.begin_hand_over(now)
             self._wake(pod, pod.engine)
 
-        self._events.add(now + to_ticks(HAND_OVER_SECONDS), Rank.LIFE, begin_if_ready)
+        self._events.add(now + to_ticks(HAND_OVER_SECONDS), EventRank.LIFE, begin_if_ready)
 
     def move_requests(self, pod: Pod, now: int) -> None:
         """All requests of a pod that begins no step any more go on elsewhere."""
@@ -287,7 +287,7 @@ class VirtualGateway:
     def _begin_stream(self, ticket: Ticket) -> None:
         """The replica sends the first piece of its answer, if it has not."""
         if not ticket.has_frame:
-            answer = EngineAnswer(200, [], ticket.url, len(ticket.routed.tried), NUMERICS, is_stream=True)
+            answer = ReplicaAnswer(200, [], ticket.url, len(ticket.routed.tried), NUMERICS, is_stream=True)
             ticket.session.advance(Attempt(ticket.url, answer, result=Result.ANSWERED))
             ticket.session.read_piece(FRAME)
             ticket.has_frame = True
@@ -312,7 +312,7 @@ class VirtualGateway:
                 case AwaitTurn():
                     self._held[ticket.routed] = ticket, None
                     return
-                case Probe(urls):
+                case ProbeReplicas(urls):
                     # Behind the other requests of the replica that stopped, as the driver on asyncio does.
                     self._let_wait(ticket, self._now, lambda: [url for url in urls if url in self._pods])
                     return
@@ -335,7 +335,7 @@ class VirtualGateway:
                 self._now = now
                 self._advance(ticket, None if read_event is None else read_event())
 
-        self._events.add(until, Rank.LIFE, go_on)
+        self._events.add(until, EventRank.LIFE, go_on)
 
     def _send(self, ticket: Ticket, action: StartAttempt) -> Attempt | None:
         """Send the request to a pod's engine; what came of it where it is refused at once."""
@@ -355,7 +355,7 @@ class VirtualGateway:
             self._wake(pod, engine)
         if action.seconds_alone is not None:
             until, sent = self._now + to_ticks(action.seconds_alone), (request.request_id, ticket.url, ticket.sent)
-            self._events.add(until, Rank.LIFE, lambda now: self._end_turn(ticket, sent, now))
+            self._events.add(until, EventRank.LIFE, lambda now: self._end_turn(ticket, sent, now))
         return None
 
     def _end_turn(self, ticket: Ticket, sent: tuple[str, str, int], now: int) -> None:
@@ -366,7 +366,7 @@ class VirtualGateway:
 
     def _refuse_request(self, ticket: Ticket, status: int, result: Result) -> Attempt:
         ticket.outcome = RequestOutcome.REFUSED
-        answer = EngineAnswer(status, [], ticket.url, len(ticket.routed.tried))
+        answer = ReplicaAnswer(status, [], ticket.url, len(ticket.routed.tried))
         return Attempt(ticket.url, answer, f"status_{status}", result)
 
     def _lose_request(self, ticket: Ticket, outcome: RequestOutcome) -> None:

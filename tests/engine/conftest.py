@@ -9,7 +9,7 @@ from paternoster_engine.model.checkpoints.checkpoint import Checkpoint, open_che
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.source import ModelSource, resolve_source
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.model.weights.stored import Stored
+from paternoster_engine.model.weights.stored import LazyTensor
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +64,7 @@ def small(checkpoint: Checkpoint, few_layers: int, few_tokens: int) -> Decoder:
     """The shallow model with the first tokens of the vocabulary alone, which most texts consist of, in float32."""
     import torch
 
-    def tensor(name: str) -> Stored:
+    def tensor(name: str) -> LazyTensor:
         stored = checkpoint.get_tensor(name)
         return stored[(slice(few_tokens),)] if name == "model.embed_tokens.weight" else stored
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_contract.cli.command import main
-from paternoster_engine.fit.gpus import GPUS, Gpu
+from paternoster_engine.fit.gpus import GPUS, GpuKind
 from paternoster_engine.fit.memory import (
     STEP_BYTES,
     count_parameters,
@@ -35,8 +35,8 @@ LLAMA_8B = ModelConfig(
 BF16 = torch.bfloat16
 
 
-def small(gib: int) -> Gpu:
-    return Gpu(gib * 2**30, 1e12, 1e14, 1e10)
+def small(gib: int) -> GpuKind:
+    return GpuKind(gib * 2**30, 1e12, 1e14, 1e10)
 
 
 def test_a_model_by_hand() -> None:

@@ -18,7 +18,7 @@ from paternoster_contract.http import paths
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_contract.settings.http_limits import HttpLimits
 from paternoster_contract.stream_journal import JOURNAL
-from paternoster_gateway.admission.admission import Admission
+from paternoster_gateway.admission.admission import ClientAdmission
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.routing.decisions import Queue, ReturnResult, RoutedRequest, Send
 from paternoster_http.server import LimitedServer
@@ -135,7 +135,9 @@ def replace(file: Path, *lines: str) -> None:
     os.replace(new, file)
 
 
-async def route_request(dispatcher: Dispatcher, request: RoutedRequest, admission: Admission) -> Send | ReturnResult:
+async def route_request(
+    dispatcher: Dispatcher, request: RoutedRequest, admission: ClientAdmission
+) -> Send | ReturnResult:
     """The decision for ``request``, once it is held no longer; raises :class:`GatewayError` for a rejection."""
     while isinstance(decision := dispatcher.decide(request, admission), Queue):
         await dispatcher.await_wake(request, decision.until)

@@ -43,3 +43,12 @@ def test_pages_are_checked_outside_of_code(check_words: ModuleType) -> None:
     banned = check_words.BannedWords.parse(check_words.GLOSSARY.read_text(encoding="utf-8"))
     page = 'Nobody waits.\n```sh\necho nobody\n```\nThe field `nobody`, and "nobody" in quotes.\n'
     assert [finding.line for finding in check_words.check_page(Path("a.md"), page, banned)] == [1]
+
+
+def test_a_class_name_stands_once(check_words: ModuleType) -> None:
+    files = [(Path(f"{letter}.py"), f"class {name}: ...\n") for letter, name in ("aA", "bB", "cA", "dB")]
+    found = check_words.check_classes(check_words.find_classes(files), ["B", "C"])
+    assert [(finding.path.name, finding.text) for finding in found] == [
+        ("c.py", "the class A, as of a.py"),
+        ("repeated-classes.txt", "the class C, which stands once"),
+    ]

@@ -3,13 +3,13 @@ import itertools
 import pytest
 
 from paternoster_load.client import BenchClient, ServerError, drive_load
-from paternoster_load.results import BenchRequest, Outcome
+from paternoster_load.results import BenchRequest, RequestEnd
 
 
 async def test_a_completed_request_is_measured(server):
     async with BenchClient(server.url, "tiny", sampling={"temperature": 0}) as client:
         result = await client.send(BenchRequest(0, [7, 8, 9], 5))
-    assert result.outcome is Outcome.COMPLETED
+    assert result.outcome is RequestEnd.COMPLETED
     assert (result.prompt_tokens, result.output_tokens, len(result.itls)) == (3, 5, 4)
     assert 0 < result.ttft < result.latency
     assert result.ttft + sum(result.itls) <= result.latency
@@ -29,12 +29,12 @@ async def test_a_completed_request_is_measured(server):
 @pytest.mark.parametrize(
     ("behaviour", "outcome", "error", "status"),
     [
-        ("REFUSE", Outcome.REFUSED, "queue is full", 503),
-        ("ERROR_EVENT", Outcome.REFUSED, "the engine failed", 200),
-        ("CUT", Outcome.LOST, "", 200),
-        ("NO_REASON", Outcome.LOST, "without a finish reason", 200),
-        ("UNEXPLAINED", Outcome.LOST, "HTTP 502 without an explanation", 502),
-        ("HANG", Outcome.LOST, "no end within 0.3 s", None),
+        ("REFUSE", RequestEnd.REFUSED, "queue is full", 503),
+        ("ERROR_EVENT", RequestEnd.REFUSED, "the engine failed", 200),
+        ("CUT", RequestEnd.LOST, "", 200),
+        ("NO_REASON", RequestEnd.LOST, "without a finish reason", 200),
+        ("UNEXPLAINED", RequestEnd.LOST, "HTTP 502 without an explanation", 502),
+        ("HANG", RequestEnd.LOST, "no end within 0.3 s", None),
     ],
 )
 async def test_what_counts_as_lost_and_what_as_refused(server, behaviour, outcome, error, status):
@@ -51,7 +51,7 @@ async def test_no_server_is_a_lost_request_and_a_clear_error(server):
     await server.runner.cleanup()
     async with BenchClient(server.url, "tiny") as client:
         result = await client.send(BenchRequest(0, [1], 3))
-        assert result.outcome is Outcome.LOST
+        assert result.outcome is RequestEnd.LOST
         with pytest.raises(ServerError, match="/v1/models: "):
             await client.list_models()
 
@@ -60,7 +60,7 @@ async def test_no_server_is_a_lost_request_and_a_clear_error(server):
 async def test_connections_are_kept_or_not(server, keep_alive, connections):
     async with BenchClient(server.url, "tiny", keep_alive=keep_alive) as client:
         for index in range(3):
-            assert (await client.send(BenchRequest(index, [1], 3))).outcome is Outcome.COMPLETED
+            assert (await client.send(BenchRequest(index, [1], 3))).outcome is RequestEnd.COMPLETED
     assert len(server.clients) == connections
 
 

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 
 from paternoster_load.reports.goodput import Goodput
 from paternoster_load.reports.report import build_report, format_report
-from paternoster_load.results import Outcome, RequestResult
+from paternoster_load.results import RequestEnd, RequestResult
 
 
-def result(ttft: float = 0.125, itls: tuple[float, ...] = (0.0625, 0.1875), outcome: Outcome = Outcome.COMPLETED):
+def result(ttft: float = 0.125, itls: tuple[float, ...] = (0.0625, 0.1875), outcome: RequestEnd = RequestEnd.COMPLETED):
     return RequestResult(0, 0.0, 10, outcome, "", 200, 1 + len(itls), ttft, list(itls), ttft + sum(itls))
 
 
@@ -34,13 +34,13 @@ def test_an_answer_of_one_token_has_no_gaps_to_be_late_in() -> None:
     assert Goodput.parse(["itl:1", "tpot:1"]).is_met(result(itls=()))
 
 
-@given(st.sampled_from(Outcome))
-def test_only_completed_requests_are_good(outcome: Outcome) -> None:
-    assert Goodput.parse(["ttft:1e9"]).is_met(result(outcome=outcome)) is (outcome is Outcome.COMPLETED)
+@given(st.sampled_from(RequestEnd))
+def test_only_completed_requests_are_good(outcome: RequestEnd) -> None:
+    assert Goodput.parse(["ttft:1e9"]).is_met(result(outcome=outcome)) is (outcome is RequestEnd.COMPLETED)
 
 
 def test_the_report_has_requests_per_second_within_the_limits() -> None:
-    results = [result(), result(ttft=5.0), result(outcome=Outcome.REFUSED)]
+    results = [result(), result(ttft=5.0), result(outcome=RequestEnd.REFUSED)]
     report = build_report(results, duration=2.0, settings={}, goodput=Goodput.parse(["ttft:1000"]))
     assert report["request_goodput"] == 0.5
     assert report["goodput_limits_ms"] == {"ttft": 1000.0}

@@ -7,7 +7,7 @@ from syrupy.assertion import SnapshotAssertion
 from paternoster_load.reports.charts import load_page
 from paternoster_load.reports.html import Chart, ChartMark, Page, Panel, Series, Table, render_page, write_page
 from paternoster_load.reports.report import build_report, format_report, list_details, tokens_by_second
-from paternoster_load.results import Outcome, RequestResult
+from paternoster_load.results import RequestEnd, RequestResult
 
 VLLM_KEYS = {
     "date", "backend", "model_id", "num_prompts", "request_rate", "burstiness", "max_concurrency", "duration",
@@ -26,10 +26,10 @@ SETTINGS = {
     "max_concurrency": 8,
 }
 RESULTS = [
-    RequestResult(0, 100.0, 10, Outcome.COMPLETED, "", 200, 3, 0.25, [0.5, 0.5], 1.25),
-    RequestResult(1, 100.5, 20, Outcome.COMPLETED, "", 200, 2, 0.75, [0.25], 1.0),
-    RequestResult(2, 103.0, 30, Outcome.COMPLETED, "", 200, 1, 0.125, [], 0.125),
-    RequestResult(3, 103.5, 40, Outcome.REFUSED, "queue is full", 503, 0, None, [], 0.01),
+    RequestResult(0, 100.0, 10, RequestEnd.COMPLETED, "", 200, 3, 0.25, [0.5, 0.5], 1.25),
+    RequestResult(1, 100.5, 20, RequestEnd.COMPLETED, "", 200, 2, 0.75, [0.25], 1.0),
+    RequestResult(2, 103.0, 30, RequestEnd.COMPLETED, "", 200, 1, 0.125, [], 0.125),
+    RequestResult(3, 103.5, 40, RequestEnd.REFUSED, "queue is full", 503, 0, None, [], 0.01),
 ]
 
 

@@ -12,7 +12,7 @@ from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, LoopDe
 from paternoster_operator.autoscaling.loops.limits import ReplicaState
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.fleet import Fleet
-from paternoster_operator.plan.plan import Memory
+from paternoster_operator.plan.plan import FleetMemory
 from paternoster_operator.terminal.snapshot import Snapshot
 
 
@@ -34,7 +34,7 @@ def line(time: float, decisions: list[LoopDecision]) -> str:
         "spec": {"model": {"source": "file:///m.gguf"}},
     }
     states = LoopStates({LIVE_CAP: LoopState(target=12), REPLICAS: ReplicaState(target=2, since=0.0)})
-    fleet = Fleet(LLMDeployment.model_validate(document), Memory(states))
+    fleet = Fleet(LLMDeployment.model_validate(document), FleetMemory(states))
     snapshot = Snapshot.from_fleet(Key("default", "tiny"), fleet)
     document = {"time": time, "endpoint": "http://127.0.0.1:9", "deployments": [snapshot.to_document(decisions)]}
     return json.dumps(document) + "\n"

@@ -16,7 +16,7 @@ from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_simulator.arrivals import Pattern, constant_rate, generate_requests, rate_bursts, rate_spike, rate_step
 from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies, SlowStartups
-from paternoster_simulator.outcome.outcome import Outcome
+from paternoster_simulator.outcome.outcome import SimulationOutcome
 from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.profile import Objective, Profile, Startup, load_profile
@@ -88,7 +88,7 @@ def run(
     profile: Profile = PROFILE,
     workload: Workload = CHAT,
     **changes: Any,
-) -> Outcome:
+) -> SimulationOutcome:
     manifest = spec(**changes)
     limits = Limits(max_total=profile.max_model_len)
     rows = generate_requests(pattern, duration=duration, seed=seed, limits=limits, workload=workload)
@@ -104,11 +104,11 @@ def run(
     )
 
 
-def changes(outcome: Outcome, loop: str = "Replicas") -> list[Mapping[str, Any]]:
+def changes(outcome: SimulationOutcome, loop: str = "Replicas") -> list[Mapping[str, Any]]:
     return [made for made in outcome.decisions if made["loop"] == loop and made["action"] != "Hold"]
 
 
-def waiting_after(outcome: Outcome, second: float) -> int:
+def waiting_after(outcome: SimulationOutcome, second: float) -> int:
     """Most requests that waited at any observation after ``second``."""
     return max(
         (waits + held for time, waits, held in zip(
@@ -118,7 +118,7 @@ def waiting_after(outcome: Outcome, second: float) -> int:
     )  # fmt: skip
 
 
-def late(outcome: Outcome, begin: float, end: float) -> float:
+def late(outcome: SimulationOutcome, begin: float, end: float) -> float:
     """Share of the requests that arrived in that time and had to wait longer than the objective allows."""
     records = outcome.records
     came = (records.arrival >= begin) & (records.arrival < end)
@@ -148,7 +148,7 @@ def test_a_new_fleet_does_not_take_prompts_for_all_there_is_to_do(seed: int) -> 
     assert max(outcome.series.wanted) <= 6
 
 
-def in_pace(outcome: Outcome) -> float:
+def in_pace(outcome: SimulationOutcome) -> float:
     """Share of the finished requests whose tokens came within the objective, from the third minute on."""
     records = outcome.records
     counted = (records.outcome == RequestOutcome.FINISHED) & (records.arrival >= 120)
@@ -217,7 +217,7 @@ def test_a_lost_replica_is_replaced_and_nothing_else(seed: int) -> None:
 
 
 @cache
-def undisturbed(seed: int) -> Outcome:
+def undisturbed(seed: int) -> SimulationOutcome:
     return run(constant_rate(8.0), duration=1000, seed=seed, start=3)
 
 

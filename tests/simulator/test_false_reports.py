@@ -13,7 +13,7 @@ from tests.simulator.test_control_gates import CHAT, PROFILE, late, spec
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_simulator.arrivals import Pattern, constant_rate, generate_requests, rate_step
-from paternoster_simulator.outcome.outcome import Outcome
+from paternoster_simulator.outcome.outcome import SimulationOutcome
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.policies.policy import Action, Policy
@@ -69,12 +69,12 @@ def law_policy() -> ScalingPolicy:
     return ScalingPolicy.from_spec(with_capacity(spec(), PROFILE))
 
 
-def run_false(fields: tuple[str, ...], factor: float) -> Outcome:
+def run_false(fields: tuple[str, ...], factor: float) -> SimulationOutcome:
     """Ten minutes at a load for three replicas, with one engine that reports falsely."""
     return run(FalseReports(law_policy(), fields, factor))
 
 
-def run(policy: Policy, pattern: Pattern = EIGHT) -> Outcome:
+def run(policy: Policy, pattern: Pattern = EIGHT) -> SimulationOutcome:
     """Ten minutes, at a load for three replicas where no other is given."""
     manifest = spec()
     return simulate_fleet(

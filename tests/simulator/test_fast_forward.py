@@ -14,7 +14,7 @@ from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_simulator.cost import StepCost
 from paternoster_simulator.prompts import filler_tokens, own_token
 from paternoster_simulator.replica.fast_forward import can_fast_forward
-from paternoster_simulator.replica.replica import Replica
+from paternoster_simulator.replica.replica import SimulatedReplica
 
 MAX_LEN = 80
 
@@ -103,7 +103,7 @@ events = st.lists(
 
 def drive(config: SchedulerConfig, cost: StepCost, happenings: list[Any], *, fast_forward: bool) -> dict[str, Any]:
     """Everything that can be seen of one engine under one list of events."""
-    replica = Replica("engine", config, cost, fast_forward=fast_forward)
+    replica = SimulatedReplica("engine", config, cost, fast_forward=fast_forward)
     # Ticks are milliseconds here, so that limits of the queue's time are of the size of waits.
     replica.scheduler.queue_wait._ticks_per_second = 1000
     requests: list[Request] = []
@@ -189,7 +189,7 @@ def test_a_short_pool_preempts_and_steps_are_fast_forwarded() -> None:
     )
     happenings = [Arrival(0, 5, 0, 40) for _ in range(8)]
     assert drive(config, StepCost(10), happenings, fast_forward=True)["counters"].preemptions > 0
-    replica = Replica("engine", config, StepCost(10))
+    replica = SimulatedReplica("engine", config, StepCost(10))
     replica.add(Request(RequestSpec("a", filler_tokens(5), SamplingParams(max_tokens=40))), 0)
     ends = []
     while replica.end is not None:

@@ -7,7 +7,7 @@ import pytest
 from tests.simulator.test_control_gates import LARGE, STARTUP, late, spec
 
 from paternoster_simulator.arrivals import constant_rate, generate_requests
-from paternoster_simulator.outcome.outcome import Outcome
+from paternoster_simulator.outcome.outcome import SimulationOutcome
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate_fleet
@@ -22,7 +22,7 @@ FORGOTTEN_SECONDS = 420.0
 PROFILE = LARGE.model_copy(update={"max_model_len": 131_072, "startup": STARTUP})
 
 
-def run(long_prompts: float, end: float, duration: float, seed: int) -> Outcome:
+def run(long_prompts: float, end: float, duration: float, seed: int) -> SimulationOutcome:
     """Five conversations a second; until ``end`` ``long_prompts`` a second come beside them."""
     manifest = spec(
         autoscaling={"minReplicas": 1, "maxReplicas": 16},
@@ -45,7 +45,7 @@ def run(long_prompts: float, end: float, duration: float, seed: int) -> Outcome:
     )
 
 
-def wanted_at(outcome: Outcome, second: float) -> int:
+def wanted_at(outcome: SimulationOutcome, second: float) -> int:
     series = outcome.series
     return next(wanted for time, wanted in zip(series.time, series.wanted, strict=True) if time >= second)
 

@@ -9,7 +9,7 @@ from tests.simulator.small_profile import SMALL
 
 from paternoster_operator.api.manifest import parse_resource
 from paternoster_simulator.arrivals import Pattern, generate_requests, rate_spike, rate_step
-from paternoster_simulator.outcome.outcome import Outcome
+from paternoster_simulator.outcome.outcome import SimulationOutcome
 from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.profile import Startup, StepSeconds
@@ -43,7 +43,7 @@ TEXTS = Workload(
 SEEDS = range(3)
 
 
-def run(pattern: Pattern, *, seed: int, duration: float, output: int = 0) -> Outcome:
+def run(pattern: Pattern, *, seed: int, duration: float, output: int = 0) -> SimulationOutcome:
     document = {
         "apiVersion": "paternoster.dev/v1alpha1",
         "kind": "LLMDeployment",
@@ -64,7 +64,7 @@ def run(pattern: Pattern, *, seed: int, duration: float, output: int = 0) -> Out
     return simulate_fleet(PROFILE, rows, policy, start_replicas=1, duration=duration, seed=seed, settings=settings)
 
 
-def waited(outcome: Outcome, begin: float, end: float) -> float:
+def waited(outcome: SimulationOutcome, begin: float, end: float) -> float:
     """Share of the requests of that time that took longer than 3 s."""
     records = outcome.records
     came = (records.arrival >= begin) & (records.arrival < end)

@@ -9,7 +9,7 @@ from tests.simulator.small_profile import SMALL
 from paternoster_load.reports.html import Page, Panel, render_page
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.cost import to_seconds
-from paternoster_simulator.outcome.outcome import Outcome
+from paternoster_simulator.outcome.outcome import SimulationOutcome
 from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_simulator.outcome.report import MOST_MARKS, report_page
 from paternoster_simulator.policies.policy import Action
@@ -35,13 +35,13 @@ class Wavering:
 
 
 @pytest.fixture(scope="module")
-def outcome() -> Outcome:
+def outcome() -> SimulationOutcome:
     rows = [TraceRow(i * 0.1, 100, 300 if i < 60 else 1 + i % 3) for i in range(300)]
     return simulate_fleet(PROFILE, rows, Wavering(), start_replicas=1, duration=60)
 
 
 @pytest.fixture(scope="module")
-def page(outcome: Outcome) -> Page:
+def page(outcome: SimulationOutcome) -> Page:
     return report_page(outcome, title="A title")
 
 
@@ -49,7 +49,7 @@ def panels(page: Page) -> dict[str, Panel]:
     return {panel.title: panel for chart in page.charts for panel in chart.panels}
 
 
-def test_every_series_is_drawn(outcome: Outcome, page: Page) -> None:
+def test_every_series_is_drawn(outcome: SimulationOutcome, page: Page) -> None:
     drawn = [list(series.y) for panel in panels(page).values() for series in panel.series]
     for name in outcome.series.__slots__:
         values = getattr(outcome.series, name)
@@ -62,7 +62,7 @@ def test_every_series_is_drawn(outcome: Outcome, page: Page) -> None:
     [("Time to first token", "ttft", 1000, 1), ("Mean time between tokens", "itl", 40, 2)],
 )
 def test_latency_is_drawn_against_the_objective(
-    outcome: Outcome, page: Page, title: str, name: str, limit: float, fewest: int
+    outcome: SimulationOutcome, page: Page, title: str, name: str, limit: float, fewest: int
 ) -> None:
     middle, high, objective = panels(page)[title].series
     records = outcome.records
@@ -73,7 +73,7 @@ def test_latency_is_drawn_against_the_objective(
     assert (list(objective.x), list(objective.y)) == ([0, outcome.seconds], [limit, limit])
 
 
-def test_decisions_are_marked_where_they_were_made(outcome: Outcome, page: Page) -> None:
+def test_decisions_are_marked_where_they_were_made(outcome: SimulationOutcome, page: Page) -> None:
     assert len(outcome.decisions) <= MOST_MARKS
     for chart in page.charts:
         assert [(point.x, point.kind) for point in chart.marks] == [
@@ -85,7 +85,7 @@ def test_decisions_are_marked_where_they_were_made(outcome: Outcome, page: Page)
     assert "<b>2" not in text
 
 
-def test_the_summary_has_cost_and_hours(outcome: Outcome, page: Page) -> None:
+def test_the_summary_has_cost_and_hours(outcome: SimulationOutcome, page: Page) -> None:
     rows = dict(next(table.rows for table in page.tables if table.title == "Summary"))
     assert rows["GPU-hours"] == f"{outcome.gpu_hours:,.3f}"
     assert outcome.gpu_hours == pytest.approx(2 * outcome.replica_hours)
@@ -96,7 +96,7 @@ def test_the_summary_has_cost_and_hours(outcome: Outcome, page: Page) -> None:
                ("finished", "refused", "held too long", "broken", "unfinished")) == outcome.requests  # fmt: skip
 
 
-def sum_of_lives(outcome: Outcome) -> float:
+def sum_of_lives(outcome: SimulationOutcome) -> float:
     """Replicas times time, out of the hours that are paid."""
     return outcome.replica_hours / (to_seconds(round(outcome.seconds * 10**12)) / 3600)
 

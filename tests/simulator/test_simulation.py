@@ -13,7 +13,7 @@ from tests.simulator.small_profile import SMALL
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.arrivals import constant_rate, generate_requests
 from paternoster_simulator.failures import ClockJumps, EngineRestarts, Fault, MetricsBlackout, ReplicaDies, SlowStartups
-from paternoster_simulator.outcome.outcome import Outcome
+from paternoster_simulator.outcome.outcome import SimulationOutcome
 from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policies.policy import Action
@@ -52,7 +52,7 @@ def run(
     seed: int = 0,
     profile: Profile = SMALL,
     fleet: FleetSettings | None = None,
-) -> Outcome:
+) -> SimulationOutcome:
     return simulate_fleet(
         profile, rows, policy, start_replicas=start, duration=duration, seed=seed, faults=faults, settings=fleet
     )
@@ -99,7 +99,7 @@ def test_every_request_has_one_end_and_leaps_change_nothing(
         replicas, cap = plan[observation.gateway_requests["gateway"] % len(plan)]
         return Action(replicas, cap)
 
-    def go(*, fast_forward: bool) -> Outcome:
+    def go(*, fast_forward: bool) -> SimulationOutcome:
         limits = Limits(max_prompt=300, max_output=150)
         rows = list(generate_requests(constant_rate(rate), duration=45, seed=seed, limits=limits))
         return run(

@@ -8,7 +8,7 @@ import pytest
 from tests.sources.loopback_hub import LoopbackHub
 
 from paternoster_contract.labels import MODELS_ENV, MODELS_LIMIT_ENV
-from paternoster_sources.storage.cache import Cache
+from paternoster_sources.storage.cache import DownloadCache
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +23,8 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> Cache:
-    return Cache(tmp_path / "models")
+def cache(tmp_path: Path) -> DownloadCache:
+    return DownloadCache(tmp_path / "models")
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 import random
 
-from paternoster_sources.retry import Retry
+from paternoster_sources.retry import RetryPauses
 
-AT_ONCE = Retry(attempts=3, first=0.0)
+AT_ONCE = RetryPauses(attempts=3, first=0.0)
 """Without waiting in between."""
 
 

@@ -15,7 +15,7 @@ from tests.sources.model_files import AT_ONCE, model_files
 from paternoster_sources import errors
 from paternoster_sources.fetch import fetch_model
 from paternoster_sources.remote import buckets
-from paternoster_sources.storage.cache import Cache
+from paternoster_sources.storage.cache import DownloadCache
 
 HEADERS_PASSED_ON = ("content-type", "etag", "last-modified")
 WEIGHTS = "model.safetensors"
@@ -69,7 +69,7 @@ def put(s3: Any, prefix: str, files: dict[str, bytes]) -> None:
         s3.put_object(Bucket="models", Key=prefix + name, Body=data, ACL="public-read")
 
 
-def test_a_folder_of_a_bucket(s3: Any, cache: Cache) -> None:
+def test_a_folder_of_a_bucket(s3: Any, cache: DownloadCache) -> None:
     files = model_files()
     put(s3, "team/tiny/", files)
     put(s3, "team/tiny2/", {"other.json": b"{}"})
@@ -81,14 +81,14 @@ def test_a_folder_of_a_bucket(s3: Any, cache: Cache) -> None:
     assert fetch_model("s3://models/team/tiny/", cache, retry=AT_ONCE).path == model.path
 
 
-def test_one_file_of_a_bucket(s3: Any, cache: Cache) -> None:
+def test_one_file_of_a_bucket(s3: Any, cache: DownloadCache) -> None:
     put(s3, "", {"a.gguf": b"a" * 99, "b.gguf": b"b" * 99})
     assert fetch_model("s3://models/b.gguf", cache, retry=AT_ONCE).path.read_bytes() == b"b" * 99
     with pytest.raises(errors.AmbiguousWeights, match=r"a\.gguf, b\.gguf"):
         fetch_model("s3://models", cache, retry=AT_ONCE)
 
 
-def test_google_cloud_storage(s3: Any, moto: str, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_google_cloud_storage(s3: Any, moto: str, cache: DownloadCache, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its XML API is that of S3, so the same server answers."""
     files = model_files()
     put(s3, "tiny/", files)
@@ -99,7 +99,7 @@ def test_google_cloud_storage(s3: Any, moto: str, cache: Cache, monkeypatch: pyt
 
 
 def test_after_a_break_only_the_rest_is_asked_for(
-    s3: Any, store: FileServer, cache: Cache, monkeypatch: pytest.MonkeyPatch
+    s3: Any, store: FileServer, cache: DownloadCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several requests for a file, one of which breaks off."""
     monkeypatch.setattr(buckets, "RANGE", 200_000)
@@ -115,7 +115,7 @@ def test_after_a_break_only_the_rest_is_asked_for(
     assert sum(one.sent for one in requests) <= 500_000 + 20_000
 
 
-def test_it_goes_on_no_more_than_so_often(s3: Any, store: FileServer, cache: Cache) -> None:
+def test_it_goes_on_no_more_than_so_often(s3: Any, store: FileServer, cache: DownloadCache) -> None:
     put(s3, "tiny/", model_files())
     store.breaks[PATH] = [0] * 100
     with pytest.raises(errors.Unreachable, match=f"{WEIGHTS}: .*tried 3 times"):
@@ -123,7 +123,9 @@ def test_it_goes_on_no_more_than_so_often(s3: Any, store: FileServer, cache: Cac
     assert len(store.of(PATH)) == AT_ONCE.attempts
 
 
-def test_corrupted_bytes_are_refused_and_fetched_anew_when_mended(s3: Any, store: FileServer, cache: Cache) -> None:
+def test_corrupted_bytes_are_refused_and_fetched_anew_when_mended(
+    s3: Any, store: FileServer, cache: DownloadCache
+) -> None:
     files = model_files()
     put(s3, "tiny/", files)
     answer = store.answer
@@ -141,7 +143,7 @@ def test_corrupted_bytes_are_refused_and_fetched_anew_when_mended(s3: Any, store
     assert (fetch_model("s3://models/tiny", cache, retry=AT_ONCE).path / WEIGHTS).read_bytes() == files[WEIGHTS]
 
 
-def test_an_object_put_in_parts_has_no_md5(s3: Any, cache: Cache) -> None:
+def test_an_object_put_in_parts_has_no_md5(s3: Any, cache: DownloadCache) -> None:
     data = model_files(size=6 * 2**20)[WEIGHTS]
     put(s3, "tiny/", {"config.json": b"{}"})
     upload = s3.create_multipart_upload(Bucket="models", Key=f"tiny/{WEIGHTS}")["UploadId"]
@@ -155,7 +157,7 @@ def test_an_object_put_in_parts_has_no_md5(s3: Any, cache: Cache) -> None:
     assert (fetch_model("s3://models/tiny", cache, retry=AT_ONCE).path / WEIGHTS).read_bytes() == data
 
 
-def test_an_object_that_is_replaced_meanwhile(s3: Any, store: FileServer, cache: Cache) -> None:
+def test_an_object_that_is_replaced_meanwhile(s3: Any, store: FileServer, cache: DownloadCache) -> None:
     """The part that came is of the old object: it must not be joined with the rest of the new one."""
     put(s3, "tiny/", model_files())
     answer = store.answer
@@ -188,13 +190,15 @@ def test_an_object_that_is_replaced_meanwhile(s3: Any, store: FileServer, cache:
         ("s3://nobucket/tiny", errors.SourceNotFound),
     ],
 )
-def test_what_is_not_there(s3: Any, store: FileServer, cache: Cache, address: str, reason: type[Exception]) -> None:
+def test_what_is_not_there(
+    s3: Any, store: FileServer, cache: DownloadCache, address: str, reason: type[Exception]
+) -> None:
     with pytest.raises(reason, match=address):
         fetch_model(address, cache, retry=AT_ONCE)
     assert len(store.received) == 1, "nothing that another attempt would mend"
 
 
-def test_wrong_credentials(s3: Any, store: FileServer, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_credentials(s3: Any, store: FileServer, cache: DownloadCache, monkeypatch: pytest.MonkeyPatch) -> None:
     put(s3, "tiny/", model_files())
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "wrong")
     with pytest.raises(errors.Unauthorized, match=r"s3://models/tiny.*403 Forbidden: InvalidAccessKeyId") as caught:
@@ -205,14 +209,14 @@ def test_wrong_credentials(s3: Any, store: FileServer, cache: Cache, monkeypatch
     assert fetch_model("s3://models/tiny", cache, retry=AT_ONCE).path.exists()
 
 
-def test_nobody_there(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_there(cache: DownloadCache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
     with pytest.raises(errors.Unreachable, match=r"s3://models/tiny.*tried 3 times"):
         fetch_model("s3://models/tiny", cache, retry=AT_ONCE)
 
 
-def test_without_credentials(s3: Any, store: FileServer, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_credentials(s3: Any, store: FileServer, cache: DownloadCache, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the credentials are a machine's role, which this one has not."""
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")

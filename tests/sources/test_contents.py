@@ -16,7 +16,7 @@ from tests.sources.test_processes import PATIENCE, pull
 
 from paternoster_sources import digest, errors, fetch
 from paternoster_sources.fetch import fetch_model
-from paternoster_sources.storage.cache import Cache
+from paternoster_sources.storage.cache import DownloadCache
 
 ADDRESS = "hf://org/tiny"
 WEIGHTS = "model.safetensors"
@@ -24,7 +24,7 @@ FETCHED = ["config.json", WEIGHTS, "tokenizer.json"]
 OLD, NEW = "0" * 16, "1" * 16
 
 
-def fetched(cache: Cache, **more: Any) -> Path:
+def fetched(cache: DownloadCache, **more: Any) -> Path:
     """The folder of the model, which nothing uses afterwards."""
     model = fetch_model(ADDRESS, cache, retry=AT_ONCE, **more)
     assert model.lease is not None
@@ -72,7 +72,7 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("name", FETCHED)
 def test_a_file_of_the_right_size_with_other_bytes_is_fetched_again(
     hub: LoopbackHub,
-    cache: Cache,
+    cache: DownloadCache,
     caplog: pytest.LogCaptureFixture,
     hashed: list[str],
     damage: Callable[[Path], None],
@@ -94,7 +94,9 @@ def test_a_file_of_the_right_size_with_other_bytes_is_fetched_again(
     assert hashed == [name]
 
 
-def test_files_that_did_not_change_are_not_hashed_again(hub: LoopbackHub, cache: Cache, hashed: list[str]) -> None:
+def test_files_that_did_not_change_are_not_hashed_again(
+    hub: LoopbackHub, cache: DownloadCache, hashed: list[str]
+) -> None:
     hub.add("org/tiny", model_files())
     path = fetched(cache)
     received = len(hub.hub.received) + len(hub.cdn.received)
@@ -109,7 +111,7 @@ def test_files_that_did_not_change_are_not_hashed_again(hub: LoopbackHub, cache:
 
 
 def test_a_cache_without_digests_gets_them_without_a_download(
-    hub: LoopbackHub, cache: Cache, hashed: list[str]
+    hub: LoopbackHub, cache: DownloadCache, hashed: list[str]
 ) -> None:
     files = model_files()
     hub.add("org/tiny", files)
@@ -131,7 +133,7 @@ def test_a_cache_without_digests_gets_them_without_a_download(
 
 
 def test_an_older_cache_that_cannot_be_written_is_not_hashed_at_each_start(
-    hub: LoopbackHub, cache: Cache, hashed: list[str]
+    hub: LoopbackHub, cache: DownloadCache, hashed: list[str]
 ) -> None:
     hub.add("org/tiny", model_files())
     path = fetched(cache)
@@ -150,7 +152,7 @@ def test_an_older_cache_that_cannot_be_written_is_not_hashed_at_each_start(
 
 
 @pytest.mark.parametrize("flags", [[], ["--no-refresh"]])
-def test_verify_hashes_every_file(hub: LoopbackHub, cache: Cache, hashed: list[str], flags: list[str]) -> None:
+def test_verify_hashes_every_file(hub: LoopbackHub, cache: DownloadCache, hashed: list[str], flags: list[str]) -> None:
     files = model_files()
     hub.add("org/tiny", files)
     path = fetched(cache)
@@ -166,7 +168,7 @@ def test_verify_hashes_every_file(hub: LoopbackHub, cache: Cache, hashed: list[s
 
 
 def test_wrong_files_that_another_process_uses_are_refused(
-    hub: LoopbackHub, cache: Cache, monkeypatch: pytest.MonkeyPatch
+    hub: LoopbackHub, cache: DownloadCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be waited for as long as that process lives."""
     monkeypatch.setattr(fetch, "POLL", 0)
@@ -186,13 +188,13 @@ def test_wrong_files_make_room_for_the_right_ones(hub: LoopbackHub, tmp_path: Pa
     files = model_files()
     hub.add("org/tiny", files)
     total = sum(len(files[name]) for name in FETCHED)
-    path = fetched(Cache(tmp_path / "models", limit=total))
+    path = fetched(DownloadCache(tmp_path / "models", limit=total))
     swap_bytes(path / WEIGHTS)
-    assert fetched(Cache(tmp_path / "models", limit=total)) == path
+    assert fetched(DownloadCache(tmp_path / "models", limit=total)) == path
     assert (path / WEIGHTS).read_bytes() == files[WEIGHTS]
 
 
-def test_what_killed_processes_left_is_removed(hub: LoopbackHub, cache: Cache) -> None:
+def test_what_killed_processes_left_is_removed(hub: LoopbackHub, cache: DownloadCache) -> None:
     files = model_files()
     hub.add("org/tiny", files)
     path = fetched(cache)

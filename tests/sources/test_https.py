@@ -12,7 +12,7 @@ from tests.sources.model_files import AT_ONCE
 
 from paternoster_sources import errors
 from paternoster_sources.fetch import fetch_model
-from paternoster_sources.storage.cache import Cache
+from paternoster_sources.storage.cache import DownloadCache
 
 DATA = bytes(range(256)) * 1000
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -60,7 +60,7 @@ def web(authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         yield web
 
 
-def test_a_file(web: Web, cache: Cache) -> None:
+def test_a_file(web: Web, cache: DownloadCache) -> None:
     model = fetch_model(web.address(), cache, retry=AT_ONCE)
     assert model.format == "gguf"
     assert model.path.name == "tiny.gguf"
@@ -70,7 +70,9 @@ def test_a_file(web: Web, cache: Cache) -> None:
     assert len(web.server.received) == num_requests
 
 
-def test_a_cached_file_is_compared_with_what_came_where_the_server_gives_no_hash(web: Web, cache: Cache) -> None:
+def test_a_cached_file_is_compared_with_what_came_where_the_server_gives_no_hash(
+    web: Web, cache: DownloadCache
+) -> None:
     model = fetch_model(web.address(), cache, retry=AT_ONCE)
     assert model.lease is not None
     model.lease.close()
@@ -78,7 +80,7 @@ def test_a_cached_file_is_compared_with_what_came_where_the_server_gives_no_hash
     assert fetch_model(web.address(), cache, retry=AT_ONCE).path.read_bytes() == DATA
 
 
-def test_a_file_of_a_known_hash(web: Web, cache: Cache) -> None:
+def test_a_file_of_a_known_hash(web: Web, cache: DownloadCache) -> None:
     assert fetch_model(f"{web.address()}#sha256={SHA256}", cache, retry=AT_ONCE).path.read_bytes() == DATA
     web.files[PATH] = b"x" + DATA[1:]
     other = f"{web.address()}#sha256={'0' * 64}"
@@ -86,7 +88,7 @@ def test_a_file_of_a_known_hash(web: Web, cache: Cache) -> None:
         fetch_model(other, cache, retry=AT_ONCE)
 
 
-def test_after_a_break_only_the_rest_is_asked_for(web: Web, cache: Cache) -> None:
+def test_after_a_break_only_the_rest_is_asked_for(web: Web, cache: DownloadCache) -> None:
     cut = len(DATA) * 3 // 10
     web.server.breaks[PATH] = [1, cut]
     assert fetch_model(web.address(), cache, retry=AT_ONCE).path.read_bytes() == DATA
@@ -97,7 +99,7 @@ def test_after_a_break_only_the_rest_is_asked_for(web: Web, cache: Cache) -> Non
     ], "its size, its first part, the rest"
 
 
-def test_a_file_that_is_replaced_between_two_attempts(web: Web, cache: Cache) -> None:
+def test_a_file_that_is_replaced_between_two_attempts(web: Web, cache: DownloadCache) -> None:
     """The part that came is of the old file: it must not be joined with the rest of the new one."""
     web.server.breaks[PATH] = [1, 1000]
     answer, left = web.server.answer, iter(range(3))
@@ -112,7 +114,7 @@ def test_a_file_that_is_replaced_between_two_attempts(web: Web, cache: Cache) ->
         fetch_model(web.address(), cache, retry=AT_ONCE)
 
 
-def test_a_file_that_is_replaced_before_it_is_asked_for_again(web: Web, cache: Cache) -> None:
+def test_a_file_that_is_replaced_before_it_is_asked_for_again(web: Web, cache: DownloadCache) -> None:
     web.server.breaks[PATH] = [1, 1000, 0, 0]
     with pytest.raises(errors.Unreachable):
         fetch_model(web.address(), cache, retry=AT_ONCE)
@@ -121,12 +123,12 @@ def test_a_file_that_is_replaced_before_it_is_asked_for_again(web: Web, cache: C
     assert fetch_model(web.address(), cache, retry=AT_ONCE).path.read_bytes() == new
 
 
-def test_redirects_to_another_https_host_are_followed(web: Web, cache: Cache) -> None:
+def test_redirects_to_another_https_host_are_followed(web: Web, cache: DownloadCache) -> None:
     web.redirects["/latest.gguf"] = web.address()
     assert fetch_model(web.address("/latest.gguf"), cache, retry=AT_ONCE).path.read_bytes() == DATA
 
 
-def test_redirects_to_plain_http_are_not(web: Web, cache: Cache) -> None:
+def test_redirects_to_plain_http_are_not(web: Web, cache: DownloadCache) -> None:
     with FileServer(lambda path, headers: Answer(DATA)).running() as plain:
         web.redirects[PATH] = f"{plain.url}/tiny.gguf"
         with pytest.raises(errors.UnsafeListing, match=r"redirected to http://127\.0\.0\.1: must be https"):
@@ -135,14 +137,14 @@ def test_redirects_to_plain_http_are_not(web: Web, cache: Cache) -> None:
 
 
 @pytest.mark.parametrize("target", ["file:///etc/passwd", "ftp://127.0.0.1/x", PATH])
-def test_redirects_to_nowhere(web: Web, cache: Cache, target: str) -> None:
+def test_redirects_to_nowhere(web: Web, cache: DownloadCache, target: str) -> None:
     web.redirects[PATH] = target
     with pytest.raises(errors.UnsafeListing):
         fetch_model(web.address(), cache, retry=AT_ONCE)
 
 
 def test_an_authority_that_is_not_trusted(
-    web: Web, cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    web: Web, cache: DownloadCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path / "other.pem"
     trustme.CA().cert_pem.write_to_path(str(other))
@@ -152,7 +154,7 @@ def test_an_authority_that_is_not_trusted(
     assert web.server.received == []
 
 
-def test_a_file_of_unknown_size(web: Web, cache: Cache) -> None:
+def test_a_file_of_unknown_size(web: Web, cache: DownloadCache) -> None:
     web.chunked = True
     with pytest.raises(errors.UnsafeListing, match="does not say how many bytes"):
         fetch_model(web.address(), cache, retry=AT_ONCE)
@@ -169,7 +171,7 @@ def test_a_file_of_unknown_size(web: Web, cache: Cache) -> None:
         (503, errors.Unreachable, AT_ONCE.attempts),
     ],
 )
-def test_statuses(web: Web, cache: Cache, status: int, reason: type[Exception], times: int) -> None:
+def test_statuses(web: Web, cache: DownloadCache, status: int, reason: type[Exception], times: int) -> None:
     web.statuses[PATH] = status
     with pytest.raises(reason, match=f"{PATH}'.*answers {status}"):
         fetch_model(web.address(), cache, retry=AT_ONCE)
@@ -177,7 +179,7 @@ def test_statuses(web: Web, cache: Cache, status: int, reason: type[Exception], 
 
 
 @pytest.mark.parametrize("headers", [{}, {"Last-Modified": "Mon, 23 Nov 2026 12:00:00 GMT"}])
-def test_without_an_entity_tag(web: Web, cache: Cache, headers: dict[str, str]) -> None:
+def test_without_an_entity_tag(web: Web, cache: DownloadCache, headers: dict[str, str]) -> None:
     """A date joins two parts as well; without either a file begins anew, as the parts may be of two contents."""
     web.server.answer = lambda path, _: Answer(web.files[path], headers=headers)
     cut = len(DATA) * 3 // 10
@@ -186,7 +188,9 @@ def test_without_an_entity_tag(web: Web, cache: Cache, headers: dict[str, str]) 
     assert web.server.of(PATH)[2].start == (cut if headers else 0)
 
 
-def test_a_file_of_authorities_that_is_not_there(web: Web, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_authorities_that_is_not_there(
+    web: Web, cache: DownloadCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", "/there/is/none.pem")
     for address in (web.address(), "s3://bucket/tiny"):
         with pytest.raises(errors.Unreachable, match=r"\$SSL_CERT_FILE is '/there/is/none\.pem'"):

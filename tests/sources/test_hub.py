@@ -12,7 +12,7 @@ from tests.sources.model_files import AT_ONCE, model_files
 from paternoster_sources import errors
 from paternoster_sources.fetch import fetch_model
 from paternoster_sources.report import log_progress
-from paternoster_sources.storage.cache import Cache
+from paternoster_sources.storage.cache import DownloadCache
 
 WEIGHTS = "model.safetensors"
 
@@ -21,7 +21,7 @@ def names(folder: Path) -> set[str]:
     return {file.name for file in folder.iterdir()}
 
 
-def test_a_model_is_what_is_read_of_it_and_nothing_that_runs(hub: LoopbackHub, cache: Cache) -> None:
+def test_a_model_is_what_is_read_of_it_and_nothing_that_runs(hub: LoopbackHub, cache: DownloadCache) -> None:
     files = model_files()
     hub.add("org/tiny", files)
     model = fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
@@ -33,14 +33,14 @@ def test_a_model_is_what_is_read_of_it_and_nothing_that_runs(hub: LoopbackHub, c
     assert all(file.is_file() and not file.is_symlink() for file in model.path.iterdir())
 
 
-def test_files_are_asked_for_by_the_commit_that_was_listed(hub: LoopbackHub, cache: Cache) -> None:
+def test_files_are_asked_for_by_the_commit_that_was_listed(hub: LoopbackHub, cache: DownloadCache) -> None:
     hub.add("org/tiny", model_files(), commit="c" * 40)
     fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     assert {request.path.split("/")[4] for request in hub.hub.received if "/resolve/" in request.path} == {"c" * 40}
 
 
 def test_the_hub_is_asked_for_the_model_alone_and_no_address_is_logged(
-    hub: LoopbackHub, cache: Cache, caplog: pytest.LogCaptureFixture
+    hub: LoopbackHub, cache: DownloadCache, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A CDN's addresses are signed."""
     hub.add("org/tiny", model_files())
@@ -52,7 +52,7 @@ def test_the_hub_is_asked_for_the_model_alone_and_no_address_is_logged(
     assert "model hf://org/tiny: its 0 MiB are here" in caplog.text
 
 
-def test_a_cached_model_needs_no_network(hub: LoopbackHub, cache: Cache) -> None:
+def test_a_cached_model_needs_no_network(hub: LoopbackHub, cache: DownloadCache) -> None:
     hub.add("org/tiny", model_files())
     first = fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     num_requests = len(hub.hub.received)
@@ -60,7 +60,7 @@ def test_a_cached_model_needs_no_network(hub: LoopbackHub, cache: Cache) -> None
     assert len(hub.hub.received) == num_requests
 
 
-def test_a_refresh_follows_the_branch_and_keeps_what_is_the_same(hub: LoopbackHub, cache: Cache) -> None:
+def test_a_refresh_follows_the_branch_and_keeps_what_is_the_same(hub: LoopbackHub, cache: DownloadCache) -> None:
     hub.add("org/tiny", model_files())
     first = fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     assert fetch_model("hf://org/tiny", cache, refresh=True, retry=AT_ONCE).path == first.path
@@ -74,12 +74,12 @@ def test_a_refresh_follows_the_branch_and_keeps_what_is_the_same(hub: LoopbackHu
 
 
 @pytest.mark.parametrize("revision", ["v1", "refs/pr/1", "a" * 40, "feature%2Fx"])
-def test_revisions(hub: LoopbackHub, cache: Cache, revision: str) -> None:
+def test_revisions(hub: LoopbackHub, cache: DownloadCache, revision: str) -> None:
     hub.add("org/tiny", model_files(), branches=("v1", "refs/pr/1", "feature/x"))
     assert fetch_model(f"hf://org/tiny@{revision}", cache, retry=AT_ONCE).revision == "a" * 40
 
 
-def test_one_gguf_file_of_several(hub: LoopbackHub, cache: Cache) -> None:
+def test_one_gguf_file_of_several(hub: LoopbackHub, cache: DownloadCache) -> None:
     hub.add("org/tiny", {"a-Q8_0.gguf": b"q8" * 999, "sub/b-Q4_0.gguf": b"q4" * 999, "README.md": b""})
     with pytest.raises(errors.AmbiguousWeights, match=r"has 2 \.gguf files.*a-Q8_0\.gguf, sub/b-Q4_0\.gguf"):
         fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
@@ -90,7 +90,7 @@ def test_one_gguf_file_of_several(hub: LoopbackHub, cache: Cache) -> None:
 
 
 def test_a_token_goes_to_the_hub_and_not_to_the_cdn(
-    hub: LoopbackHub, cache: Cache, monkeypatch: pytest.MonkeyPatch
+    hub: LoopbackHub, cache: DownloadCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.add("org/tiny", model_files(), private=True)
     monkeypatch.setenv("HF_TOKEN", hub.token)
@@ -99,7 +99,7 @@ def test_a_token_goes_to_the_hub_and_not_to_the_cdn(
     assert {request.authorization for request in hub.cdn.received} == {None}
 
 
-def test_after_a_break_only_the_rest_is_asked_for(hub: LoopbackHub, cache: Cache) -> None:
+def test_after_a_break_only_the_rest_is_asked_for(hub: LoopbackHub, cache: DownloadCache) -> None:
     files = model_files()
     hub.add("org/tiny", files)
     path, size = hub.blob_path(files[WEIGHTS]), len(files[WEIGHTS])
@@ -111,7 +111,7 @@ def test_after_a_break_only_the_rest_is_asked_for(hub: LoopbackHub, cache: Cache
     assert (second.start, second.sent) == (size * 3 // 10, size - size * 3 // 10)
 
 
-def test_a_later_process_goes_on_where_one_gave_up(hub: LoopbackHub, cache: Cache) -> None:
+def test_a_later_process_goes_on_where_one_gave_up(hub: LoopbackHub, cache: DownloadCache) -> None:
     files = model_files()
     hub.add("org/tiny", files)
     path, size = hub.blob_path(files[WEIGHTS]), len(files[WEIGHTS])
@@ -125,7 +125,7 @@ def test_a_later_process_goes_on_where_one_gave_up(hub: LoopbackHub, cache: Cach
     assert (again.start, again.sent) == (size * 3 // 10, size - size * 3 // 10)
 
 
-def test_a_server_that_gives_no_ranges_is_read_from_the_beginning(hub: LoopbackHub, cache: Cache) -> None:
+def test_a_server_that_gives_no_ranges_is_read_from_the_beginning(hub: LoopbackHub, cache: DownloadCache) -> None:
     files = model_files()
     hub.add("org/tiny", files)
     answer = hub.cdn.answer
@@ -141,7 +141,7 @@ def test_a_server_that_gives_no_ranges_is_read_from_the_beginning(hub: LoopbackH
     assert (model.path / WEIGHTS).read_bytes() == files[WEIGHTS]
 
 
-def test_corrupted_bytes_are_refused_and_fetched_anew_when_mended(hub: LoopbackHub, cache: Cache) -> None:
+def test_corrupted_bytes_are_refused_and_fetched_anew_when_mended(hub: LoopbackHub, cache: DownloadCache) -> None:
     files = model_files()
     hub.add("org/tiny", files)
     right, digest = files[WEIGHTS], sha256(files[WEIGHTS])
@@ -153,7 +153,7 @@ def test_corrupted_bytes_are_refused_and_fetched_anew_when_mended(hub: LoopbackH
     assert (fetch_model("hf://org/tiny", cache, retry=AT_ONCE).path / WEIGHTS).read_bytes() == right
 
 
-def test_corrupted_git_blobs_are_refused(hub: LoopbackHub, cache: Cache) -> None:
+def test_corrupted_git_blobs_are_refused(hub: LoopbackHub, cache: DownloadCache) -> None:
     repo = hub.add("org/tiny", model_files())
     listed = [{"rfilename": "config.json", "size": 39, "blobId": "0" * 40}, _lfs(WEIGHTS, repo.files[WEIGHTS])]
     repo.listing["siblings"] = listed
@@ -161,7 +161,7 @@ def test_corrupted_git_blobs_are_refused(hub: LoopbackHub, cache: Cache) -> None
         fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
 
 
-def test_what_lay_on_disk_wrong_is_fetched_again(hub: LoopbackHub, cache: Cache) -> None:
+def test_what_lay_on_disk_wrong_is_fetched_again(hub: LoopbackHub, cache: DownloadCache) -> None:
     files = model_files()
     hub.add("org/tiny", files)
     path, size = hub.blob_path(files[WEIGHTS]), len(files[WEIGHTS])
@@ -174,7 +174,7 @@ def test_what_lay_on_disk_wrong_is_fetched_again(hub: LoopbackHub, cache: Cache)
     assert (fetch_model("hf://org/tiny", cache, retry=AT_ONCE).path / WEIGHTS).read_bytes() == files[WEIGHTS]
 
 
-def test_a_file_of_another_size_than_listed(hub: LoopbackHub, cache: Cache) -> None:
+def test_a_file_of_another_size_than_listed(hub: LoopbackHub, cache: DownloadCache) -> None:
     files = model_files()
     hub.add("org/tiny", files)
     hub.blobs[sha256(files[WEIGHTS])] = files[WEIGHTS] + b"more"
@@ -182,12 +182,14 @@ def test_a_file_of_another_size_than_listed(hub: LoopbackHub, cache: Cache) -> N
         fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
 
 
-def test_a_missing_repository_is_named(hub: LoopbackHub, cache: Cache) -> None:
+def test_a_missing_repository_is_named(hub: LoopbackHub, cache: DownloadCache) -> None:
     with pytest.raises(errors.SourceNotFound, match=r"hf://org/none.*no repository org/none on http.*HF_TOKEN"):
         fetch_model("hf://org/none", cache, retry=AT_ONCE)
 
 
-def test_a_private_repository_without_a_token(hub: LoopbackHub, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_private_repository_without_a_token(
+    hub: LoopbackHub, cache: DownloadCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hub.add("org/tiny", model_files(), private=True)
     with pytest.raises(errors.SourceNotFound, match="or it is private"):
         fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
@@ -195,7 +197,7 @@ def test_a_private_repository_without_a_token(hub: LoopbackHub, cache: Cache, mo
     assert fetch_model("hf://org/tiny", cache, retry=AT_ONCE).path.exists()
 
 
-def test_a_wrong_token(hub: LoopbackHub, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_token(hub: LoopbackHub, cache: DownloadCache, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.add("org/tiny", model_files())
     monkeypatch.setenv("HF_TOKEN", "hf_wrong")
     with pytest.raises(errors.Unauthorized, match=r"answers 401 \(the token that was sent\)") as caught:
@@ -206,7 +208,9 @@ def test_a_wrong_token(hub: LoopbackHub, cache: Cache, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("token", [None, LoopbackHub.token])
-def test_a_gated_model(hub: LoopbackHub, cache: Cache, monkeypatch: pytest.MonkeyPatch, token: str | None) -> None:
+def test_a_gated_model(
+    hub: LoopbackHub, cache: DownloadCache, monkeypatch: pytest.MonkeyPatch, token: str | None
+) -> None:
     repo = hub.add("org/tiny", model_files(), gated=True)
     if token:
         monkeypatch.setenv("HF_TOKEN", token)
@@ -216,20 +220,20 @@ def test_a_gated_model(hub: LoopbackHub, cache: Cache, monkeypatch: pytest.Monke
     assert fetch_model("hf://org/tiny", cache, retry=AT_ONCE).path.exists()
 
 
-def test_a_missing_revision(hub: LoopbackHub, cache: Cache) -> None:
+def test_a_missing_revision(hub: LoopbackHub, cache: DownloadCache) -> None:
     hub.add("org/tiny", model_files())
     with pytest.raises(errors.RevisionNotFound, match="'v9' is no branch, tag or commit of org/tiny"):
         fetch_model("hf://org/tiny@v9", cache, retry=AT_ONCE)
 
 
-def test_a_repository_of_pickles_alone(hub: LoopbackHub, cache: Cache) -> None:
+def test_a_repository_of_pickles_alone(hub: LoopbackHub, cache: DownloadCache) -> None:
     hub.add("org/tiny", {"config.json": b"{}", "pytorch_model.bin": b"x", "modeling.py": b"x"})
     with pytest.raises(errors.UnsafeWeights, match=r"only as pytorch_model\.bin.*allowed: \*\.safetensors"):
         fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     assert not any("/resolve/" in request.path for request in hub.hub.received)
 
 
-def test_a_repository_of_words(hub: LoopbackHub, cache: Cache) -> None:
+def test_a_repository_of_words(hub: LoopbackHub, cache: DownloadCache) -> None:
     hub.add("org/tiny", {"README.md": b"x"})
     with pytest.raises(errors.NoWeights, match=r"no weights among README\.md"):
         fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
@@ -249,27 +253,27 @@ def test_a_repository_of_words(hub: LoopbackHub, cache: Cache) -> None:
         {"sha": "../../somewhere"},
     ],
 )
-def test_a_listing_that_no_hub_gives(hub: LoopbackHub, cache: Cache, listing: dict[str, object]) -> None:
+def test_a_listing_that_no_hub_gives(hub: LoopbackHub, cache: DownloadCache, listing: dict[str, object]) -> None:
     hub.add("org/tiny", model_files(), listing=listing)
     with pytest.raises(errors.UnsafeListing):
         fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     assert not any("/resolve/" in request.path for request in hub.hub.received)
 
 
-def test_a_model_larger_than_any(hub: LoopbackHub, cache: Cache) -> None:
+def test_a_model_larger_than_any(hub: LoopbackHub, cache: DownloadCache) -> None:
     huge = {"rfilename": "a.gguf", "size": 2**50, "blobId": "0" * 40}
     hub.add("org/tiny", model_files(), listing={"siblings": [huge]})
     with pytest.raises(errors.TooLarge, match=rf"a\.gguf' has {2**50} bytes: must be at most"):
         fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
 
 
-def test_nobody_there(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_there(cache: DownloadCache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(errors.Unreachable, match=r"hf://org/tiny.*127\.0\.0\.1: .*tried 3 times"):
         fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
 
 
-def test_offline(hub: LoopbackHub, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline(hub: LoopbackHub, cache: DownloadCache, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.add("org/tiny", model_files())
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(errors.NotCached, match=re.escape("$HF_HUB_OFFLINE")):

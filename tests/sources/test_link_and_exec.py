@@ -11,7 +11,7 @@ from tests.sources.loopback_hub import LoopbackHub
 from tests.sources.model_files import model_files
 
 from paternoster_sources.command import link_folder
-from paternoster_sources.storage.cache import Cache
+from paternoster_sources.storage.cache import DownloadCache
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 GGUF = "tiny-Q8_0.gguf"
@@ -73,7 +73,7 @@ def test_one_of_many_links_is_left(tmp_path: Path) -> None:
     assert not (tmp_path / ".link.new").is_symlink()
 
 
-def test_the_program_has_the_model_until_it_ends(hub: LoopbackHub, cache: Cache, tmp_path: Path) -> None:
+def test_the_program_has_the_model_until_it_ends(hub: LoopbackHub, cache: DownloadCache, tmp_path: Path) -> None:
     hub.add("org/tiny", model_files())
     command = [PATERNOSTER, "pull", "hf://org/tiny", "--exec", sys.executable, "-c", HOLD, "--link", "x"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

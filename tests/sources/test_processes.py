@@ -23,7 +23,7 @@ from tests.sources.model_files import AT_ONCE, model_files
 from paternoster_contract.labels import MODEL_EXIT_STATUS
 from paternoster_sources import errors
 from paternoster_sources.fetch import fetch_model
-from paternoster_sources.storage.cache import Cache
+from paternoster_sources.storage.cache import DownloadCache
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 WEIGHTS = "model.safetensors"
@@ -70,7 +70,7 @@ class Gate:
         hub.cdn.answer = gated
 
 
-def test_two_processes_and_one_download(hub: LoopbackHub, cache: Cache, tmp_path: Path) -> None:
+def test_two_processes_and_one_download(hub: LoopbackHub, cache: DownloadCache, tmp_path: Path) -> None:
     files = model_files()
     hub.add("org/tiny", files)
     gate = Gate(hub)
@@ -87,7 +87,7 @@ def test_two_processes_and_one_download(hub: LoopbackHub, cache: Cache, tmp_path
     assert list(map(state, status_files)) == ["ready", "ready"]
 
 
-def test_what_is_there_is_taken_without_asking_for_it(hub: LoopbackHub, cache: Cache) -> None:
+def test_what_is_there_is_taken_without_asking_for_it(hub: LoopbackHub, cache: DownloadCache) -> None:
     """As the pods of a fleet do that start later: the same weights, whatever a branch says by then."""
     repo = hub.add("org/tiny", model_files())
     with pull("hf://org/tiny", "--no-refresh") as process:
@@ -104,7 +104,7 @@ def test_what_is_there_is_taken_without_asking_for_it(hub: LoopbackHub, cache: C
     assert third != first
 
 
-def test_who_waits_gets_a_model_that_is_in_use_from_then_on(hub: LoopbackHub, cache: Cache) -> None:
+def test_who_waits_gets_a_model_that_is_in_use_from_then_on(hub: LoopbackHub, cache: DownloadCache) -> None:
     """An engine keeps its lease: a wait for the lock alone would last as long as the engine lives."""
     hub.add("org/tiny", model_files())
     model = fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
@@ -114,7 +114,7 @@ def test_who_waits_gets_a_model_that_is_in_use_from_then_on(hub: LoopbackHub, ca
     assert model.lease is not None
 
 
-def test_a_killed_process_leaves_no_lock_and_its_bytes(hub: LoopbackHub, cache: Cache) -> None:
+def test_a_killed_process_leaves_no_lock_and_its_bytes(hub: LoopbackHub, cache: DownloadCache) -> None:
     files = model_files()
     hub.add("org/tiny", files)
     path, cut = hub.blob_path(files[WEIGHTS]), len(files[WEIGHTS]) * 3 // 10
@@ -161,7 +161,7 @@ def test_a_refusal_is_told_to_people_and_to_programs(
     assert len(line) < 4096
 
 
-def test_progress_counts_bytes(hub: LoopbackHub, cache: Cache) -> None:
+def test_progress_counts_bytes(hub: LoopbackHub, cache: DownloadCache) -> None:
     hub.add("org/tiny", model_files())
     reports = []
     fetch_model("hf://org/tiny", cache, report=reports.append, retry=AT_ONCE)
@@ -170,7 +170,7 @@ def test_progress_counts_bytes(hub: LoopbackHub, cache: Cache) -> None:
     assert {one.total for one in reports} == {reports[-1].done}
 
 
-def test_the_folder_needs_only_to_be_read(hub: LoopbackHub, cache: Cache) -> None:
+def test_the_folder_needs_only_to_be_read(hub: LoopbackHub, cache: DownloadCache) -> None:
     """As a volume that pods mount read-only after one has filled it."""
     hub.add("org/tiny", model_files())
     model = fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
@@ -186,12 +186,12 @@ def test_the_folder_needs_only_to_be_read(hub: LoopbackHub, cache: Cache) -> Non
         assert again.lease is not None
         again.lease.close()
         with pytest.raises(errors.CacheUnusable, match=os.strerror(errno.EROFS)):
-            fetch_model("hf://org/tiny", Cache(cache.folder / "other"), retry=AT_ONCE)
+            fetch_model("hf://org/tiny", DownloadCache(cache.folder / "other"), retry=AT_ONCE)
     finally:
         subprocess.run(["umount", folder], check=True)
 
 
-def test_progress_is_told_over_http_while_it_lasts(hub: LoopbackHub, cache: Cache) -> None:
+def test_progress_is_told_over_http_while_it_lasts(hub: LoopbackHub, cache: DownloadCache) -> None:
     hub.add("org/tiny", model_files())
     gate = Gate(hub)
     with socket.socket() as probe:
@@ -254,7 +254,7 @@ def on_a_terminal(*command: str) -> str:
     return shown.decode()
 
 
-def test_a_bar_on_a_terminal(hub: LoopbackHub, cache: Cache) -> None:
+def test_a_bar_on_a_terminal(hub: LoopbackHub, cache: DownloadCache) -> None:
     hub.add("org/tiny", model_files())
     shown = on_a_terminal(PATERNOSTER, "pull", "hf://org/tiny")
     assert "hf://org/tiny" in shown

@@ -12,7 +12,7 @@ from paternoster_engine.core.config import SchedulerConfig
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.arrivals import constant_rate
 from paternoster_simulator.cost import StepCost
-from paternoster_simulator.replica.replica import Replica
+from paternoster_simulator.replica.replica import SimulatedReplica
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def engine() -> Callable[..., EngineStats]:
         max_queued_requests=1024,
         prefix_cache=False,
     )
-    idle = Replica("pod", config, StepCost.from_seconds(fixed_seconds=0.006)).build_stats(0)
+    idle = SimulatedReplica("pod", config, StepCost.from_seconds(fixed_seconds=0.006)).build_stats(0)
 
     def make(**numbers: Any) -> EngineStats:
         return idle.model_copy(update={"state": EngineState.READY, **numbers})

@@ -8,14 +8,14 @@ from engines.closed_loop import ClosedLoop, Shape
 from engines.outcome import Half, Limits, against_best, markdown, share_within, summarize
 from harness.processes import ProcessorClock
 from paternoster_contract.stats import EngineStats
-from paternoster_load.results import Outcome, RequestResult
+from paternoster_load.results import RequestEnd, RequestResult
 from paternoster_traces.prompts import PromptSource
 
 LIMITS = Limits(first_token=5, between_tokens=1)
 
 
 def result(start: float, seconds: float, *, first: float = 1, tokens: int = 11, **fields: Any) -> RequestResult:
-    each = {"outcome": Outcome.COMPLETED, "output_tokens": tokens, "ttft": first, "latency": seconds, **fields}
+    each = {"outcome": RequestEnd.COMPLETED, "output_tokens": tokens, "ttft": first, "latency": seconds, **fields}
     return RequestResult(0, start, 4, **each)
 
 
@@ -39,7 +39,7 @@ def test_a_request_counts_by_the_share_of_its_time(start: float, seconds: float,
 
 
 def test_a_half_is_what_clients_and_engine_saw_in_it() -> None:
-    results = [result(12, 4), result(14, 8, first=6), result(18, 4), result(11, 3, outcome=Outcome.LOST)]
+    results = [result(12, 4), result(14, 8, first=6), result(18, 4), result(11, 3, outcome=RequestEnd.LOST)]
     first, last = stats(32), stats(
         16, generation_tokens_total=400, requests_finished_total=20, requests_preempted_total=5,
         computed_tokens_total=500, recomputed_tokens_total=50,

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
-from paternoster_load.results import BenchRequest, Outcome, RequestResult
+from paternoster_load.results import BenchRequest, RequestEnd, RequestResult
 from peers.peer import OnResult, PeerError
 from peers.systems.server import process
 
@@ -50,7 +50,7 @@ def result_of(answer: dict[str, Any], prompt_tokens: int) -> RequestResult:
     result = RequestResult(answer["index"], start, prompt_tokens)
     result.output_tokens = len(times)
     if times:
-        result.outcome = Outcome.COMPLETED
+        result.outcome = RequestEnd.COMPLETED
         result.ttft = times[0] - start
         result.itls = [later - earlier for earlier, later in pairwise(times)]
         result.latency = times[-1] - start

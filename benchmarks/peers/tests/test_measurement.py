@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paternoster_engine.bench.machine import cpu_name
-from paternoster_load.results import BenchRequest, Outcome
+from paternoster_load.results import BenchRequest, RequestEnd
 from peers.session_use import TICKS, cpu_seconds, machine_cpu_seconds, members, proportional_bytes, stat_fields
 from peers.systems.catalogue import OURS, PEERS
 from peers.systems.environment import REQUIREMENTS, Environment, run
@@ -48,9 +48,9 @@ def test_this_process_is_in_its_own_session() -> None:
 
 def test_an_answer_of_a_runner_has_the_form_of_a_servers() -> None:
     result = result_of({"index": 3, "start": 10.0, "times": [10.5, 10.75, 11.75]}, 20)
-    assert (result.outcome, result.output_tokens, result.prompt_tokens) == (Outcome.COMPLETED, 3, 20)
+    assert (result.outcome, result.output_tokens, result.prompt_tokens) == (RequestEnd.COMPLETED, 3, 20)
     assert (result.ttft, result.itls, result.latency) == (0.5, [0.25, 1.0], 1.75)
-    assert result_of({"index": 3, "start": 1.0, "times": []}, 20).outcome is Outcome.LOST
+    assert result_of({"index": 3, "start": 1.0, "times": []}, 20).outcome is RequestEnd.LOST
 
 
 def test_answers_of_another_length_are_told() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from harness.local_fleet import Sample
 from paternoster_contract.stats import EngineState, EngineStats
-from paternoster_load.results import Outcome, RequestResult
+from paternoster_load.results import RequestEnd, RequestResult
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.policies.fixed import FixedPolicy
 from paternoster_simulator.policies.policy import Action
@@ -32,7 +32,7 @@ def stats(waiting: int = 0, finished: int = 0, preempted: int = 0, instance: str
 
 def answered(start: float, latency: float, tokens: int) -> RequestResult:
     gap = latency / tokens
-    return RequestResult(0, start, 10, Outcome.COMPLETED, "", 200, tokens, gap, [gap] * (tokens - 1), latency)
+    return RequestResult(0, start, 10, RequestEnd.COMPLETED, "", 200, tokens, gap, [gap] * (tokens - 1), latency)
 
 
 SAMPLES = [

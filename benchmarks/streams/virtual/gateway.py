@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from paternoster_contract.routing import RoutingTable
-from paternoster_gateway.admission.admission import Admission
+from paternoster_gateway.admission.admission import ClientAdmission
 from paternoster_gateway.admission.quarantine import Quarantine
 from paternoster_gateway.call.actions import (
     Abort,
@@ -15,10 +15,10 @@ from paternoster_gateway.call.actions import (
     Forward,
     Hold,
     Pause,
-    Probe,
+    ProbeReplicas,
     StartAttempt,
 )
-from paternoster_gateway.call.attempt import Attempt, EngineAnswer, HandedOver
+from paternoster_gateway.call.attempt import Attempt, HandedOver, ReplicaAnswer
 from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.call.observer import CallObserver
 from paternoster_gateway.call.registry import SessionRegistry, UnansweredCall
@@ -58,7 +58,7 @@ class SessionGateway(CallObserver):
         self._open_request = open_request_alone()
 
     def begin_call(self, call: VirtualCall) -> None:
-        admission = Admission(call.model, call.model)
+        admission = ClientAdmission(call.model, call.model)
         body = b"%d" % call.number
         client_call = Call(
             "/v1/completions", call.model, body, {}, is_stream=call.is_stream, open_request=self._open_request
@@ -187,7 +187,7 @@ class SessionGateway(CallObserver):
                 case AwaitTurn():
                     self._let_wait(run)
                     return
-                case Probe(urls):
+                case ProbeReplicas(urls):
                     self._probe(run, urls)
                     return
                 case StartAttempt():
@@ -244,11 +244,11 @@ class SessionGateway(CallObserver):
         run.waiting = None
         is_stream = run.call.is_stream and status == 200
         numerics = NUMERICS if is_stream else None
-        answer = EngineAnswer(status, [], connection.replica.url, 1, numerics, is_stream=is_stream)
+        answer = ReplicaAnswer(status, [], connection.replica.url, 1, numerics, is_stream=is_stream)
         run.answers[id(answer)] = connection
         self._advance(run, Attempt(connection.replica.url, answer, f"status_{status}", result, status == 200))
 
-    def _forward(self, run: RunningCall, answer: EngineAnswer) -> bool:
+    def _forward(self, run: RunningCall, answer: ReplicaAnswer) -> bool:
         """Whether forwarding ends at once, with :attr:`_pause`."""
         run.forwarded = answer
         connection = run.answers[id(answer)]

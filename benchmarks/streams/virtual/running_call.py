@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from paternoster_gateway.call.attempt import EngineAnswer
+from paternoster_gateway.call.attempt import ReplicaAnswer
 from paternoster_gateway.call.session import CallSession
 from paternoster_gateway.routing.decisions import Result
 from streams.virtual.replicas import Connection, VirtualCall
@@ -42,7 +42,7 @@ class RunningCall:
     until_admitted: bool = False
     answers: dict[int, Connection] = field(default_factory=dict)
     """Connections by identity of the answer."""
-    forwarded: EngineAnswer | None = None
+    forwarded: ReplicaAnswer | None = None
     arrived: dict[Connection, list[bytes | bool]] = field(default_factory=dict)
     """Pieces that are not read, and whether the end was a whole one."""
     wakes: int = 0

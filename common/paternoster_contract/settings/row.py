@@ -83,7 +83,7 @@ class OtherEngines:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SettingRow:
     """One setting."""
 
     name: str
@@ -101,15 +101,17 @@ class Row:
         return self.default if self.field is None or self.field.default is ... else self.field.default
 
 
-def list_rows(settings: type[BaseModel], first: Sequence[str] = ()) -> list[Row]:
+def list_rows(settings: type[BaseModel], first: Sequence[str] = ()) -> list[SettingRow]:
     """All rows, those named in ``first`` before the others."""
     names = dict.fromkeys((*first, *settings.model_fields))
     return [_read_row(name, settings.model_fields[name]) for name in names]
 
 
-def _read_row(name: str, info: FieldInfo) -> Row:
+def _read_row(name: str, info: FieldInfo) -> SettingRow:
     field = next((each for each in info.metadata if isinstance(each, SpecField)), None)
-    return Row(name, info, field, next((e for e in info.metadata if isinstance(e, OtherEngines)), OtherEngines()))
+    return SettingRow(
+        name, info, field, next((e for e in info.metadata if isinstance(e, OtherEngines)), OtherEngines())
+    )
 
 
 OPERATOR_SETS = SpecField("")

@@ -9,7 +9,7 @@ from paternoster_engine.core.request import FinishReason, Request
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.engine import Engine
-from paternoster_load.results import BenchRequest, Outcome, RequestResult
+from paternoster_load.results import BenchRequest, RequestEnd, RequestResult
 
 EMPTY_STEP_PAUSE = 0.002
 """Seconds to wait after a step that computed nothing, as when a batch is being put off."""
@@ -88,7 +88,7 @@ class InProcess:
         try:
             self.engine.scheduler.add(request)
         except AdmissionError as error:
-            result.outcome, result.error = Outcome.REFUSED, str(error)
+            result.outcome, result.error = RequestEnd.REFUSED, str(error)
         else:
             live[request.request_id] = result
         return result
@@ -117,6 +117,6 @@ class InProcess:
         # Of an unfinished request: when its last token came.
         result.latency = now - result.start
         if output.finish_reason in DONE:
-            result.outcome = Outcome.COMPLETED
+            result.outcome = RequestEnd.COMPLETED
         elif output.finish_reason is not None:
             result.error = f"the engine ended it: {output.finish_reason}"

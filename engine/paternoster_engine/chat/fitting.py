@@ -16,7 +16,7 @@ _FIRST_OF_TWO = ("as_system", "one_call", "merge_instructions", "fold_instructio
 _SECOND_OF_TWO = ("merge_instructions", "fold_instructions", "join_neighbours", "without_content")
 
 
-class Fit(NamedTuple):
+class TemplateFit(NamedTuple):
     """The form of a conversation that a template shows best."""
 
     steps: tuple[Step, ...] = ()
@@ -37,7 +37,7 @@ class _Trial(NamedTuple):
         return len(required - self.shown) if self.error is None else len(required) + 1
 
 
-def fit_skeleton(messages: Conversation, required: Iterable[str], render: Render) -> Fit:
+def fit_skeleton(messages: Conversation, required: Iterable[str], render: Render) -> TemplateFit:
     """Return the first form of the skeleton ``messages`` that shows all ``required`` markers, or the best one.
 
     Renders once where the usual form shows all of them, and else about twenty times at most.
@@ -57,8 +57,8 @@ def fit_skeleton(messages: Conversation, required: Iterable[str], render: Render
         best = better
     if first.error is not None and best.count_lost(needed):
         # The template's own error explains more than the text that some other form would lose.
-        return Fit(error=first.error)
-    return Fit(best.steps, best.shown)
+        return TemplateFit(error=first.error)
+    return TemplateFit(best.steps, best.shown)
 
 
 def _without_refusal(refused: _Trial, needed: frozenset[str], render: Render) -> _Trial:

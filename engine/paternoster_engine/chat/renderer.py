@@ -9,10 +9,10 @@ from hashlib import blake2b
 from typing import Any
 
 from paternoster_engine.chat.errors import ChatTemplateError, RendererLost
-from paternoster_engine.chat.fitting import Fit
+from paternoster_engine.chat.fitting import TemplateFit
 from paternoster_engine.chat.reshape import Step
 from paternoster_engine.chat.skeleton import Skeleton
-from paternoster_engine.limited.process import LimitedProcess, Limits, ProcessEnded, repeat_if_lost
+from paternoster_engine.limited.process import LimitedProcess, ProcessEnded, ProcessLimits, repeat_if_lost
 
 CPU_TIME = 1.0
 """Seconds of a processor for one rendering, and for compiling."""
@@ -22,7 +22,7 @@ MEMORY = 512 * 2**20
 """Bytes of address space; an idle renderer has 30 MiB."""
 
 MAX_FITS = 256
-"""Shapes of conversations whose :class:`Fit` is cached."""
+"""Shapes of conversations whose :class:`TemplateFit` is cached."""
 MOST_OF_SKELETON = 16 * 2**20
 """Most bytes of a rendered skeleton."""
 
@@ -36,7 +36,7 @@ class Renderer:
         self._fault = "the model file has no chat template" if source is None else None
         self._process: LimitedProcess | None = None
         self._turn = threading.Lock()
-        self._fits: dict[bytes, Fit] = {}
+        self._fits: dict[bytes, TemplateFit] = {}
 
     def render(
         self, messages: Sequence[Mapping[str, Any]], most: int, steps: Sequence[Step] = (), /, **variables: Any
@@ -50,7 +50,7 @@ class Renderer:
         ]
         return text
 
-    def fit_template(self, skeleton: Skeleton, /, **variables: Any) -> Fit:
+    def fit_template(self, skeleton: Skeleton, /, **variables: Any) -> TemplateFit:
         """Return the form in which the template shows conversations of this shape; cached. Raises as :meth:`render`.
 
         ``variables``: those of the template besides the skeleton's.
@@ -66,7 +66,7 @@ class Renderer:
         if found is None:
             answer = self._request_answer(request)
             steps = tuple((name, tuple(indices)) for name, indices in answer["steps"])
-            found = Fit(steps, frozenset(answer["shown"]), answer["fault"])
+            found = TemplateFit(steps, frozenset(answer["shown"]), answer["fault"])
             self._fits[key] = found
             if len(self._fits) > MAX_FITS:
                 with contextlib.suppress(KeyError, StopIteration):
@@ -102,7 +102,7 @@ class Renderer:
         if self._process is not None and self._process.alive:
             return self._process
         self.close()
-        process = self._process = LimitedProcess("paternoster_engine.chat.worker", Limits(CPU_TIME, MEMORY))
+        process = self._process = LimitedProcess("paternoster_engine.chat.worker", ProcessLimits(CPU_TIME, MEMORY))
         try:
             answer = _answer_or_error(lambda: process.prepare_process(self._given, WALL_TIME))
         except ChatTemplateError as error:

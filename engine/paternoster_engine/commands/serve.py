@@ -14,7 +14,7 @@ from paternoster_contract.cli.terminal import print_error
 
 if TYPE_CHECKING:
     from paternoster_engine.engine import Engine
-    from paternoster_engine.model.config import Described
+    from paternoster_engine.model.config import ModelDescription
     from paternoster_engine.model.tokenizer import Tokenizer
     from paternoster_engine.start_timer import StartTimer
 
@@ -162,7 +162,7 @@ def _open_port(host: str, flag: str, port: int) -> socket.socket:
         ) from error
 
 
-def _build_engine(args: EngineArgs, timer: "StartTimer") -> "tuple[Engine, Tokenizer, Described]":
+def _build_engine(args: EngineArgs, timer: "StartTimer") -> "tuple[Engine, Tokenizer, ModelDescription]":
     # Imported in the loading thread: torch alone takes seconds, in which probes are answered already.
     from paternoster_engine.build import build_engine
 

@@ -6,7 +6,7 @@ from typing import Protocol
 from paternoster_engine.core.sampling_params import SamplingParams
 
 
-class Row(Protocol):
+class SamplerRow(Protocol):
     """What samplers read of a row: a request, or a :class:`ProposedRow` of one."""
 
     @property
@@ -54,7 +54,7 @@ class Matcher(Protocol):
         """Most tokens that may be proposed in a step: computing their masks delays the whole batch."""
         ...
 
-    def allowed_mask(self, row: Row) -> bytes | None:
+    def allowed_mask(self, row: SamplerRow) -> bytes | None:
         """Bit ``t % 8`` of byte ``t // 8`` is 1 if token ``t`` may come next; empty if any may, None if none can.
 
         That none can is a fault, unless it depends on proposed tokens. The request's own row comes first, then its
@@ -62,15 +62,15 @@ class Matcher(Protocol):
         """
         ...
 
-    def is_unconstrained(self, row: Row) -> bool:
+    def is_unconstrained(self, row: SamplerRow) -> bool:
         """Whether any token may come next, without :meth:`allowed_mask`."""
         ...
 
-    def forced_tokens(self, row: Row) -> Sequence[int]:
+    def forced_tokens(self, row: SamplerRow) -> Sequence[int]:
         """Tokens that spell what must come next as the model was taught to spell it; none where that is open."""
         ...
 
-    def count_accepted(self, row: Row, tokens: Sequence[int]) -> int:
+    def count_accepted(self, row: SamplerRow, tokens: Sequence[int]) -> int:
         """How many of ``tokens`` may come next, one after another."""
         ...
 
@@ -90,7 +90,7 @@ class ProposedRow:
         "seed",
     )
 
-    def __init__(self, request: Row, proposed: Sequence[int]) -> None:
+    def __init__(self, request: SamplerRow, proposed: Sequence[int]) -> None:
         self.prompt = request.prompt
         self.output = [*request.output, *proposed]
         self.num_proposed = len(proposed)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from paternoster_contract.queueing.queue_wait import QueueWait
-from paternoster_engine.core.admission.admission import Admission
+from paternoster_engine.core.admission.admission import SlotAdmission
 from paternoster_engine.core.admission.preemption import Preemption, Swap
 from paternoster_engine.core.admission.prompt_shares import PromptShares, find_cut_short
 from paternoster_engine.core.admission.reservation import Slots, projected_peak_tokens
@@ -69,7 +69,7 @@ class Scheduler:
         self._preemption = Preemption(
             config, self._queue, self._running, self._slots, self.kv, self.swap, self._deadlines, self.counters
         )
-        self._admission = Admission(
+        self._admission = SlotAdmission(
             config,
             self._queue,
             self._running,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from paternoster_engine.fit.gpus import GPUS, Gpu
+from paternoster_engine.fit.gpus import GPUS, GpuKind
 from paternoster_engine.model.checkpoints.shapes import expected_shapes
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.parallel.sharding import possible_sizes, shard_config
@@ -19,7 +19,7 @@ VOCABULARY = ("model.embed_tokens.weight", "lm_head.weight")
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class MemoryFit:
     """One replica on GPUs of one kind."""
 
     gpu: str
@@ -62,9 +62,9 @@ def find_fits(
     config: ModelConfig,
     dtype: torch.dtype,
     utilization: float,
-    gpus: Mapping[str, Gpu] = GPUS,
+    gpus: Mapping[str, GpuKind] = GPUS,
     kv_dtype: torch.dtype = torch.bfloat16,
-) -> Iterator[Fit]:
+) -> Iterator[MemoryFit]:
     """On each kind of GPU the fewest that hold the model, and more of them.
 
     ``utilization``: the share of what weights and a step leave free that the KV pool takes, as the engine has it.
@@ -75,4 +75,4 @@ def find_fits(
             free = gpu.memory - rank_bytes(config, count, dtype) - STEP_BYTES
             pool = int(free * utilization) * count
             if pool >= sequence_bytes(config, 1, kv_dtype):
-                yield Fit(name, count, pool)
+                yield MemoryFit(name, count, pool)

@@ -5,7 +5,7 @@ import torch
 from paternoster_engine.bench.calibration.hardware_profile import HardwareProfile
 from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.fit.gpus import GPUS
-from paternoster_engine.fit.memory import Fit, rank_bytes
+from paternoster_engine.fit.memory import MemoryFit, rank_bytes
 from paternoster_engine.fit.step_cost import step_cost
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.runner.kv_pool import kv_block_bytes
@@ -22,7 +22,7 @@ TTFT_MS, ITL_MS = 2000.0, 100.0
 
 def derived_profile(
     config: ModelConfig,
-    fit: Fit,
+    fit: MemoryFit,
     dtype: torch.dtype,
     *,
     usd_per_gpu_hour: float,

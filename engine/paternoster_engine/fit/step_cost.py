@@ -8,7 +8,7 @@ report of kernels like ours (FlashAttention-3, arXiv 2407.08608; vLLM V1): **non
 import torch
 
 from paternoster_engine.bench.calibration.step_cost import StepCostFit
-from paternoster_engine.fit.gpus import Gpu
+from paternoster_engine.fit.gpus import GpuKind
 from paternoster_engine.fit.memory import count_parameters, rank_bytes
 from paternoster_engine.model.config import ModelConfig
 from paternoster_kernels.scaled_cache import token_width
@@ -39,7 +39,7 @@ def active_parameters(config: ModelConfig) -> int:
 
 
 def step_cost(
-    config: ModelConfig, gpu: Gpu, count: int, dtype: torch.dtype, kv_dtype: torch.dtype = torch.bfloat16
+    config: ModelConfig, gpu: GpuKind, count: int, dtype: torch.dtype, kv_dtype: torch.dtype = torch.bfloat16
 ) -> StepCostFit:
     """Prices of a replica on ``count`` GPUs; raises :class:`UnsupportedModelError` where it cannot be split so.
 

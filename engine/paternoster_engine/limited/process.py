@@ -17,7 +17,7 @@ ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "TZ")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProcessLimits:
     """What the kernel lets a limited process use."""
 
     cpu_time: float
@@ -48,7 +48,7 @@ def repeat_if_lost(request: Callable[[], T], lost: type[Exception]) -> T:
 class LimitedProcess:
     """Runs a module that calls :func:`~paternoster_engine.limited.worker.serve_requests`. One request at a time."""
 
-    def __init__(self, module: str, limits: Limits) -> None:
+    def __init__(self, module: str, limits: ProcessLimits) -> None:
         self._limits = limits
         # Safe path: the working directory must not come before the installed packages.
         command = [sys.executable, "-P", "-m", module]

@@ -82,7 +82,7 @@ class Block:
     """
 
 
-class Described(Protocol):
+class ModelDescription(Protocol):
     """What the API reports of any model, whatever runs it."""
 
     @property

@@ -17,7 +17,7 @@ from paternoster_engine.model.layers.parts import Parts, Quantization
 from paternoster_engine.model.layers.rotary import rotary_table
 from paternoster_engine.model.step import StepInput
 from paternoster_engine.model.weights.heap import trim_heap
-from paternoster_engine.model.weights.stored import Stored
+from paternoster_engine.model.weights.stored import LazyTensor
 from paternoster_engine.process_group import ALONE, Ranks
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class Decoder:
     def __init__(
         self,
         config: ModelConfig,
-        tensor: Callable[[str], Stored],
+        tensor: Callable[[str], LazyTensor],
         dtype: torch.dtype,
         device: torch.device,
         ranks: Ranks = ALONE,

@@ -39,7 +39,7 @@ class RopeScaling(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Linear(RopeScaling):
+class LinearScaling(RopeScaling):
     """Positions are as far apart as if there were ``factor`` times fewer (arXiv 2306.15595)."""
 
     factor: float
@@ -133,7 +133,7 @@ def from_hf(rope: Fields, context: int) -> RopeScaling | None:
         return _long_rope(rope, original, context)
     factor = rope.read_positive("factor")
     if kind == "linear":
-        return Linear(factor)
+        return LinearScaling(factor)
     if kind == "llama3":
         low, high = rope.read_positive("low_freq_factor"), rope.read_positive("high_freq_factor")
         if high <= low:
@@ -186,7 +186,7 @@ def from_gguf(
         raise UnsupportedModelError(f"rotary embedding scaling is {kind!r}: must be one of none, linear, yarn")
     factor = fields.read_positive(f"{key}.factor")
     if kind == "linear":
-        return Linear(factor)
+        return LinearScaling(factor)
     original = fields.read_integer(f"{key}.original_context_length", LONGEST_ORIGINAL, default=context)
     amplitude = fields.read_positive(f"{key}.attn_factor", default=1.0) * _find_amplitude(factor)
     fast = fields.read_positive(f"{key}.yarn_beta_fast", default=32.0)

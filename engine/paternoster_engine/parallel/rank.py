@@ -19,7 +19,7 @@ from paternoster_engine.runner.step_input import HostStep
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class ParallelRank:
     """What a rank computes with."""
 
     model: Decoder
@@ -27,7 +27,7 @@ class Rank:
     host: HostKVCache
 
     @classmethod
-    def join_group(cls, start: Start) -> "Rank":
+    def join_group(cls, start: Start) -> "ParallelRank":
         """Meet the other ranks and load this one's part; returns when all have loaded theirs."""
         args, size = start.args, start.args.tensor_parallel_size
         device = rank_device(resolve_device(args.device), start.rank, size)

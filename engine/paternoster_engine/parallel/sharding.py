@@ -13,7 +13,7 @@ import torch
 
 from paternoster_engine.model.config import Layer, ModelConfig
 from paternoster_engine.model.errors import UnsupportedModelError
-from paternoster_engine.model.weights.stored import Part, Stored
+from paternoster_engine.model.weights.stored import LazyTensor, TensorSlice
 
 BY_OUTPUTS = ("q_proj", "k_proj", "v_proj", "sinks", "gate_proj", "up_proj")
 BY_INPUTS = ("o_proj", "down_proj")
@@ -21,7 +21,7 @@ BY_VOCABULARY = ("embed_tokens", "lm_head")
 HEAD_NORMS = ("q_norm", "k_norm")
 """By outputs where they are over all heads."""
 
-Load = Callable[[str], Stored]
+Load = Callable[[str], LazyTensor]
 
 
 def possible_sizes(config: ModelConfig) -> list[int]:
@@ -64,7 +64,7 @@ def _shard_layer(layer: Layer, size: int) -> Layer:
     return replace(layer, experts=replace(layer.experts, intermediate_size=width))
 
 
-def shard_tensor(config: ModelConfig, name: str, tensor: Stored, rank: int, size: int) -> Stored:
+def shard_tensor(config: ModelConfig, name: str, tensor: LazyTensor, rank: int, size: int) -> LazyTensor:
     """Return rank ``rank``'s part of the tensor that the decoder calls ``name``; no other part is read.
 
     A vocabulary that ``size`` does not divide ends with rows of zeros on the last ranks.
@@ -79,13 +79,13 @@ def shard_tensor(config: ModelConfig, name: str, tensor: Stored, rank: int, size
         return tensor if rank == 0 else torch.zeros(tuple(tensor.shape))
     dim = 1 if part in BY_INPUTS else 0
     length = -(-tensor.shape[dim] // size)
-    return Part(tensor, dim, rank * length, length)
+    return TensorSlice(tensor, dim, rank * length, length)
 
 
 def shard_loader(config: ModelConfig, load: Load, rank: int, size: int) -> Load:
     """Return a function like ``load``, which returns tensors by name, that returns this rank's parts."""
 
-    def load_part(name: str) -> Stored:
+    def load_part(name: str) -> LazyTensor:
         return shard_tensor(config, name, load(name), rank, size)
 
     return load_part

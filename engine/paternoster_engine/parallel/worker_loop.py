@@ -9,7 +9,7 @@ import torch
 
 from paternoster_contract.cli.logs import configure_child_logging
 from paternoster_engine.parallel.messages import CopyBlocks, LoadBlocks, Message, SaveBlocks, Start
-from paternoster_engine.parallel.rank import Rank
+from paternoster_engine.parallel.rank import ParallelRank
 from paternoster_engine.runner.kv_pool import copy_blocks
 from paternoster_engine.runner.step_input import HostStep
 
@@ -24,7 +24,7 @@ def run_worker_loop() -> int:
         with torch.inference_mode():
             start = messages.recv()
             assert isinstance(start, Start)
-            rank = Rank.join_group(start)
+            rank = ParallelRank.join_group(start)
             while True:
                 _execute_message(messages.recv(), rank)
     except EOFError:
@@ -35,7 +35,7 @@ def run_worker_loop() -> int:
         os._exit(1)
 
 
-def _execute_message(message: Message, rank: Rank) -> None:
+def _execute_message(message: Message, rank: ParallelRank) -> None:
     match message:
         case HostStep():
             rank.compute_step(message)

@@ -5,12 +5,12 @@ from math import isfinite
 
 import torch
 
-from paternoster_engine.core.matching import Row
+from paternoster_engine.core.matching import SamplerRow
 from paternoster_engine.core.request import Request, TokenLogprobs
 from paternoster_kernels.reference.sample import NO_TOKEN
 
 
-def without_token(rows: Sequence[Row], owners: Sequence[Request], sampled: Sequence[int]) -> set[Request]:
+def without_token(rows: Sequence[SamplerRow], owners: Sequence[Request], sampled: Sequence[int]) -> set[Request]:
     """Return the ``owners`` of the ``rows`` for which no token could be sampled.
 
     A row behind proposed tokens does not count: if these prove right, it is sampled again.

@@ -8,7 +8,7 @@ from typing import Protocol
 from paternoster_engine.core.batch import Batch, StepResult
 
 
-class Step(Protocol):
+class RunnerStep(Protocol):
     """A step under way."""
 
     def result(self) -> StepResult:
@@ -24,7 +24,7 @@ class Runner(Protocol):
         """Why no step can be computed any more; None while steps can."""
         ...
 
-    def submit(self, batch: Batch) -> Step:
+    def submit(self, batch: Batch) -> RunnerStep:
         """Begin a step. Block tables are read now, for they may change while it is under way."""
         ...
 

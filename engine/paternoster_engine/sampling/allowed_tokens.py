@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from paternoster_engine.core.matching import Row
+from paternoster_engine.core.matching import SamplerRow
 
 
 def mask_of(token_ids: Iterable[int], vocab_size: int) -> bytes:
@@ -28,7 +28,7 @@ def words_as_tokens(words: Sequence[str], encode: Callable[[str], Sequence[int]]
     return tuple(filter(None, tokens))
 
 
-def within_allowed(mask: bytes, row: Row) -> bytes | None:
+def within_allowed(mask: bytes, row: SamplerRow) -> bytes | None:
     """Remove from ``mask`` (empty: every token) what the row's settings forbid; None where no token is left."""
     params, output = row.params, row.output
     allowed = bytearray(params.allowed_tokens)
@@ -45,7 +45,7 @@ def within_allowed(mask: bytes, row: Row) -> bytes | None:
     return without_ends(left, row) if len(output) < params.min_tokens else left
 
 
-def without_ends(mask: bytes, request: Row) -> bytes:
+def without_ends(mask: bytes, request: SamplerRow) -> bytes:
     """``mask`` without tokens that end the request, unless no other is left."""
     ends = set(request.eos_token_ids)
     if len(request.output) < request.params.min_tokens:

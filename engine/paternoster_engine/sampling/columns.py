@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import torch
 
-from paternoster_engine.core.matching import Row
+from paternoster_engine.core.matching import SamplerRow
 from paternoster_kernels.upload import upload_tensor
 
 
-def make_columns(requests: Sequence[Row], device: torch.device) -> tuple[torch.Tensor, ...]:
+def make_columns(requests: Sequence[SamplerRow], device: torch.device) -> tuple[torch.Tensor, ...]:
     """Temperature, top-k, top-p, min-p, seed and position of each row, ``[rows]`` on ``device``."""
     params = [request.params for request in requests]
     return (

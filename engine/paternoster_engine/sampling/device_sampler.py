@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from paternoster_engine.core.matching import Row
+from paternoster_engine.core.matching import SamplerRow
 from paternoster_engine.sampling.columns import make_column, make_columns
 from paternoster_engine.sampling.grammars.masks import masks_of
 from paternoster_engine.sampling.logit_bias import add_logit_bias
@@ -28,14 +28,14 @@ class DeviceSampler:
         self._sample = pick_kernel("sample", device)
         self._apply_penalties = pick_kernel("apply_penalties", device)
 
-    def sample(self, logits: torch.Tensor, requests: Sequence[Row]) -> list[int]:
+    def sample(self, logits: torch.Tensor, requests: Sequence[SamplerRow]) -> list[int]:
         """One token for each row of ``logits [rows, vocab]``; row ``i`` belongs to ``requests[i]``."""
         masks = masks_of(requests, self._device)
         logits = self._adjust_logits(logits, requests)
         tokens: list[int] = self._sample(logits, *make_columns(requests, self._device), masks).tolist()
         return tokens
 
-    def _adjust_logits(self, logits: torch.Tensor, requests: Sequence[Row]) -> torch.Tensor:
+    def _adjust_logits(self, logits: torch.Tensor, requests: Sequence[SamplerRow]) -> torch.Tensor:
         """``logits`` with biases and penalties and without ends that are too early; a copy where it has any."""
         penalised = [i for i, request in enumerate(requests) if request.params.has_penalties]
         early = [i for i, request in enumerate(requests) if len(request.output) < request.params.min_tokens]
@@ -51,7 +51,7 @@ class DeviceSampler:
             forbid_early_end(logits[i], requests[i])
         return logits
 
-    def _penalize_logits(self, logits: torch.Tensor, requests: Sequence[Row]) -> torch.Tensor:
+    def _penalize_logits(self, logits: torch.Tensor, requests: Sequence[SamplerRow]) -> torch.Tensor:
         vocab = logits.shape[1]
         params = [request.params for request in requests]
         # Only repetition looks at the prompt.

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import torch
 
-from paternoster_engine.core.matching import Row
+from paternoster_engine.core.matching import SamplerRow
 from paternoster_kernels.upload import upload_tensor
 
 
-def add_logit_bias(logits: torch.Tensor, requests: Sequence[Row]) -> None:
+def add_logit_bias(logits: torch.Tensor, requests: Sequence[SamplerRow]) -> None:
     """Change ``logits [rows, vocab]`` (float32) in place; row ``i`` belongs to ``requests[i]``."""
     biases = [(row, token, bias) for row, request in enumerate(requests) for token, bias in request.params.logit_bias]
     if not biases:

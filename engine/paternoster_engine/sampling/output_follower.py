@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from copy import copy
 from typing import Self
 
-from paternoster_engine.core.matching import Row
+from paternoster_engine.core.matching import SamplerRow
 
 
 class OutputFollower:
@@ -26,7 +26,7 @@ class OutputFollower:
         made._ahead = None
         return made
 
-    def _state_at(self, row: Row) -> Self:
+    def _state_at(self, row: SamplerRow) -> Self:
         """Return the state after the row's output. Proposed rows share a copy of the request's state, in order."""
         state = self
         if row.num_proposed:

@@ -2,10 +2,10 @@
 
 import torch
 
-from paternoster_engine.core.matching import Row
+from paternoster_engine.core.matching import SamplerRow
 
 
-def apply_penalties(logits: torch.Tensor, request: Row) -> None:
+def apply_penalties(logits: torch.Tensor, request: SamplerRow) -> None:
     """Change one row ``logits [vocab]`` (float32) in place.
 
     Repetition (arXiv 1909.05858) looks at prompt and output; presence and frequency at the output alone,
@@ -22,7 +22,7 @@ def apply_penalties(logits: torch.Tensor, request: Row) -> None:
         logits[seen] -= params.presence_penalty + params.frequency_penalty * counts
 
 
-def forbid_early_end(logits: torch.Tensor, request: Row) -> None:
+def forbid_early_end(logits: torch.Tensor, request: SamplerRow) -> None:
     """Rule out the tokens that end a request while it is shorter than ``min_tokens``; masks have done so themselves."""
     if (
         request.matcher is None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from paternoster_engine.core.matching import Row
+from paternoster_engine.core.matching import SamplerRow
 from paternoster_engine.sampling.sampler import Sampler
 
 
@@ -14,7 +14,7 @@ class RowSampler:
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
 
-    def sample(self, logits: torch.Tensor, requests: Sequence[Row]) -> list[int]:
+    def sample(self, logits: torch.Tensor, requests: Sequence[SamplerRow]) -> list[int]:
         """One token for each row of ``logits [rows, vocab]``; row ``i`` belongs to ``requests[i]``."""
         return [
             token

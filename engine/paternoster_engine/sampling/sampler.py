@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from paternoster_engine.core.matching import Row
+from paternoster_engine.core.matching import SamplerRow
 from paternoster_engine.sampling.columns import make_columns
 from paternoster_engine.sampling.filters import Filters, find_thresholds
 from paternoster_engine.sampling.grammars.masks import masks_of
@@ -24,7 +24,7 @@ class Sampler:
         """Used where it is a kernel: what there is in plain torch here takes less time than the reference."""
         self._token_ids = torch.arange(vocab_size, dtype=torch.int32, device=device).unsqueeze(0)
 
-    def sample(self, logits: torch.Tensor, requests: Sequence[Row]) -> list[int]:
+    def sample(self, logits: torch.Tensor, requests: Sequence[SamplerRow]) -> list[int]:
         """One token for each row of ``logits [rows, vocab]``; row ``i`` belongs to ``requests[i]``."""
         masks = masks_of(requests, logits.device)
         adjusted = [i for i, request in enumerate(requests) if _adjusts_logits(request)]
@@ -50,7 +50,7 @@ class Sampler:
             tokens[i] = token
         return tokens
 
-    def _draw_tokens(self, logits: torch.Tensor, requests: Sequence[Row]) -> list[int]:
+    def _draw_tokens(self, logits: torch.Tensor, requests: Sequence[SamplerRow]) -> list[int]:
         """Sample by Gumbel-max: the best of score plus noise is a draw from the softmax."""
         device = logits.device
         temperature = torch.tensor([[request.params.temperature] for request in requests], device=device)
@@ -71,11 +71,11 @@ class Sampler:
         return tokens
 
 
-def _has_filters(request: Row) -> bool:
+def _has_filters(request: SamplerRow) -> bool:
     params = request.params
     return params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
 
 
-def _adjusts_logits(request: Row) -> bool:
+def _adjusts_logits(request: SamplerRow) -> bool:
     params = request.params
     return params.changes_logits or len(request.output) < params.min_tokens

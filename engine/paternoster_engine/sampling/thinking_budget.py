@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from paternoster_engine.core.drafting.draft_state import MAX_PROPOSED
-from paternoster_engine.core.matching import Matcher, Row
+from paternoster_engine.core.matching import Matcher, SamplerRow
 from paternoster_engine.sampling.allowed_tokens import without_ends
 from paternoster_engine.sampling.grammars.free_text import Thought
 from paternoster_engine.sampling.grammars.lazy import SeenTokens
@@ -43,7 +43,7 @@ class ThinkingBudget(OutputFollower):
         """See :class:`Matcher`."""
         return MAX_PROPOSED if self._inner is None else self._inner.max_proposed
 
-    def allowed_mask(self, row: Row) -> bytes | None:
+    def allowed_mask(self, row: SamplerRow) -> bytes | None:
         """See :class:`Matcher`."""
         mask: bytes | None = b"" if self._inner is None else self._inner.allowed_mask(row)
         state = self._state_at(row)
@@ -53,18 +53,18 @@ class ThinkingBudget(OutputFollower):
             return (1 << state._forced_end[0]).to_bytes(len(mask or self._seen.all), "little")
         return without_ends(self._seen.all, row) if self._inner is None and _may_not_end(row) else mask
 
-    def is_unconstrained(self, row: Row) -> bool:
+    def is_unconstrained(self, row: SamplerRow) -> bool:
         """See :class:`Matcher`."""
         if self._state_at(row)._forced_end:
             return False
         return not _may_not_end(row) if self._inner is None else self._inner.is_unconstrained(row)
 
-    def forced_tokens(self, row: Row) -> Sequence[int]:
+    def forced_tokens(self, row: SamplerRow) -> Sequence[int]:
         """See :class:`Matcher`."""
         inner = () if self._inner is None else self._inner.forced_tokens(row)
         return self._state_at(row)._forced_end or inner
 
-    def count_accepted(self, row: Row, tokens: Sequence[int]) -> int:
+    def count_accepted(self, row: SamplerRow, tokens: Sequence[int]) -> int:
         """See :class:`Matcher`."""
         ahead = self._state_at(row)._copy()
         count = 0
@@ -99,6 +99,6 @@ class ThinkingBudget(OutputFollower):
             self._tail = self._tail[1 - len(end) :] if len(end) > 1 else b""
 
 
-def _may_not_end(row: Row) -> bool:
+def _may_not_end(row: SamplerRow) -> bool:
     """Whether no token may end the answer yet. Where a request has a matcher, samplers leave that to its masks."""
     return row.params.ignore_eos or len(row.output) < row.params.min_tokens

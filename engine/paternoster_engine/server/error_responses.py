@@ -34,7 +34,7 @@ from paternoster_engine.server.errors import (
     Ending,
     EngineEnding,
     GrammarTooComplex,
-    HandedOver,
+    HandOverRequired,
     InvalidValue,
     Loading,
     NothingAllowed,
@@ -179,13 +179,13 @@ def install_handlers(app: FastAPI) -> None:
         return JSONResponse(body, error.status_code, error.headers)
 
     async def hand_over(_: Request, error: Exception) -> Response:
-        assert isinstance(error, HandedOver)
+        assert isinstance(error, HandOverRequired)
         if error.failed:
             return Response(error.journal, 500, {JOURNAL: error.numerics}, media_type=MEDIA_TYPE)
         headers = {JOURNAL: error.numerics, NOT_SERVING: "draining"}
         return Response(error.journal, 503, headers, media_type=MEDIA_TYPE)
 
-    app.add_exception_handler(HandedOver, hand_over)
+    app.add_exception_handler(HandOverRequired, hand_over)
     for kind in (*TABLE, Exception):
         app.add_exception_handler(kind, respond_to_known_error)
     app.add_exception_handler(RequestValidationError, respond_to_invalid_body)

@@ -47,7 +47,7 @@ class OtherNumerics(RuntimeError):
         super().__init__(f"The stream began at an engine with fingerprint {theirs}: this one has {ours}.")
 
 
-class HandedOver(RuntimeError):
+class HandOverRequired(RuntimeError):
     """Another engine is to go on with a call that has got no byte yet; a gateway reads it, no client."""
 
     def __init__(self, numerics: str, journal: bytes, *, failed: bool = False) -> None:

@@ -22,7 +22,7 @@ from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import StartPart
 from paternoster_engine.core.kv.cache_events import CacheEvents
 from paternoster_engine.engine import Engine
-from paternoster_engine.model.config import Described
+from paternoster_engine.model.config import ModelDescription
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.access.identity import TenantRules
 from paternoster_engine.server.app import create_admin_app, create_app
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Build = Callable[[EngineArgs, StartTimer], tuple[Engine, Tokenizer, Described]]
+Build = Callable[[EngineArgs, StartTimer], tuple[Engine, Tokenizer, ModelDescription]]
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -49,7 +49,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 FINGERPRINT_DIGITS = 12
 
 
-def compute_fingerprint(args: EngineArgs, model: Described) -> str:
+def compute_fingerprint(args: EngineArgs, model: ModelDescription) -> str:
     """``fp_`` and a digest of what decides which numbers are computed: programs, model, formats, devices.
 
     Another ``system_fingerprint`` of an answer means that a seed may give other tokens than before.

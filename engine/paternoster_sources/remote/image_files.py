@@ -18,7 +18,14 @@ from paternoster_sources.errors import Corrupted, Interrupted, SourceError, Sour
 from paternoster_sources.plan import Digest, Listing, RemoteFile
 from paternoster_sources.remote.blobs import Blobs, open_blobs
 from paternoster_sources.remote.image_manifest import Descriptor, Image, find_image
-from paternoster_sources.remote.layers import Changes, Entry, find_compression, lay_over, open_decompressed, scan_layer
+from paternoster_sources.remote.layers import (
+    LayerChanges,
+    LayerEntry,
+    find_compression,
+    lay_over,
+    open_decompressed,
+    scan_layer,
+)
 from paternoster_sources.remote.source import Stream
 
 USUAL = ("", "models")
@@ -47,7 +54,7 @@ class ImageFiles:
         self._address = address
         self._blobs: Blobs
         self._image: Image
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, LayerEntry] = {}
         self._idle: list[_Reader] = []
         self._lock = threading.Lock()
 
@@ -62,9 +69,9 @@ class ImageFiles:
             self._blobs = open_blobs(Path(self._address.place))
             self._image = find_image(self._blobs, self._address.revision)
             folders = (self._address.prefix,) if self._address.prefix else USUAL
-            found: dict[str, Entry] = {}
+            found: dict[str, LayerEntry] = {}
             # An image may name a layer thousands of times.
-            scanned: dict[str, Changes] = {}
+            scanned: dict[str, LayerChanges] = {}
             for number, layer in enumerate(self._image.layers):
                 if layer.digest not in scanned:
                     scanned[layer.digest] = self._scan_layer(layer, number, folders)
@@ -85,14 +92,14 @@ class ImageFiles:
             raise
         self._put_back(reader)
 
-    def _describe_file(self, name: str, entry: Entry) -> RemoteFile:
+    def _describe_file(self, name: str, entry: LayerEntry) -> RemoteFile:
         if not names.is_model_file(name):
             return RemoteFile(name, entry.size)
         if not entry.sha256:
             raise UnsafeListing(f"{name!r} is a link, a device or a file with holes: must be a plain file")
         return RemoteFile(name, entry.size, Digest("sha256", entry.sha256))
 
-    def _scan_layer(self, layer: Descriptor, number: int, folders: tuple[str, ...]) -> Changes:
+    def _scan_layer(self, layer: Descriptor, number: int, folders: tuple[str, ...]) -> LayerChanges:
         form = find_compression(layer.media_type)
         with self._blobs.open_blob(layer.file) as file:
             size = file.seek(0, os.SEEK_END)
@@ -184,7 +191,7 @@ class _Hashed:
         return f"sha256:{self._hash.hexdigest()}"
 
 
-def _select_folder(found: dict[str, Entry], folders: tuple[str, ...]) -> dict[str, Entry]:
+def _select_folder(found: dict[str, LayerEntry], folders: tuple[str, ...]) -> dict[str, LayerEntry]:
     """The files of the first of ``folders`` that has weights, by their names in it; of the first where none has."""
     each = [
         {path.rpartition("/")[2]: entry for path, entry in found.items() if path.rpartition("/")[0] == folder}

@@ -29,7 +29,7 @@ _LAYER = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LayerEntry:
     """What a layer has at a path that is no folder."""
 
     layer: int
@@ -42,14 +42,14 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class LayerChanges:
     """What one layer does to those below it; paths without a slash at their ends."""
 
     removed: set[str] = field(default_factory=set)
     emptied: set[str] = field(default_factory=set)
     """Folders of which nothing stays."""
     folders: set[str] = field(default_factory=set)
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, LayerEntry] = field(default_factory=dict)
 
 
 def find_compression(media_type: str) -> str | None:
@@ -71,12 +71,12 @@ def open_decompressed(file: BinaryIO, form: str | None) -> BinaryIO:
     return file
 
 
-def scan_layer(file: BinaryIO, form: str | None, size: int, number: int, folders: Iterable[str]) -> Changes:
+def scan_layer(file: BinaryIO, form: str | None, size: int, number: int, folders: Iterable[str]) -> LayerChanges:
     """What layer ``number`` has directly in ``folders`` of the image, and does to them; "" is the top.
 
     ``size``: bytes of the blob. Raises :class:`UnsafeListing` and :class:`TooLarge`.
     """
-    changes, wanted = Changes(), tuple(folders)
+    changes, wanted = LayerChanges(), tuple(folders)
     archive = open_decompressed(file, form)
     most = size if form is None else MOST_TIMES * size + MOST_MORE
     try:
@@ -91,7 +91,7 @@ def scan_layer(file: BinaryIO, form: str | None, size: int, number: int, folders
     return changes
 
 
-def lay_over(below: dict[str, Entry], changes: Changes) -> dict[str, Entry]:
+def lay_over(below: dict[str, LayerEntry], changes: LayerChanges) -> dict[str, LayerEntry]:
     """What is there after a layer. A path that is no folder any more has nothing below it."""
     gone = changes.removed | changes.entries.keys()
     remaining = {
@@ -120,7 +120,7 @@ def _list_parents(path: str) -> Iterator[str]:
 
 
 def _add_member(
-    changes: Changes, path: str, member: tarfile.TarInfo, archive: BinaryIO, number: int, folders: tuple[str, ...]
+    changes: LayerChanges, path: str, member: tarfile.TarInfo, archive: BinaryIO, number: int, folders: tuple[str, ...]
 ) -> None:
     parent, _, name = path.rpartition("/")
     if name == _OPAQUE:
@@ -139,9 +139,9 @@ def _add_member(
         changes.entries.pop(path, None)
     elif member.isreg() and not member.issparse():
         digest = _hash_member(archive, member) if names.is_model_file(name) else ""
-        changes.entries[path] = Entry(number, member.offset_data, member.size, digest)
+        changes.entries[path] = LayerEntry(number, member.offset_data, member.size, digest)
     else:
-        changes.entries[path] = Entry(number)
+        changes.entries[path] = LayerEntry(number)
 
 
 def _is_above(path: str, folders: tuple[str, ...]) -> bool:

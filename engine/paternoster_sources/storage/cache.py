@@ -20,8 +20,8 @@ from typing import Literal
 from paternoster_contract.labels import MODELS_ENV, MODELS_LIMIT_ENV
 from paternoster_sources import names
 from paternoster_sources.errors import CacheUnusable, NoSpace
-from paternoster_sources.plan import Digest, Plan
-from paternoster_sources.storage.eviction import Entry, choose_evicted
+from paternoster_sources.plan import Digest, FetchPlan
+from paternoster_sources.storage.eviction import CacheEntry, choose_evicted
 from paternoster_sources.storage.files import modified_at, remove_unfinished, size_of, sync_folder, write_text
 from paternoster_sources.storage.lock import FileLock
 from paternoster_sources.storage.record import (
@@ -45,7 +45,7 @@ _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*-[0-9a-f]{20}")
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class CachedModel:
     """A model on this machine's disk, which is not evicted while ``lease`` is open or its process lives."""
 
     path: Path
@@ -62,7 +62,7 @@ def free_space(folder: Path) -> int:
     return shutil.disk_usage(folder).free
 
 
-class Cache:
+class DownloadCache:
     """Raises :class:`CacheUnusable` where its folder cannot be used."""
 
     def __init__(self, folder: Path, limit: int | None = None, free: Callable[[Path], int] = free_space) -> None:
@@ -70,14 +70,16 @@ class Cache:
         self.folder, self.limit, self._free = folder, limit, free
 
     @classmethod
-    def from_env(cls) -> "Cache":
+    def from_env(cls) -> "DownloadCache":
         folder = Path(os.environ.get(MODELS_ENV) or DEFAULT_FOLDER).expanduser().absolute()
         limit_text = os.environ.get(MODELS_LIMIT_ENV)
         if limit_text and not re.fullmatch(r"[1-9]\d{0,17}", limit_text):
             raise CacheUnusable(f"${MODELS_LIMIT_ENV} is {limit_text!r}: must be a whole number of bytes above 0")
         return cls(folder, int(limit_text) if limit_text else None)
 
-    def find_model(self, address: str, hash_files: HashFiles | None = None, *, verify: bool = False) -> Model | None:
+    def find_model(
+        self, address: str, hash_files: HashFiles | None = None, *, verify: bool = False
+    ) -> CachedModel | None:
         """What ``address`` led to when it was last asked, if it is still there; else as :meth:`lease_model`."""
         try:
             key = json.loads(self._pointer_path(address).read_text()).get("key")
@@ -87,7 +89,7 @@ class Cache:
             return None
         return self.lease_model(key, hash_files, verify=verify)
 
-    def lease_model(self, key: str, hash_files: HashFiles | None = None, *, verify: bool = False) -> Model | None:
+    def lease_model(self, key: str, hash_files: HashFiles | None = None, *, verify: bool = False) -> CachedModel | None:
         """The whole model ``key``, leased; None where there is none.
 
         With ``hash_files`` files that changed since they were fetched are hashed, with ``verify`` all; a model with
@@ -123,7 +125,7 @@ class Cache:
         """Remember that ``address`` leads to ``key``."""
         write_text(self._pointer_path(address), json.dumps({"address": address, "key": key}))
 
-    def prepare_folder(self, plan: Plan) -> Path:
+    def prepare_folder(self, plan: FetchPlan) -> Path:
         """The folder to fetch the files of ``plan`` into, perhaps with some of an earlier attempt in it.
 
         To be called with its lock held exclusively. Nothing is written before there is room for all of it: raises
@@ -141,7 +143,7 @@ class Cache:
             write_text(partial / TOTAL, str(plan.total))
         return files
 
-    def _make_room(self, plan: Plan, need: int) -> None:
+    def _make_room(self, plan: FetchPlan, need: int) -> None:
         what = f"model {plan.address.text!r}"
         entries = self._list_entries(plan.key)
         free = self._free(self.folder) - sum(entry.coming for entry in entries)
@@ -160,7 +162,7 @@ class Cache:
         if need > free:
             raise NoSpace(f"{what}: needs {need} bytes more: {self.folder} has {free} bytes free")
 
-    def complete_model(self, plan: Plan, digests: Mapping[str, Digest]) -> None:
+    def complete_model(self, plan: FetchPlan, digests: Mapping[str, Digest]) -> None:
         """Make what :meth:`prepare_folder` gave a model, all at once; its files must be whole and on disk.
 
         ``digests``: of what was written, by the name of the file in its folder.
@@ -219,7 +221,9 @@ class Cache:
                 f"{self.folder}: cannot be made: {error.strerror}; ${MODELS_ENV} names another"
             ) from error
 
-    def _find_model(self, key: str, lease: FileLock | None, hash_files: HashFiles | None, verify: bool) -> Model | None:
+    def _find_model(
+        self, key: str, lease: FileLock | None, hash_files: HashFiles | None, verify: bool
+    ) -> CachedModel | None:
         entry = self.folder / key
         record = read_record(entry)
         if record is None or (hash_files and not check_contents(entry, record, hash_files, verify=verify)):
@@ -228,9 +232,9 @@ class Cache:
             os.utime(entry / ENTRY)
         first = next(iter(record.find_files(entry).values()))
         path = first if record.format == "gguf" else first.parent
-        return Model(path, record.format, record.revision, sum(record.files.values()), lease)
+        return CachedModel(path, record.format, record.revision, sum(record.files.values()), lease)
 
-    def _list_entries(self, fetching: str) -> list[Entry]:
+    def _list_entries(self, fetching: str) -> list[CacheEntry]:
         """By what is on disk, whole or begun; nothing more comes of ``fetching``, for which room is sought."""
         found = []
         for key in {folder.name.removesuffix(PARTIAL) for folder in self.folder.iterdir()}:
@@ -241,7 +245,7 @@ class Cache:
             in_use = self.is_in_use(key)
             coming = max(0, _total_size(partial) - begun) if in_use and key != fetching else 0
             used = max(modified_at(whole / ENTRY), modified_at(partial))
-            found.append(Entry(key, size_of(whole / FILES) + begun, used, in_use, coming))
+            found.append(CacheEntry(key, size_of(whole / FILES) + begun, used, in_use, coming))
         return found
 
     def _pointer_path(self, address: str) -> Path:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """One model in the cache, whole or begun."""
 
     key: str
@@ -19,7 +19,7 @@ class Entry:
     """Bytes that are being fetched and not on disk yet."""
 
 
-def choose_evicted(entries: Iterable[Entry], need: int, free: int, limit: int) -> list[Entry]:
+def choose_evicted(entries: Iterable[CacheEntry], need: int, free: int, limit: int) -> list[CacheEntry]:
     """The least recently used entries without which ``need`` more bytes fit, in the order in which they go.
 
     They must fit both below ``limit`` bytes in all and into ``free`` bytes of the disk that no other download is about
@@ -27,7 +27,7 @@ def choose_evicted(entries: Iterable[Entry], need: int, free: int, limit: int) -
     """
     candidates = list(entries)
     missing = max(sum(entry.size + entry.coming for entry in candidates) + need - limit, need - free)
-    chosen: list[Entry] = []
+    chosen: list[CacheEntry] = []
     for entry in sorted(candidates, key=lambda entry: (entry.used, entry.key)):
         if missing <= 0:
             break

@@ -34,7 +34,7 @@ HashFiles = Callable[[Sequence[FileToHash]], list[Digest]]
 """Their digests, in order."""
 
 
-class Content(BaseModel):
+class FileContent(BaseModel):
     """One file's bytes."""
 
     digest: Digest
@@ -50,7 +50,7 @@ class Record(BaseModel):
     """Of the folder with the files."""
     files: dict[str, int] = Field(min_length=1)
     """Their bytes, by name."""
-    contents: dict[str, Content] = Field(default_factory=dict)
+    contents: dict[str, FileContent] = Field(default_factory=dict)
     """By name; without those that an earlier version fetched."""
 
     def find_files(self, entry: Path) -> dict[str, Path]:
@@ -70,10 +70,11 @@ def read_record(entry: Path) -> Record | None:
     return record
 
 
-def describe_contents(folder: Path, digests: Mapping[str, Digest]) -> dict[str, Content]:
+def describe_contents(folder: Path, digests: Mapping[str, Digest]) -> dict[str, FileContent]:
     """What is recorded of files in ``folder`` that were just written."""
     return {
-        name: Content(digest=digest, mtime_ns=(folder / name).stat().st_mtime_ns) for name, digest in digests.items()
+        name: FileContent(digest=digest, mtime_ns=(folder / name).stat().st_mtime_ns)
+        for name, digest in digests.items()
     }
 
 
@@ -108,11 +109,11 @@ def check_contents(entry: Path, record: Record, hash_files: HashFiles, *, verify
     if wrong:
         (entry / ENTRY).unlink(missing_ok=True)
         return False
-    record.contents |= {name: Content(digest=digests[name], mtime_ns=times[name]) for name in chosen}
+    record.contents |= {name: FileContent(digest=digests[name], mtime_ns=times[name]) for name in chosen}
     with contextlib.suppress(OSError):
         write_text(entry / ENTRY, record.model_dump_json())
     return True
 
 
-def _is_changed(content: Content | None, mtime_ns: int, can_record: bool) -> bool:
+def _is_changed(content: FileContent | None, mtime_ns: int, can_record: bool) -> bool:
     return can_record if content is None else content.mtime_ns != mtime_ns

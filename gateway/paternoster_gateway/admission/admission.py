@@ -19,7 +19,7 @@ from paternoster_http.shares import Party
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class ClientAdmission:
     """The permission to send a request to one fleet, and to no other that its model's name may pass to."""
 
     model: str
@@ -82,7 +82,7 @@ def admit_request(
     *,
     peer: str = "",
     named: bool = True,
-) -> Admission:
+) -> ClientAdmission:
     """Admit a request with ``key`` for ``model``, by any of its names; ``named``: its body names the model.
 
     Raises :class:`GatewayError` (404, 401).
@@ -91,7 +91,7 @@ def admit_request(
     route = table.models.get(first)
     identity = route.find_identity(key) if route else None
     fleet, namespace = (route.fleet, route.namespace) if route else ("", "")
-    admission = Admission(first, fleet, key, identity, peer, namespace, model if named else "")
+    admission = ClientAdmission(first, fleet, key, identity, peer, namespace, model if named else "")
     admission.route(table, now)
     return admission
 

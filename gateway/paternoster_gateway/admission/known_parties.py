@@ -3,7 +3,7 @@
 from paternoster_contract.access.keys import digest_key
 from paternoster_contract.routing import RoutingTable
 from paternoster_contract.shares.places import SharedPlaces
-from paternoster_gateway.admission.admission import Admission
+from paternoster_gateway.admission.admission import ClientAdmission
 from paternoster_http.shares import Party
 
 MOST_REMEMBERED = 4096
@@ -18,7 +18,7 @@ class KnownParties:
         """Each with the model that it was admitted for."""
         self._places = SharedPlaces[str](MOST_REMEMBERED)
 
-    def add_party(self, admission: Admission) -> None:
+    def add_party(self, admission: ClientAdmission) -> None:
         """Record the party of an admitted request, if it came with a key."""
         if admission.identity is not None:
             key_digest = digest_key(admission.key)

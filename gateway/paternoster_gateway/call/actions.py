@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from paternoster_contract.routing import Replica
-from paternoster_gateway.call.attempt import EngineAnswer
+from paternoster_gateway.call.attempt import ReplicaAnswer
 from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.errors import GatewayError
 
@@ -40,7 +40,7 @@ class StartAttempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class ProbeReplicas:
     """Send a health probe to each replica, once what else has happened is recorded.
 
     The event has the URLs of those that answered.
@@ -53,7 +53,7 @@ class Probe:
 class Discard:
     """Close an answer, however much of it was read; no event."""
 
-    answer: EngineAnswer
+    answer: ReplicaAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Forward:
     The event is a :class:`Pause`, or a :class:`Break`. After ``MAY_MOVE`` the same answer may be forwarded further.
     """
 
-    answer: EngineAnswer
+    answer: ReplicaAnswer
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Abort:
     """Close the connection to the client: its answer is no stream, and can state no error any more; no event."""
 
 
-Action = Hold | AwaitTurn | StartAttempt | Probe | Discard | Forward | EndInError | Abort
+Action = Hold | AwaitTurn | StartAttempt | ProbeReplicas | Discard | Forward | EndInError | Abort
 T = TypeVar("T")
 Steps = Generator[Action, Any, T]
 """Actions, each answered by its event, and what they come to."""

@@ -14,7 +14,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 @dataclass(slots=True, eq=False)
-class EngineAnswer:
+class ReplicaAnswer:
     """Status, headers and origin of an engine's answer, whose body the driver of the session has."""
 
     status: int
@@ -57,7 +57,7 @@ class Attempt:
 
     url: str
     """URL of the replica."""
-    outcome: EngineAnswer | GatewayError
+    outcome: ReplicaAnswer | GatewayError
     reason: str = ""
     """Why it would be retried, for the metrics."""
     result: Result | None = None
@@ -83,4 +83,4 @@ class Attempt:
     @property
     def refuses_journal(self) -> bool:
         """Whether the replica does not go on from another one's tokens: its version may be another."""
-        return isinstance(self.outcome, EngineAnswer) and self.outcome.status in (400, 412)
+        return isinstance(self.outcome, ReplicaAnswer) and self.outcome.status in (400, 412)

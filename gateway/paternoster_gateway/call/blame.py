@@ -2,9 +2,9 @@
 
 from collections.abc import Collection
 
-from paternoster_gateway.admission.admission import Admission
+from paternoster_gateway.admission.admission import ClientAdmission
 from paternoster_gateway.admission.quarantine import digest_of, quarantine_error
-from paternoster_gateway.call.actions import Probe, Steps
+from paternoster_gateway.call.actions import ProbeReplicas, Steps
 from paternoster_gateway.call.attempt import Attempt
 from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.call.registry import SessionRegistry
@@ -16,7 +16,9 @@ from paternoster_gateway.routing.decisions import RoutedRequest
 class CallBlame:
     """The stops that one call was at, and the quarantine of its body."""
 
-    def __init__(self, registry: SessionRegistry, call: Call, admission: Admission, request: RoutedRequest) -> None:
+    def __init__(
+        self, registry: SessionRegistry, call: Call, admission: ClientAdmission, request: RoutedRequest
+    ) -> None:
         self._registry = registry
         self._router = registry.router
         self._call = call
@@ -81,11 +83,11 @@ class CallBlame:
         """Whether the call is why replicas stopped, of which those that answer a probe did not stop."""
         if not self._suspected.is_suspect:
             return False
-        answered: Collection[str] = yield Probe(tuple(self._suspected.closed))
+        answered: Collection[str] = yield ProbeReplicas(tuple(self._suspected.closed))
         self._suspected.judge_closed(answered)
         return self._suspected.is_blamed(self._router.count_replicas(self._request.model), self._router.clock())
 
 
-def _digest_body(call: Call, admission: Admission) -> bytes:
+def _digest_body(call: Call, admission: ClientAdmission) -> bytes:
     tenant = "" if admission.identity is None else admission.identity.tenant
     return digest_of(admission.fleet, tenant, call.path, call.body)

@@ -7,7 +7,7 @@ the driver requests them once another replica has a place, and the replica answe
 from dataclasses import dataclass
 
 from paternoster_contract.routing import Replica
-from paternoster_gateway.admission.admission import Admission
+from paternoster_gateway.admission.admission import ClientAdmission
 from paternoster_gateway.admission.quarantine import Quarantine
 from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.call.observer import CallObserver
@@ -26,7 +26,7 @@ class UnansweredCall:
     url: str
     """URL of the replica."""
     call: Call
-    admission: Admission
+    admission: ClientAdmission
     target: Replica | None = None
     """The replica with a place for the call, once it may be handed over."""
 

@@ -3,11 +3,20 @@
 from collections.abc import Callable, Sequence
 
 from paternoster_contract.routing import RoutingTable
-from paternoster_gateway.admission.admission import Admission
+from paternoster_gateway.admission.admission import ClientAdmission
 from paternoster_gateway.errors import GatewayError, deadline_passed, too_many, unavailable_error
 from paternoster_gateway.routing.balancer import Balancer
-from paternoster_gateway.routing.decisions import Cause, Queue, Reject, Result, ReturnResult, RoutedRequest, Send, Turn
-from paternoster_gateway.routing.prefix_routing import Prompt, PromptTokens
+from paternoster_gateway.routing.decisions import (
+    Queue,
+    Reject,
+    RejectionCause,
+    Result,
+    ReturnResult,
+    RoutedRequest,
+    Send,
+    Turn,
+)
+from paternoster_gateway.routing.prefix_routing import PromptChain, PromptTokens
 
 Wake = Callable[[Sequence[RoutedRequest]], object]
 """Continues requests that are held, in order; of others it does nothing."""
@@ -30,7 +39,7 @@ class Router:
         self._wake_released(self.balancer.on_table(table))
 
     def open_request(
-        self, admission: Admission, prompt: Prompt | None = None, turn: Turn | None = None
+        self, admission: ClientAdmission, prompt: PromptChain | None = None, turn: Turn | None = None
     ) -> RoutedRequest:
         return self.balancer.open_request(
             admission.model, admission.fleet, self.clock(), name=admission.name, sender=admission.sender,
@@ -44,10 +53,10 @@ class Router:
             return None
         return self.balancer.prefixes.isolates_tenants([replica.url for replica in row.replicas])
 
-    def decide(self, request: RoutedRequest, admission: Admission) -> Send | Queue | ReturnResult:
+    def decide(self, request: RoutedRequest, admission: ClientAdmission) -> Send | Queue | ReturnResult:
         """The decision for ``request`` now.
 
-        Raises :class:`GatewayError` for a rejection, and what :meth:`Admission.route` raises, at whatever moment.
+        Raises :class:`GatewayError` for a rejection, and what :meth:`ClientAdmission.route` raises, at whatever moment.
         """
         row = admission.route(self.balancer.table, self._calendar())
         decision = self.balancer.route(request, row, self.clock())
@@ -58,8 +67,8 @@ class Router:
             self._wake([decision.evicted])
         return decision
 
-    def route_hand_over(self, request: RoutedRequest, admission: Admission) -> Send | None:
-        """Route a hand-over as :meth:`Balancer.route_hand_over` does; raises what :meth:`Admission.route` raises."""
+    def route_hand_over(self, request: RoutedRequest, admission: ClientAdmission) -> Send | None:
+        """Route a hand-over as :meth:`Balancer.route_hand_over` does; raises what ``admission`` raises."""
         row = admission.route(self.balancer.table, self._calendar())
         return self.balancer.route_hand_over(request, row, self.clock())
 
@@ -114,9 +123,9 @@ class Router:
 
 def _error_of(rejection: Reject) -> GatewayError:
     match rejection.cause:
-        case Cause.NO_REPLICA:
+        case RejectionCause.NO_REPLICA:
             return unavailable_error(rejection.reason, rejection.retry_after)
-        case Cause.FULL:
+        case RejectionCause.FULL:
             return too_many(rejection.reason, rejection.retry_after)
-        case Cause.DEADLINE:
+        case RejectionCause.DEADLINE:
             return deadline_passed(rejection.reason)

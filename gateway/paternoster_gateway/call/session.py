@@ -11,7 +11,7 @@ import re
 
 from paternoster_contract.routing import Replica
 from paternoster_contract.stream_journal import NOT_CONTINUED
-from paternoster_gateway.admission.admission import Admission
+from paternoster_gateway.admission.admission import ClientAdmission
 from paternoster_gateway.call.actions import (
     Abort,
     Action,
@@ -26,7 +26,7 @@ from paternoster_gateway.call.actions import (
     StartAttempt,
     Steps,
 )
-from paternoster_gateway.call.attempt import Attempt, EngineAnswer
+from paternoster_gateway.call.attempt import Attempt, ReplicaAnswer
 from paternoster_gateway.call.blame import CallBlame
 from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.call.journaled_stream import MAX_CONTINUATIONS, JournaledStream
@@ -43,7 +43,9 @@ _NOT_CONTINUED = NOT_CONTINUED.lower().encode()
 class CallSession:
     """Decides what is done for one call: a driver carries out each action, and :meth:`advance` has the next one."""
 
-    def __init__(self, registry: SessionRegistry, call: Call, admission: Admission, request: RoutedRequest) -> None:
+    def __init__(
+        self, registry: SessionRegistry, call: Call, admission: ClientAdmission, request: RoutedRequest
+    ) -> None:
         self.request = request
         self.admission = admission
         self._call = call
@@ -124,7 +126,7 @@ class CallSession:
             self._router.count_output(self.request, self._output.count_final())
             self._router.end_request(self.request)
 
-    def _find_answer(self) -> Steps[EngineAnswer]:
+    def _find_answer(self) -> Steps[ReplicaAnswer]:
         """The first answer that is the client's; raises :class:`GatewayError` where there is none."""
         self._blame.refuse_quarantined()
         sent, moves = self._call, 0
@@ -168,7 +170,7 @@ class CallSession:
             self._registry.observer.on_retry(attempt.reason)
             replica = following
 
-    def _forward(self, answer: EngineAnswer) -> Steps[None]:
+    def _forward(self, answer: ReplicaAnswer) -> Steps[None]:
         """Pass ``answer`` on, and what other replicas add to it."""
         self._open_journal(answer)
         while True:
@@ -199,7 +201,7 @@ class CallSession:
                 return
             answer = rest
 
-    def _read_break(self, answer: EngineAnswer, event: Break) -> GatewayError | None:
+    def _read_break(self, answer: ReplicaAnswer, event: Break) -> GatewayError | None:
         """The error that ends the stream; None where another replica may go on with it."""
         if event.cause is BreakCause.NO_ROOM:
             return unavailable_error(event.message, RETRY_AFTER_SECONDS)
@@ -208,7 +210,7 @@ class CallSession:
             return _describe_break(f"The replica sent {event.message}.")
         return None
 
-    def _continue_stream(self, answer: EngineAnswer) -> Steps[EngineAnswer | GatewayError]:
+    def _continue_stream(self, answer: ReplicaAnswer) -> Steps[ReplicaAnswer | GatewayError]:
         """The rest of the stream from another replica, or the error that ends it."""
         broken = _describe_break("The replica broke off its answer.")
         if (journal := self._journal) is None:
@@ -222,11 +224,11 @@ class CallSession:
             return broken
         following = yield from self._find_continuation(answer.replica, journal)
         self._call.open_request.hold_answer("journal", 0)
-        if isinstance(following, EngineAnswer):
+        if isinstance(following, ReplicaAnswer):
             self._registry.observer.on_continued(self.request, reason)
         return following or broken
 
-    def _find_continuation(self, url: str, journal: JournaledStream) -> Steps[EngineAnswer | GatewayError | None]:
+    def _find_continuation(self, url: str, journal: JournaledStream) -> Steps[ReplicaAnswer | GatewayError | None]:
         """The answer of the next replica that goes on; the error of a call in quarantine; None where none goes on."""
         journal.switch_replica()
         try:
@@ -261,7 +263,7 @@ class CallSession:
             self._router.balancer.route_anew(self.request)
         return None
 
-    def _hand_over(self) -> Steps[EngineAnswer | None]:
+    def _hand_over(self) -> Steps[ReplicaAnswer | None]:
         """The rest of the stream from another replica; None where it stays at the draining one for now."""
         journal, now = self._journal, self._router.clock()
         assert journal is not None, "only a stream with a journal may move"
@@ -281,7 +283,7 @@ class CallSession:
         attempt = yield from self._send_attempt(replica, call, until_admitted=True)
         self._call.open_request.hold_answer("journal", 0)
         outcome = attempt.outcome
-        if not isinstance(outcome, EngineAnswer) or outcome.numerics != journal.numerics:
+        if not isinstance(outcome, ReplicaAnswer) or outcome.numerics != journal.numerics:
             self._registry.observer.on_not_continued(replica.url, "it drains, and no other one has it")
             yield from self._discard(attempt)
             return None
@@ -296,7 +298,7 @@ class CallSession:
         has_turn = self._blame.is_suspect and self._registry.probation.has_turn(self.request)
         alone = PROBATION_SECONDS if has_turn else None
         attempt: Attempt = yield StartAttempt(replica, call, until_admitted, alone)
-        if not isinstance(attempt.outcome, EngineAnswer):
+        if not isinstance(attempt.outcome, ReplicaAnswer):
             self._router.end_attempt(self.request, attempt.url)
         if until_admitted and attempt.result is Result.ANSWERED:
             self._unreported = attempt
@@ -338,10 +340,10 @@ class CallSession:
 
     def _discard(self, attempt: Attempt) -> Steps[None]:
         """Close the answer, if there is one: another attempt follows."""
-        if isinstance(attempt.outcome, EngineAnswer):
+        if isinstance(attempt.outcome, ReplicaAnswer):
             yield from self._close_answer(attempt.outcome)
 
-    def _close_answer(self, answer: EngineAnswer) -> Steps[None]:
+    def _close_answer(self, answer: ReplicaAnswer) -> Steps[None]:
         self._unreported = None if self._unreported and self._unreported.url == answer.replica else self._unreported
         yield Discard(answer)
         self._router.end_attempt(self.request, answer.replica)
@@ -356,10 +358,10 @@ class CallSession:
         if attempt.tokens is not None:
             self._registry.observer.on_prompt_tokens(self.request, attempt.tokens)
 
-    def _report_broken(self, answer: EngineAnswer) -> None:
+    def _report_broken(self, answer: ReplicaAnswer) -> None:
         self._router.report_result(self.request, answer.replica, Result.BROKEN)
 
-    def _open_journal(self, answer: EngineAnswer) -> None:
+    def _open_journal(self, answer: ReplicaAnswer) -> None:
         """Read a stream with a journal by that; the output of any other answer is counted by its bytes."""
         self._output = OutputTokens(is_stream=answer.is_stream)
         if answer.numerics is not None:

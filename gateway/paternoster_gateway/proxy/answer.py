@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
-from paternoster_gateway.call.attempt import EngineAnswer
+from paternoster_gateway.call.attempt import ReplicaAnswer
 
 
 class AnswerBrokenOff(Exception):
@@ -12,7 +12,7 @@ class AnswerBrokenOff(Exception):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Answer(EngineAnswer):
+class Answer(ReplicaAnswer):
     """An answer with its body; :meth:`discard` must be called in the end."""
 
     chunks: AsyncGenerator[bytes]

@@ -12,7 +12,7 @@ from paternoster_contract.error_text import error_text
 from paternoster_contract.http.headers import DIED, NOT_SERVING, ROUTING
 from paternoster_contract.routing import Replica
 from paternoster_contract.stream_journal import JOURNAL, RESUME
-from paternoster_gateway.admission.admission import Admission
+from paternoster_gateway.admission.admission import ClientAdmission
 from paternoster_gateway.call.actions import StartAttempt
 from paternoster_gateway.call.attempt import Attempt, HandedOver
 from paternoster_gateway.call.journaled_stream import JournaledStream
@@ -148,7 +148,7 @@ class Attempts:
     async def _stream_body(
         self,
         replica: Replica,
-        admission: Admission,
+        admission: ClientAdmission,
         response: EngineResponse,
         first: bytes | None,
         stack: AsyncExitStack,
@@ -170,7 +170,7 @@ class Attempts:
                 response.close()
                 raise
 
-    async def _read_piece(self, replica: Replica, admission: Admission, response: EngineResponse) -> bytes | None:
+    async def _read_piece(self, replica: Replica, admission: ClientAdmission, response: EngineResponse) -> bytes | None:
         """The next piece, empty at the end; None where the stream may be handed over, and none has come."""
         try:
             return await self._await_piece(replica, admission, response, interruptible=True)
@@ -180,7 +180,7 @@ class Attempts:
             return None
 
     async def _await_piece(
-        self, replica: Replica, admission: Admission, response: EngineResponse, *, interruptible: bool = False
+        self, replica: Replica, admission: ClientAdmission, response: EngineResponse, *, interruptible: bool = False
     ) -> bytes:
         """The next piece, empty at the end; a long one once it is its party's turn."""
         with self._liveness.expect_bytes(replica.url, interruptible=interruptible):

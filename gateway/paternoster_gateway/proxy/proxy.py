@@ -12,7 +12,7 @@ from dataclasses import replace
 import aiohttp
 
 from paternoster_contract.error_text import error_text
-from paternoster_gateway.admission.admission import Admission
+from paternoster_gateway.admission.admission import ClientAdmission
 from paternoster_gateway.admission.quarantine import Quarantine
 from paternoster_gateway.call.actions import (
     Abort,
@@ -25,10 +25,10 @@ from paternoster_gateway.call.actions import (
     Forward,
     Hold,
     Pause,
-    Probe,
+    ProbeReplicas,
     StartAttempt,
 )
-from paternoster_gateway.call.attempt import Attempt, EngineAnswer
+from paternoster_gateway.call.attempt import Attempt, ReplicaAnswer
 from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.call.journaled_stream import FrameTooLong
 from paternoster_gateway.call.registry import SessionRegistry
@@ -44,7 +44,7 @@ from paternoster_gateway.proxy.prompt import read_prompt
 from paternoster_gateway.proxy.recorded_calls import RecordedCalls
 from paternoster_gateway.proxy.replica_client import ReplicaClient
 from paternoster_gateway.routing.limits import PROBE_SECONDS
-from paternoster_gateway.routing.prefix_routing import Prompt
+from paternoster_gateway.routing.prefix_routing import PromptChain
 from paternoster_gateway.sent_keys import SentKeys
 from paternoster_http.errors.refusal import Refusal
 
@@ -89,7 +89,7 @@ class Proxy:
         for url in self._dispatcher.balancer.handing_over:
             self._liveness.interrupt_waits(url)
 
-    async def send(self, call: Call, admission: Admission, on_admission: Callable[[], object]) -> Answer:
+    async def send(self, call: Call, admission: ClientAdmission, on_admission: Callable[[], object]) -> Answer:
         """The answer of a replica; raises :class:`GatewayError` where there is none.
 
         ``on_admission`` is called before the first decision that may hold the call, or send it.
@@ -100,7 +100,7 @@ class Proxy:
         on_admission()
         return await CallDriver(session, call, self._dispatcher, self._attempts, self._client).find_answer()
 
-    async def _read_prompt(self, call: Call, admission: Admission) -> Prompt | None:
+    async def _read_prompt(self, call: Call, admission: ClientAdmission) -> PromptChain | None:
         """The text of ``call``, where it decides between replicas."""
         isolates = self._dispatcher.isolates_tenants(admission.model)
         if isolates is None:
@@ -175,7 +175,7 @@ class CallDriver:
                 await self._dispatcher.await_wake(self._session.request)
             case StartAttempt():
                 return await self._run_attempt(action)
-            case Probe(urls):
+            case ProbeReplicas(urls):
                 await asyncio.sleep(0)  # the other calls that the replica had record the stop, too
                 answers = await asyncio.gather(*(self._client.answers_probe(url, PROBE_SECONDS) for url in urls))
                 return [url for url, answered in zip(urls, answers, strict=True) if answered]
@@ -205,7 +205,7 @@ class CallDriver:
             await self._open.pop().discard()
 
 
-def _own_answer(answer: EngineAnswer) -> Answer:
+def _own_answer(answer: ReplicaAnswer) -> Answer:
     assert isinstance(answer, Answer), "this driver makes all answers"
     return answer
 

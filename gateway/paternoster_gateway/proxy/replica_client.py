@@ -10,7 +10,7 @@ from paternoster_contract.access.identity import HEADER
 from paternoster_contract.http import paths
 from paternoster_contract.routing import Replica
 from paternoster_contract.stream_journal import JOURNAL
-from paternoster_gateway.admission.admission import Admission
+from paternoster_gateway.admission.admission import ClientAdmission
 from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.proxy.body import rename_in_body
 from paternoster_gateway.routing.limits import PROBE_SECONDS
@@ -45,7 +45,7 @@ class ReplicaClient:
         assert self._opened is not None
         return self._opened
 
-    async def post(self, replica: Replica, call: Call, admission: Admission) -> aiohttp.ClientResponse:
+    async def post(self, replica: Replica, call: Call, admission: ClientAdmission) -> aiohttp.ClientResponse:
         url = replica.url + call.path
         identity = {} if admission.identity is None else {HEADER: admission.identity.encode()}
         upstream = replica.upstream_model

@@ -21,7 +21,7 @@ from paternoster_gateway.routing.decisions import (
 from paternoster_gateway.routing.held_requests import HeldRequests, Place
 from paternoster_gateway.routing.least_loaded import ReadyReplicas
 from paternoster_gateway.routing.limits import CHECK_SECONDS, EJECTION_SECONDS, MAX_ATTEMPTS
-from paternoster_gateway.routing.prefix_routing import MAX_TOKENS_PER_BYTE, PrefixRouting, Prompt, PromptTokens
+from paternoster_gateway.routing.prefix_routing import MAX_TOKENS_PER_BYTE, PrefixRouting, PromptChain, PromptTokens
 from paternoster_gateway.routing.queue_limits import hold_request
 from paternoster_gateway.routing.replica_picker import ReplicaPicker
 from paternoster_gateway.routing.retry_budget import RetryBudgets
@@ -106,7 +106,7 @@ class Balancer:
         *,
         name: str = "",
         sender: str = "",
-        prompt: Prompt | None = None,
+        prompt: PromptChain | None = None,
         turn: Turn | None = None,
     ) -> RoutedRequest:
         """A client's request, which allows its fleet a part of a retry; ``prompt``: its text."""

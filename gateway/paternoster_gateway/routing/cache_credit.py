@@ -8,7 +8,7 @@ from prompts of the same fleet of which little is cached.
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
 
-from paternoster_gateway.routing.pace import Pace
+from paternoster_gateway.routing.pace import ReplicaPace
 
 DOUBT_TOKENS = 4096.0
 """Cached tokens that a replica that is new is taken to have delivered; they fade as answers come."""
@@ -61,7 +61,7 @@ class _Replica:
 
 @dataclass(slots=True)
 class _Fleet:
-    uncached: Pace = field(default_factory=Pace)
+    uncached: ReplicaPace = field(default_factory=ReplicaPace)
     """Of prompts of which little is cached."""
     late: float = 0.0
     """Seconds that such prompts have taken more than ``uncached`` expects, of late."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from paternoster_contract.routing import Replica
-from paternoster_gateway.routing.prefix_routing import Pick, Prompt, Sent
+from paternoster_gateway.routing.prefix_routing import Pick, PromptChain, SentRequest
 from paternoster_gateway.routing.retry_budget import RetryBudget
 
 RETRY_AFTER_SECONDS = 5
@@ -72,7 +72,7 @@ class Queue:
     """A held request that gives way to this one: route it again, too, and it is rejected."""
 
 
-class Cause(Enum):
+class RejectionCause(Enum):
     """Why a request is rejected."""
 
     NO_REPLICA = "no replica"
@@ -89,7 +89,7 @@ class Reject:
 
     reason: str
     retry_after: int = RETRY_AFTER_SECONDS
-    cause: Cause = Cause.NO_REPLICA
+    cause: RejectionCause = RejectionCause.NO_REPLICA
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +152,11 @@ class RoutedRequest:
     """When it gives up, once it has been held since its last attempt."""
     reserved: str | None = None
     """URL of the replica with a place for it, which counts as in flight there: it is held until it is routed again."""
-    prompt: Prompt | None = None
+    prompt: PromptChain | None = None
     """Its text; None where it has none, or its fleet one replica."""
     pick: Pick | None = None
     """Why it was sent where it was last; None where it was sent by load alone."""
-    sent: dict[str, Sent] = field(default_factory=dict)
+    sent: dict[str, SentRequest] = field(default_factory=dict)
     """By URL: what was sent by its chain and waits for its first byte."""
     rejection: Reject | None = None
     """Once another request has its place among the held ones."""

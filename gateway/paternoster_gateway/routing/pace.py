@@ -14,7 +14,7 @@ MAX_UTILISATION = 0.9
 """An estimate above it is no nearer to the truth, and a queue's length would follow from its error alone."""
 
 
-class Pace:
+class ReplicaPace:
     """Least squares of the time to the first byte over what was to be computed before it and the requests beside.
 
     Samples fade. A slope is never above the ratio of the means, which would have the tokens, or the requests beside,

@@ -11,7 +11,7 @@ from paternoster_gateway.prefixes.expected_pieces import ExpectedPieces
 from paternoster_gateway.prefixes.prefix_index import NO_PREFIX, Prefix, PrefixIndex
 from paternoster_gateway.routing.cache_credit import CacheCredit
 from paternoster_gateway.routing.least_loaded import ReadyReplicas
-from paternoster_gateway.routing.pace import Pace
+from paternoster_gateway.routing.pace import ReplicaPace
 
 TOKENS_PER_BYTE = 0.25
 """Until replicas of the fleet report how many tokens texts have."""
@@ -26,7 +26,7 @@ MAX_CANDIDATES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class PromptChain:
     """A text as a chain of pieces."""
 
     digests: Sequence[int]
@@ -64,7 +64,7 @@ class Pick:
 
 
 @dataclass(slots=True)
-class Sent:
+class SentRequest:
     """A request at a replica, as it was when it was sent."""
 
     at: float
@@ -80,8 +80,8 @@ class Sent:
     """Requests there before."""
     cached: int
     """Prompt tokens that it holds, by its reports."""
-    prompt: Prompt
-    pace: Pace
+    prompt: PromptChain
+    pace: ReplicaPace
 
 
 class PrefixRouting:
@@ -100,14 +100,14 @@ class PrefixRouting:
         self._credit = CacheCredit()
         self._waiting: dict[str, int] = {}
         """Prompt tokens to compute for requests that wait for their first byte."""
-        self._paces: defaultdict[str, Pace] = defaultdict(Pace)
+        self._paces: defaultdict[str, ReplicaPace] = defaultdict(ReplicaPace)
         self._tokens_per_byte: dict[str, float] = {}
         self._random = Random(seed)
 
     def pick(
         self,
         model: str,
-        prompt: Prompt,
+        prompt: PromptChain,
         ready: ReadyReplicas,
         avoid: Collection[str],
         in_flight: Mapping[str, int],
@@ -162,7 +162,7 @@ class PrefixRouting:
             return False
         return costs[at] + savings[at] + margin >= min(costs[:at] + costs[at + 1 :])
 
-    def find(self, model: str, prompt: Prompt, now: float) -> Mapping[str, Prefix]:
+    def find(self, model: str, prompt: PromptChain, now: float) -> Mapping[str, Prefix]:
         """The longest beginning of ``prompt`` that each replica holds, or was sent."""
         found = dict(self.reported.find(prompt.digests))
         for url, prefix in self._sent.find(prompt.digests).items():
@@ -196,7 +196,7 @@ class PrefixRouting:
         """The part of what a replica reports to hold that it delivers; from 0 to 1."""
         return self._credit.find_credit(url)
 
-    def send(self, model: str, prompt: Prompt, pick: Pick, url: str, beside: int, now: float) -> Sent:
+    def send(self, model: str, prompt: PromptChain, pick: Pick, url: str, beside: int, now: float) -> SentRequest:
         """Count what a replica has to compute for a request that is sent there now, and remember what it will hold."""
         per_byte = self.tokens_per_byte(model)
         ahead, all_tokens = self._waiting.get(url, 0), per_byte * prompt.size
@@ -206,20 +206,20 @@ class PrefixRouting:
         pace = self.get_pace(model)
         pace.observe_work(tokens, now)
         self._store_sent(model, prompt, url, now)
-        return Sent(now, tokens, all_tokens, claimed, ahead, beside, pick.held.tokens, prompt, pace)
+        return SentRequest(now, tokens, all_tokens, claimed, ahead, beside, pick.held.tokens, prompt, pace)
 
-    def _store_sent(self, model: str, prompt: Prompt, url: str, now: float) -> None:
+    def _store_sent(self, model: str, prompt: PromptChain, url: str, now: float) -> None:
         if url in self.reported:
             self._expected.add(url, prompt.digests, now)
         else:
             self._remember_history(model, prompt, url)
 
-    def _remember_history(self, model: str, prompt: Prompt, url: str) -> None:
+    def _remember_history(self, model: str, prompt: PromptChain, url: str) -> None:
         per_byte = self.tokens_per_byte(model)
         pieces = [(digest, round(per_byte * end)) for digest, end in zip(prompt.digests, prompt.ends, strict=True)]
         self._sent.store_expected(url, pieces, MAX_SENT_PIECES)
 
-    def on_prompt_tokens(self, model: str, url: str, sent: Sent, tokens: PromptTokens) -> PromptTokens | None:
+    def on_prompt_tokens(self, model: str, url: str, sent: SentRequest, tokens: PromptTokens) -> PromptTokens | None:
         """A replica reports how many tokens a prompt has, and how many it had cached; None where that cannot be."""
         size = sent.prompt.size
         if not 0 < tokens.prompt <= MAX_TOKENS_PER_BYTE * size or not 0 <= tokens.cached <= tokens.prompt:
@@ -231,7 +231,7 @@ class PrefixRouting:
         return tokens
 
     def on_first_byte(
-        self, model: str, sent: Sent, url: str, now: float, *, served: bool, tokens: PromptTokens | None = None
+        self, model: str, sent: SentRequest, url: str, now: float, *, served: bool, tokens: PromptTokens | None = None
     ) -> None:
         """The prompt is computed, or will not be; ``tokens``: as the replica reports them."""
         rest = self._waiting.pop(url, 0) - sent.tokens
@@ -278,7 +278,7 @@ class PrefixRouting:
         self._isolates.pop(url, None)
         self._expected.remove_replica(url)
 
-    def get_pace(self, model: str) -> Pace:
+    def get_pace(self, model: str) -> ReplicaPace:
         return self._paces[model]
 
     def tokens_per_byte(self, model: str) -> float:

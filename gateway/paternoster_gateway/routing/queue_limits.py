@@ -3,7 +3,7 @@
 import math
 
 from paternoster_contract.routing import ModelRoute
-from paternoster_gateway.routing.decisions import RETRY_AFTER_SECONDS, Cause, Reject, RoutedRequest
+from paternoster_gateway.routing.decisions import RETRY_AFTER_SECONDS, Reject, RejectionCause, RoutedRequest
 from paternoster_gateway.routing.fair_queue import FairQueue
 from paternoster_gateway.routing.held_requests import HeldRequests
 
@@ -45,10 +45,10 @@ def _reject_expired(request: RoutedRequest, row: ModelRoute, queue: FairQueue, n
     """For a request that has waited as long as it may; ``full``: replicas serve, and have no place."""
     model = request.name or request.model
     if request.deadline is not None and request.deadline <= now:
-        return Reject(f"The deadline passed before a replica of `{model}` was free.", cause=Cause.DEADLINE)
+        return Reject(f"The deadline passed before a replica of `{model}` was free.", cause=RejectionCause.DEADLINE)
     waited = "had a free place" if full else "became ready"
     reason = f"No replica of `{model}` {waited} within {row.hold_timeout_seconds:g} s."
-    return Reject(reason, _seconds_to_drain(queue, row, now), Cause.FULL) if full else Reject(reason)
+    return Reject(reason, _seconds_to_drain(queue, row, now), RejectionCause.FULL) if full else Reject(reason)
 
 
 def _reject_full(request: RoutedRequest, row: ModelRoute, queue: FairQueue, now: float, *, full: bool) -> Reject:
@@ -56,7 +56,7 @@ def _reject_full(request: RoutedRequest, row: ModelRoute, queue: FairQueue, now:
     others = len(queue) - (request in queue)
     lacks = "has a free place" if full else "is ready"
     reason = f"No replica of `{request.model}` {lacks}, and {others} requests already wait for one."
-    return Reject(reason, _seconds_to_drain(queue, row, now), Cause.FULL) if full else Reject(reason)
+    return Reject(reason, _seconds_to_drain(queue, row, now), RejectionCause.FULL) if full else Reject(reason)
 
 
 def _reject_slow(request: RoutedRequest, row: ModelRoute, queue: FairQueue, now: float) -> Reject | None:
@@ -76,7 +76,7 @@ def _reject_slow(request: RoutedRequest, row: ModelRoute, queue: FairQueue, now:
     reason = (
         f"{ahead} requests wait for `{request.model}`: this one would be sent in {seconds:.0f} s, not {most:.0f} s."
     )
-    return Reject(reason, _retry_after(seconds - most, row), Cause.FULL)
+    return Reject(reason, _retry_after(seconds - most, row), RejectionCause.FULL)
 
 
 def _seconds_to_drain(queue: FairQueue, row: ModelRoute, now: float) -> int:

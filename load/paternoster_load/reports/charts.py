@@ -5,7 +5,7 @@ from typing import Any
 
 from paternoster_load.reports.html import Chart, Page, Panel, Series, Table
 from paternoster_load.reports.report import METRICS, tokens_by_second, told_percentiles
-from paternoster_load.results import Outcome, RequestResult
+from paternoster_load.results import RequestEnd, RequestResult
 
 
 def load_page(report: dict[str, Any], results: Sequence[RequestResult]) -> Page:
@@ -60,7 +60,7 @@ def in_flight_panel(results: Sequence[RequestResult], begin: float) -> Panel:
 
 def latency_panel(results: Sequence[RequestResult], begin: float) -> Panel:
     """Time to first token and end-to-end latency of each request."""
-    done = [result for result in results if result.outcome is Outcome.COMPLETED]
+    done = [result for result in results if result.outcome is RequestEnd.COMPLETED]
     text = [f"{r.prompt_tokens} in, {r.output_tokens} out" for r in done]
     x = [result.start - begin for result in done]
     return Panel(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paternoster_load.results import Outcome, RequestResult
+from paternoster_load.results import RequestEnd, RequestResult
 
 KEYS = ("ttft", "tpot", "itl", "e2el")
 
@@ -33,7 +33,7 @@ class Goodput:
 
     def is_met(self, result: RequestResult) -> bool:
         """Whether this request completed within every limit; a time that it does not have is within."""
-        if result.outcome is not Outcome.COMPLETED:
+        if result.outcome is not RequestEnd.COMPLETED:
             return False
         times = {
             "ttft": result.ttft,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from paternoster_load.reports.goodput import Goodput
-from paternoster_load.results import Outcome, RequestResult
+from paternoster_load.results import RequestEnd, RequestResult
 
 METRICS = {
     "ttft": ("Time to First Token", "TTFT"),
@@ -36,7 +36,7 @@ def build_report(
     ``duration`` is in seconds, keys that end in ``_ms`` in milliseconds; a statistic of nothing is 0.
     ``request_goodput`` is there where limits were given.
     """
-    done = [result for result in results if result.outcome is Outcome.COMPLETED]
+    done = [result for result in results if result.outcome is RequestEnd.COMPLETED]
     outcomes = Counter(result.outcome for result in results)
     input_tokens = sum(result.prompt_tokens for result in done)
     output_tokens = sum(result.output_tokens for result in done)
@@ -52,8 +52,8 @@ def build_report(
         "duration": duration,
         "completed": len(done),
         "failed": len(results) - len(done),
-        "refused": outcomes[Outcome.REFUSED],
-        "lost": outcomes[Outcome.LOST],
+        "refused": outcomes[RequestEnd.REFUSED],
+        "lost": outcomes[RequestEnd.LOST],
         "total_input_tokens": input_tokens,
         "total_output_tokens": output_tokens,
         "request_throughput": len(done) / duration if duration else 0.0,

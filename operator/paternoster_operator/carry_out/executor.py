@@ -12,7 +12,7 @@ from paternoster_operator.carry_out.applied_children import AppliedChildren
 from paternoster_operator.cluster.port import Cluster, ClusterError, Event, Key
 from paternoster_operator.metrics import OperatorMetrics
 from paternoster_operator.observed import Observed
-from paternoster_operator.plan.plan import Changes, EngineCall, Plan, plan_status
+from paternoster_operator.plan.plan import EngineCall, FleetChanges, Plan, plan_status
 from paternoster_operator.report.conditions import Condition, find_condition
 from paternoster_operator.report.events import engine_events
 from paternoster_operator.report.status import failed_status, invalid_status
@@ -66,7 +66,7 @@ class Executor:
         return after
 
     async def _change_fleet(
-        self, key: Key, plan: Plan, changes: Changes, applied: AppliedChildren
+        self, key: Key, plan: Plan, changes: FleetChanges, applied: AppliedChildren
     ) -> tuple[Observed, ClusterError | None]:
         """Change children and engines; returns what there is then, and what is in the way."""
         after, keys = plan.observed, plan.observed.keys

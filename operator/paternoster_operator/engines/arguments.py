@@ -6,7 +6,7 @@ from itertools import zip_longest
 from types import MappingProxyType
 
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_contract.settings.row import Row, Translation, list_rows
+from paternoster_contract.settings.row import SettingRow, Translation, list_rows
 from paternoster_operator.engines.adapter import Refusal, RuntimeType
 
 _FLAG_ORDER = (
@@ -18,7 +18,9 @@ _FLAG_ORDER = (
 
 
 @cache
-def list_translations(engine: RuntimeType, first: Sequence[str] = _FLAG_ORDER) -> tuple[tuple[Row, Translation], ...]:
+def list_translations(
+    engine: RuntimeType, first: Sequence[str] = _FLAG_ORDER
+) -> tuple[tuple[SettingRow, Translation], ...]:
     """What the engine makes of each setting, those named in ``first`` before the others."""
     return tuple((row, getattr(row.engines, engine.lower())) for row in list_rows(EngineArgs, first))
 

@@ -84,7 +84,7 @@ class FleetReaders:
     checks: EngineChecks = field(default_factory=EngineChecks)
 
 
-class Observer:
+class FleetObserver:
     """Changes nothing but what installation and fleet need to have keys and names at all."""
 
     def __init__(

@@ -14,7 +14,7 @@ Annotations = Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class DrainPlan:
     """The way of the pods to a number of replicas."""
 
     replicas: int
@@ -25,7 +25,7 @@ class Drain:
     """What is to change of them, by pod."""
 
 
-def plan_drain(observed: Observed, target: int, longest_seconds: float | None) -> Drain:
+def plan_drain(observed: Observed, target: int, longest_seconds: float | None) -> DrainPlan:
     """Drain and price pods for ``target`` replicas.
 
     A drained pod ends after ``longest_seconds`` though it is not idle. None where no gateway routes around drained
@@ -44,7 +44,7 @@ def plan_drain(observed: Observed, target: int, longest_seconds: float | None) -
         changes[pod.name] = _drain_annotation(pod, plan, observed.time)
         if lowered and (plan.ending or pod.name in requests):
             changes[pod.name][labels.DELETION_COST] = _deletion_cost(pod.name, plan, requests)
-    return Drain(replicas, plan.drained, {pod: made for pod, made in changes.items() if made})
+    return DrainPlan(replicas, plan.drained, {pod: made for pod, made in changes.items() if made})
 
 
 def _replica_pods(observed: Observed, requests: Mapping[str, int]) -> list[ReplicaPod]:

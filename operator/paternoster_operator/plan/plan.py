@@ -47,7 +47,7 @@ WAITING_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class FleetMemory:
     """What a fleet's next plan is made from, beside what is observed then; all of it can be learnt again."""
 
     states: LoopStates = field(default_factory=LoopStates)
@@ -79,7 +79,7 @@ class EngineCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class FleetChanges:
     """What is to be changed of a fleet's children and engines, in this order."""
 
     drained: Collection[str]
@@ -106,19 +106,19 @@ class Plan:
     decision: Decision
     recorded: Sequence[LoopDecision]
     """The parts of it that are new in the history."""
-    memory: Memory
+    memory: FleetMemory
     bounds: ReplicaPolicy | None
     """Those of the replica loop where it is on."""
     events: Sequence[Event]
     """To record before anything is changed."""
-    changes: Changes | None
+    changes: FleetChanges | None
     """None where nothing may be changed, or the keys that all else depends on cannot be read."""
     status_events: Sequence[Event]
     """To record once the status is written."""
     next_look_seconds: float
 
 
-def make_plan(resource: LLMDeployment, observed: Observed, memory: Memory, settings: Settings) -> Plan:
+def make_plan(resource: LLMDeployment, observed: Observed, memory: FleetMemory, settings: Settings) -> Plan:
     """Decide by the scaling law, and what follows from that; ``memory`` is that of the fleet's last plan."""
     policy, now = ScalingPolicy.from_spec(resource.spec, observed.at), observed.observation.now
     loops = [make(policy, DEFAULT_TUNING) for make in LOOPS]
@@ -140,7 +140,7 @@ def make_plan(resource: LLMDeployment, observed: Observed, memory: Memory, setti
         observed,
         decision,
         recorded,
-        Memory(
+        FleetMemory(
             states,
             models,
             decision.merge_earlier(memory.last_decision),
@@ -170,7 +170,7 @@ def _floor_events(decision: Decision, before: Decision) -> list[Event]:
 
 def _plan_changes(
     resource: LLMDeployment, observed: Observed, targets: Mapping[str, int], models: Models, settings: Settings
-) -> Changes:
+) -> FleetChanges:
     keys = observed.keys
     assert keys.admin_roots is not None
     longest = None
@@ -185,7 +185,7 @@ def _plan_changes(
         resource, drain.replicas, roots, settings.engines, peers=settings.peers, strategy=strategy
     )
     calls, live_caps = ([], {}) if keys.fault is not None else _plan_calls(observed, targets)
-    return Changes(
+    return FleetChanges(
         drain.drained,
         drain.annotations,
         children,

@@ -15,7 +15,7 @@ PERCENTILES = (50, 90, 95, 99)
 
 
 @dataclass(slots=True)
-class Series:
+class OutcomeSeries:
     """One value a observation."""
 
     time: list[float] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Series:
 
 
 @dataclass(slots=True)
-class Outcome:
+class SimulationOutcome:
     """The whole of one simulation."""
 
     profile: Profile
@@ -52,7 +52,7 @@ class Outcome:
     """Changes of the live cap that was asked for."""
     budget_events: int
     """Changes of the token budget that was asked for."""
-    series: Series
+    series: OutcomeSeries
     decisions: list[Mapping[str, Any]]
     """Those that changed something, each with its ``time`` in seconds."""
 
@@ -155,7 +155,7 @@ class Outcome:
             "decisions": [dict(decision) for decision in self.decisions],
         }
         if series:
-            document["series"] = {name: _round_values(getattr(self.series, name)) for name in Series.__slots__}
+            document["series"] = {name: _round_values(getattr(self.series, name)) for name in OutcomeSeries.__slots__}
         return document
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from paternoster_load.reports.html import Chart, ChartMark, Page, Panel, Series, Table, write_page
-from paternoster_simulator.outcome.outcome import PERCENTILES, Outcome
+from paternoster_simulator.outcome.outcome import PERCENTILES, SimulationOutcome
 from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_simulator.outcome.timeline import percentiles_by_window
 
@@ -18,12 +18,12 @@ MOST_MARKS = 200
 """Decisions drawn into the charts, the first ones; the table has all."""
 
 
-def write_report(path: str | Path, outcome: Outcome, *, title: str = "Simulation") -> None:
+def write_report(path: str | Path, outcome: SimulationOutcome, *, title: str = "Simulation") -> None:
     """Write the page of ``paternoster simulate --report``."""
     write_page(path, report_page(outcome, title=title))
 
 
-def report_page(outcome: Outcome, *, title: str) -> Page:
+def report_page(outcome: SimulationOutcome, *, title: str) -> Page:
     return Page(
         title=title,
         subtitle=f"{outcome.profile.name} ({outcome.profile.source}), {outcome.seconds:,.0f} s of virtual time",
@@ -43,7 +43,7 @@ def report_page(outcome: Outcome, *, title: str) -> Page:
     )
 
 
-def _steering_panels(outcome: Outcome) -> list[Panel]:
+def _steering_panels(outcome: SimulationOutcome) -> list[Panel]:
     s = outcome.series
     return [
         Panel(
@@ -72,7 +72,7 @@ def _steering_panels(outcome: Outcome) -> list[Panel]:
     ]
 
 
-def _latency_panels(outcome: Outcome) -> list[Panel]:
+def _latency_panels(outcome: SimulationOutcome) -> list[Panel]:
     several = outcome.records.output > 1
     return [
         _over_time(outcome, "Time to first token", "ttft", outcome.objective.ttft_ms, np.ones_like(several)),
@@ -80,7 +80,7 @@ def _latency_panels(outcome: Outcome) -> list[Panel]:
     ]
 
 
-def _over_time(outcome: Outcome, title: str, name: str, limit: float, counted: np.ndarray) -> Panel:
+def _over_time(outcome: SimulationOutcome, title: str, name: str, limit: float, counted: np.ndarray) -> Panel:
     """Percentiles by time of arrival, in milliseconds, and the limit they are to stay under."""
     records = outcome.records
     chosen = counted & (records.outcome == RequestOutcome.FINISHED)
@@ -102,7 +102,7 @@ def _over_time(outcome: Outcome, title: str, name: str, limit: float, counted: n
     )
 
 
-def _chart_marks(outcome: Outcome) -> list[ChartMark]:
+def _chart_marks(outcome: SimulationOutcome) -> list[ChartMark]:
     kinds = {"Up": "up", "Down": "down"}
     return [
         ChartMark(
@@ -112,7 +112,7 @@ def _chart_marks(outcome: Outcome) -> list[ChartMark]:
     ]
 
 
-def _latency_table(outcome: Outcome) -> Table:
+def _latency_table(outcome: SimulationOutcome) -> Table:
     columns = ["mean", *(f"p{share}" for share in PERCENTILES)]
     rows = []
     for title, name in (("first token", "ttft"), ("each token", "itl"), ("whole answer", "end_to_end")):
@@ -121,7 +121,7 @@ def _latency_table(outcome: Outcome) -> Table:
     return Table("Latency", ["milliseconds", *columns], rows)
 
 
-def _summary_table(outcome: Outcome) -> Table:
+def _summary_table(outcome: SimulationOutcome) -> Table:
     totals, price = outcome.totals, outcome.cost_per_million_tokens
     outcomes = Counter(outcome.records.outcome.tolist())
     rows = [
@@ -145,7 +145,7 @@ def _summary_table(outcome: Outcome) -> Table:
     return Table("Summary", ["what", "how much"], rows)
 
 
-def _decision_table(outcome: Outcome) -> Table:
+def _decision_table(outcome: SimulationOutcome) -> Table:
     rows = [
         [f"{d['time']:,.0f}", str(d.get("loop", "")), str(d.get("reason", "")), str(d.get("message", ""))]
         for d in outcome.decisions
@@ -153,7 +153,7 @@ def _decision_table(outcome: Outcome) -> Table:
     return Table("Decisions", ["second", "loop", "reason", "message"], rows)
 
 
-def _hours_name(outcome: Outcome) -> str:
+def _hours_name(outcome: SimulationOutcome) -> str:
     return "GPU-hours" if outcome.profile.gpus_per_replica else "replica-hours"
 
 

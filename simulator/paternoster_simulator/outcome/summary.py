@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from paternoster_simulator.outcome.outcome import Outcome
+from paternoster_simulator.outcome.outcome import SimulationOutcome
 
 MOST_DECISIONS = 40
 
 
-def summary_lines(outcome: Outcome) -> Iterator[str]:
+def summary_lines(outcome: SimulationOutcome) -> Iterator[str]:
     """What a person wants to know first."""
     objective = outcome.objective
     yield f"profile       {outcome.profile.name} ({outcome.profile.source})"
@@ -34,7 +34,7 @@ def summary_lines(outcome: Outcome) -> Iterator[str]:
     yield f"changes       {outcome.scale_events} of replicas, {limits}"
 
 
-def decision_lines(outcome: Outcome, most: int = MOST_DECISIONS) -> Iterator[str]:
+def decision_lines(outcome: SimulationOutcome, most: int = MOST_DECISIONS) -> Iterator[str]:
     """The decisions that changed something, the first ``most`` of them."""
     for decision in outcome.decisions[:most]:
         yield f"{decision['time']:>8.0f} s  {decision.get('reason', '')}: {decision.get('message', '')}"

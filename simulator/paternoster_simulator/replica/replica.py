@@ -15,7 +15,7 @@ from paternoster_simulator.replica.block_count import BlockCount
 from paternoster_simulator.replica.fast_forward import FastForward, can_fast_forward
 
 
-class Replica:
+class SimulatedReplica:
     """The engine process of one pod. Times are picoseconds of virtual time and never go back.
 
     A step that begins takes everything in that has arrived by then; steps follow each other without a gap while there

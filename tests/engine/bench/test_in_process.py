@@ -11,7 +11,7 @@ from paternoster_engine.core.config import SchedulerConfig
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
 from paternoster_engine.runner.protocol import SynchronousRunner
-from paternoster_load.results import BenchRequest, Outcome, RequestResult
+from paternoster_load.results import BenchRequest, RequestEnd, RequestResult
 
 CONFIG = SchedulerConfig(
     max_num_seqs=4, max_batched_tokens=32, max_model_len=64, block_size=4, num_blocks=40, prefix_cache=False
@@ -51,7 +51,7 @@ def wanted(index: int, prompt: int, output: int, arrival: float = 0.0) -> BenchR
 def test_times_are_those_of_the_steps() -> None:
     clocked = Clocked()
     (result,) = in_process(clocked).serve([wanted(0, 8, 3)])
-    assert (result.outcome, result.output_tokens, result.prompt_tokens) == (Outcome.COMPLETED, 3, 8)
+    assert (result.outcome, result.output_tokens, result.prompt_tokens) == (RequestEnd.COMPLETED, 3, 8)
     assert result.ttft == pytest.approx(STEP)
     assert result.itls == pytest.approx([STEP, STEP])
     assert result.latency == pytest.approx(3 * STEP)
@@ -74,13 +74,13 @@ def test_max_concurrency_holds_arrivals_back() -> None:
 def test_duration_ends_the_taking_in_and_what_runs_is_finished() -> None:
     results = in_process(Clocked()).serve((wanted(i, 4, 2) for i in range(10**6)), max_concurrency=1, duration=1.05)
     assert len(results) == 6
-    assert all(result.outcome is Outcome.COMPLETED for result in results)
+    assert all(result.outcome is RequestEnd.COMPLETED for result in results)
 
 
 def test_a_refusal_is_reported_and_the_others_are_served() -> None:
     reported: list[RequestResult] = []
     results = in_process(Clocked()).serve([wanted(0, 200, 5), wanted(1, 4, 2)], on_result=reported.append)
-    assert [result.outcome for result in results] == [Outcome.REFUSED, Outcome.COMPLETED]
+    assert [result.outcome for result in results] == [RequestEnd.REFUSED, RequestEnd.COMPLETED]
     assert "200" in results[0].error
     assert {result.index for result in reported} == {0, 1}
 
@@ -91,7 +91,7 @@ def test_a_broken_step_loses_its_requests_with_the_reason() -> None:
             raise RuntimeError("the device is gone")
 
     (result,) = in_process(Broken()).serve([wanted(0, 4, 2)])
-    assert (result.outcome, result.error) == (Outcome.LOST, "the engine ended it: error")
+    assert (result.outcome, result.error) == (RequestEnd.LOST, "the engine ended it: error")
 
 
 def test_the_end_of_sequence_token_ends_a_request_unless_it_is_ignored() -> None:
@@ -110,7 +110,7 @@ def test_a_batch_that_is_put_off_is_waited_for_and_not_spun_on() -> None:
     )  # fmt: skip
     served = in_process(clocked, scheduler=BatchedScheduler(config, size=2, wait=0.5))
     (result,) = served.serve([wanted(0, 4, 1)])
-    assert result.outcome is Outcome.COMPLETED
+    assert result.outcome is RequestEnd.COMPLETED
     assert result.latency == pytest.approx(0.5 + STEP, abs=0.01)
     assert served.steps == 1
 
@@ -131,7 +131,7 @@ def test_everyone_gets_every_token_in_every_mode(rows, mode) -> None:
     results = in_process(clocked, scheduler=make_scheduler(mode, config)).serve(requests)
     assert [result.index for result in results] == list(range(len(rows)))
     for result, request in zip(results, requests, strict=True):
-        assert result.outcome is Outcome.COMPLETED
+        assert result.outcome is RequestEnd.COMPLETED
         assert result.output_tokens == request.max_tokens == 1 + len(result.itls)
         assert result.ttft + sum(result.itls) == pytest.approx(result.latency)
         assert result.start >= 100.0 + request.arrival_s - 1e-6

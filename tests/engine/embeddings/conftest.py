@@ -16,7 +16,7 @@ from paternoster_engine.build import build_engine
 from paternoster_engine.core.batch import Batch, StepResult
 from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.engine import Engine
-from paternoster_engine.model.config import Described
+from paternoster_engine.model.config import ModelDescription
 from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.runner.protocol import Runner, SynchronousRunner
@@ -69,13 +69,13 @@ def answers_are_of_official_types() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def minilm() -> Callable[[], tuple[Engine, Tokenizer, Described]]:
+def minilm() -> Callable[[], tuple[Engine, Tokenizer, ModelDescription]]:
     """The real model, loaded once; its scheduler is idle between tests."""
     return cache(lambda: build_engine(EngineArgs(model=MINILM, threads=1, max_num_seqs=16)))
 
 
 @pytest.fixture
-def serve(minilm: Callable[[], tuple[Engine, Tokenizer, Described]]) -> Serve:
+def serve(minilm: Callable[[], tuple[Engine, Tokenizer, ModelDescription]]) -> Serve:
     """``async with serve() as server``: the real model; ``gated``: a model that waits for the test.
 
     Other keyword arguments are fields of the scheduler's config, and ``pooling``.

@@ -8,7 +8,7 @@ import pytest
 from paternoster_engine.model.checkpoints.shapes import expected_shapes
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.families.read import config_from_hf
-from paternoster_engine.model.rope_scaling import Linear
+from paternoster_engine.model.rope_scaling import LinearScaling
 
 
 def sizes(hidden: int, wide: int, layers: int, heads: int, kv_heads: int, vocab: int, **more: Any) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def test_gemma_3_leaves_most_to_its_defaults() -> None:
     assert (config.context_length, config.head_dim, config.tied_embeddings) == (131_072, 256, True)
     full, local = config.layers[5], config.layers[4]
     assert (full.window, full.rope) == (None, config.rope)
-    assert config.rope.scaling == Linear(8.0)
+    assert config.rope.scaling == LinearScaling(8.0)
     assert local.window == 1024
     assert local.rope is not None
     assert (local.rope.theta, local.rope.scaling) == (10_000.0, None)

@@ -24,7 +24,7 @@ from paternoster_engine.model.errors import ModelError, UnsupportedModelError
 from paternoster_engine.model.families.read import config_from_hf
 from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.layers.rotary import rotary_table
-from paternoster_engine.model.rope_scaling import Divided, Linear, Llama3, RopeScaling, Yarn, from_hf
+from paternoster_engine.model.rope_scaling import Divided, LinearScaling, Llama3, RopeScaling, Yarn, from_hf
 from paternoster_engine.model.source import resolve_source
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.step_input import host_step
@@ -172,7 +172,7 @@ def test_a_gguf_file_has_a_divisor_for_each_frequency(tmp_path: Path) -> None:
     [
         ({}, None),
         ({"type": "none"}, None),
-        ({"type": "linear", "factor": 4.0}, Linear(4.0)),
+        ({"type": "linear", "factor": 4.0}, LinearScaling(4.0)),
         (
             {"type": "yarn", "factor": 4.0, "original_context_length": 1024},
             Yarn(4.0, 1024, 32.0, 1.0, 0.1 * math.log(4) + 1),

@@ -12,7 +12,7 @@ from paternoster_engine.build import build_engine
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
 from paternoster_engine.model.config import Block, ModelConfig
 from paternoster_engine.model.errors import UnsupportedModelError
-from paternoster_engine.model.weights.stored import Cut, Stored
+from paternoster_engine.model.weights.stored import Cut, LazyTensor
 from paternoster_engine.parallel.sharding import BY_INPUTS, BY_OUTPUTS, possible_sizes, shard_config, shard_tensor
 
 MODEL = ModelConfig(
@@ -35,7 +35,7 @@ sizes = st.integers(1, 8)
 lengths = st.integers(1, 5)
 
 
-def read(config: ModelConfig, name: str, whole: Stored, rank: int, size: int) -> torch.Tensor:
+def read(config: ModelConfig, name: str, whole: LazyTensor, rank: int, size: int) -> torch.Tensor:
     return shard_tensor(config, name, whole, rank, size)[()]
 
 

@@ -17,7 +17,7 @@ from paternoster_engine.engine import Engine
 from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
 from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.layers.parts import Quantization
-from paternoster_engine.model.weights.stored import Part, Stored
+from paternoster_engine.model.weights.stored import LazyTensor, TensorSlice
 from paternoster_engine.runner.draft_model import DraftModel
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_engine.runner.model_runner import ModelRunner
@@ -50,9 +50,9 @@ class PoisonedEmbedding:
 def decoder(checkpoint: Checkpoint, dtype: torch.dtype, quantization: Quantization, value: float | None) -> Decoder:
     config = replace(checkpoint.config, num_layers=3, vocab_size=VOCABULARY)
 
-    def tensor(name: str) -> Stored:
+    def tensor(name: str) -> LazyTensor:
         stored = checkpoint.get_tensor(name)
-        return Part(stored, 0, 0, VOCABULARY) if name == "model.embed_tokens.weight" else stored
+        return TensorSlice(stored, 0, 0, VOCABULARY) if name == "model.embed_tokens.weight" else stored
 
     model = Decoder(config, tensor, dtype, CPU, quantization=quantization)
     if value is not None:

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from paternoster_engine.core.request import FinishReason
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Content, Event, Reasoning
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 OBJECT = st.dictionaries(st.text("ab", min_size=1, max_size=2), st.integers() | TEXT | st.none(), max_size=3)
@@ -19,7 +19,7 @@ def _call(draw: st.DrawFn) -> list[Event]:
     arguments = json.dumps(draw(OBJECT), ensure_ascii=False)
     cuts = sorted({0, len(arguments), *draw(st.lists(st.integers(0, len(arguments)), max_size=3))})
     pieces = [Arguments(arguments[start:end]) for start, end in pairwise(cuts)]
-    return [Call(draw(st.sampled_from(["get_weather", "add"]))), *pieces]
+    return [CallBegin(draw(st.sampled_from(["get_weather", "add"]))), *pieces]
 
 
 ANSWER = st.lists(
@@ -40,7 +40,7 @@ def calls(events: Sequence[Event]) -> list[tuple[str, Any]]:
     """Name and arguments of each."""
     found: list[tuple[str, str]] = []
     for event in events:
-        if isinstance(event, Call):
+        if isinstance(event, CallBegin):
             found.append((event.name, ""))
         elif isinstance(event, Arguments):
             found[-1] = (found[-1][0], found[-1][1] + event.text)

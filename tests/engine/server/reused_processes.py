@@ -14,10 +14,10 @@ from typing import Any
 from unittest import mock
 
 from paternoster_engine.chat import renderer
-from paternoster_engine.limited.process import LimitedProcess, Limits
+from paternoster_engine.limited.process import LimitedProcess, ProcessLimits
 from paternoster_engine.sampling.grammars import compiler
 
-Idle = dict[tuple[str, Limits, bytes], list[LimitedProcess]]
+Idle = dict[tuple[str, ProcessLimits, bytes], list[LimitedProcess]]
 """Processes by their module, their limits and a hash of what they were given to begin with."""
 
 
@@ -27,7 +27,7 @@ class ReusedProcess:
     What a request exceeded or ended, what was killed, and what refused its template or vocabulary is never used again.
     """
 
-    def __init__(self, idle: Idle, module: str, limits: Limits) -> None:
+    def __init__(self, idle: Idle, module: str, limits: ProcessLimits) -> None:
         self._idle, self._module, self._limits = idle, module, limits
         self._key = (module, limits, b"")
         self._process: LimitedProcess | None = None

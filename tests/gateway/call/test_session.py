@@ -6,10 +6,19 @@ import pytest
 
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_contract.stream_journal import NOT_CONTINUED
-from paternoster_gateway.admission.admission import Admission
+from paternoster_gateway.admission.admission import ClientAdmission
 from paternoster_gateway.admission.quarantine import Quarantine
-from paternoster_gateway.call.actions import Break, BreakCause, Discard, EndInError, Forward, Pause, Probe, StartAttempt
-from paternoster_gateway.call.attempt import Attempt, EngineAnswer
+from paternoster_gateway.call.actions import (
+    Break,
+    BreakCause,
+    Discard,
+    EndInError,
+    Forward,
+    Pause,
+    ProbeReplicas,
+    StartAttempt,
+)
+from paternoster_gateway.call.attempt import Attempt, ReplicaAnswer
 from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.call.observer import CallObserver
 from paternoster_gateway.call.registry import SessionRegistry
@@ -30,7 +39,7 @@ def session() -> CallSession:
     replicas = [Replica(name=name, url=name, ready=True) for name in "abc"]
     router.change_table(RoutingTable(models={"m": ModelRoute(replicas=replicas)}))
     registry = SessionRegistry(router, Quarantine(), CallObserver(), lambda _: None)
-    admission, call = Admission("m"), Call("/v1/completions", "m", b"{}", {}, is_stream=True)
+    admission, call = ClientAdmission("m"), Call("/v1/completions", "m", b"{}", {}, is_stream=True)
     return CallSession(registry, call, admission, router.open_request(admission))
 
 
@@ -41,7 +50,7 @@ def sent(action: object) -> StartAttempt:
 
 def answer(action: StartAttempt, status: int = 200, **fields: Any) -> Attempt:
     stream: dict[str, Any] = {"numerics": "fp", "is_stream": True} if status == 200 else {}
-    outcome = EngineAnswer(status, [], action.replica.url, 1, **stream)
+    outcome = ReplicaAnswer(status, [], action.replica.url, 1, **stream)
     return Attempt(action.replica.url, outcome, result=Result.ANSWERED, **fields)
 
 
@@ -73,7 +82,7 @@ def test_a_call_that_two_replicas_stopped_with_alone_is_sent_to_no_other(session
     first = sent(session.advance())
     second = sent(session.advance(stop(first)))
     probe = session.advance(stop(second))
-    assert isinstance(probe, Probe)
+    assert isinstance(probe, ProbeReplicas)
     assert {*probe.urls} == {first.replica.url, second.replica.url}
     with pytest.raises(GatewayError) as caught:
         session.advance([])
@@ -82,7 +91,7 @@ def test_a_call_that_two_replicas_stopped_with_alone_is_sent_to_no_other(session
 
 def test_a_call_goes_on_whose_replicas_answer_a_probe(session: CallSession) -> None:
     probe = session.advance(stop(sent(session.advance(stop(sent(session.advance()))))))
-    assert isinstance(probe, Probe)
+    assert isinstance(probe, ProbeReplicas)
     assert isinstance(session.advance(probe.urls), StartAttempt)
 
 
@@ -93,7 +102,7 @@ def test_the_answer_to_a_suspect_is_forwarded_without_a_turn(session: CallSessio
         failed = sent(action)
         session._registry.stops.record_stop("", failed.replica.url, 0.0, b"another")
         action = session.advance(stop(failed))
-    assert isinstance(action, Probe)
+    assert isinstance(action, ProbeReplicas)
     third = sent(session.advance([]))
     assert third.seconds_alone is not None
     assert isinstance(session.advance(answer(third)), Forward)
@@ -106,10 +115,10 @@ def test_a_replica_that_answered_no_probe_is_not_acquitted_once_it_has_started_a
         failed = sent(action)
         stops.record_stop("", failed.replica.url, 0.0, b"another")
         action = session.advance(stop(failed))
-    assert isinstance(action, Probe)
+    assert isinstance(action, ProbeReplicas)
     third = sent(session.advance([]))
     probe = session.advance(stop(third))
-    assert isinstance(probe, Probe)
+    assert isinstance(probe, ProbeReplicas)
     assert probe.urls == (third.replica.url,)
     with pytest.raises(GatewayError) as caught:
         session.advance([])
@@ -127,7 +136,7 @@ def test_a_stream_that_is_a_suspect_beside_others_goes_on_alone(session: CallSes
         assert (failed.seconds_alone is not None) is turn
         stops.record_stop("", failed.replica.url, 0.0, b"another")
         action = session.advance(stop(failed))
-    assert isinstance(action, Probe)
+    assert isinstance(action, ProbeReplicas)
     session.advance([])
     assert session._registry.probation.has_turn(session.request)
 
@@ -136,7 +145,7 @@ def test_a_stream_that_no_replica_can_continue_ends_in_an_error_that_names_why(s
     assert isinstance(session.advance(answer(sent(session.advance()))), Forward)
     assert isinstance(session.advance(Break(BreakCause.CLOSED)), Discard)
     refusal = answer(sent(session.advance()), 400)
-    assert isinstance(refusal.outcome, EngineAnswer)
+    assert isinstance(refusal.outcome, ReplicaAnswer)
     refusal.outcome.headers.append((NOT_CONTINUED.lower().encode(), b"presence_penalty"))
     assert isinstance(session.advance(refusal), Discard)
     action = session.advance()

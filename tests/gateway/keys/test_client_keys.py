@@ -14,7 +14,7 @@ from tests.gateway.fakes import Behave, Door, FakeEngine, route, stats, until
 
 from paternoster_contract.access.keys import digest_key
 from paternoster_contract.routing import ModelRoute, RoutingTable
-from paternoster_gateway.admission.admission import Admission, admit_request
+from paternoster_gateway.admission.admission import ClientAdmission, admit_request
 from paternoster_gateway.errors import GatewayError
 
 Start = Callable[[str, Behave], Awaitable[FakeEngine]]
@@ -243,7 +243,7 @@ def test_a_request_is_sent_only_to_the_fleet_that_admitted_it_and_accepts_its_ke
     if not accepts(then):
         assert admission == (401 if model in then.models else 404)
         return
-    assert isinstance(admission, Admission)
+    assert isinstance(admission, ClientAdmission)
     sent = status_of(lambda: admission.route(now, 0.0))
     if model in now.models and now.models[model].fleet != then.models[model].fleet:
         assert sent == 503

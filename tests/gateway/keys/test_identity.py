@@ -12,7 +12,7 @@ from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route, route_r
 from paternoster_contract.access.identity import HEADER, Identity, of_plain_key
 from paternoster_contract.access.keys import digest_key
 from paternoster_contract.routing import RoutingTable
-from paternoster_gateway.admission.admission import Admission, admit_request, models_open_to
+from paternoster_gateway.admission.admission import ClientAdmission, admit_request, models_open_to
 from paternoster_gateway.errors import GatewayError
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 
@@ -80,7 +80,9 @@ async def test_one_sender_gives_up_held_places_to_another(keys: bool) -> None:
     dispatcher.change_table(table)
 
     def hold(sender: str) -> asyncio.Task[Any]:
-        admission = Admission("m", identity=Identity(tenant=sender)) if keys else Admission("m", peer=sender)
+        admission = (
+            ClientAdmission("m", identity=Identity(tenant=sender)) if keys else ClientAdmission("m", peer=sender)
+        )
         return asyncio.create_task(route_request(dispatcher, dispatcher.open_request(admission), admission))
 
     async def refused(*tasks: asyncio.Task[Any]) -> list[int]:

@@ -11,7 +11,7 @@ from tests.gateway.fakes import Behave, Door, FakeEngine, answer, route, route_r
 
 from paternoster_contract import __version__
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
-from paternoster_gateway.admission.admission import Admission
+from paternoster_gateway.admission.admission import ClientAdmission
 from paternoster_gateway.errors import GatewayError
 from paternoster_gateway.proxy.dispatcher import Dispatcher
 from paternoster_gateway.routing.decisions import Result, Send
@@ -222,7 +222,7 @@ async def test_a_fleet_that_holds_no_requests_answers_503_with_retry_after(
 async def test_rejected_requests_are_demand_until_they_may_come_again() -> None:
     now = [100.0]
     table = RoutingTable(models={"m": ModelRoute(hold=False, retry_after_seconds=10)})
-    dispatcher, admission = Dispatcher(clock=lambda: now[0]), Admission("m")
+    dispatcher, admission = Dispatcher(clock=lambda: now[0]), ClientAdmission("m")
     dispatcher.change_table(table)
     counts = []
     for now[0], comes in ((100.0, True), (105.0, True), (109.9, False), (110.0, False), (115.0, False)):
@@ -238,7 +238,7 @@ async def test_a_request_waits_for_ejected_replicas_of_a_fleet_that_holds_none()
     now = [100.0]
     replica = Replica(name="a", url="http://x", ready=True)
     table = RoutingTable(models={"m": ModelRoute(replicas=[replica], hold=False, hold_timeout_seconds=60)})
-    dispatcher, admission = Dispatcher(clock=lambda: now[0]), Admission("m")
+    dispatcher, admission = Dispatcher(clock=lambda: now[0]), ClientAdmission("m")
     dispatcher.change_table(table)
     dispatcher.report_result(dispatcher.open_request(admission), replica.url, Result.UNREACHABLE)
     waiting = asyncio.create_task(route_request(dispatcher, dispatcher.open_request(admission), admission))

@@ -13,7 +13,7 @@ from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.proxy import prompt as prompts
 from paternoster_gateway.proxy.body import refuse_costly
 from paternoster_gateway.proxy.prompt import read_prompt
-from paternoster_gateway.routing.prefix_routing import Prompt
+from paternoster_gateway.routing.prefix_routing import PromptChain
 
 CHAT = "/v1/chat/completions"
 
@@ -22,7 +22,7 @@ def chat(text: str, **fields: Any) -> bytes:
     return json.dumps({"messages": [{"role": "user", "content": text}], **fields}).encode()
 
 
-async def read(path: str, body: bytes, model: str, tenant: str) -> Prompt | None:
+async def read(path: str, body: bytes, model: str, tenant: str) -> PromptChain | None:
     return await read_prompt(Call(path, model, body, {}, brackets=await refuse_costly(body)), model, tenant)
 
 

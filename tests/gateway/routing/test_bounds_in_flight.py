@@ -11,9 +11,9 @@ from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.decisions import (
     EJECTING,
-    Cause,
     Queue,
     Reject,
+    RejectionCause,
     Result,
     Retry,
     RoutedRequest,
@@ -181,7 +181,7 @@ class Driver(RuleBasedStateMachine):
             assert self.now < decision.until
             client.until = decision.until
         else:
-            slow = isinstance(decision, Reject) and decision.cause is Cause.FULL
+            slow = isinstance(decision, Reject) and decision.cause is RejectionCause.FULL
             assert slow or not isinstance(decision, Reject) or client.until is not None
             self.end(client)
         self.wake(self.balancer.pop_released())
@@ -235,9 +235,9 @@ def test_more_than_may_wait_are_rejected_with_what_they_waited_for() -> None:
     rejected = balancer.route(third, row, 0.0)
     assert isinstance(rejected, Reject)
     assert rejected.reason == "No replica of `m` has a free place, and 1 requests already wait for one."
-    assert rejected.cause is Cause.FULL
+    assert rejected.cause is RejectionCause.FULL
     late = balancer.route(second, row, 3.0)
     assert isinstance(late, Reject)
     assert late.reason == "No replica of `m` had a free place within 3 s."
-    assert late.cause is Cause.FULL
+    assert late.cause is RejectionCause.FULL
     assert balancer.count_held("m") == 0

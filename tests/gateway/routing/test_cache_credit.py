@@ -11,7 +11,7 @@ from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.cache_credit import MOST_UNMEASURED, RECENT_PICKS, UNMEASURED_EVERY, CacheCredit
 from paternoster_gateway.routing.decisions import Result, Send
-from paternoster_gateway.routing.prefix_routing import PrefixRouting, Prompt, PromptTokens
+from paternoster_gateway.routing.prefix_routing import PrefixRouting, PromptChain, PromptTokens
 
 SECONDS_PER_TOKEN = 4e-4
 PIECE, PIECE_TOKENS = 512, 128
@@ -42,7 +42,7 @@ class ClaimingFleet:
         pieces = [(digest, PIECE_TOKENS * number) for number, digest in enumerate(digests, 1)]
         for url in self.false:
             reported.store(url, pieces)
-        request = self.balancer.open_request("m", "", self.now, prompt=Prompt(digests, ends, ends[-1]))
+        request = self.balancer.open_request("m", "", self.now, prompt=PromptChain(digests, ends, ends[-1]))
         decision = self.balancer.route(request, self.row, self.now)
         assert isinstance(decision, Send)
         url, prompt = decision.replica.url, PIECE_TOKENS * len(digests)

@@ -10,7 +10,7 @@ from paternoster_contract.queueing.service_counters import OUTPUT_TOKEN_COST, PR
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_gateway.routing import held_requests
 from paternoster_gateway.routing.balancer import Balancer
-from paternoster_gateway.routing.decisions import Cause, Queue, Reject, Result, RoutedRequest, Send, Turn
+from paternoster_gateway.routing.decisions import Queue, Reject, RejectionCause, Result, RoutedRequest, Send, Turn
 from paternoster_gateway.routing.fair_queue import FairQueue
 from paternoster_gateway.routing.prefix_routing import TOKENS_PER_BYTE, PromptTokens
 
@@ -204,13 +204,13 @@ def test_a_request_that_no_replica_would_get_in_time_is_rejected_at_once() -> No
     late = fleet.balancer.open_request("m", "", fleet.now, sender="f")
     decision = fleet.balancer.route(late, fleet.row, fleet.now)
     assert isinstance(decision, Reject)
-    assert (decision.cause, decision.retry_after) == (Cause.FULL, 3)
+    assert (decision.cause, decision.retry_after) == (RejectionCause.FULL, 3)
     other = fleet.balancer.open_request("m", "", fleet.now, sender="q")
     assert isinstance(fleet.balancer.route(other, fleet.row, fleet.now), Queue), "others have filled the queue"
 
 
-@pytest.mark.parametrize(("deadline", "cause"), [(2.0, Cause.DEADLINE), (9.0, Cause.FULL)])
-def test_a_request_waits_until_its_deadline_at_most(deadline: float, cause: Cause) -> None:
+@pytest.mark.parametrize(("deadline", "cause"), [(2.0, RejectionCause.DEADLINE), (9.0, RejectionCause.FULL)])
+def test_a_request_waits_until_its_deadline_at_most(deadline: float, cause: RejectionCause) -> None:
     fleet = Fleet(hold_timeout_seconds=5)
     fleet.open("a")
     fleet.open("a")

@@ -13,14 +13,14 @@ from paternoster_gateway.prefixes.expected_pieces import EXPECTED_SECONDS
 from paternoster_gateway.prefixes.prefix_index import Prefix
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.decisions import Queue, Result, RoutedRequest, Send
-from paternoster_gateway.routing.pace import Pace
+from paternoster_gateway.routing.pace import ReplicaPace
 from paternoster_gateway.routing.prefix_routing import (
     MAX_CANDIDATES,
     Pick,
     PrefixRouting,
-    Prompt,
+    PromptChain,
     PromptTokens,
-    Sent,
+    SentRequest,
 )
 
 URLS = ("a", "b", "c", "d")
@@ -30,8 +30,8 @@ def route_of(urls: tuple[str, ...] = URLS) -> ModelRoute:
     return ModelRoute(replicas=[Replica(name=url, url=url, ready=True) for url in urls])
 
 
-def text(begin: int, pieces: int) -> Prompt:
-    return Prompt([begin * 1000 + at for at in range(pieces)], range(512, 512 * pieces + 1, 512), 512 * pieces)
+def text(begin: int, pieces: int) -> PromptChain:
+    return PromptChain([begin * 1000 + at for at in range(pieces)], range(512, 512 * pieces + 1, 512), 512 * pieces)
 
 
 class Fleet:
@@ -42,7 +42,7 @@ class Fleet:
         self.row.max_in_flight = bound
         self.balancer.on_table(RoutingTable(models={"m": self.row}))
 
-    def send(self, prompt: Prompt | None, now: float = 0.0) -> tuple[RoutedRequest, str]:
+    def send(self, prompt: PromptChain | None, now: float = 0.0) -> tuple[RoutedRequest, str]:
         request = self.balancer.open_request("m", "", now, prompt=prompt)
         decision = self.balancer.route(request, self.row, now)
         assert isinstance(decision, Send)
@@ -150,7 +150,7 @@ def test_impossible_numbers_of_tokens_are_not_believed(tokens: tuple[int, int]) 
     assert prefixes.find_credit("a") == 1
 
 
-def sent_to(url: str, prefixes: PrefixRouting) -> Sent:
+def sent_to(url: str, prefixes: PrefixRouting) -> SentRequest:
     prompt = text(1, 20)
     return prefixes.send("m", prompt, Pick(Prefix(20, 2000), 2000, 0.0, 4), url, 0, 0.0)
 
@@ -158,7 +158,7 @@ def sent_to(url: str, prefixes: PrefixRouting) -> Sent:
 def test_a_long_queue_outweighs_a_short_prefix() -> None:
     fleet = Fleet()
     fleet.balancer.prefixes.reported.store("c", [(text(1, 4).digests[0], 128)])
-    fleet.send(Prompt([*text(1, 1).digests, *text(9, 200).digests], range(512, 512 * 201 + 1, 512), 512 * 201))
+    fleet.send(PromptChain([*text(1, 1).digests, *text(9, 200).digests], range(512, 512 * 201 + 1, 512), 512 * 201))
     assert fleet.send(text(1, 4))[1] != "c"
 
 
@@ -167,7 +167,7 @@ def test_a_busy_fleet_computes_less_twice(busy: bool) -> None:
     fleet = Fleet()
     prefixes, held = fleet.balancer.prefixes, text(1, 100)
     prefixes.reported.store("c", [(digest, 128) for digest in held.digests])
-    other = Prompt(text(9, 120).digests, held.ends, 120 * 512)
+    other = PromptChain(text(9, 120).digests, held.ends, 120 * 512)
     prefixes.send("m", other, Pick(Prefix(0, 0), 0, 0.0, 4), "c", 0, 0.0)
     prefixes.get_pace("m").observe_work(1e9 if busy else 0, 0.0)
     # More waits there than it has cached; once all are busy, computing it twice would delay others as well.
@@ -176,7 +176,7 @@ def test_a_busy_fleet_computes_less_twice(busy: bool) -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 1e9), st.floats(0, 100)), max_size=20), st.integers(0, 100))
 def test_work_counts_once_to_ten_times(sent: list[tuple[float, float]], replicas: int) -> None:
-    pace, now = Pace(), 0.0
+    pace, now = ReplicaPace(), 0.0
     for tokens, pause in sent:
         now += pause
         pace.observe_work(tokens, now)
@@ -189,7 +189,7 @@ def test_the_same_prompt_from_all_clients_spreads() -> None:
     now, total = 0.0, Counter[str]()
     for number in range(400):
         # Each has a shared beginning and a piece of its own; first bytes take longer with each request beside.
-        prompt = Prompt([*text(1, 10).digests, 10**6 + number], range(512, 512 * 11 + 1, 512), 512 * 11)
+        prompt = PromptChain([*text(1, 10).digests, 10**6 + number], range(512, 512 * 11 + 1, 512), 512 * 11)
         flying = [fleet.send(prompt, now)]
         for _ in range(7):
             flying.append(fleet.send(prompt, now))
@@ -273,7 +273,7 @@ def test_nothing_waits_once_all_requests_have_ended(requests: list[tuple[int, in
 
 @given(st.integers(0, 2**32))
 def test_the_pace_of_engines_is_learnt(seed: int) -> None:
-    rng, pace = Random(seed), Pace()
+    rng, pace = Random(seed), ReplicaPace()
     for _ in range(200):
         tokens, beside = rng.uniform(10, 5000), rng.randrange(8)
         pace.observe_first_byte(tokens, beside, 0.02 + 3e-4 * tokens + 0.01 * beside)
@@ -283,7 +283,7 @@ def test_the_pace_of_engines_is_learnt(seed: int) -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.integers(0, 1000), st.floats(0, 1e4)), max_size=60))
 def test_the_pace_is_finite_and_not_negative_whatever_is_observed(samples: list[tuple[float, int, float]]) -> None:
-    pace = Pace()
+    pace = ReplicaPace()
     for tokens, beside, seconds in samples:
         pace.observe_first_byte(tokens, beside, seconds)
     assert 0 < pace.seconds_per_token < float("inf")

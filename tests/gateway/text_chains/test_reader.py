@@ -23,7 +23,7 @@ from paternoster_contract.text_chains.stream import (
 )
 from paternoster_engine.server.text_chains import feed as feeds
 from paternoster_gateway.prefixes.prefix_index import NO_PREFIX
-from paternoster_gateway.routing.prefix_routing import Pick, PrefixRouting, Prompt
+from paternoster_gateway.routing.prefix_routing import Pick, PrefixRouting, PromptChain
 from paternoster_gateway.text_chains.reader import ChainReader, StreamFault
 
 DIGESTS = st.integers(1, 12)
@@ -131,7 +131,7 @@ def test_why_a_stream_is_not_believed(frames: list[Frame], reason: str) -> None:
 
 def test_what_a_replica_without_a_stream_was_sent_is_remembered_while_streams_are_tried() -> None:
     prefixes = PrefixRouting()
-    prompt = Prompt([1, 2], [512, 1024], 1024)
+    prompt = PromptChain([1, 2], [512, 1024], 1024)
     prefixes.send("m", prompt, Pick(NO_PREFIX, 0, 0.0, 2), URL, 0, 0.0)
     reader = ChainReader(URL, "m", prefixes)
     reader.start_connection()

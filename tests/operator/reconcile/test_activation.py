@@ -14,7 +14,7 @@ from paternoster_operator.autoscaling.decision import REPLICAS
 from paternoster_operator.autoscaling.loops.limits import ReplicaState
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.fleet import Fleet
-from paternoster_operator.plan.plan import Memory
+from paternoster_operator.plan.plan import FleetMemory
 from paternoster_operator.routes.row import SOONEST_RETRY_SECONDS, build_route
 
 Resource = Callable[..., LLMDeployment]
@@ -59,7 +59,7 @@ def fleets(resource: Resource) -> dict[Key, Fleet]:
     """One of each kind; only ``asleep`` waits for a request."""
 
     def fleet(now: int, **spec: Any) -> Fleet:
-        return Fleet(resource(**spec), Memory(LoopStates({REPLICAS: ReplicaState(target=now, since=0)})))
+        return Fleet(resource(**spec), FleetMemory(LoopStates({REPLICAS: ReplicaState(target=now, since=0)})))
 
     return {
         Key("lifts", "asleep"): fleet(0, autoscaling=to_zero()),

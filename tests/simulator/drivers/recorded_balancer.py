@@ -9,9 +9,9 @@ from typing import Any
 from paternoster_contract.routing import ModelRoute, RoutingTable
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.routing.decisions import Decision, Queue, Result, RoutedRequest, Send, Turn
-from paternoster_gateway.routing.prefix_routing import Prompt, PromptTokens
+from paternoster_gateway.routing.prefix_routing import PromptChain, PromptTokens
 from paternoster_simulator.cost import to_seconds, to_ticks
-from paternoster_simulator.events import EventQueue, Rank
+from paternoster_simulator.events import EventQueue, EventRank
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class RecordedBalancer(Balancer):
         *,
         name: str = "",
         sender: str = "",
-        prompt: Prompt | None = None,
+        prompt: PromptChain | None = None,
         turn: Turn | None = None,
     ) -> RoutedRequest:
         request = super().open_request(model, fleet, now, name=name, sender=sender, prompt=prompt, turn=turn)
@@ -122,7 +122,9 @@ def replay(events: Sequence[Event]) -> RecordedBalancer:
     """A new balancer that gets ``events`` from the simulator's queue, each at its time in picoseconds."""
     queue, balancer = EventQueue(), RecordedBalancer()
     for event in events:
-        queue.add(to_ticks(event.now), Rank.LIFE, lambda now, event=event: _apply(balancer, event, to_seconds(now)))  # type: ignore[misc]
+        queue.add(
+            to_ticks(event.now), EventRank.LIFE, lambda now, event=event: _apply(balancer, event, to_seconds(now))
+        )  # type: ignore[misc]
     while queue:
         queue.run_next()
     return balancer

@@ -7,7 +7,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_simulator.arrivals import constant_rate, generate_requests, rate_spike, rate_step
 from paternoster_simulator.failures import MetricsBlackout
-from paternoster_simulator.outcome.outcome import Outcome
+from paternoster_simulator.outcome.outcome import SimulationOutcome
 from paternoster_simulator.policies.law import LawPolicy
 from paternoster_simulator.policies.policy import Action
 from paternoster_simulator.profile import load_profile
@@ -35,7 +35,7 @@ def spec(maximum: int = 8, minimum: int = 1, **concurrency: object) -> LLMDeploy
     )
 
 
-def run(spec: LLMDeploymentSpec, rows: Sequence[TraceRow], duration: float, **more: object) -> Outcome:
+def run(spec: LLMDeploymentSpec, rows: Sequence[TraceRow], duration: float, **more: object) -> SimulationOutcome:
     return simulate_fleet(
         PROFILE, rows, LawPolicy.from_spec(spec, PROFILE), start_replicas=1, duration=duration,
         settings=FleetSettings.from_spec(spec, PROFILE), **more,  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import pytest
 from tests.simulator.test_control_gates import PROFILE, SEEDS, changes, run
 
 from paternoster_simulator.arrivals import rate_spike
-from paternoster_simulator.outcome.outcome import Outcome
+from paternoster_simulator.outcome.outcome import SimulationOutcome
 from paternoster_simulator.outcome.records import RequestOutcome
 from paternoster_traces.synthetic import Workload
 
@@ -23,7 +23,7 @@ REASONING = Workload(
 
 
 @cache
-def long_answers(seed: int, drain: str) -> Outcome:
+def long_answers(seed: int, drain: str) -> SimulationOutcome:
     return run(
         rate_spike(0.1, at=60, seconds=300, factor=8.0), duration=1500, seed=seed, start=4, profile=LONG,
         workload=REASONING, slo={"ttftP95Milliseconds": 2000, "itlP95Milliseconds": 100}, drain={"mode": drain},

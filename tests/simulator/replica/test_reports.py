@@ -23,7 +23,7 @@ from paternoster_operator.engines.vllm_metrics import NAMES, OPTIONAL
 from paternoster_simulator.cost import to_seconds, to_ticks
 from paternoster_simulator.policies.policy import Action
 from paternoster_simulator.profile import EngineName
-from paternoster_simulator.replica.replica import Replica
+from paternoster_simulator.replica.replica import SimulatedReplica
 from paternoster_simulator.replica.reports import report_stats
 from paternoster_simulator.settings import FleetSettings
 from paternoster_simulator.simulation import simulate_fleet
@@ -53,9 +53,9 @@ def answer_as_vllm(stats: EngineStats) -> list[bytes]:
     return [json.dumps(report).encode(), text.encode()]
 
 
-def run_replica(lengths: list[tuple[int, int]], cap: int, seconds: float) -> Replica:
+def run_replica(lengths: list[tuple[int, int]], cap: int, seconds: float) -> SimulatedReplica:
     config = FleetSettings(max_queued_requests=6).scheduler_config(SMALL)
-    replica = Replica("pod", config, SMALL.cost)
+    replica = SimulatedReplica("pod", config, SMALL.cost)
     replica.set_cap(cap, 0)
     for number, (prompt, output) in enumerate(lengths):
         params = SamplingParams(max_tokens=output, ignore_eos=True)

@@ -13,7 +13,7 @@ from tests.sources.model_files import AT_ONCE
 
 from paternoster_sources.fetch import fetch_model
 from paternoster_sources.remote.layers import _import_zstd
-from paternoster_sources.storage.cache import Cache, Model
+from paternoster_sources.storage.cache import CachedModel, DownloadCache
 
 LAYER = "application/vnd.oci.image.layer.v1.tar"
 INDEX = "application/vnd.oci.image.index.v1+json"
@@ -102,5 +102,5 @@ def fetched(files: dict[str, bytes], names: Iterable[str] = ()) -> dict[str, byt
     return {name: data for name, data in files.items() if name in wanted}
 
 
-def got(address: str, cache: Cache, **more: Any) -> Model:
+def got(address: str, cache: DownloadCache, **more: Any) -> CachedModel:
     return fetch_model(address, cache, retry=AT_ONCE, **more)

@@ -14,7 +14,7 @@ from paternoster_sources.errors import (
 )
 from paternoster_sources.fetch import fetch_model
 from paternoster_sources.image import ImageAddress, parse_image
-from paternoster_sources.storage.cache import Cache
+from paternoster_sources.storage.cache import DownloadCache
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_any_text_is_an_image_or_refused(text: str) -> None:
     assert "/" in image.reference
 
 
-def test_here_an_image_in_a_registry_is_not_pulled(cache: Cache) -> None:
+def test_here_an_image_in_a_registry_is_not_pulled(cache: DownloadCache) -> None:
     for refused in (lambda text: fetch_model(text, cache), resolve_source):
         with pytest.raises((InvalidAddress, ModelSourceError), match="skopeo copy"):
             refused("oci://ghcr.io/org/name:v1")

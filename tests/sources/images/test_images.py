@@ -35,15 +35,15 @@ from paternoster_sources.errors import (
 from paternoster_sources.plan import RemoteFile
 from paternoster_sources.remote import image_files, layers
 from paternoster_sources.remote.image_files import ImageFiles
-from paternoster_sources.remote.layers import Changes, Entry, lay_over
-from paternoster_sources.storage.cache import Cache
+from paternoster_sources.remote.layers import LayerChanges, LayerEntry, lay_over
+from paternoster_sources.storage.cache import DownloadCache
 
 FILES = model_files()
 
 
 @pytest.mark.parametrize("packed", PACKED)
 @pytest.mark.parametrize("top", ["models", "", "some/where"])
-def test_an_image_becomes_a_folder(layout: Layout, cache: Cache, packed: str, top: str, tmp_path: Path) -> None:
+def test_an_image_becomes_a_folder(layout: Layout, cache: DownloadCache, packed: str, top: str, tmp_path: Path) -> None:
     layout.image(tar(folder("etc"), member("etc/os-release", b"x")), files_layer(FILES, top), packed=packed)
     inside = f"#path={top}" if "/" in top else ""
     model = got(layout.address + inside, cache)
@@ -53,7 +53,7 @@ def test_an_image_becomes_a_folder(layout: Layout, cache: Cache, packed: str, to
     assert resolve_source(layout.address + inside).path == model.path
 
 
-def test_one_file_of_several(layout: Layout, cache: Cache) -> None:
+def test_one_file_of_several(layout: Layout, cache: DownloadCache) -> None:
     layout.image(files_layer({"a.gguf": b"a" * 9, "b.gguf": b"b" * 9}))
     with pytest.raises(AmbiguousWeights, match=r"a\.gguf, b\.gguf"):
         got(layout.address, cache)
@@ -63,7 +63,7 @@ def test_one_file_of_several(layout: Layout, cache: Cache) -> None:
         got(f"{layout.address}#path=models/c.gguf", cache)
 
 
-def test_one_image_of_several(layout: Layout, cache: Cache) -> None:
+def test_one_image_of_several(layout: Layout, cache: DownloadCache) -> None:
     for tag in ("v1", "registry.example/name:v2"):
         layout.image(files_layer({"m.gguf": tag.encode()}), tag=tag)
     with pytest.raises(AmbiguousWeights, match=r"#tag=.*'registry.example/name:v2', 'v1'"):
@@ -75,7 +75,7 @@ def test_one_image_of_several(layout: Layout, cache: Cache) -> None:
     assert got(f"{layout.address}#tag={layout.images[0]['digest']}", cache).path.read_bytes() == b"v1"
 
 
-def test_an_image_for_several_machines(layout: Layout, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_for_several_machines(layout: Layout, cache: DownloadCache, monkeypatch: pytest.MonkeyPatch) -> None:
     of = {
         machine: layout.manifest(
             files_layer({"m.gguf": machine.encode()}), platform={"os": "linux", "architecture": machine}
@@ -92,7 +92,7 @@ def test_an_image_for_several_machines(layout: Layout, cache: Cache, monkeypatch
 
 
 @pytest.mark.parametrize("hidden", [".wh.model.safetensors", ".wh..wh..opq"])
-def test_what_a_layer_removes_is_gone(layout: Layout, cache: Cache, hidden: str) -> None:
+def test_what_a_layer_removes_is_gone(layout: Layout, cache: DownloadCache, hidden: str) -> None:
     upper = tar(member(f"models/{hidden}"), member("models/new.gguf", b"new"))
     layout.image(files_layer(FILES), upper)
     if hidden.endswith("opq"):
@@ -101,14 +101,14 @@ def test_what_a_layer_removes_is_gone(layout: Layout, cache: Cache, hidden: str)
     assert got(layout.address, cache).path.read_bytes() == b"new", "there are no safetensors any more"
 
 
-def test_a_later_layer_wins(layout: Layout, cache: Cache) -> None:
+def test_a_later_layer_wins(layout: Layout, cache: DownloadCache) -> None:
     other = b"other" * 100
     layout.image(files_layer(FILES), tar(member("./models/model.safetensors", other)))
     assert whole(got(layout.address, cache).path)["model.safetensors"] == other
 
 
 def test_a_layer_that_is_there_again_and_again_is_looked_through_once(
-    layout: Layout, cache: Cache, monkeypatch: pytest.MonkeyPatch
+    layout: Layout, cache: DownloadCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked, scan = [], layers.scan_layer
     monkeypatch.setattr(image_files, "scan_layer", lambda *given: looked.append(given) or scan(*given))
@@ -124,10 +124,10 @@ PATHS = st.sampled_from(["models", "models/a", "models/b", "a", "b"])
 @given(st.lists(st.tuples(st.dictionaries(PATHS, st.sampled_from(["file", "folder", "gone", "opaque"])), st.none())))
 def test_layers_are_laid_over_each_other_as_a_file_system_has_them(steps: list[tuple[dict[str, str], None]]) -> None:
     """Against a dictionary of a file system, in which whiteouts come before what a layer adds."""
-    found: dict[str, Entry] = {}
+    found: dict[str, LayerEntry] = {}
     there: dict[str, int] = {}
     for number, (step, _) in enumerate(steps):
-        changes = Changes()
+        changes = LayerChanges()
         files = {
             path
             for path, kind in step.items()
@@ -144,7 +144,7 @@ def test_layers_are_laid_over_each_other_as_a_file_system_has_them(steps: list[t
                 changes.folders.add(path)
                 there.pop(path, None)
         for path in files:
-            changes.entries[path] = Entry(number)
+            changes.entries[path] = LayerEntry(number)
             for name in [name for name in there if name.startswith(f"{path}/")]:
                 del there[name]
         there.update(dict.fromkeys(files, number))
@@ -152,7 +152,7 @@ def test_layers_are_laid_over_each_other_as_a_file_system_has_them(steps: list[t
     assert {path: entry.layer for path, entry in found.items()} == there
 
 
-def test_a_corrupted_layer_is_named_and_nothing_of_it_stays(layout: Layout, cache: Cache) -> None:
+def test_a_corrupted_layer_is_named_and_nothing_of_it_stays(layout: Layout, cache: DownloadCache) -> None:
     layer = files_layer(FILES)
     layout.image(layer)
     data = bytearray(layer)
@@ -166,7 +166,7 @@ def test_a_corrupted_layer_is_named_and_nothing_of_it_stays(layout: Layout, cach
 
 
 @pytest.mark.parametrize("packed", PACKED)
-def test_a_layer_that_is_cut_off(layout: Layout, cache: Cache, packed: str) -> None:
+def test_a_layer_that_is_cut_off(layout: Layout, cache: DownloadCache, packed: str) -> None:
     layer = PACKED[packed](files_layer(FILES))
     layout.image(files_layer(FILES), packed=packed)
     layout.blob(layer).write_bytes(layer[:-4000])
@@ -175,7 +175,7 @@ def test_a_layer_that_is_cut_off(layout: Layout, cache: Cache, packed: str) -> N
 
 
 def test_a_layer_that_changes_after_it_was_looked_through(
-    layout: Layout, cache: Cache, monkeypatch: pytest.MonkeyPatch
+    layout: Layout, cache: DownloadCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     layer = files_layer(FILES)
     layout.image(layer)
@@ -192,7 +192,7 @@ def test_a_layer_that_changes_after_it_was_looked_through(
 
 
 @pytest.mark.parametrize("packed", PACKED)
-def test_what_came_before_a_break_stays(layout: Layout, cache: Cache, packed: str) -> None:
+def test_what_came_before_a_break_stays(layout: Layout, cache: DownloadCache, packed: str) -> None:
     layout.image(files_layer(FILES), packed=packed)
     address = fetching.parse_address(layout.address)
     source = ImageFiles(address)
@@ -217,12 +217,12 @@ def test_what_came_before_a_break_stays(layout: Layout, cache: Cache, packed: st
 
 def test_a_full_disk_is_told_before_anything_is_written(layout: Layout, tmp_path: Path) -> None:
     layout.image(files_layer(FILES))
-    cache = Cache(tmp_path / "full", free=lambda _: 1000)
+    cache = DownloadCache(tmp_path / "full", free=lambda _: 1000)
     with pytest.raises(NoSpace, match="needs 305039 bytes more"):
         got(layout.address, cache)
 
 
-def test_what_an_image_was_is_served_when_its_file_is_gone(layout: Layout, cache: Cache) -> None:
+def test_what_an_image_was_is_served_when_its_file_is_gone(layout: Layout, cache: DownloadCache) -> None:
     layout.image(files_layer(FILES))
     model = got(layout.address, cache)
     shutil.rmtree(layout.path)
@@ -232,7 +232,7 @@ def test_what_an_image_was_is_served_when_its_file_is_gone(layout: Layout, cache
 
 
 @pytest.mark.skipif(shutil.which("buildah") is None, reason="buildah is not installed")
-def test_what_buildah_writes(tmp_path: Path, cache: Cache) -> None:
+def test_what_buildah_writes(tmp_path: Path, cache: DownloadCache) -> None:
     context = tmp_path / "model"
     context.mkdir()
     for name, data in FILES.items():

@@ -20,7 +20,7 @@ MAX_PASSING = 32
 """Requests of the queue that a step compares with those that run."""
 
 
-class Admission:
+class SlotAdmission:
     """Takes requests out of the queue into the list of those that run, with the blocks they need."""
 
     def __init__(

@@ -9,7 +9,7 @@ from paternoster_engine.model.pooling import Pooling
 from paternoster_engine.model.sampling_defaults import SamplingDefaults
 from paternoster_engine.model.source import ModelSource
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.model.weights.stored import Stored
+from paternoster_engine.model.weights.stored import LazyTensor
 
 
 class Checkpoint(Protocol):
@@ -32,7 +32,7 @@ class Checkpoint(Protocol):
         """Of the tensor with that Hugging Face name; raises :class:`ModelError` when it is missing."""
         ...
 
-    def get_tensor(self, name: str) -> Stored:
+    def get_tensor(self, name: str) -> LazyTensor:
         """Tensor by its Hugging Face name, to be read in parts; raises :class:`ModelError` when it is missing."""
         ...
 

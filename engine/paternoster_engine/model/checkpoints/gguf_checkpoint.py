@@ -25,7 +25,7 @@ from paternoster_engine.model.weights.gguf_file import StoredTensor
 from paternoster_engine.model.weights.gguf_parts import read_parts
 from paternoster_engine.model.weights.mapped_file import MappedFile
 from paternoster_engine.model.weights.other_files import note_of_unused
-from paternoster_engine.model.weights.stored import Cut, InBlocks, Part, Stored, block_format, whole_cut
+from paternoster_engine.model.weights.stored import Cut, InBlocks, LazyTensor, TensorSlice, block_format, whole_cut
 from paternoster_kernels.blocks import FORMATS, GGUF_FORMATS, BlockFormat
 from paternoster_sources.names import whole_stem
 
@@ -61,11 +61,11 @@ class GgufCheckpoint:
         stored, rows = self._find_stored(name), rows_of(self.config, self._family, name)
         return stored.shape if rows is None else (len(range(stored.shape[0])[rows]), *stored.shape[1:])
 
-    def get_tensor(self, name: str) -> Stored:
+    def get_tensor(self, name: str) -> LazyTensor:
         stored, rows = self._find_stored(name), rows_of(self.config, self._family, name)
-        tensor: Stored = GgufTensor(self._find_file(name), stored, f"{self._path.name}: {name}")
+        tensor: LazyTensor = GgufTensor(self._find_file(name), stored, f"{self._path.name}: {name}")
         if rows is not None:
-            tensor = Part(tensor, 0, rows.start, len(range(tensor.shape[0])[rows]))
+            tensor = TensorSlice(tensor, 0, rows.start, len(range(tensor.shape[0])[rows]))
         if self._family.interleaved and name.split(".")[-2] in ("q_proj", "k_proj"):
             return RotateHalfRows(tensor, self.config.head_dim)
         return tensor
@@ -131,7 +131,7 @@ class GgufCheckpoint:
 
 
 class GgufTensor:
-    """A :class:`Stored` of float32 numbers, where blocks that are cut apart are read as a whole; and of its blocks."""
+    """A :class:`LazyTensor` of float32 numbers, of which cut blocks are read as a whole; and of its blocks."""
 
     def __init__(self, file: MappedFile, stored: StoredTensor, what: str) -> None:
         self._file, self._stored, self._what = file, stored, what
@@ -189,7 +189,7 @@ def _has_numbers(kind: QuantizationType) -> bool:
 class RotateHalfRows:
     """Of q and k, for the rotate-half order: llama.cpp's has the rows of each rotary pair side by side."""
 
-    def __init__(self, stored: Stored, head_dim: int) -> None:
+    def __init__(self, stored: LazyTensor, head_dim: int) -> None:
         self._stored, self._head_dim = stored, head_dim
         self.shape = stored.shape
         self.format = block_format(stored)

@@ -27,7 +27,7 @@ from paternoster_engine.model.weights.model_folder import ModelFolder, add_tenso
 from paternoster_engine.model.weights.other_files import note_of_unused, notes_of_folder, quantization_of
 from paternoster_engine.model.weights.quantized import QuantizedMatrices
 from paternoster_engine.model.weights.safetensors_file import FLOATS, TYPES, FileTensor, read_safetensors
-from paternoster_engine.model.weights.stored import Part, Stored
+from paternoster_engine.model.weights.stored import LazyTensor, TensorSlice
 
 
 class SafetensorsCheckpoint:
@@ -62,17 +62,17 @@ class SafetensorsCheckpoint:
         shape = tuple(self._files[self._stored_name(name)].shape if matrix is None else matrix.shape)
         return shape if rows is None else (len(range(shape[0])[rows]), *shape[1:])
 
-    def get_tensor(self, name: str) -> Stored:
+    def get_tensor(self, name: str) -> LazyTensor:
         if (own := self._of_expert(name)) is not None:
             return own
         rows = rows_of(self.config, self._family, name)
-        tensor: Stored | None = self._find_matrix(name)
+        tensor: LazyTensor | None = self._find_matrix(name)
         if tensor is None:
             tensor = self._find_numbers(self._stored_name(name))
         offset = self._family.norm_offset
         if offset and name.endswith("norm.weight"):
             return tensor[()].float() + offset
-        return tensor if rows is None else Part(tensor, 0, rows.start, len(range(tensor.shape[0])[rows]))
+        return tensor if rows is None else TensorSlice(tensor, 0, rows.start, len(range(tensor.shape[0])[rows]))
 
     @property
     def notes(self) -> list[str]:
@@ -100,7 +100,7 @@ class SafetensorsCheckpoint:
             raise ModelError(f"{self._folder.path}: {stored} is of {tensor.kind}: must be of {', '.join(FLOATS)}")
         return tensor
 
-    def _find_matrix(self, name: str) -> Stored | None:
+    def _find_matrix(self, name: str) -> LazyTensor | None:
         """A matrix of few bits, by all the tensors that say it; None for others."""
         base, _, kind = name.rpartition(".")
         if kind != "weight":
@@ -112,7 +112,7 @@ class SafetensorsCheckpoint:
 
         return self._quantized.find_matrix(base, find)
 
-    def _of_expert(self, name: str, *, meta: bool = False) -> Stored | None:
+    def _of_expert(self, name: str, *, meta: bool = False) -> LazyTensor | None:
         """A part of an expert that is held in the family's own way; ``meta``: with its shape alone."""
         if self._family.expert is None:
             return None

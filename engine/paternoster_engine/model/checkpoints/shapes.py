@@ -7,7 +7,7 @@ from paternoster_engine.model.config import Experts, ModelConfig
 from paternoster_engine.model.errors import ModelError
 
 
-class Shaped(Protocol):
+class TensorShapes(Protocol):
     """The part of a checkpoint that this check reads."""
 
     @property
@@ -16,7 +16,7 @@ class Shaped(Protocol):
     def shape_of(self, name: str) -> tuple[int, ...]: ...
 
 
-def check_shapes(checkpoint: Shaped) -> None:
+def check_shapes(checkpoint: TensorShapes) -> None:
     """Raises :class:`ModelError` for the first tensor that is missing or of another shape."""
     for name, expected in expected_shapes(checkpoint.config):
         shape = checkpoint.shape_of(name)

@@ -41,7 +41,7 @@ class _Norm:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
+class _EncoderLayer:
     qkv: Dense
     out: Dense
     attention_norm: _Norm
@@ -73,8 +73,8 @@ class Encoder:
         def load_norm(name: str) -> _Norm:
             return _Norm(load(f"{name}.weight"), load(f"{name}.bias"), config.norm_eps)
 
-        def load_layer(prefix: str) -> _Layer:
-            return _Layer(
+        def load_layer(prefix: str) -> _EncoderLayer:
+            return _EncoderLayer(
                 qkv=load_dense(*(f"{prefix}attention.self.{part}" for part in ("query", "key", "value"))),
                 out=load_dense(f"{prefix}attention.output.dense"),
                 attention_norm=load_norm(f"{prefix}attention.output.LayerNorm"),

@@ -8,7 +8,7 @@ import torch
 
 from paternoster_engine.model.config import ModelConfig
 from paternoster_engine.model.fields import Fields
-from paternoster_engine.model.weights.stored import Stored
+from paternoster_engine.model.weights.stored import LazyTensor
 
 
 class Files(Protocol):
@@ -42,7 +42,7 @@ class Family:
     """The decoder's names of a layer's parts -> the files', where they differ."""
     fused: Mapping[str, str] = field(default_factory=dict)
     """The decoder's names of matrices -> the one they are stored in, below each other in the decoder's order."""
-    expert: Callable[[Files, str], Stored | None] | None = None
+    expert: Callable[[Files, str], LazyTensor | None] | None = None
     """Reads a part of an expert from safetensors that hold it in another way; None for a part they hold as it is."""
     norm_offset: float = 0.0
     """Added to the norms of safetensors files; GGUF files have the sum."""

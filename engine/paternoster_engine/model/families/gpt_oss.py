@@ -9,7 +9,7 @@ from paternoster_engine.model.families.layer_kinds import MOST_EXPERTS, build_wi
 from paternoster_engine.model.families.mxfp4 import Mxfp4
 from paternoster_engine.model.fields import Fields
 from paternoster_engine.model.rope_scaling import Yarn
-from paternoster_engine.model.weights.stored import Stored
+from paternoster_engine.model.weights.stored import LazyTensor
 
 _EXPERT = re.compile(r"(model[.]layers[.]\d+[.]mlp[.]experts[.])(\d+)[.](gate|up|down)_proj[.](weight|bias)")
 
@@ -41,7 +41,7 @@ def _from_gguf(config: ModelConfig, fields: Fields) -> ModelConfig:
     return _gpt_oss(config, fields, "expert_count", "expert_used_count", "expert_feed_forward_length")
 
 
-def _find_expert(files: Files, name: str) -> Stored | None:
+def _find_expert(files: Files, name: str) -> LazyTensor | None:
     """Gate and up in turns; in MXFP4 output by output, else input by input."""
     if (found := _EXPERT.fullmatch(name)) is None:
         return None

@@ -3,7 +3,7 @@
 import torch
 
 from paternoster_engine.model.layers.linear import Gate, Linear
-from paternoster_engine.model.weights.stored import Below, row_pieces
+from paternoster_engine.model.weights.stored import StackedTensors, row_pieces
 from paternoster_kernels import pick_kernel
 from paternoster_kernels.reference.quantized_matmul import quantize_weight
 
@@ -15,7 +15,7 @@ class Int8Linear(Linear):
     """
 
     def __init__(
-        self, weight: torch.Tensor | Below, gate: Gate | None = None, bias: torch.Tensor | None = None
+        self, weight: torch.Tensor | StackedTensors, gate: Gate | None = None, bias: torch.Tensor | None = None
     ) -> None:
         """``weight`` is read a few rows at a time, so that it need not be in memory."""
         self.out_features, self.in_features = weight.shape

@@ -12,7 +12,7 @@ from paternoster_engine.model.layers.int8_linear import Int8Linear
 from paternoster_engine.model.layers.invariant_linear import InvariantLinear
 from paternoster_engine.model.layers.linear import NATIVE_ACTIVATIONS, Gate, Linear
 from paternoster_engine.model.layers.strip_linear import StripLinear
-from paternoster_engine.model.weights.stored import Below, Stored, StoredRows, block_format, read_into
+from paternoster_engine.model.weights.stored import LazyTensor, StackedTensors, StoredRows, block_format, read_into
 from paternoster_engine.process_group import Ranks
 from paternoster_kernels import pick_invariant, pick_kernel
 from paternoster_kernels.blocks import Strips, fits_strips
@@ -28,7 +28,7 @@ class Parts:
     def __init__(
         self,
         config: ModelConfig,
-        tensor: Callable[[str], Stored],
+        tensor: Callable[[str], LazyTensor],
         dtype: torch.dtype,
         device: torch.device,
         ranks: Ranks,
@@ -72,7 +72,7 @@ class Parts:
             return StripLinear(strips, gate, biases, activation=activation, native_gate=native_gate)
         if self._int8:
             stored = self._as_numbers([name + ".weight" for name in names])
-            return Int8Linear(Below(stored, self._dtype, self.device), gate, biases)
+            return Int8Linear(StackedTensors(stored, self._dtype, self.device), gate, biases)
         found = self._on_device(names, gate, biases)
         return found or self._exact_linear(self.load_weight(*names), gate, biases, activation=activation)
 
@@ -115,7 +115,7 @@ class Parts:
             self.stored_formats.update(matrix.format.name for matrix in matrices if matrix.format is not None)
         return found
 
-    def _as_numbers(self, names: list[str]) -> list[Stored]:
+    def _as_numbers(self, names: list[str]) -> list[LazyTensor]:
         """Tensors that are not kept in the file's blocks."""
         stored = [self._tensor(name) for name in names]
         self.unpacked.update(found.name for tensor in stored if (found := block_format(tensor)) is not None)

@@ -33,7 +33,7 @@ def _cased_words(ending: str, digits: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class PreTokenization:
     """What is done to text before BPE."""
 
     cutter: pre_tokenizers.PreTokenizer
@@ -53,13 +53,13 @@ def _split_by(pattern: str) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Sequence([cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
-_GPT2 = Cut(_gpt2_splitter())
-_DIGITS = Cut(_gpt2_splitter(pre_tokenizers.Digits(individual_digits=True)))
-_CL100K = Cut(_split_by(_word_pattern(r"\p{N}{1,3}")))
-_LLAMA3 = Cut(_CL100K.cutter, whole_words=True, adds_bos=True)
-_QWEN2 = Cut(_split_by(_word_pattern(r"\p{N}")), normalizers.NFC())
-_TEKKEN = Cut(_split_by(_cased_words("", r"\p{N}")), whole_words=True, adds_bos=True)
-_O200K = Cut(_split_by(_cased_words(f"{_ENDINGS}?", r"\p{N}{1,3}")))
+_GPT2 = PreTokenization(_gpt2_splitter())
+_DIGITS = PreTokenization(_gpt2_splitter(pre_tokenizers.Digits(individual_digits=True)))
+_CL100K = PreTokenization(_split_by(_word_pattern(r"\p{N}{1,3}")))
+_LLAMA3 = PreTokenization(_CL100K.cutter, whole_words=True, adds_bos=True)
+_QWEN2 = PreTokenization(_split_by(_word_pattern(r"\p{N}")), normalizers.NFC())
+_TEKKEN = PreTokenization(_split_by(_cased_words("", r"\p{N}")), whole_words=True, adds_bos=True)
+_O200K = PreTokenization(_split_by(_cased_words(f"{_ENDINGS}?", r"\p{N}{1,3}")))
 CUTS = {
     **dict.fromkeys(("gpt-2", "phi-2", "olmo"), _GPT2),
     **dict.fromkeys(("smollm", "starcoder", "refact"), _DIGITS),
@@ -72,7 +72,7 @@ CUTS = {
 """By ``tokenizer.ggml.pre``."""
 
 
-def cut_of(fields: Fields) -> Cut:
+def cut_of(fields: Fields) -> PreTokenization:
     """Raises :class:`UnsupportedModelError` for a name that is not built in."""
     pre = fields.read_text("tokenizer.ggml.pre", default=None)
     if pre not in CUTS:
@@ -80,7 +80,7 @@ def cut_of(fields: Fields) -> Cut:
     return CUTS[pre]
 
 
-def byte_level(fields: Fields, tokens: Sequence[str], cut: Cut) -> tokenizers.Tokenizer:
+def byte_level(fields: Fields, tokens: Sequence[str], cut: PreTokenization) -> tokenizers.Tokenizer:
     """The library's tokenizer, without added tokens; raises :class:`ModelError` and what the library does."""
     texts = fields.read_texts("tokenizer.ggml.merges")
     if odd := next((text for text in texts if text.count(" ") != 1), None):

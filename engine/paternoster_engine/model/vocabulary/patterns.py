@@ -80,7 +80,7 @@ _Sequence = tuple[_Item, ...]
 
 def check_pattern(pattern: str) -> int:
     """Return the fewest characters that a match has; raises :class:`PatternError`."""
-    alternatives = _Parser(pattern).parse()
+    alternatives = _PatternParser(pattern).parse()
     while len(alternatives) == 1 and len(alternatives[0]) == 1 and alternatives[0][0].is_plain_group:
         alternatives = alternatives[0][0].inner
     tails = [_find_tail(alternative) for alternative in alternatives]
@@ -153,7 +153,7 @@ def _count_ways(items: _Sequence) -> int:
     return max(ways, read)
 
 
-class _Parser:
+class _PatternParser:
     """Of the part of Oniguruma's syntax that tokenizers use; raises :class:`PatternError` for anything else."""
 
     def __init__(self, pattern: str) -> None:

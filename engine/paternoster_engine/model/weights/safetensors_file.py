@@ -33,7 +33,7 @@ TYPES = {**FLOATS, "U8": torch.uint8, "I32": torch.int32}
 
 @dataclass(frozen=True, slots=True)
 class FileTensor:
-    """A :class:`Stored` of one file."""
+    """A :class:`LazyTensor` of one file."""
 
     file: MappedFile
     kind: str

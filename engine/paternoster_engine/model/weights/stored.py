@@ -15,7 +15,7 @@ Cut = tuple[slice, ...]
 """A range of each dimension, the first one first; the whole of those that are absent."""
 
 
-class Stored(Protocol):
+class LazyTensor(Protocol):
     """A tensor that is read where it is cut; a tensor in memory is one, too."""
 
     @property
@@ -25,7 +25,7 @@ class Stored(Protocol):
 
 
 @runtime_checkable
-class InBlocks(Stored, Protocol):
+class InBlocks(LazyTensor, Protocol):
     """A matrix that may be stored in blocks of few bits, and is then to be had as they are."""
 
     @property
@@ -38,7 +38,7 @@ class InBlocks(Stored, Protocol):
         ...
 
 
-def block_format(stored: Stored) -> BlockFormat | None:
+def block_format(stored: LazyTensor) -> BlockFormat | None:
     """What ``stored`` is stored in; None for numbers."""
     return stored.format if isinstance(stored, InBlocks) else None
 
@@ -46,7 +46,7 @@ def block_format(stored: Stored) -> BlockFormat | None:
 class StoredRows:
     """A stored matrix row by row: its blocks, or its numbers where it has none."""
 
-    def __init__(self, stored: Stored) -> None:
+    def __init__(self, stored: LazyTensor) -> None:
         self._stored = stored
         self.shape = stored.shape
         self.format = block_format(stored)
@@ -64,7 +64,7 @@ def whole_cut(cut: Cut, shape: Sequence[int]) -> list[tuple[int, int]]:
     return [part.indices(length)[:2] for part, length in zip(ranges, shape, strict=True)]
 
 
-def read_into(out: torch.Tensor, stored: Stored) -> None:
+def read_into(out: torch.Tensor, stored: LazyTensor) -> None:
     """Copy ``stored`` into ``out``, of the same shape and of any type and device, a few rows at a time."""
     for rows in row_pieces(stored.shape):
         out[rows].copy_(stored[(rows,)])
@@ -76,10 +76,10 @@ def row_pieces(shape: Sequence[int]) -> Iterator[slice]:
     return (slice(first, min(first + rows, shape[0])) for first in range(0, shape[0], rows))
 
 
-class Below:
+class StackedTensors:
     """Tensors of as many columns below each other, read as numbers of ``dtype`` on ``device``."""
 
-    def __init__(self, parts: Sequence[Stored], dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, parts: Sequence[LazyTensor], dtype: torch.dtype, device: torch.device) -> None:
         self._parts, self._dtype = parts, dtype
         self.shape = (sum(part.shape[0] for part in parts), *parts[0].shape[1:])
         self.device = device
@@ -96,10 +96,10 @@ class Below:
         return found[0] if len(found) == 1 else torch.cat(found)
 
 
-class Part:
+class TensorSlice:
     """Of the dimension ``dim``, ``length`` from ``first`` on; zeros beyond its end."""
 
-    def __init__(self, whole: Stored, dim: int, first: int, length: int) -> None:
+    def __init__(self, whole: LazyTensor, dim: int, first: int, length: int) -> None:
         self._whole, self._dim, self._first = whole, dim, first
         self.shape = (*whole.shape[:dim], length, *whole.shape[dim + 1 :])
 

@@ -14,7 +14,7 @@ from paternoster_engine.sampling.grammars.limits import MAX_PARSER_COST
 from paternoster_engine.sampling.grammars.parser_cost import ParserCost
 from paternoster_engine.sampling.grammars.schemas.keywords import NUMBERS
 from paternoster_engine.sampling.grammars.schemas.rewriting import CompileFailure
-from paternoster_engine.sampling.grammars.source import GrammarSource, Translation, most_items, translate_source
+from paternoster_engine.sampling.grammars.source import GrammarSource, TranslatedGrammar, most_items, translate_source
 
 KEYWORDS_OF_ERRORS: Mapping[str, tuple[str, ...]] = {
     "regex parse error": ("pattern",),
@@ -33,7 +33,7 @@ CIRCULAR_REFERENCES = "circular references"
 MAX_ATTEMPTS = 3
 
 
-def compile_source(tokenizer: LLTokenizer, source: GrammarSource, specials: frozenset[str]) -> Translation:
+def compile_source(tokenizer: LLTokenizer, source: GrammarSource, specials: frozenset[str]) -> TranslatedGrammar:
     """Return a translation that compiles and allows an answer. Raises :class:`GrammarError`.
 
     Where llguidance fails to compile a schema, the next attempt compiles each keyword by itself and leaves out those
@@ -64,7 +64,7 @@ def compile_source(tokenizer: LLTokenizer, source: GrammarSource, specials: froz
 
 def _translate_source(
     source: GrammarSource, specials: frozenset[str], failure: CompileFailure | None = None
-) -> Translation:
+) -> TranslatedGrammar:
     try:
         return translate_source(source, specials, failure)
     except RecursionError:
@@ -75,7 +75,7 @@ def _translate_source(
         raise GrammarError(shorten_reason(str(error))) from error
 
 
-def _compile_grammar(tokenizer: LLTokenizer, source: GrammarSource, made: Translation) -> None:
+def _compile_grammar(tokenizer: LLTokenizer, source: GrammarSource, made: TranslatedGrammar) -> None:
     try:
         work = ParserCost.estimate_items(made.text)
     except RecursionError:

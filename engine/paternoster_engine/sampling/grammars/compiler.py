@@ -8,7 +8,7 @@ from typing import Any
 
 from llguidance import LLTokenizer
 
-from paternoster_engine.limited.process import LimitedProcess, Limits, ProcessEnded, repeat_if_lost
+from paternoster_engine.limited.process import LimitedProcess, ProcessEnded, ProcessLimits, repeat_if_lost
 from paternoster_engine.sampling.grammars.errors import GrammarError, GrammarProcessLost
 from paternoster_engine.sampling.grammars.grammar import Grammar
 from paternoster_engine.sampling.grammars.limits import CPU_TIME, MAX_BYTES, MAX_MEMORY, MAX_STACK, WALL_TIME
@@ -83,7 +83,7 @@ class GrammarCompiler:
             return self._process
         self.close()
         process = LimitedProcess(
-            "paternoster_engine.sampling.grammars.worker", Limits(CPU_TIME, MAX_MEMORY, MAX_STACK, WALL_TIME)
+            "paternoster_engine.sampling.grammars.worker", ProcessLimits(CPU_TIME, MAX_MEMORY, MAX_STACK, WALL_TIME)
         )
         vocabulary = self._vocabulary
         tokens = [token.decode("latin-1") for token in vocabulary.tokens]

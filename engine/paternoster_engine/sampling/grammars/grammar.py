@@ -9,7 +9,7 @@ from typing import Self
 
 from llguidance import LLMatcher, LLTokenizer
 
-from paternoster_engine.core.matching import Row
+from paternoster_engine.core.matching import SamplerRow
 from paternoster_engine.sampling.allowed_tokens import without_ends
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.sampling.grammars.limits import FORCED_TIME, MASK_TIME, MAX_ITEMS, STEP_TIME, parser_limits
@@ -89,9 +89,9 @@ class Grammar:
         if matcher.is_error():
             raise GrammarError(shorten_reason(matcher.get_error()))
 
-    def begin_output(self) -> "Matcher":
+    def begin_output(self) -> "GrammarMatcher":
         """At the beginning of an answer; some microseconds."""
-        return Matcher(self, self.start_matcher())
+        return GrammarMatcher(self, self.start_matcher())
 
     def start_matcher(self) -> LLMatcher:
         """Return a state before the first token."""
@@ -126,7 +126,7 @@ class Grammar:
         return tokens
 
 
-class Matcher(OutputFollower):
+class GrammarMatcher(OutputFollower):
     """Follows one output through the grammar."""
 
     def __init__(self, grammar: Grammar, matcher: LLMatcher) -> None:
@@ -148,7 +148,7 @@ class Matcher(OutputFollower):
         """As many as have their masks within :data:`STEP_TIME`, with the request's own."""
         return max(0, int(STEP_TIME / max(self._mask_time, 1e-6)) - 1)
 
-    def allowed_mask(self, row: Row) -> bytes | None:
+    def allowed_mask(self, row: SamplerRow) -> bytes | None:
         """The mask of the tokens that may come next: bit ``t % 8`` of byte ``t // 8`` for token ``t``.
 
         Empty if any token may come; None, with a fault, if none can. Where none can come only if proposed tokens are
@@ -171,11 +171,11 @@ class Matcher(OutputFollower):
         self.seconds += time.perf_counter() - started
         return mask if fault is None and then.fault is None and self.fault is None else None
 
-    def is_unconstrained(self, row: Row) -> bool:
+    def is_unconstrained(self, row: SamplerRow) -> bool:
         """Whether any token may come next, without a mask."""
         return self._state_at(row)._free_mask(row) == b"" and self.fault is None
 
-    def forced_tokens(self, row: Row) -> Sequence[int]:
+    def forced_tokens(self, row: SamplerRow) -> Sequence[int]:
         """Tokens that spell what must come next as the model was taught to spell it; none where that is open."""
         if not self._grammar.forces or self.fault is not None:
             return []
@@ -187,7 +187,7 @@ class Matcher(OutputFollower):
         self.seconds += time.perf_counter() - started
         return tokens
 
-    def count_accepted(self, row: Row, tokens: Sequence[int]) -> int:
+    def count_accepted(self, row: SamplerRow, tokens: Sequence[int]) -> int:
         """How many of ``tokens`` may come next, one after another."""
         return self._state_at(row)._count_allowed(tokens)
 
@@ -229,16 +229,16 @@ class Matcher(OutputFollower):
     def _is_full(self) -> bool:
         return self._matcher.is_error() and LEXER_FULL in self._matcher.get_error()
 
-    def _compute_mask(self, row: Row) -> tuple[bytes, str | None]:
+    def _compute_mask(self, row: SamplerRow) -> tuple[bytes, str | None]:
         """What is allowed, and why nothing is."""
         mask = self._free_mask(row)
         return self._held_mask(row) if mask is None else (mask, None)
 
-    def _free_mask(self, row: Row) -> bytes | None:
+    def _free_mask(self, row: SamplerRow) -> bytes | None:
         """Return the mask where the grammar does not apply, empty if every token is allowed; None where it applies."""
         return None
 
-    def _held_mask(self, row: Row) -> tuple[bytes, str | None]:
+    def _held_mask(self, row: SamplerRow) -> tuple[bytes, str | None]:
         """Tokens that the grammar allows, and why it allows none."""
         matcher = self._matcher
         mask = b"" if matcher.is_error() else matcher.compute_bitmask()

@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from paternoster_engine.core.matching import Row
+from paternoster_engine.core.matching import SamplerRow
 from paternoster_engine.sampling.allowed_tokens import without_ends
 from paternoster_engine.sampling.grammars.free_text import FreeText
-from paternoster_engine.sampling.grammars.grammar import Grammar, Matcher
+from paternoster_engine.sampling.grammars.grammar import Grammar, GrammarMatcher
 
 MAX_SEARCHED = 1024
 """Bytes of a text's end in which the beginning of a call is looked for."""
@@ -45,7 +45,7 @@ class SeenTokens:
         return made
 
 
-class LazyMatcher(Matcher):
+class LazyMatcher(GrammarMatcher):
     """Follows the grammar alone where it constrains the answer.
 
     A token may end free text and begin what the grammar describes: the grammar follows its remaining bytes. If these
@@ -66,10 +66,10 @@ class LazyMatcher(Matcher):
         self._thinks = thought is not None and thought.begun
         self._held = not self._thinks and self._call is None
 
-    def forced_tokens(self, row: Row) -> Sequence[int]:
+    def forced_tokens(self, row: SamplerRow) -> Sequence[int]:
         return super().forced_tokens(row) if self._state_at(row)._held and not self._opening else []
 
-    def count_accepted(self, row: Row, tokens: Sequence[int]) -> int:
+    def count_accepted(self, row: SamplerRow, tokens: Sequence[int]) -> int:
         ahead = self._state_at(row)._copy()
         for place, token in enumerate(tokens):
             if not ahead._permits_token(token):
@@ -112,7 +112,7 @@ class LazyMatcher(Matcher):
         self._end_call()
         return True
 
-    def _free_mask(self, request: Row) -> bytes | None:
+    def _free_mask(self, request: SamplerRow) -> bytes | None:
         if self._held:
             return None
         if self._call is None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from paternoster_engine.core.matching import ProposedRow, Row
+from paternoster_engine.core.matching import ProposedRow, SamplerRow
 from paternoster_engine.core.request import Request
 from paternoster_engine.sampling.allowed_tokens import within_allowed
 from paternoster_kernels.token_masks import TokenMasks
@@ -12,7 +12,7 @@ from paternoster_kernels.token_masks import TokenMasks
 NOTHING_LEFT = "allowed_token_ids, bad_words and what the answer must be leave no token that may come next"
 
 
-def masks_of(requests: Sequence[Row], device: torch.device) -> TokenMasks | None:
+def masks_of(requests: Sequence[SamplerRow], device: torch.device) -> TokenMasks | None:
     """Of the rows whose grammars do not allow every token; None if there are none.
 
     A request with a fault has no mask, for no token would be right: the runner drops its row. Nor has a proposed row

@@ -30,7 +30,7 @@ class GrammarSource(NamedTuple):
     """Whether JSON has no white space between its tokens."""
 
 
-class Translation(NamedTuple):
+class TranslatedGrammar(NamedTuple):
     """A grammar of llguidance, and the keywords of its schemas that it does not enforce."""
 
     text: str
@@ -51,7 +51,7 @@ def to_grammar(source: GrammarSource, specials: frozenset[str]) -> str:
 
 def translate_source(
     source: GrammarSource, specials: frozenset[str], failure: CompileFailure | None = None
-) -> Translation:
+) -> TranslatedGrammar:
     """Translate ``source`` into a grammar that is not compiled yet. Raises ``ValueError``.
 
     ``specials``: names of the vocabulary's control tokens. ``failure``: how to rewrite the schemas after a first
@@ -63,20 +63,20 @@ def translate_source(
     parts = json.loads(made.text)["grammars"] if made.text.lstrip().startswith("{") else [{"lark_grammar": made.text}]
     outline = _translate_lark(source._replace(text=source.outline), specials, failure)
     text = json.dumps({"grammars": [{"lark_grammar": outline.text}, parts[0] | {"name": "answer"}, *parts[1:]]})
-    return Translation(text, (*made.unenforced, *outline.unenforced), made.split or outline.split)
+    return TranslatedGrammar(text, (*made.unenforced, *outline.unenforced), made.split or outline.split)
 
 
-def _translate_json(source: GrammarSource, _: frozenset[str], failure: CompileFailure | None) -> Translation:
+def _translate_json(source: GrammarSource, _: frozenset[str], failure: CompileFailure | None) -> TranslatedGrammar:
     made = make_enforceable(json.loads(source.text), failure)
     text = json.dumps(made.schema, allow_nan=False)
     options = COMPACT_OPTIONS if source.compact else COMPILE_OPTIONS
-    return Translation(LLMatcher.grammar_from_json_schema(text, overrides=options), made.unenforced, made.split)
+    return TranslatedGrammar(LLMatcher.grammar_from_json_schema(text, overrides=options), made.unenforced, made.split)
 
 
-def _translate_lark(source: GrammarSource, _: frozenset[str], failure: CompileFailure | None) -> Translation:
+def _translate_lark(source: GrammarSource, _: frozenset[str], failure: CompileFailure | None) -> TranslatedGrammar:
     """Return our own Lark, whose schemas are rewritten already, or rewrite these again after a failure."""
     if failure is None and not source.compact:
-        return Translation(source.text)
+        return TranslatedGrammar(source.text)
     lines, unenforced = [], []
     for line in source.text.split("\n"):
         before, separator, after = line.partition(JSON_MARK)
@@ -87,22 +87,22 @@ def _translate_lark(source: GrammarSource, _: frozenset[str], failure: CompileFa
             unenforced += [keyword._replace(path=(rule, *keyword.path)) for keyword in made.unenforced]
             line = f"{before}{separator}{json.dumps(with_options(made.schema, compact=source.compact))}{after[end:]}"
         lines.append(line)
-    return Translation("\n".join(lines), tuple(unenforced))
+    return TranslatedGrammar("\n".join(lines), tuple(unenforced))
 
 
-def _translate_regex(source: GrammarSource, _: frozenset[str], __: CompileFailure | None) -> Translation:
-    return Translation(LLMatcher.grammar_from_regex(source.text))
+def _translate_regex(source: GrammarSource, _: frozenset[str], __: CompileFailure | None) -> TranslatedGrammar:
+    return TranslatedGrammar(LLMatcher.grammar_from_regex(source.text))
 
 
-def _translate_choice(source: GrammarSource, _: frozenset[str], __: CompileFailure | None) -> Translation:
+def _translate_choice(source: GrammarSource, _: frozenset[str], __: CompileFailure | None) -> TranslatedGrammar:
     # One lexeme: alternatives of a rule would each be an item of the parser.
     choices = " | ".join(json.dumps(choice) for choice in json.loads(source.text))
-    return Translation(f"start: CHOICE\nCHOICE: {choices}")
+    return TranslatedGrammar(f"start: CHOICE\nCHOICE: {choices}")
 
 
-def _translate_grammar(source: GrammarSource, _: frozenset[str], __: CompileFailure | None) -> Translation:
+def _translate_grammar(source: GrammarSource, _: frozenset[str], __: CompileFailure | None) -> TranslatedGrammar:
     try:
-        return Translation(any_to_lark(source.text))
+        return TranslatedGrammar(any_to_lark(source.text))
     except RecursionError:
         raise
     except Exception as error:
@@ -111,7 +111,7 @@ def _translate_grammar(source: GrammarSource, _: frozenset[str], __: CompileFail
 
 def _translate_structural_tag(
     source: GrammarSource, specials: frozenset[str], failure: CompileFailure | None
-) -> Translation:
+) -> TranslatedGrammar:
     structure_tag: Mapping[str, Any] = json.loads(source.text)
     tags, unenforced, split = [], [], False
     for i, structure in enumerate(structure_tag["structures"]):
@@ -126,10 +126,10 @@ def _translate_structural_tag(
         schema = with_options(made.schema, compact=source.compact)
         tags.append(StructTag(trigger=trigger, begin=begin, grammar=schema, end=structure["end"]))
     special = {tag.trigger for tag in tags} <= specials
-    return Translation(StructTag.to_grammar(tags, assume_special=special), tuple(unenforced), split)
+    return TranslatedGrammar(StructTag.to_grammar(tags, assume_special=special), tuple(unenforced), split)
 
 
-_TRANSLATIONS: Mapping[Kind, Callable[[GrammarSource, frozenset[str], CompileFailure | None], Translation]] = {
+_TRANSLATIONS: Mapping[Kind, Callable[[GrammarSource, frozenset[str], CompileFailure | None], TranslatedGrammar]] = {
     "json": _translate_json,
     "regex": _translate_regex,
     "choice": _translate_choice,

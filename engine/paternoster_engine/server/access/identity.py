@@ -16,7 +16,7 @@ from paternoster_engine.core.config import SchedulerConfig, TenantLimits
 from paternoster_engine.server.errors import InvalidValue
 
 
-class Sent(Protocol):
+class SenderFields(Protocol):
     """What a body says of its sender."""
 
     @property
@@ -72,7 +72,7 @@ class Caller:
             token_burst=burst if who.token_burst is None else who.token_burst,
         )
 
-    def cache_scope(self, body: Sent) -> bytes:
+    def cache_scope(self, body: SenderFields) -> bytes:
         """Which cached prefixes it may be served from, and adds to."""
         isolated = self.identity is not None and self.rules.isolates_cache
         return cache_scope(self.tenant if isolated else "", body.cache_salt or "")

@@ -43,7 +43,7 @@ from paternoster_engine.server.embeddings.requests import (
     ScoreRequest,
     VectorRequest,
 )
-from paternoster_engine.server.embeddings.texts import Cut, Given, text_requests
+from paternoster_engine.server.embeddings.texts import Cut, TextInput, text_requests
 from paternoster_engine.server.embeddings.vector_work import VectorWork
 from paternoster_engine.server.error_responses import RESPONSES
 from paternoster_engine.server.errors import InvalidValue, WrongTask
@@ -76,7 +76,7 @@ async def create_embeddings(request: Request, body: EmbeddingRequest, state: Sta
     prompt = _find_prompt(pooling, body.prompt_name) if body.input_type is None else _input_prompt(pooling, body)
     cut = Cut(served.max_model_len) if body.truncation else Cut()
     texts = [
-        Given(prompt + text, cut) if isinstance(text, str) else Given(text[: cut.most] if cut.most else text)
+        TextInput(prompt + text, cut) if isinstance(text, str) else TextInput(text[: cut.most] if cut.most else text)
         for text in body.input
     ]
     name = f"embd-{uuid.uuid4().hex}"
@@ -99,7 +99,7 @@ async def embed_texts(request: Request, body: CohereEmbedRequest, state: State, 
     cut = Cut() if body.truncate == "NONE" else Cut(most, after=prompt if body.truncate == "START" else None)
     limit = None if body.max_tokens is None or body.truncate != "NONE" else ("max_tokens", body.max_tokens)
     name = f"embd-{uuid.uuid4().hex}"
-    given = [Given(prompt + text, cut) for text in texts]
+    given = [TextInput(prompt + text, cut) for text in texts]
     vectors, usage = await _compute_vectors(
         request, served, text_requests(served, body, field, given, name, sender, limit=limit)
     )
@@ -223,10 +223,10 @@ async def _compute_scores(
     whole = served.max_model_len if body.cuts_documents else None
     if served.pooling.scores:
         pairs = [(first[index if len(first) > 1 else 0], text) for index, text in enumerate(second)]
-        given = [Given(pair, Cut(whole, (of_query, of_document), keep_first=True)) for pair in pairs]
+        given = [TextInput(pair, Cut(whole, (of_query, of_document), keep_first=True)) for pair in pairs]
     else:
-        given = [Given(text, Cut(None, (of_query,))) for text in first]
-        given += [Given(text, Cut(whole, (of_document,))) for text in second]
+        given = [TextInput(text, Cut(None, (of_query,))) for text in first]
+        given += [TextInput(text, Cut(whole, (of_document,))) for text in second]
     if body.cuts_documents:
         # Of documents nothing is too long then.
         made = text_requests(served, body, fields[1], given, name, sender, too_long=fields[0])

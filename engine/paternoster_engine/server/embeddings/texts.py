@@ -34,12 +34,12 @@ class Cut(NamedTuple):
     """Beginning of the text that stays where it is cut behind that; None where its end is cut off."""
 
 
-class Given(NamedTuple):
+class TextInput(NamedTuple):
     text: Text | list[int]
     cut: Cut = Cut()
 
 
-class _Tokens(Protocol):
+class _TextTokens(Protocol):
     """Of one text; ``len`` without a list of them."""
 
     @property
@@ -64,7 +64,7 @@ async def text_requests(
     served: ServedModel,
     body: VectorRequest,
     field: str,
-    texts: Sequence[Given],
+    texts: Sequence[TextInput],
     name: str,
     sender: Caller,
     too_long: str | None = None,
@@ -81,7 +81,7 @@ async def text_requests(
     most = _cut_to(served, body)
     written = [given for given in texts if not isinstance(given.text, list)]
     encodings = iter(await _encode_texts(served, sender.tenant, field, written, most) if written else [])
-    prompts: list[_Tokens] = []
+    prompts: list[_TextTokens] = []
     for text, _ in texts:
         if isinstance(text, list):
             check_token_ids(served, field, text)
@@ -121,7 +121,7 @@ def _cut_to(served: ServedModel, body: VectorRequest) -> int | None:
 
 
 async def _encode_texts(
-    served: ServedModel, tenant: str, field: str, texts: Sequence[Given], most: int | None
+    served: ServedModel, tenant: str, field: str, texts: Sequence[TextInput], most: int | None
 ) -> list[Encoding]:
     """``most``: tokens to which the body asks for each to be cut."""
     size = sum(len(part.encode()) for given in texts for part in _text_parts(given))
@@ -132,7 +132,7 @@ async def _encode_texts(
 
     lower = served.pooling is not None and served.pooling.lower_case
 
-    def encode(given: Given) -> Encoding:
+    def encode(given: TextInput) -> Encoding:
         parts = [part.lower() for part in _text_parts(given)] if lower else _text_parts(given)
         cut = given.cut if most is None else given.cut._replace(most=most, keep_first=False)
         if cut.after is not None:
@@ -152,14 +152,14 @@ async def _encode_texts(
     return await served.text_work.run(tenant, size, encode_given)
 
 
-def _text_parts(given: Given) -> Sequence[str]:
+def _text_parts(given: TextInput) -> Sequence[str]:
     """Its texts; token ids have none."""
     text = given.text
     return () if isinstance(text, list) else (text,) if isinstance(text, str) else text
 
 
 async def _check_sizes(
-    served: ServedModel, field: str, prompts: Sequence[_Tokens], too_long: str | None = None
+    served: ServedModel, field: str, prompts: Sequence[_TextTokens], too_long: str | None = None
 ) -> None:
     """Before lists of ids are made, and before the first of the texts is computed."""
     longest, total = max(map(len, prompts)), sum(map(len, prompts))

@@ -8,7 +8,7 @@ from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.beam_search import BeamSearch, Hypothesis
 from paternoster_engine.server.generation.failures import FAILURES, failure_of
 from paternoster_engine.server.generation.generation import Generation, Usage, cached_tokens
-from paternoster_engine.server.generation.output_text import TextDelta, put_together
+from paternoster_engine.server.generation.output_text import SequenceDelta, put_together
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
 
@@ -56,7 +56,7 @@ class BeamGeneration(Generation):
             cached_tokens=cached_tokens(self._requests),
         )
 
-    async def collect_answers(self) -> list[TextDelta]:
+    async def collect_answers(self) -> list[SequenceDelta]:
         """The best answers to each prompt, best first.
 
         Raises :class:`StepFailed`, :class:`DeadlineExceeded` or :class:`EngineEnding`.
@@ -65,7 +65,7 @@ class BeamGeneration(Generation):
             raise AssertionError("a search was seen before its end")
         return [delta for index in range(len(self._requests)) for delta in self._hypothesis_deltas(index)]
 
-    def _collect_outputs(self, outputs: Sequence[StepOutput]) -> tuple[dict[int, TextDelta], Exception | None]:
+    def _collect_outputs(self, outputs: Sequence[StepOutput]) -> tuple[dict[int, SequenceDelta], Exception | None]:
         """Nothing is visible yet; a search has ended, or failed."""
         for output in outputs:
             self._open.discard(output.request.request_id)
@@ -73,7 +73,7 @@ class BeamGeneration(Generation):
                 return {}, failure_of(output.request, output.finish_reason)
         return {}, None
 
-    def _hypothesis_deltas(self, index: int) -> Iterator[TextDelta]:
+    def _hypothesis_deltas(self, index: int) -> Iterator[SequenceDelta]:
         request = self._requests[index]
         for found in _finished_hypotheses(request)[: self._best]:
             text = self._new_text(request)

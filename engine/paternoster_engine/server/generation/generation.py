@@ -16,12 +16,12 @@ from paternoster_engine.server.answer_headers import set_prompt_headers
 from paternoster_engine.server.continuation.journal import CONTINUABLE, StreamJournal, entry_of
 from paternoster_engine.server.continuation.restored import replace_ended_donors, restore_output
 from paternoster_engine.server.continuation.unanswered import UnansweredCalls
-from paternoster_engine.server.errors import HandedOver, StepFailed
+from paternoster_engine.server.errors import HandOverRequired, StepFailed
 from paternoster_engine.server.generation.failures import failure_of
 from paternoster_engine.server.generation.output_text import (
-    OutputText,
-    PromptText,
-    TextDelta,
+    EchoedPrompt,
+    SequenceDelta,
+    SequenceText,
     prompt_text,
     put_together,
 )
@@ -48,7 +48,7 @@ class Usage:
     """Of the prompts' tokens, those that the prefix cache had when their request was first admitted."""
 
 
-class Prompt(NamedTuple):
+class AnsweredPrompt(NamedTuple):
     """One prompt of a call, as far as its answer may have it."""
 
     token_ids: Sequence[int]
@@ -95,7 +95,7 @@ class Generation:
         self._has_token_ids = has_token_ids
         self._new_parser = new_parser
         self._open = set(self._index)
-        self._echoes: list[PromptText] = []
+        self._echoes: list[EchoedPrompt] = []
         """Of each prompt, once it is queued."""
         self._outputs: asyncio.Queue[StepOutput] = asyncio.Queue()
         has_text = choices == 1 and not echo and bool(requests[0].spec.text_pieces)
@@ -111,18 +111,18 @@ class Generation:
         """Characters of each sequence that were passed on."""
         self._ends: dict[int, FinishReason] = {}
         """Of each sequence that the scheduler ended."""
-        self._replayed: list[tuple[int, TextDelta]] = []
+        self._replayed: list[tuple[int, SequenceDelta]] = []
         """Deltas that an engine before this one made."""
         self._later: dict[int, list[JournalEntry]] = {}
         """What such an engine computed of each sequence whose prompt needs log probabilities, until it has them."""
 
     @cached_property
-    def _texts(self) -> list[OutputText]:
+    def _texts(self) -> list[SequenceText]:
         """Of each sequence; made once outputs are read, so that a request is queued before anything of its answer."""
         return [self._new_text(request) for request in self._requests]
 
-    def _new_text(self, request: Request) -> OutputText:
-        return OutputText(
+    def _new_text(self, request: Request) -> SequenceText:
+        return SequenceText(
             self._tokenizer,
             request.params,
             self._skip_special_tokens,
@@ -145,8 +145,8 @@ class Generation:
         set_prompt_headers(sum(request.num_prompt for request in prompts), cached_tokens(prompts))
 
     @property
-    def prompts(self) -> list[Prompt]:
-        return [Prompt(request.prompt, request.prompt_logprobs) for request in self._requests[:: self._choices]]
+    def prompts(self) -> list[AnsweredPrompt]:
+        return [AnsweredPrompt(request.prompt, request.prompt_logprobs) for request in self._requests[:: self._choices]]
 
     @property
     def stop_strings(self) -> list[str | None]:
@@ -186,7 +186,7 @@ class Generation:
         self._replayed = await self._replay_entries(journal.entries)
         replace_ended_donors(self._requests, self._open)
 
-    async def _replay_entries(self, entries: Sequence[JournalEntry]) -> list[tuple[int, TextDelta]]:
+    async def _replay_entries(self, entries: Sequence[JournalEntry]) -> list[tuple[int, SequenceDelta]]:
         """The deltas of ``entries``; others have their turn in between."""
         deltas, tokens = [], 0
         for entry in entries:
@@ -196,12 +196,12 @@ class Generation:
             deltas.append((entry.choice, self._replay_entry(entry)))
         return deltas
 
-    async def _replay_later(self, outputs: Sequence[StepOutput]) -> list[tuple[int, TextDelta]]:
+    async def _replay_later(self, outputs: Sequence[StepOutput]) -> list[tuple[int, SequenceDelta]]:
         """The same of sequences whose prompts are computed now, with the first of ``outputs`` that has a token."""
         computed = [self._index[output.request.request_id] for output in outputs if output.token is not None]
         return await self._replay_entries([entry for index in computed for entry in self._later.pop(index, ())])
 
-    def _replay_entry(self, entry: JournalEntry) -> TextDelta:
+    def _replay_entry(self, entry: JournalEntry) -> SequenceDelta:
         last = len(entry.tokens) - 1
         reason = None if entry.finish_reason is None else FinishReason(entry.finish_reason)
         delta = put_together(
@@ -256,7 +256,7 @@ class Generation:
                 lines.append(encode_entries([entry]).encode())
         return lines
 
-    def _count_writable(self, text: OutputText) -> int:
+    def _count_writable(self, text: SequenceText) -> int:
         """Tokens that another engine may begin with: it computes prompts anew only for sequences that go on."""
         return max(0, text.num_tokens - self._needs_prompts)
 
@@ -265,11 +265,11 @@ class Generation:
         self._loop.abort(self._open)
         self._open.clear()
 
-    async def stream_deltas(self) -> AsyncIterator[tuple[int, TextDelta]]:
+    async def stream_deltas(self) -> AsyncIterator[tuple[int, SequenceDelta]]:
         """(index of the sequence, what became visible) until all have ended; a slow reader gets larger deltas.
 
         Raises :class:`StepFailed`, :class:`EngineEnding` or :class:`DeadlineExceeded`; in place of the first two,
-        :class:`HandedOver` where another engine can go on with the whole answer.
+        :class:`HandOverRequired` where another engine can go on with the whole answer.
         """
         for index, delta in self._replayed:
             if index == 0 and self._text is not None and delta.finish_reason is None:
@@ -297,10 +297,10 @@ class Generation:
                     self.journal.failure = failure
                     if isinstance(failure, CONTINUABLE) and self.journal.is_unanswered:
                         failed = isinstance(failure, StepFailed)
-                        raise HandedOver(self.journal.numerics, self._encode_output(), failed=failed)
+                        raise HandOverRequired(self.journal.numerics, self._encode_output(), failed=failed)
                 raise failure
 
-    def _visible_parts(self, index: int, delta: TextDelta) -> list[TextDelta]:
+    def _visible_parts(self, index: int, delta: SequenceDelta) -> list[SequenceDelta]:
         """``delta``, its end by itself where log probabilities are of tokens without text, an end token's for example.
 
         Clients take the text of an answer from its tokens, too, and pass over chunks without text; vLLM, which makes a
@@ -313,9 +313,9 @@ class Generation:
         if delta.finish_reason is None or not delta.text or not unseen:
             return [delta]
         seen = replace(delta, finish_reason=None, tokens=delta.tokens[:-unseen], token_ids=delta.token_ids[:-unseen])
-        return [seen, TextDelta("", delta.finish_reason, delta.tokens[-unseen:], (), delta.token_ids[-unseen:])]
+        return [seen, SequenceDelta("", delta.finish_reason, delta.tokens[-unseen:], (), delta.token_ids[-unseen:])]
 
-    def _continue_text(self, text: ChainedText, delta: TextDelta) -> None:
+    def _continue_text(self, text: ChainedText, delta: SequenceDelta) -> None:
         self._events += [Content(delta.text)] if self._new_parser is None else delta.events
         if delta.finish_reason is not None:
             request = self._requests[0]
@@ -323,9 +323,9 @@ class Generation:
             self._loop.attach_text(request, pieces)
             self._events.clear()
 
-    async def collect_answers(self) -> list[TextDelta]:
+    async def collect_answers(self) -> list[SequenceDelta]:
         """The whole text of every sequence, or of each prompt's best ones: those likeliest a token, best first."""
-        deltas_of: list[list[TextDelta]] = [[] for _ in self._requests]
+        deltas_of: list[list[SequenceDelta]] = [[] for _ in self._requests]
         async for index, delta in self.stream_deltas():
             deltas_of[index].append(delta)
         whole = [put_together(deltas) for deltas in deltas_of]
@@ -342,9 +342,9 @@ class Generation:
         of_answer = islice(self._requests[index].logprobs, self._texts[index].num_tokens)
         return fmean(logprobs.logprob for logprobs in of_answer)
 
-    def _collect_outputs(self, outputs: Sequence[StepOutput]) -> tuple[dict[int, TextDelta], Exception | None]:
+    def _collect_outputs(self, outputs: Sequence[StepOutput]) -> tuple[dict[int, SequenceDelta], Exception | None]:
         """What became visible of each sequence, and why there will be no more if one of them failed."""
-        deltas_of: dict[int, list[TextDelta]] = {}
+        deltas_of: dict[int, list[SequenceDelta]] = {}
         pushed: dict[int, list[StepOutput]] = {}
         failure: Exception | None = None
         for output in outputs:
@@ -371,7 +371,7 @@ class Generation:
                 self.journal.record_entry(entry_of(index, self._requests[index], first, tokens, some[-1].finish_reason))
         return {index: put_together(deltas) for index, deltas in deltas_of.items()}, failure
 
-    def _add_token(self, index: int, token: int, finish_reason: FinishReason | None) -> TextDelta:
+    def _add_token(self, index: int, token: int, finish_reason: FinishReason | None) -> SequenceDelta:
         request, text = self._requests[index], self._texts[index]
         params = request.params
         if finish_reason is not None:
@@ -382,7 +382,7 @@ class Generation:
             opening = text.echo_prompt(prompt, None if params.prompt_logprobs is None else request.prompt_logprobs)
         if self._only_echo:
             assert opening is not None
-            return put_together([opening, TextDelta("", FinishReason.LENGTH)])
+            return put_together([opening, SequenceDelta("", FinishReason.LENGTH)])
         logprobs = None if params.logprobs is None else request.logprobs[text.num_tokens]
         delta = text.add_token(token, finish_reason, logprobs)
         return delta if opening is None else put_together([opening, delta])

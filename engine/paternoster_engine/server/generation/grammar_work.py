@@ -15,7 +15,7 @@ from paternoster_engine.sampling.grammars.errors import GrammarError, GrammarPro
 from paternoster_engine.sampling.grammars.grammar import TOO_SLOW, Grammar
 from paternoster_engine.sampling.grammars.source import GrammarSource
 from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
-from paternoster_engine.server.generation.round_robin import RoundRobin
+from paternoster_engine.server.generation.round_robin import TenantQueues
 from paternoster_engine.server.metrics.histograms import Histograms
 
 CACHE = 64 * 2**20
@@ -54,7 +54,7 @@ class GrammarWork:
         self._cache = GrammarCache(CACHE)
         self._histograms = histograms
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="grammars", initializer=_be_nice)
-        self._turns: RoundRobin[GrammarSource] = RoundRobin()
+        self._turns: TenantQueues[GrammarSource] = TenantQueues()
         self._compilations: dict[GrammarSource, _Compilation] = {}
         self._working: asyncio.Task[None] | None = None
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from paternoster_engine.server.parsers.events import Arguments, Call, Event, Reasoning
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Event, Reasoning
 
 
 class OpenCall:
@@ -16,7 +16,7 @@ class OpenCall:
     def follow_events(self, events: Iterable[Event]) -> None:
         for event in events:
             match event:
-                case Call():
+                case CallBegin():
                     self.open, self._depth, self._quoted, self._escaped = True, 0, False, False
                 case Arguments(text):
                     self._read(text)

@@ -12,7 +12,7 @@ from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation.open_call import OpenCall
 from paternoster_engine.server.generation.stop_strings import StopStrings
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
-from paternoster_engine.server.parsers.events import Call, Content, Event, join_events
+from paternoster_engine.server.parsers.events import CallBegin, Content, Event, join_events
 from paternoster_engine.server.pieces import made_in_pieces
 
 
@@ -27,7 +27,7 @@ class TokenText(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TextDelta:
+class SequenceDelta:
     """Text that became visible; the last delta of a sequence carries the reason of its end."""
 
     text: str
@@ -40,11 +40,11 @@ class TextDelta:
     """Of the output's tokens since the delta before, if the call requests ids."""
 
 
-def put_together(deltas: Sequence[TextDelta]) -> TextDelta:
+def put_together(deltas: Sequence[SequenceDelta]) -> SequenceDelta:
     """Those of one sequence that follow each other, as one; without any it is empty."""
     if len(deltas) == 1:
         return deltas[0]
-    return TextDelta(
+    return SequenceDelta(
         "".join(delta.text for delta in deltas),
         deltas[-1].finish_reason if deltas else None,
         tuple(token for delta in deltas for token in delta.tokens),
@@ -53,7 +53,7 @@ def put_together(deltas: Sequence[TextDelta]) -> TextDelta:
     )
 
 
-class PromptText(NamedTuple):
+class EchoedPrompt(NamedTuple):
     """A prompt as it is echoed: marks are part of it."""
 
     tokens: Sequence[int]
@@ -62,15 +62,15 @@ class PromptText(NamedTuple):
     text: str
 
 
-async def prompt_text(tokenizer: Tokenizer, tokens: Sequence[int]) -> PromptText:
+async def prompt_text(tokenizer: Tokenizer, tokens: Sequence[int]) -> EchoedPrompt:
     """Others have their turn in between."""
     detokenizer = IncrementalDetokenizer(tokenizer, skip_special_tokens=False)
     texts = await made_in_pieces(tokens, lambda piece: [detokenizer.add_token(token) for token in piece])
     offsets = list(accumulate(map(len, texts), initial=0))[:-1]
-    return PromptText(tokens, offsets, "".join([*texts, detokenizer.flush()]))
+    return EchoedPrompt(tokens, offsets, "".join([*texts, detokenizer.flush()]))
 
 
-class OutputText:
+class SequenceText:
     """Detokenizes one sequence and watches for stop strings and stop tokens, which in a thought or a call are text."""
 
     def __init__(
@@ -112,20 +112,20 @@ class OutputText:
         """The one that ended the text."""
         return self._stops.matched
 
-    def echo_prompt(self, prompt: PromptText, logprobs: Sequence[TokenLogprobs] | None) -> TextDelta:
+    def echo_prompt(self, prompt: EchoedPrompt, logprobs: Sequence[TokenLogprobs] | None) -> SequenceDelta:
         """The prompt's own text, to be shown before the output's; no stop string is looked for in it.
 
         ``logprobs``: of all its tokens but the first; None if the call does not request them.
         """
         self._num_characters = len(prompt.text)
         if logprobs is None:
-            return TextDelta(prompt.text)
+            return SequenceDelta(prompt.text)
         tokens = zip(prompt.tokens, prompt.offsets, [None, *logprobs], strict=True)
-        return TextDelta(prompt.text, None, tuple(TokenText(*token) for token in tokens))
+        return SequenceDelta(prompt.text, None, tuple(TokenText(*token) for token in tokens))
 
     def add_token(
         self, token: int, finish_reason: FinishReason | None, logprobs: TokenLogprobs | None = None
-    ) -> TextDelta:
+    ) -> SequenceDelta:
         """Add a token, with the scheduler's reason if it is the last; a stop string overrules that reason."""
         self.num_tokens += 1
         if self._has_token_ids:
@@ -192,10 +192,10 @@ class OutputText:
         events = self._parser.parse_piece(text)
         if self._params.stop or self._params.stop_token_ids:
             self._call.follow_events(events)
-        self._calls = self._calls or any(isinstance(event, Call) for event in events)
+        self._calls = self._calls or any(isinstance(event, CallBegin) for event in events)
         return events
 
-    def _text_delta(self, text: str, finish_reason: FinishReason | None, events: tuple[Event, ...]) -> TextDelta:
+    def _text_delta(self, text: str, finish_reason: FinishReason | None, events: tuple[Event, ...]) -> SequenceDelta:
         if self._undecided:
             events = self._with_tokens(events)
         tokens: tuple[TokenText, ...] = ()
@@ -203,7 +203,7 @@ class OutputText:
         if text or finish_reason:
             tokens, self._held_back = tuple(self._held_back), []
             token_ids, self._pending_ids = tuple(self._pending_ids), []
-        return TextDelta(text, finish_reason, tokens, events, token_ids)
+        return SequenceDelta(text, finish_reason, tokens, events, token_ids)
 
     def _with_tokens(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
         """``events``, the first content of which has its tokens; a token that is of two parts counts as content."""

@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class RoundRobin(Generic[T]):
+class TenantQueues(Generic[T]):
     """Queues of work, one for each tenant. Pure."""
 
     def __init__(self) -> None:

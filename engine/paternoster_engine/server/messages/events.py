@@ -30,8 +30,8 @@ from paternoster_engine.server.messages.objects import (
     ToolUseOutput,
 )
 from paternoster_engine.server.openai.messages import arguments_object
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
-from paternoster_engine.server.translation.answer import End
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Content, Event, Reasoning
+from paternoster_engine.server.translation.answer import AnswerEnd
 from paternoster_http.errors.anthropic_errors import error_body
 
 
@@ -66,13 +66,13 @@ class MessageAnswer:
                         yield from self._open_block(ThinkingOutput(thinking="", signature=""))
                     if self._thinking:
                         yield self._block_delta(text, ThinkingDelta(thinking=text))
-                case Call(name):
+                case CallBegin(name):
                     self._num_calls += 1
                     yield from self._open_block(ToolUseOutput(id=self._new_call_id(), name=name, input={}))
                 case Arguments(text):
                     yield self._block_delta(text, InputDelta(partial_json=text))
 
-    def end_frames(self, end: End) -> Iterator[MessageEvent]:
+    def end_frames(self, end: AnswerEnd) -> Iterator[MessageEvent]:
         yield from self._close()
         message = self._message
         message.stop_reason = self._stop_reason(end)
@@ -90,7 +90,7 @@ class MessageAnswer:
         """After :meth:`end_frames`."""
         return self._message
 
-    def _stop_reason(self, end: End) -> StopReason:
+    def _stop_reason(self, end: AnswerEnd) -> StopReason:
         if end.reason is FinishReason.LENGTH:
             cut = end.usage.completion_tokens < self._max_tokens
             return "model_context_window_exceeded" if cut else "max_tokens"

@@ -20,10 +20,10 @@ from paternoster_engine.server.messages.requests import (
 from paternoster_engine.server.openai.fields.body import ignored_value, report_ignored
 from paternoster_engine.server.openai.messages import join_texts
 from paternoster_engine.server.translation.chat import Chat
-from paternoster_engine.server.translation.names import Names
+from paternoster_engine.server.translation.names import ClientNames
 from paternoster_engine.server.translation.tools import Offer, OfferedTool, definitions_text
 
-NAMES = Names(
+NAMES = ClientNames(
     {
         "stop": "stop_sequences",
         "user": "metadata.user_id",

@@ -8,8 +8,8 @@ from pydantic import BaseModel
 
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.server.continuation.stream_call import created_time, new_hex
-from paternoster_engine.server.generation.generation import Generation, Prompt, Usage
-from paternoster_engine.server.generation.output_text import TextDelta
+from paternoster_engine.server.generation.generation import AnsweredPrompt, Generation, Usage
+from paternoster_engine.server.generation.output_text import SequenceDelta
 from paternoster_engine.server.openai.choice_events import ChoiceEvents
 from paternoster_engine.server.openai.logprobs import ChatLogprobs, LogprobsWriter
 from paternoster_engine.server.openai.objects import (
@@ -34,13 +34,15 @@ class ApiResponse(Protocol):
 
     id: str
 
-    async def build_answer(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> BaseModel: ...
+    async def build_answer(
+        self, texts: Sequence[SequenceDelta], usage: Usage, prompts: Sequence[AnsweredPrompt]
+    ) -> BaseModel: ...
 
-    def build_opening(self, usage: Usage | None, prompts: Sequence[Prompt]) -> list[BaseModel]:
+    def build_opening(self, usage: Usage | None, prompts: Sequence[AnsweredPrompt]) -> list[BaseModel]:
         """Chunks that come before any text; ``usage``: before it, if each chunk has it."""
         ...
 
-    async def build_chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> BaseModel | None:
+    async def build_chunk(self, index: int, delta: SequenceDelta, usage: Usage | None) -> BaseModel | None:
         """None where there is nothing to send yet; ``usage``: so far, if each chunk has it."""
         ...
 
@@ -71,7 +73,9 @@ class ChatResponse:
         self._writer = LogprobsWriter(served.tokenizer, as_ids=body.return_tokens_as_token_ids)
         self._created = created_time()
 
-    async def build_answer(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> ChatCompletion:
+    async def build_answer(
+        self, texts: Sequence[SequenceDelta], usage: Usage, prompts: Sequence[AnsweredPrompt]
+    ) -> ChatCompletion:
         answer = ChatCompletion(
             id=self.id,
             object="chat.completion",
@@ -96,7 +100,7 @@ class ChatResponse:
             answer.prompt_token_ids = prompts[0].token_ids
         return answer
 
-    def build_opening(self, usage: Usage | None, prompts: Sequence[Prompt]) -> list[BaseModel]:
+    def build_opening(self, usage: Usage | None, prompts: Sequence[AnsweredPrompt]) -> list[BaseModel]:
         delta = Delta(role="assistant", content=self._body.echoed_text)
         usage_field = {} if usage is None else {"usage": self._usage_object(usage)}
         chunks = [
@@ -107,7 +111,7 @@ class ChatResponse:
             chunks[0].prompt_token_ids = prompts[0].token_ids
         return [*chunks]
 
-    async def build_chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> ChatCompletionChunk | None:
+    async def build_chunk(self, index: int, delta: SequenceDelta, usage: Usage | None) -> ChatCompletionChunk | None:
         content = self._choices[index].write_delta(delta.events)
         reason = self._finish_reason(index, delta.finish_reason)
         logprobs = await self._chat_logprobs(delta)
@@ -134,7 +138,7 @@ class ChatResponse:
             return "tool_calls"
         return _finish_reason_name(reason)
 
-    async def _chat_logprobs(self, delta: TextDelta) -> ChatLogprobs | None:
+    async def _chat_logprobs(self, delta: SequenceDelta) -> ChatLogprobs | None:
         return await self._writer.write_chat(delta.tokens) if self._body.logprobs else None
 
     def _chat_chunk(self, choices: list[ChunkChoice], usage: Mapping[str, Any]) -> ChatCompletionChunk:
@@ -162,7 +166,9 @@ class TextResponse:
         self._pending_prompt_ids: dict[int, Sequence[int]] = {}
         """Prompts of choices that have not begun, if the call requests ids."""
 
-    async def build_answer(self, texts: Sequence[TextDelta], usage: Usage, prompts: Sequence[Prompt]) -> TextCompletion:
+    async def build_answer(
+        self, texts: Sequence[SequenceDelta], usage: Usage, prompts: Sequence[AnsweredPrompt]
+    ) -> TextCompletion:
         self._store_prompt_ids(prompts)
         choices = [await self._text_choice(index, delta) for index, delta in enumerate(texts)]
         if self._body.prompt_logprobs is not None:
@@ -173,17 +179,17 @@ class TextResponse:
                 choice.prompt_logprobs = logprobs[choice.index // self._body.n]
         return self._text_completion(choices, usage=_usage_object(usage))
 
-    def build_opening(self, usage: Usage | None, prompts: Sequence[Prompt]) -> list[BaseModel]:
+    def build_opening(self, usage: Usage | None, prompts: Sequence[AnsweredPrompt]) -> list[BaseModel]:
         self._store_prompt_ids(prompts)
         return []
 
-    async def build_chunk(self, index: int, delta: TextDelta, usage: Usage | None) -> TextCompletion:
+    async def build_chunk(self, index: int, delta: SequenceDelta, usage: Usage | None) -> TextCompletion:
         return self._text_completion([await self._text_choice(index, delta)], **_usage_field(usage))
 
     def build_closing(self, usage: Usage) -> TextCompletion:
         return self._text_completion([], usage=_usage_object(usage))
 
-    async def _text_choice(self, index: int, delta: TextDelta) -> TextChoice:
+    async def _text_choice(self, index: int, delta: SequenceDelta) -> TextChoice:
         num_top = self._body.logprobs
         logprobs = None if num_top is None else await self._writer.write_text(delta.tokens, num_top)
         choice = TextChoice(
@@ -197,7 +203,7 @@ class TextResponse:
             choice.prompt_token_ids = self._pending_prompt_ids.pop(index)
         return choice
 
-    def _store_prompt_ids(self, prompts: Sequence[Prompt]) -> None:
+    def _store_prompt_ids(self, prompts: Sequence[AnsweredPrompt]) -> None:
         if self._body.return_token_ids:
             each = [prompt.token_ids for prompt in prompts for _ in range(self._body.n)]
             self._pending_prompt_ids = dict(enumerate(each))
@@ -217,13 +223,13 @@ class TextResponse:
 async def response_chunks(
     response: ApiResponse,
     generation: Generation,
-    first: tuple[int, TextDelta],
-    later: AsyncIterator[tuple[int, TextDelta]],
+    first: tuple[int, SequenceDelta],
+    later: AsyncIterator[tuple[int, SequenceDelta]],
     body: GenerationRequest,
 ) -> AsyncIterator[BaseModel]:
     """The chunks of a stream whose first delta is known."""
 
-    async def make_chunk(index: int, delta: TextDelta) -> BaseModel | None:
+    async def make_chunk(index: int, delta: SequenceDelta) -> BaseModel | None:
         return await response.build_chunk(index, delta, generation.usage if body.continuous_usage else None)
 
     before = replace(generation.usage, completion_tokens=0, reasoning_tokens=0) if body.continuous_usage else None
@@ -247,7 +253,7 @@ def _finish_reason_name(reason: FinishReason | None) -> FinishReasonName | None:
     return None
 
 
-def _token_ids_field(body: GenerationRequest, delta: TextDelta) -> dict[str, Any]:
+def _token_ids_field(body: GenerationRequest, delta: SequenceDelta) -> dict[str, Any]:
     """A field that is left out unless the call requests it."""
     return {"token_ids": delta.token_ids} if body.return_token_ids else {}
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from tokenizers import Encoding
 
-from paternoster_engine.chat.fitting import Fit
+from paternoster_engine.chat.fitting import TemplateFit
 from paternoster_engine.chat.late_system import fold_late_system, has_late_system
 from paternoster_engine.chat.marks import CONTROL_MARK, END
 from paternoster_engine.chat.skeleton import CALLS, DOCUMENT, NAME, Skeleton, lost_documents, skeleton_of
@@ -128,7 +128,7 @@ def _no_end(fault: str) -> InvalidValue:
     return InvalidValue("continue_final_message", f"continue_final_message: {fault}")
 
 
-def _check_shown(skeleton: Skeleton, found: Fit, messages: Sequence[ChatMessage] | None) -> None:
+def _check_shown(skeleton: Skeleton, found: TemplateFit, messages: Sequence[ChatMessage] | None) -> None:
     """Raises :class:`InvalidValue` for the first message or document of which the prompt would lack a text.
 
     ``messages``: those of the client; None where they are not those of the skeleton.
@@ -164,7 +164,9 @@ def _check_texts(messages: Sequence[Mapping[str, Any]], prompt: str) -> None:
             raise InvalidValue("messages", "messages: this model's chat template leaves out the text of one of them")
 
 
-def _unread_fields(skeleton: Skeleton, found: Fit, messages: Sequence[Mapping[str, Any]], prompt: str) -> list[str]:
+def _unread_fields(
+    skeleton: Skeleton, found: TemplateFit, messages: Sequence[Mapping[str, Any]], prompt: str
+) -> list[str]:
     """``messages[].name`` where a message's name is not shown.
 
     A result's name is its function's, which the call before it shows.

@@ -10,7 +10,7 @@ from paternoster_engine.server.openai.objects import (
     FunctionCall,
     MessageToolCall,
 )
-from paternoster_engine.server.parsers.events import Arguments, Call, Calls, Content, Event, JoinedTexts, Reasoning
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Calls, Content, Event, JoinedTexts, Reasoning
 
 
 class ChoiceEvents:
@@ -44,7 +44,7 @@ class ChoiceEvents:
                     content += self._content.join_next(text)
                 case Reasoning(text):
                     reasoning += self._thoughts.join_next(text)
-                case Call(name):
+                case CallBegin(name):
                     self.num_calls += 1
                     function = DeltaFunction(name=name, arguments="")
                     calls.append(

@@ -44,7 +44,7 @@ async def matchers_of_text(
     Raises :class:`InvalidValue`, and what :meth:`GrammarWork.compile` raises besides.
     """
     structured, field = body.find_structure(), "thinking_token_budget"
-    matcher = await _compile_structured(served, body, structured, _Made(), tenant)
+    matcher = await _compile_structured(served, body, structured, _CallOutline(), tenant)
     if body.thinking_token_budget in (None, NO_LIMIT) or (thought := served.answer_format.find_thought("")) is None:
         return [matcher] * len(prompts)
     if structured is not None:
@@ -108,7 +108,7 @@ async def _structure_of_chat(
     return None
 
 
-class _Made(NamedTuple):
+class _CallOutline(NamedTuple):
     """An outline, and keywords of the schemas of its calls that it does not enforce."""
 
     outline: Outline | None = None
@@ -133,14 +133,14 @@ async def _make_outline(
     make: Callable[[_Calls, str], Outline | None],
     calls: _Calls,
     ending: str,
-) -> _Made:
+) -> _CallOutline:
     form = served.answer_format.form
 
-    def build_structure() -> _Made:
+    def build_structure() -> _CallOutline:
         if calls is None or form is None:
-            return _Made(make(calls, ending))
+            return _CallOutline(make(calls, ending))
         enforced, rest = enforce_calls(body, calls, form.arguments)
-        return _Made(make(cast(_Calls, enforced), ending), rest)
+        return _CallOutline(make(cast(_Calls, enforced), ending), rest)
 
     try:
         # Schemas may be large: a thread lets other clients go on.
@@ -160,7 +160,7 @@ def _not_enforced(body: GenerationRequest, field: str, error: Exception) -> Inva
 
 
 async def _matcher_of_calls(
-    served: ServedModel, body: ChatCompletionRequest, field: str, made: _Made, tenant: str
+    served: ServedModel, body: ChatCompletionRequest, field: str, made: _CallOutline, tenant: str
 ) -> NewMatcher | None:
     if made.outline is None:
         raise InvalidValue(
@@ -173,7 +173,7 @@ async def _matcher_of_calls(
 
 
 async def _compile_structured(
-    served: ServedModel, body: GenerationRequest, structured: Structured | None, made: _Made, tenant: str
+    served: ServedModel, body: GenerationRequest, structured: Structured | None, made: _CallOutline, tenant: str
 ) -> NewMatcher | None:
     if structured is None:
         return None

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable
 
-from paternoster_engine.server.parsers.events import Arguments, Call, Event, Read, join_events
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Event, Read, join_events
 from paternoster_engine.server.parsers.reader import Reader
 
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
@@ -43,7 +43,7 @@ class AnswerParser:
         for event in self._events:
             if event is None:
                 break
-            if isinstance(event, Call):
+            if isinstance(event, CallBegin):
                 self._arguments = EscapedStrings()
             events.append(Arguments(self._arguments.add_text(event.text)) if isinstance(event, Arguments) else event)
         return join_events(events)

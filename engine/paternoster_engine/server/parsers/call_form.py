@@ -25,7 +25,7 @@ class CallForm:
     """Around all calls of an answer."""
     arguments: Arguments = json_object
     """How they are written."""
-    begun: "Begun | None" = None
+    begun: "CallSpelling | None" = None
     """How calls go on that a model begins by itself; None: no grammar restricts them."""
 
     def begins_as_json(self, special: Iterable[str]) -> bool:
@@ -35,7 +35,7 @@ class CallForm:
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class CallSpelling:
     """What follows the beginning of a call. Where it has a space there may be white space or none."""
 
     by: str
@@ -62,7 +62,7 @@ class RequiredCalls(NamedTuple):
     """Whether there may be more than one call."""
 
 
-class Marked(NamedTuple):
+class MarkedThought(NamedTuple):
     """A thought that comes first, without the thought itself and the mark that ends it."""
 
     begin: str
@@ -106,7 +106,7 @@ class Outline(NamedTuple):
 def write_lark(
     form: CallForm | None,
     calls: RequiredCalls | None,
-    thought: Marked | None,
+    thought: MarkedThought | None,
     special: Mapping[str, int],
     answer: str | None = None,
 ) -> str:
@@ -132,7 +132,7 @@ def write_lark(
     return "\n".join([f"start: {head}({' | '.join(options)})", *rules]) + "\n"
 
 
-def lark_of_begun(begun: Begun, arguments: Arguments, calls: RequiredCalls, special: Mapping[str, int]) -> str:
+def lark_of_begun(begun: CallSpelling, arguments: Arguments, calls: RequiredCalls, special: Mapping[str, int]) -> str:
     """Of a call that has begun; see :func:`lark`."""
     end = list(write_terms(begun.end, special))
     if begun.listed:

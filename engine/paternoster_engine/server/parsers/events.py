@@ -25,7 +25,7 @@ class Reasoning:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallBegin:
     """A tool is called; its arguments follow."""
 
     name: str
@@ -38,7 +38,7 @@ class Arguments:
     text: str
 
 
-Event = Content | Reasoning | Call | Arguments
+Event = Content | Reasoning | CallBegin | Arguments
 
 Read = Generator[Event | None, None, T]
 """Reads text, yields what it is, and None where it needs more; its result is a ``T``."""
@@ -47,10 +47,10 @@ Read = Generator[Event | None, None, T]
 def join_events(events: Iterable[Event]) -> list[Event]:
     """The same with neighbours of one kind made into one, and without empty ones."""
     result: list[Event] = []
-    nonempty = (event for event in events if isinstance(event, Call) or event.text)
+    nonempty = (event for event in events if isinstance(event, CallBegin) or event.text)
     for _, neighbours in groupby(nonempty, type):
         first, *others = neighbours
-        if isinstance(first, Call):
+        if isinstance(first, CallBegin):
             result += [first, *others]
         else:
             result.append(_as_one([first, *others]) if others else first)
@@ -58,8 +58,8 @@ def join_events(events: Iterable[Event]) -> list[Event]:
 
 
 def _as_one(events: Sequence[Event]) -> Event:
-    """Events of one kind that is no :class:`Call`."""
-    text = "".join(event.text for event in events if not isinstance(event, Call))
+    """Events of one kind that is no :class:`CallBegin`."""
+    text = "".join(event.text for event in events if not isinstance(event, CallBegin))
     if isinstance(events[0], Content):
         return Content(text, tuple(token for event in events if isinstance(event, Content) for token in event.tokens))
     return Reasoning(text) if isinstance(events[0], Reasoning) else Arguments(text)
@@ -97,10 +97,10 @@ class Calls:
     def filter_events(self, events: Iterable[Event]) -> Iterator[Event]:
         """Yield ``events`` without the calls after the first, unless several are allowed."""
         for event in events:
-            self._num_calls += isinstance(event, Call)
+            self._num_calls += isinstance(event, CallBegin)
             if isinstance(event, Content):
                 yield Content(self._texts.join_next(event.text), event.tokens)
-            elif self._parallel or self._num_calls <= 1 or not isinstance(event, Call | Arguments):
+            elif self._parallel or self._num_calls <= 1 or not isinstance(event, CallBegin | Arguments):
                 self._texts = JoinedTexts()
                 yield event
             else:

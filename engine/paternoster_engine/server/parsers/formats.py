@@ -10,14 +10,14 @@ from paternoster_engine.server.parsers import think
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
 from paternoster_engine.server.parsers.call_form import (
     CallForm,
-    Marked,
+    MarkedThought,
     Outline,
     RequiredCalls,
     lark_of_begun,
     write_lark,
 )
 from paternoster_engine.server.parsers.calls import glm45, harmony, hermes, llama3_json, mistral, pythonic, qwen3_coder
-from paternoster_engine.server.parsers.events import Call, Content, Read, Reasoning
+from paternoster_engine.server.parsers.events import CallBegin, Content, Read, Reasoning
 from paternoster_engine.server.parsers.reader import Reader
 from paternoster_engine.server.parsers.text_around_calls import only_calls, strip_spaces
 from paternoster_engine.server.parsers.think import Marks
@@ -36,7 +36,7 @@ Tools = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class ToolFormat:
+class CallFormat:
     """How calls are written."""
 
     read: Callable[[Reader, Tools], Read[None]]
@@ -52,14 +52,14 @@ class ToolFormat:
     """Marks that begin a call and nothing else."""
 
 
-TOOL_FORMATS: Mapping[str, ToolFormat] = {
-    "hermes": ToolFormat(
+TOOL_FORMATS: Mapping[str, CallFormat] = {
+    "hermes": CallFormat(
         hermes.read_answer, (hermes.BEGIN, hermes.END), form=lambda _: hermes.FORM, begins=(hermes.BEGIN,)
     ),
-    "llama3_json": ToolFormat(
+    "llama3_json": CallFormat(
         llama3_json.read_answer, (llama3_json.BEGIN,), form=lambda _: llama3_json.FORM, begins=(llama3_json.BEGIN,)
     ),
-    "mistral": ToolFormat(
+    "mistral": CallFormat(
         mistral.read_answer,
         (mistral.BEGIN, mistral.ARGS, mistral.CALL_ID),
         call_id=mistral.call_id,
@@ -67,17 +67,17 @@ TOOL_FORMATS: Mapping[str, ToolFormat] = {
         form=mistral.find_form,
         begins=(mistral.BEGIN,),
     ),
-    "qwen3_coder": ToolFormat(
+    "qwen3_coder": CallFormat(
         qwen3_coder.read_answer,
         (qwen3_coder.BEGIN, qwen3_coder.END),
         form=lambda _: qwen3_coder.FORM,
         begins=(qwen3_coder.BEGIN, qwen3_coder.FUNCTION),
     ),
-    "glm45": ToolFormat(glm45.read_answer, glm45.MARKERS, form=lambda _: glm45.FORM, begins=(glm45.BEGIN,)),
-    "pythonic": ToolFormat(
+    "glm45": CallFormat(glm45.read_answer, glm45.MARKERS, form=lambda _: glm45.FORM, begins=(glm45.BEGIN,)),
+    "pythonic": CallFormat(
         pythonic.read_answer, (pythonic.BEGIN, pythonic.END), form=lambda _: pythonic.FORM, begins=(pythonic.BEGIN,)
     ),
-    "harmony": ToolFormat(harmony.read_answer, harmony.MARKERS, form=lambda _: harmony.FORM),
+    "harmony": CallFormat(harmony.read_answer, harmony.MARKERS, form=lambda _: harmony.FORM),
 }
 REASONING_FORMATS: Mapping[str, Marks] = {"think": think.THINK, "mistral": think.MISTRAL}
 """``harmony`` besides, whose channels have calls and reasoning alike."""
@@ -87,7 +87,7 @@ REASONING_FORMATS: Mapping[str, Marks] = {"think": think.THINK, "mistral": think
 class AnswerFormat:
     """What the answers of one model consist of."""
 
-    tools: ToolFormat | None = None
+    tools: CallFormat | None = None
     """None: calls are text of the answer."""
     reasoning: Marks | None = None
     channels: bool = False
@@ -166,7 +166,7 @@ class AnswerFormat:
         rest.held, rest.ended = reader.reject(len(reader.held)), True
         text = rest.held
         events = [event for event in strip_spaces(self._read_calls(rest, tools)) if event is not None]
-        if not any(isinstance(event, Call) for event in events):
+        if not any(isinstance(event, CallBegin) for event in events):
             yield Reasoning(text.rstrip())
             return
         for event in events:
@@ -213,7 +213,7 @@ class AnswerFormat:
         if self.channels:
             marked = harmony.THOUGHT
         elif thought is not None:
-            marked = Marked("" if thought.begun else thought.begin, " ")
+            marked = MarkedThought("" if thought.begun else thought.begin, " ")
         grammar = write_lark(self.form, calls, marked, self.special, answer)
         names = [] if calls is None else [name for name, _ in calls.tools]
         return Outline(grammar, FreeText(thought, special=self.special), names)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Read
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Content, Read
 from paternoster_engine.server.parsers.reader import Reader
 
 
@@ -21,7 +21,7 @@ def strip_spaces(events: Read[None]) -> Read[None]:
                 spaces.clear()
             spaces.append(event.text[len(solid) :])
             continue
-        if isinstance(event, Call | Arguments):
+        if isinstance(event, CallBegin | Arguments):
             after_call = True
         yield event
     if not after_call:
@@ -38,7 +38,7 @@ def only_calls(events: Read[None], reader: Reader, names: Sequence[str]) -> Read
         if isinstance(event, Content):
             begun = begun or bool(event.text.strip())
             continue
-        called = called or isinstance(event, Call)
+        called = called or isinstance(event, CallBegin)
         yield event
     if (begun or reader.cut_call) and not called and len(names) == 1:
-        yield Call(names[0])
+        yield CallBegin(names[0])

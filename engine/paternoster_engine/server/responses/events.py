@@ -10,7 +10,7 @@ from paternoster_engine.server.generation.generation import Usage
 from paternoster_engine.server.generation.output_text import TokenText
 from paternoster_engine.server.openai.logprobs import ChatTokenLogprob
 from paternoster_engine.server.openai.messages import arguments_object
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Content, Event, Reasoning
 from paternoster_engine.server.responses.objects import (
     CustomToolCallItem,
     ErrorCode,
@@ -33,7 +33,7 @@ from paternoster_engine.server.responses.objects import (
 from paternoster_engine.server.responses.offered import INPUT
 from paternoster_engine.server.responses.requests import ResponsesRequest
 from paternoster_engine.server.responses.tools import choice_object, tool_object
-from paternoster_engine.server.translation.answer import End
+from paternoster_engine.server.translation.answer import AnswerEnd
 from paternoster_engine.server.translation.argument_text import ArgumentText
 from paternoster_engine.server.translation.tools import OfferedTool
 
@@ -83,12 +83,12 @@ class ResponseAnswer:
                 case Reasoning(text):
                     yield from self._begin_reasoning()
                     yield self._delta_event("reasoning_text", text, content_index=0)
-                case Call(name):
+                case CallBegin(name):
                     yield from self._open_item(self._call_item(name))
                 case Arguments(text):
                     yield from self._argument_events(text)
 
-    def end_frames(self, end: End) -> Iterator[StreamEvent]:
+    def end_frames(self, end: AnswerEnd) -> Iterator[StreamEvent]:
         if not self._response.output and self._item is None:
             # An answer that ended at once is an empty message.
             yield from self._begin_message()

@@ -7,9 +7,9 @@ from paternoster_engine.server.responses.offered import chat_name
 from paternoster_engine.server.responses.requests import ResponsesRequest, ResponseTextFormat
 from paternoster_engine.server.responses.tools import AllowedTools, ChosenTool
 from paternoster_engine.server.translation.chat import Chat
-from paternoster_engine.server.translation.names import Names
+from paternoster_engine.server.translation.names import ClientNames
 
-NAMES = Names(
+NAMES = ClientNames(
     {
         "messages": "input",
         "max_tokens": "max_output_tokens",

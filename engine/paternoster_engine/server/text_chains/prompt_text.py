@@ -18,7 +18,7 @@ from paternoster_contract.text_chains.positions import count_tokens, find_byte_e
 from paternoster_engine.core.text_piece import TextPiece
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.access.identity import Caller
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Content, Event, Reasoning
 
 
 class PromptText:
@@ -62,7 +62,7 @@ class PromptText:
                     content += event.text
                 case Reasoning():
                     return ()
-                case Call():
+                case CallBegin():
                     calls.append((event.name, ""))
                 case Arguments() if calls:
                     calls[-1] = calls[-1][0], calls[-1][1] + event.text

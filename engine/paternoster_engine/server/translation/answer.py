@@ -12,7 +12,7 @@ from paternoster_engine.server.parsers.events import Event
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class AnswerEnd:
     """How an answer ended."""
 
     reason: FinishReason
@@ -31,7 +31,7 @@ class Frame(Protocol):
     def model_dump_json(self) -> str: ...
 
 
-class Answer(Protocol):
+class TranslatedAnswer(Protocol):
     """Collects an answer as it grows; each method yields the events of the stream for what is new."""
 
     id: str
@@ -42,7 +42,7 @@ class Answer(Protocol):
 
     def event_frames(self, events: Iterable[Event]) -> Iterator[Frame]: ...
 
-    def end_frames(self, end: End) -> Iterator[Frame]: ...
+    def end_frames(self, end: AnswerEnd) -> Iterator[Frame]: ...
 
     def failure_frames(self, status: int, message: str) -> Iterator[Frame]:
         """In place of :meth:`end_frames`; ``status``: that of the whole answer of the same failure."""

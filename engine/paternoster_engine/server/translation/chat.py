@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paternoster_engine.server.openai.requests import ChatCompletionRequest
-from paternoster_engine.server.translation.names import Names, chat_request
+from paternoster_engine.server.translation.names import ClientNames, chat_request
 from paternoster_engine.server.translation.tools import Offer
 
 
@@ -16,7 +16,7 @@ class Chat:
     body: Mapping[str, Any]
     offer: Offer = field(default_factory=Offer)
 
-    def build_request(self, names: Names) -> tuple[ChatCompletionRequest, Names]:
+    def build_request(self, names: ClientNames) -> tuple[ChatCompletionRequest, ClientNames]:
         """Return the validated request and the client's names of its fields; raises ``RequestValidationError``."""
         names = names.with_tools(self.offer.tools.values())
         request = chat_request(self.body, names)

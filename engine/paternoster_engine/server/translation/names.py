@@ -17,7 +17,7 @@ from paternoster_engine.server.translation.tools import OfferedTool
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class ClientNames:
     """The client's names of the chat's fields."""
 
     fields: Mapping[str, str]
@@ -25,7 +25,7 @@ class Names:
     tools: Sequence[OfferedTool] = ()
     """The chat's tools, in its order."""
 
-    def with_tools(self, tools: Iterable[OfferedTool]) -> "Names":
+    def with_tools(self, tools: Iterable[OfferedTool]) -> "ClientNames":
         return replace(self, tools=tuple(tools))
 
     def translate_field(self, field: str) -> str:
@@ -46,7 +46,7 @@ class Names:
         return [*begin, *(name for part in parts if (name := self.fields.get(part, part)))]
 
 
-def chat_request(body: Mapping[str, Any], names: Names) -> ChatCompletionRequest:
+def chat_request(body: Mapping[str, Any], names: ClientNames) -> ChatCompletionRequest:
     """Validate the chat's body. Raises ``RequestValidationError`` with the client's names of fields."""
     try:
         # Ignored fields of the client's own body are reported already.
@@ -59,7 +59,7 @@ def chat_request(body: Mapping[str, Any], names: Names) -> ChatCompletionRequest
 
 
 @contextmanager
-def use_client_names(names: Names) -> Iterator[None]:
+def use_client_names(names: ClientNames) -> Iterator[None]:
     """Translate the field names of errors and ignored fields that occur within into the client's."""
     try:
         with collect_ignored() as ignored:
@@ -75,7 +75,7 @@ def use_client_names(names: Names) -> Iterator[None]:
     report_ignored(*map(names.translate_field, ignored))
 
 
-def _translate_error(names: Names, error: Mapping[str, Any]) -> dict[str, Any]:
+def _translate_error(names: ClientNames, error: Mapping[str, Any]) -> dict[str, Any]:
     translated = {**error, "loc": ("body", *names.translate_path(error["loc"]))}
     if isinstance(error["input"], list | dict):
         # It may be what the translation made.

@@ -12,15 +12,15 @@ from paternoster_engine.server.access.identity import Caller
 from paternoster_engine.server.continuation.journal import StreamJournal
 from paternoster_engine.server.error_responses import TABLE, describe_error
 from paternoster_engine.server.generation.generation import Generation
-from paternoster_engine.server.generation.output_text import TextDelta
+from paternoster_engine.server.generation.output_text import SequenceDelta
 from paternoster_engine.server.generation.streaming import EventStream, unless_gone
 from paternoster_engine.server.openai.prompts import chat_requests
 from paternoster_engine.server.openai.requests import ChatCompletionRequest
 from paternoster_engine.server.parsers.events import Calls
 from paternoster_engine.server.pieces import json_in_pieces
 from paternoster_engine.server.state import ServedModel
-from paternoster_engine.server.translation.answer import Answer, End, Frame
-from paternoster_engine.server.translation.names import Names, use_client_names
+from paternoster_engine.server.translation.answer import AnswerEnd, Frame, TranslatedAnswer
+from paternoster_engine.server.translation.names import ClientNames, use_client_names
 
 log = logging.getLogger(__name__)
 
@@ -29,9 +29,9 @@ async def respond_chat(
     request: Request,
     served: ServedModel,
     chat: ChatCompletionRequest,
-    answer: Answer,
+    answer: TranslatedAnswer,
     sender: Caller,
-    names: Names,
+    names: ClientNames,
     *,
     stream: bool,
 ) -> Response:
@@ -71,11 +71,11 @@ async def respond_chat(
 
 
 async def _answer_frames(
-    answer: Answer,
+    answer: TranslatedAnswer,
     generation: Generation,
     calls: Calls,
-    first: TextDelta,
-    later: AsyncIterator[tuple[int, TextDelta]],
+    first: SequenceDelta,
+    later: AsyncIterator[tuple[int, SequenceDelta]],
 ) -> AsyncIterator[Frame]:
     for frame in (*answer.start_frames(generation.usage), *answer.event_frames(calls.filter_events(first.events))):
         yield frame
@@ -116,6 +116,6 @@ async def _event_text(frame: Frame, in_pieces: bool) -> str:
     return f"event: {frame.type}\ndata: {data}\n\n"
 
 
-def _end_of_answer(generation: Generation, last: TextDelta) -> End:
+def _end_of_answer(generation: Generation, last: SequenceDelta) -> AnswerEnd:
     assert last.finish_reason is not None
-    return End(last.finish_reason, generation.usage, generation.stop_strings[0])
+    return AnswerEnd(last.finish_reason, generation.usage, generation.stop_strings[0])

@@ -8,7 +8,7 @@ from pydantic.alias_generators import to_snake
 from pydantic.fields import FieldInfo
 
 from paternoster_contract.settings.engine_args import EngineArgs
-from paternoster_contract.settings.row import OtherEngines, Row, SpecField, list_rows
+from paternoster_contract.settings.row import OtherEngines, SettingRow, SpecField, list_rows
 from paternoster_operator.api.types.fields import INT32, INT64, Document
 
 T = TypeVar("T", bound=Document)
@@ -35,7 +35,7 @@ def add_settings(section: str, first: Sequence[str] = (), last: Sequence[str] = 
     return extend
 
 
-def _make_field(row: Row, field: SpecField) -> FieldInfo:
+def _make_field(row: SettingRow, field: SpecField) -> FieldInfo:
     """Type and bounds are the setting's own, where the table has no others; an integer has a format."""
     info = row.info if field.annotation is None else FieldInfo.from_annotation(field.annotation)
     checks: list[Any] = [each for each in info.metadata if not isinstance(each, SpecField | OtherEngines)]

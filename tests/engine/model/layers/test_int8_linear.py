@@ -16,7 +16,7 @@ from paternoster_engine.model.decoder import Decoder
 from paternoster_engine.model.layers.int8_linear import Int8Linear
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.model.weights import stored
-from paternoster_engine.model.weights.stored import Below
+from paternoster_engine.model.weights.stored import StackedTensors
 from paternoster_engine.parallel.rank import load_model
 from paternoster_engine.process_group import ALONE
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
@@ -46,7 +46,7 @@ def test_rows_may_come_from_files_piece_by_piece(cuts: list[int], rows: int) -> 
     parts = [torch.randn(count, 64, generator=torch.Generator().manual_seed(count)) for count in cuts]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(stored, "PIECE_BYTES", rows * 64 * 4)
-        found = Int8Linear(Below(parts, torch.bfloat16, CPU))
+        found = Int8Linear(StackedTensors(parts, torch.bfloat16, CPU))
     whole = Int8Linear(torch.cat(parts).to(torch.bfloat16))
     assert found.weight.equal(whole.weight)
     x = torch.randn(3, 64, generator=torch.Generator().manual_seed(rows))

@@ -18,7 +18,7 @@ from paternoster_engine.model.source import resolve_source
 from paternoster_engine.model.step import StepInput
 from paternoster_engine.model.weights.quantized import QuantizedMatrices
 from paternoster_engine.model.weights.safetensors_file import read_safetensors
-from paternoster_engine.model.weights.stored import InBlocks, Part, StoredRows
+from paternoster_engine.model.weights.stored import InBlocks, StoredRows, TensorSlice
 from paternoster_engine.runner.kv_pool import KVPoolShape, allocate_kv_cache
 from paternoster_kernels import RaggedBatch
 from paternoster_kernels.cpu.library import load_library
@@ -106,7 +106,7 @@ def test_numbers_and_blocks(make: Callable[[], Any], tmp_path: Path) -> None:
     assert matrix is not None
     assert torch.equal(matrix[()], expected)
     assert torch.equal(matrix[13:39, 5:200], expected[13:39, 5:200])
-    for stored, wanted in ((matrix, expected[11:43]), (Part(matrix, 1, 96, 64), expected[11:43, 96:160])):
+    for stored, wanted in ((matrix, expected[11:43]), (TensorSlice(matrix, 1, 96, 64), expected[11:43, 96:160])):
         rows = StoredRows(stored)
         assert rows.format is not None
         assert torch.equal(dequantize_blocks(rows.format, rows.read_rows(11, 43)), wanted)

@@ -16,7 +16,7 @@ from paternoster_engine.model.weights import mapped_file
 from paternoster_engine.model.weights.gguf_file import StoredTensor
 from paternoster_engine.model.weights.mapped_file import MappedFile
 from paternoster_engine.model.weights.safetensors_file import FLOATS, read_safetensors
-from paternoster_engine.model.weights.stored import Part, Stored, StoredRows, block_format, read_into
+from paternoster_engine.model.weights.stored import LazyTensor, StoredRows, TensorSlice, block_format, read_into
 
 ROWS, COLUMNS = 24, 96
 KINDS = [getattr(GGMLQuantizationType, name) for name in ("F32", "F16", "BF16", "Q8_0", "Q4_0")]
@@ -29,7 +29,7 @@ def pages_are_let_go_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mapped_file, "RELEASE_BYTES", 1)
 
 
-def cut(tensor: Stored, bounds: tuple[int, int, int, int]) -> torch.Tensor:
+def cut(tensor: LazyTensor, bounds: tuple[int, int, int, int]) -> torch.Tensor:
     return tensor[slice(bounds[0], bounds[1]), slice(bounds[2], bounds[3])]
 
 
@@ -69,7 +69,7 @@ def test_a_cut_of_a_part(dim: int, first: int, length: int, bounds: tuple[int, i
     padded[:ROWS, :COLUMNS] = whole
     other = (slice(None), slice(0, COLUMNS)) if dim == 0 else (slice(0, ROWS), slice(None))
     expected = padded[other].narrow(dim, first, length)
-    assert torch.equal(cut(Part(whole, dim, first, length), bounds), cut(expected, bounds))
+    assert torch.equal(cut(TensorSlice(whole, dim, first, length), bounds), cut(expected, bounds))
 
 
 @pytest.mark.parametrize("kind", sorted(FLOATS))
@@ -99,13 +99,13 @@ def test_blocks_say_what_numbers_do(
 ) -> None:
     """Of rows, whatever they are a part of; a part whose columns cut blocks apart has none."""
     kind = GGMLQuantizationType.Q8_0
-    tensor: Stored = GgufTensor(file, StoredTensor(kind, (ROWS, COLUMNS), quantize(WHOLE, kind)), "it")
+    tensor: LazyTensor = GgufTensor(file, StoredTensor(kind, (ROWS, COLUMNS), quantize(WHOLE, kind)), "it")
     if way == "rotated":
         tensor = RotateHalfRows(tensor, 8)
     elif way == "part":
         step = data.draw(st.sampled_from([1, 16, 32]))
         begin, length = first * step, data.draw(st.integers(1, 3)) * step
-        tensor = Part(tensor, dim, begin, length)
+        tensor = TensorSlice(tensor, dim, begin, length)
         whole = begin % 32 == length % 32 == 0 and begin + length <= COLUMNS
         if dim == 1 and not whole:
             assert block_format(tensor) is None

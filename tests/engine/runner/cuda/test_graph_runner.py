@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paternoster_engine.core.batch import Batch, ScheduledRequest, StepResult
 from paternoster_engine.core.config import SchedulerConfig
-from paternoster_engine.core.matching import Row
+from paternoster_engine.core.matching import SamplerRow
 from paternoster_engine.core.request import Request
 from paternoster_engine.core.request_spec import RequestSpec
 from paternoster_engine.core.sampling_params import SamplingParams
@@ -214,16 +214,16 @@ class EvenTokens:
     def __init__(self, resting: range = range(0)) -> None:
         self._resting = resting
 
-    def allowed_mask(self, row: Row) -> bytes:
+    def allowed_mask(self, row: SamplerRow) -> bytes:
         return b"" if self.is_unconstrained(row) else b"\x55" * 13
 
-    def is_unconstrained(self, row: Row) -> bool:
+    def is_unconstrained(self, row: SamplerRow) -> bool:
         return len(row.output) in self._resting
 
-    def forced_tokens(self, row: Row) -> Sequence[int]:
+    def forced_tokens(self, row: SamplerRow) -> Sequence[int]:
         return ()
 
-    def count_accepted(self, row: Row, tokens: Sequence[int]) -> int:
+    def count_accepted(self, row: SamplerRow, tokens: Sequence[int]) -> int:
         return 0
 
 

@@ -13,7 +13,7 @@ from paternoster_contract.stream_journal import STREAM_ID, JournalEntry, encode_
 from paternoster_engine.core.request import FinishReason, TokenLogprobs
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation.generation import TOKENS_PER_LINE
-from paternoster_engine.server.generation.output_text import OutputText, TextDelta
+from paternoster_engine.server.generation.output_text import SequenceDelta, SequenceText
 from paternoster_engine.server.pieces import PIECE
 
 REPLAYED = 900
@@ -31,15 +31,15 @@ async def test_others_have_their_turn_while_an_answer_is_replayed(
         encode_entries([JournalEntry(0, tuple(tokens[start : start + TOKENS_PER_LINE]))]).encode()
         for start in range(0, REPLAYED, TOKENS_PER_LINE)
     ]
-    read, add_token = Spelled(), OutputText.add_token
+    read, add_token = Spelled(), SequenceText.add_token
 
     def count(
-        text: OutputText, token: int, reason: FinishReason | None, logprobs: TokenLogprobs | None = None
-    ) -> TextDelta:
+        text: SequenceText, token: int, reason: FinishReason | None, logprobs: TokenLogprobs | None = None
+    ) -> SequenceDelta:
         read.one()
         return add_token(text, token, reason, logprobs)
 
-    monkeypatch.setattr(OutputText, "add_token", count)
+    monkeypatch.setattr(SequenceText, "add_token", count)
     async with read.counted():
         continued = await resume(server, path, body, 0, lines)
     assert content(continued) == content(undisturbed)

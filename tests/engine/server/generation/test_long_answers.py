@@ -9,7 +9,7 @@ import pytest
 from paternoster_engine.model.detokenizer import IncrementalDetokenizer
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation import output_text
-from paternoster_engine.server.parsers.events import Call, Event, join_events
+from paternoster_engine.server.parsers.events import CallBegin, Event, join_events
 
 ROOM = {"max_model_len": 1024, "num_blocks": 512}
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 400, "ignore_eos": True}
@@ -23,7 +23,7 @@ class Copied:
 
     def joined(self, events: Iterable[Event]) -> list[Event]:
         given = list(events)
-        self.characters += sum(len(event.text) for event in given if not isinstance(event, Call))
+        self.characters += sum(len(event.text) for event in given if not isinstance(event, CallBegin))
         return join_events(given)
 
 

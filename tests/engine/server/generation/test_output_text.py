@@ -9,7 +9,7 @@ from tests.engine.model.vocabulary.vocabularies import write
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.server.generation.output_text import OutputText, prompt_text
+from paternoster_engine.server.generation.output_text import SequenceText, prompt_text
 
 EMOJI = "a 🙂 stop b é STOP"
 
@@ -17,7 +17,7 @@ EMOJI = "a 🙂 stop b é STOP"
 def _stream(
     tokenizer: Tokenizer, tokens: list[int], reason: FinishReason, **params: object
 ) -> tuple[list[str], FinishReason]:
-    text = OutputText(tokenizer, SamplingParams(max_tokens=len(tokens), **params))  # type: ignore[arg-type]
+    text = SequenceText(tokenizer, SamplingParams(max_tokens=len(tokens), **params))  # type: ignore[arg-type]
     deltas = []
     for count, token in enumerate(tokens, start=1):
         delta = text.add_token(token, reason if count == len(tokens) else None)
@@ -70,7 +70,7 @@ async def test_the_space_of_a_first_word_is_between_prompt_and_output(tmp_path: 
     text = "the quick brown fox"
     tokens = tokenizer.encode(text)
     for cut in range(1, len(tokens)):
-        output = OutputText(tokenizer, SamplingParams(max_tokens=len(tokens)))
+        output = SequenceText(tokenizer, SamplingParams(max_tokens=len(tokens)))
         prompt = output.echo_prompt(await prompt_text(tokenizer, tokens[:cut]), None).text
         last = len(tokens) - cut - 1
         pushed = [

@@ -11,7 +11,7 @@ from tests.engine.server.tool_templates import DEEPSEEK_R1, QWEN3
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.server.generation.output_text import OutputText
+from paternoster_engine.server.generation.output_text import SequenceText
 from paternoster_engine.server.parsers.events import Content, Event, Reasoning, join_events
 from paternoster_engine.server.parsers.formats import AnswerFormat
 
@@ -78,7 +78,7 @@ def test_the_first_stop_behind_the_thought_ends_the_answer(
     seen = content if end < 0 else content[: end + len("Question:") * include]
     form = AnswerFormat.find_format(QWEN3, tokenizer.special_token_id)
     params = SamplingParams(max_tokens=1000, stop=("Question:",), include_stop_str_in_output=include)
-    text = OutputText(tokenizer, params, parser=form.build_parser(prompt="<think>"))
+    text = SequenceText(tokenizer, params, parser=form.build_parser(prompt="<think>"))
     events: list[Event] = []
     tokens = tokenizer.encode(f"{reasoning}</think>{content}")
     for i, token in enumerate(tokens):

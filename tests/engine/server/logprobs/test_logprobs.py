@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from paternoster_engine.core.request import FinishReason, TokenLogprobs
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.model.tokenizer import Tokenizer
-from paternoster_engine.server.generation.output_text import OutputText, TextDelta, TokenText
+from paternoster_engine.server.generation.output_text import SequenceDelta, SequenceText, TokenText
 from paternoster_engine.server.openai.logprobs import LOWEST, LogprobsWriter
 
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "temperature": 0, "seed": 0}
@@ -260,12 +260,12 @@ def test_the_best_come_in_order_also_where_tokens_are_spelled_alike(
 
 def test_tokens_wait_for_their_text(tokenizer: Tokenizer) -> None:
     """A delta without text would be no chunk: its tokens' log probabilities come with the next."""
-    text = OutputText(tokenizer, SamplingParams(max_tokens=99))
+    text = SequenceText(tokenizer, SamplingParams(max_tokens=99))
     tokens = tokenizer.encode("🙂")
     assert len(tokens) > 1
     entries = [TokenLogprobs(token, -1.0, 1, ()) for token in tokens]
     deltas = [text.add_token(token, None, logprobs) for token, logprobs in zip(tokens, entries, strict=True)]
-    assert deltas[:-1] == [TextDelta("")] * (len(tokens) - 1)
-    assert deltas[-1] == TextDelta("🙂", None, tuple(TokenText(t.token, 0, t) for t in entries))
+    assert deltas[:-1] == [SequenceDelta("")] * (len(tokens) - 1)
+    assert deltas[-1] == SequenceDelta("🙂", None, tuple(TokenText(t.token, 0, t) for t in entries))
     end = TokenLogprobs(2, -1.0, 1, ())
-    assert text.add_token(2, FinishReason.STOP, end) == TextDelta("", FinishReason.STOP, (TokenText(2, 1, end),))
+    assert text.add_token(2, FinishReason.STOP, end) == SequenceDelta("", FinishReason.STOP, (TokenText(2, 1, end),))

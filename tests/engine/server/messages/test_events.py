@@ -17,8 +17,8 @@ from paternoster_engine.server.messages.events import MessageAnswer
 from paternoster_engine.server.messages.requests import MessagesRequest
 from paternoster_engine.server.messages.translate import chat_of, prompt_of
 from paternoster_engine.server.openai.choice_events import ChoiceEvents
-from paternoster_engine.server.parsers.events import Arguments, Call, Calls, Content, Event, Reasoning
-from paternoster_engine.server.translation.answer import End
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Calls, Content, Event, Reasoning
+from paternoster_engine.server.translation.answer import AnswerEnd
 
 EVENTS: TypeAdapter[Any] = TypeAdapter(list[RawMessageStreamEvent])
 
@@ -35,7 +35,7 @@ def stream(
     events_of_answer = [
         *made.start_frames(Usage(7, 0)),
         *made.event_frames(events),
-        *made.end_frames(End(reason, Usage(7, 5), stop)),
+        *made.end_frames(AnswerEnd(reason, Usage(7, 5), stop)),
     ]
     return [json.loads(event.model_dump_json()) for event in events_of_answer]
 
@@ -108,7 +108,7 @@ def test_a_message_that_is_sent_back_is_the_same_turn(events: list[Event]) -> No
 
 
 def test_the_order_of_events() -> None:
-    events = [Reasoning("r"), Content("c"), Call("f"), Arguments("{}")]
+    events = [Reasoning("r"), Content("c"), CallBegin("f"), Arguments("{}")]
     streamed = stream(answer(), events)
     kinds = [event.get("delta", {}).get("type") or event["type"] for event in streamed]
     assert kinds == [
@@ -137,7 +137,7 @@ def test_thinking_that_is_not_to_be_told() -> None:
 @pytest.mark.parametrize("text", ['{"a": 1', "[1]", '{"a": NaN}', '{"a": "\\ud800"}', "x", "[" * 100_000])
 def test_arguments_that_are_no_object_are_told_as_text(text: str) -> None:
     made = answer()
-    stream(made, [Call("f"), Arguments(text)], FinishReason.LENGTH)
+    stream(made, [CallBegin("f"), Arguments(text)], FinishReason.LENGTH)
     (block,) = json.loads(made.build_answer().model_dump_json())["content"]
     assert block["input"] == {"INVALID_JSON": text}
 

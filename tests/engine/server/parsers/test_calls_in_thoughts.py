@@ -3,7 +3,7 @@
 import pytest
 from tests.engine.server.parsers.test_text_around_calls import CALLED, CALLS, TOOLS
 
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning, join_events
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Content, Event, Reasoning, join_events
 from paternoster_engine.server.parsers.formats import TOOL_FORMATS, AnswerFormat
 from paternoster_engine.server.parsers.think import MISTRAL, THINK
 
@@ -52,6 +52,6 @@ def test_marks_without_a_call_are_of_the_thought(name: str) -> None:
 def test_texts_around_calls_of_a_thought_are_reasoning(name: str) -> None:
     call = CALLS[name]
     events = _parse(name, f"First {call} then {call}", begun=True)
-    assert [event for event in events if isinstance(event, Call | Arguments)] == CALLED * 2
+    assert [event for event in events if isinstance(event, CallBegin | Arguments)] == CALLED * 2
     assert [event.text.strip() for event in events if isinstance(event, Reasoning)] == ["First", "then"]
     assert not any(isinstance(event, Content) for event in events)

@@ -8,7 +8,7 @@ import pytest
 
 from paternoster_engine.server.parsers.call_form import CallForm, RequiredCalls
 from paternoster_engine.server.parsers.calls import mistral
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, join_events
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Content, Event, join_events
 from paternoster_engine.server.parsers.formats import REASONING_FORMATS, TOOL_FORMATS, AnswerFormat
 
 SCHEMA: dict[str, Any] = {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
@@ -50,7 +50,7 @@ def _parse(name: str, text: str, required: Sequence[str] = (), form: AnswerForma
 
 def _whole(name: str) -> str:
     call, arguments = _parse(name, WRITTEN[name])
-    assert call == Call("get_weather")
+    assert call == CallBegin("get_weather")
     assert isinstance(arguments, Arguments)
     assert json.loads(arguments.text) == {"city": "R</b>", "days": 3}
     return arguments.text
@@ -64,7 +64,7 @@ def test_the_one_function_that_must_be_called_is_named_however_early_it_is_cut(n
             # A thought may begin so, too.
             continue
         call, *rest = _parse(name, text[:end], ["get_weather"]) or [None]
-        assert call == (Call("get_weather") if end else None), text[:end]
+        assert call == (CallBegin("get_weather") if end else None), text[:end]
         arguments_text = "".join(event.text for event in rest if isinstance(event, Arguments))
         assert len(rest) <= 1
         assert whole.startswith(arguments_text), text[:end]
@@ -80,7 +80,7 @@ def test_one_of_several_that_must_be_called_is_named_as_soon_as_its_name_is_over
             assert events == [], text[:end]
             continue
         call, *rest = events
-        assert call == Call("get_weather"), text[:end]
+        assert call == CallBegin("get_weather"), text[:end]
         assert whole.startswith("".join(event.text for event in rest if isinstance(event, Arguments)))
         assert len(rest) <= 1
 
@@ -97,7 +97,7 @@ def test_a_call_that_may_be_is_no_text_from_its_beginning_on(name: str) -> None:
                 assert first.text.removeprefix(before.strip()).strip() in ("", *_beginnings(MARKS[name])), text[:end]
                 first = rest[0] if rest else None
             if end > over:
-                assert first == Call("get_weather"), text[:end]
+                assert first == CallBegin("get_weather"), text[:end]
             elif name not in NO_MARKS and end > len(MARKS[name]):
                 assert not isinstance(first, Content), text[:end]
 
@@ -111,15 +111,17 @@ def test_a_second_call_that_is_cut_is_no_text(required: list[str]) -> None:
     text = WRITTEN["hermes"]
     for end in range(len(text)):
         first, arguments, *rest = _parse("hermes", f"{text}\n{text[:end]}", required)
-        assert (first, arguments) == (Call("get_weather"), Arguments(_whole("hermes")))
+        assert (first, arguments) == (CallBegin("get_weather"), Arguments(_whole("hermes")))
         assert not any(isinstance(event, Content) for event in rest)
 
 
 def test_thinking_that_is_cut_is_no_call() -> None:
     form = AnswerFormat(TOOL_FORMATS["hermes"], REASONING_FORMATS["think"])
     for text in ("<think>\nI must", "<think>\nI must.\n</think>", "<think>\nI must.\n</think>\n\n"):
-        assert not any(isinstance(event, Call) for event in _parse("hermes", text, ["get_weather"], form))
-    assert _parse("hermes", "<think>\nI must.\n</think>\n\n<tool", ["get_weather"], form)[1:] == [Call("get_weather")]
+        assert not any(isinstance(event, CallBegin) for event in _parse("hermes", text, ["get_weather"], form))
+    assert _parse("hermes", "<think>\nI must.\n</think>\n\n<tool", ["get_weather"], form)[1:] == [
+        CallBegin("get_weather")
+    ]
 
 
 def test_the_forms_are_those_of_the_grammars() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_engine.server.parsers.calls.typed_values import json_of
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning, join_events
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Content, Event, Reasoning, join_events
 from paternoster_engine.server.parsers.formats import REASONING_FORMATS, TOOL_FORMATS, AnswerFormat, Tools
 from paternoster_engine.server.parsers.schemas import ArgumentTypes
 
@@ -32,7 +32,7 @@ def calls(events: Iterable[Event]) -> list[tuple[str, Any]]:
     found: list[tuple[str, str]] = []
     for event in events:
         match event:
-            case Call(name):
+            case CallBegin(name):
                 found.append((name, ""))
             case Arguments(text):
                 found[-1] = (found[-1][0], found[-1][1] + text)
@@ -182,7 +182,7 @@ def test_any_text_gives_the_same_wherever_it_is_cut(
     whole = parse(form, [text], prompt)
     assert parse(form, _cut(text, cuts), prompt) == whole
     assert parse(form, list(text), prompt) == whole
-    if marks is None and name != "harmony" and not any(isinstance(event, Call) for event in whole):
+    if marks is None and name != "harmony" and not any(isinstance(event, CallBegin) for event in whole):
         content_text = content(whole)
         # The beginning of a call that the end cuts is left out.
         assert content_text == text or (
@@ -232,50 +232,50 @@ def test_what_only_looks_like_a_call_is_text(name: str, text: str) -> None:
     [
         # What follows a call, or is between calls and no white space, is text.
         ("hermes", 'a <tool_call>{"name": "f"}</tool_call> b',
-         [Content("a"), Call("f"), Arguments("{}"), Content("  b")]),
-        ("hermes", '<tool_call>{"name": "f", "arguments": null}', [Call("f"), Arguments("{}")]),
+         [Content("a"), CallBegin("f"), Arguments("{}"), Content("  b")]),
+        ("hermes", '<tool_call>{"name": "f", "arguments": null}', [CallBegin("f"), Arguments("{}")]),
         ("hermes", '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>',
-         [Call("f"), Arguments('{"a": 1}')]),
+         [CallBegin("f"), Arguments('{"a": 1}')]),
         ("hermes", '<tool_call>[{"name": "f"}, {"name": "f", "arguments": {"a": []}}]</tool_call>',
-         [Call("f"), Arguments("{}"), Call("f"), Arguments('{"a": []}')]),
+         [CallBegin("f"), Arguments("{}"), CallBegin("f"), Arguments('{"a": []}')]),
         # Cut off, or not closed: the arguments are as the model left them.
-        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": "x', [Call("f"), Arguments('{"a": "x')]),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": "x', [CallBegin("f"), Arguments('{"a": "x')]),
         ("hermes", '<tool_call>{"name": "f", "arguments": {"a": 1</tool_call>ok',
-         [Call("f"), Arguments('{"a": 1'), Content("ok")]),
+         [CallBegin("f"), Arguments('{"a": 1'), Content("ok")]),
         ("hermes", '<tool_call>no<tool_call>{"name": "f"}</tool_call>',
-         [Content("<tool_call>no"), Call("f"), Arguments("{}")]),
+         [Content("<tool_call>no"), CallBegin("f"), Arguments("{}")]),
         ("llama3_json", '<|python_tag|>{"type": "function", "name": "f", "parameters": {"a": "1"}}',
-         [Call("f"), Arguments('{"a": "1"}')]),
+         [CallBegin("f"), Arguments('{"a": "1"}')]),
         ("llama3_json", 'See:<|python_tag|>{"name": "f", "parameters": {}}',
-         [Content("See:"), Call("f"), Arguments("{}")]),
-        ("llama3_json", '{"name": "f", "parameters": {}} there', [Call("f"), Arguments("{}"), Content("there")]),
+         [Content("See:"), CallBegin("f"), Arguments("{}")]),
+        ("llama3_json", '{"name": "f", "parameters": {}} there', [CallBegin("f"), Arguments("{}"), Content("there")]),
         ("mistral", 'x[TOOL_CALLS]f[CALL_ID]abc123def[ARGS]{"a": 1}',
-         [Content("x"), Call("f"), Arguments('{"a": 1}')]),
+         [Content("x"), CallBegin("f"), Arguments('{"a": 1}')]),
         ("pythonic", "<|python_start|>[f(a=true, b=-1, c=('x',), d={'k': None})]<|python_end|>",
-         [Call("f"), Arguments('{"a": true, "b": -1, "c": ["x"], "d": {"k": null}}')]),
-        ("pythonic", "[f(), g()]", [Call("f"), Arguments("{}"), Content(", g()]")]),
+         [CallBegin("f"), Arguments('{"a": true, "b": -1, "c": ["x"], "d": {"k": null}}')]),
+        ("pythonic", "[f(), g()]", [CallBegin("f"), Arguments("{}"), Content(", g()]")]),
         ("qwen3_coder", "a\n<function=f>\n<parameter=a>\n x\n\n</parameter>\n<parameter=b>1<parameter=a>2</function> b",
-         [Content("a"), Call("f"), Arguments('{"a": " x\\n", "b": 1}'), Content("\n b")]),
+         [Content("a"), CallBegin("f"), Arguments('{"a": " x\\n", "b": 1}'), Content("\n b")]),
         # Cut off: what is whole is reported.
         ("qwen3_coder", "<tool_call><function=f><parameter=a>1</parameter><parameter=b>2",
-         [Call("f"), Arguments('{"a": 1')]),
+         [CallBegin("f"), Arguments('{"a": 1')]),
         ("glm45", "a <tool_call>f\n<arg_key>a</arg_key>\n<arg_value> x</arg_value><arg_key>b</arg_key><arg_value>[1]"
-         "</arg_value></tool_call>\nb", [Content("a"), Call("f"), Arguments('{"a": " x", "b": [1]}'),
+         "</arg_value></tool_call>\nb", [Content("a"), CallBegin("f"), Arguments('{"a": " x", "b": [1]}'),
          Content(" \nb")]),
-        ("glm45", "<tool_call>f<arg_key>a</arg_key><arg_value>1", [Call("f"), Arguments("{")]),
+        ("glm45", "<tool_call>f<arg_key>a</arg_key><arg_value>1", [CallBegin("f"), Arguments("{")]),
         # Marks within strings of JSON end nothing; what looks like such a string may be none.
         ("glm45", '<tool_call>f<arg_key>a</arg_key><arg_value>["</arg_value>", "\\""]</arg_value></tool_call>',
-         [Call("f"), Arguments('{"a": ["</arg_value>", "\\""]}')]),
+         [CallBegin("f"), Arguments('{"a": ["</arg_value>", "\\""]}')]),
         ("glm45", '<tool_call>f<arg_key>a</arg_key><arg_value>["</arg_value><arg_key>b</arg_key><arg_value>"]!'
-         "</arg_value></tool_call>", [Call("f"), Arguments('{"a": "[\\"", "b": "\\"]!"}')]),
+         "</arg_value></tool_call>", [CallBegin("f"), Arguments('{"a": "[\\"", "b": "\\"]!"}')]),
         ("qwen3_coder", '<function=f><parameter=a>\n{"b": "</parameter>"}\n</parameter></function></tool_call>',
-         [Call("f"), Arguments('{"a": {"b": "</parameter>"}}')]),
+         [CallBegin("f"), Arguments('{"a": {"b": "</parameter>"}}')]),
         ("pythonic", '[f(from="\\/", n-1={"a": true}, b=[True, None])]',
-         [Call("f"), Arguments('{"from": "/", "n-1": {"a": true}, "b": [true, null]}')]),
-        ("glm45", "<tool_call>f</tool_call>", [Call("f"), Arguments("{}")]),
+         [CallBegin("f"), Arguments('{"from": "/", "n-1": {"a": true}, "b": [true, null]}')]),
+        ("glm45", "<tool_call>f</tool_call>", [CallBegin("f"), Arguments("{}")]),
         ("harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>"
          "I look.<|end|><|start|>assistant to=functions.f<|channel|>commentary json<|message|>{}<|call|>",
-         [Reasoning("Hm."), Content("I look."), Call("f"), Arguments("{}")]),
+         [Reasoning("Hm."), Content("I look."), CallBegin("f"), Arguments("{}")]),
         ("harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.",
          [Reasoning("Hm."), Content("Yes.")]),
         ("harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|chan", [Reasoning("Hm.")]),
@@ -298,7 +298,7 @@ def test_mixed_answers(name: str, text: str, events: list[Event]) -> None:
         ("I <think> so.</think>", "", [Content("I <think> so.</think>")]),
         ("<think>Hm", "", [Reasoning("Hm")]),
         ('<think><tool_call>{"name": "f"}</tool_call></think><tool_call>{"name": "f"}</tool_call>', "",
-         [Reasoning('<tool_call>{"name": "f"}</tool_call>'), Call("f"), Arguments("{}")]),
+         [Reasoning('<tool_call>{"name": "f"}</tool_call>'), CallBegin("f"), Arguments("{}")]),
     ],
 )  # fmt: skip
 def test_reasoning_comes_before_calls(text: str, prompt: str, events: list[Event]) -> None:
@@ -309,7 +309,7 @@ def test_reasoning_comes_before_calls(text: str, prompt: str, events: list[Event
 
 def test_arguments_are_told_while_they_are_written() -> None:
     parser = FORMATS["hermes"].build_parser(ANY)
-    assert parser.parse_piece('<tool_call>{"name": "f", "arguments": {"te') == [Call("f"), Arguments('{"te')]
+    assert parser.parse_piece('<tool_call>{"name": "f", "arguments": {"te') == [CallBegin("f"), Arguments('{"te')]
     assert parser.parse_piece('xt": "one') == [Arguments('xt": "one')]
     assert parser.parse_piece(' two"}}</tool_') == [Arguments(' two"}')]
     assert parser.parse_piece("call>") == parser.finish() == []

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from paternoster_engine.server.parsers.calls import json_calls
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, join_events
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Content, Event, join_events
 from paternoster_engine.server.parsers.formats import TOOL_FORMATS, AnswerFormat
 
 LENGTH = 20_000
@@ -63,11 +63,11 @@ def test_a_long_value(patterns: list[CountingPattern], value: str, call: str) ->
     events = _events(text)
     assert sum(pattern.looked_at for pattern in patterns) < 3 * len(text)
     assert events == _events(text, len(text))
-    assert ("arguments" in call[:11] and value != "string") or events[0] == Call("f")
+    assert ("arguments" in call[:11] and value != "string") or events[0] == CallBegin("f")
 
 
 def test_a_string_that_never_ends_is_text_after_the_call(patterns: list[CountingPattern]) -> None:
     rest = '"' + "x" * LENGTH + "\\"
     events = _events(f'<tool_call>{{"name": "f", "arguments": {{}}, "other": {rest}')
-    assert events == [Call("f"), Arguments("{}"), Content(rest)]
+    assert events == [CallBegin("f"), Arguments("{}"), Content(rest)]
     assert sum(pattern.looked_at for pattern in patterns) < 3 * LENGTH

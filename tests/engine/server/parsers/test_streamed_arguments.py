@@ -12,7 +12,7 @@ from paternoster_engine.server.parsers.arguments import named
 from paternoster_engine.server.parsers.calls.pythonic import MAX_VALUE
 from paternoster_engine.server.parsers.calls.strings import REPLACEMENT, pass_string
 from paternoster_engine.server.parsers.calls.typed_values import _BEGINNINGS, json_of
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Read, join_events
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Content, Read, join_events
 from paternoster_engine.server.parsers.formats import TOOL_FORMATS, AnswerFormat
 from paternoster_engine.server.parsers.reader import Reader
 from paternoster_engine.server.parsers.schemas import ArgumentTypes
@@ -100,7 +100,7 @@ def test_python(text: str, arguments: str) -> None:
     for pieces in ([text], list(text)):
         parser = AnswerFormat(TOOL_FORMATS["pythonic"]).build_parser({"f": {"properties": PYTHON}})
         events = [*(event for piece in pieces for event in parser.parse_piece(piece)), *parser.finish()]
-        assert events[0] == Call("f")
+        assert events[0] == CallBegin("f")
         assert "".join(event.text for event in events[1:] if isinstance(event, Arguments)) == arguments
 
 
@@ -172,7 +172,7 @@ def test_the_grammar_forbids_texts_the_same_beginnings() -> None:
 def test_python_of_a_value_that_is_too_long() -> None:
     long = "1" * (MAX_VALUE + 1)
     for text, events in (
-        (f"[f(a='x', b={long})]", [Call("f"), Arguments('{"a": "x"')]),
+        (f"[f(a='x', b={long})]", [CallBegin("f"), Arguments('{"a": "x"')]),
         (f"[f(b={long})]", [Content(f"[f(b={long})]")]),
     ):
         parser = AnswerFormat(TOOL_FORMATS["pythonic"]).build_parser({"f": {"properties": PYTHON}})

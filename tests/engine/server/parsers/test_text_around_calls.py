@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paternoster_engine.server.openai.choice_events import ChoiceEvents
-from paternoster_engine.server.parsers.events import Arguments, Call, Calls, Content, Event, Reasoning, join_events
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Calls, Content, Event, Reasoning, join_events
 from paternoster_engine.server.parsers.formats import TOOL_FORMATS, AnswerFormat
 
 TOOLS = {"f": {"properties": {"a": {"type": "integer"}}}}
@@ -15,7 +15,7 @@ CALLS = {
     "qwen3_coder": "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>",
     "glm45": "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",
 }
-CALLED: list[Event] = [Call("f"), Arguments('{"a": 1}')]
+CALLED: list[Event] = [CallBegin("f"), Arguments('{"a": 1}')]
 
 
 def _parse(name: str, text: str) -> list[Event]:
@@ -73,7 +73,7 @@ LEFTOVER = [
 @pytest.mark.parametrize(("name", "text"), LEFTOVER)
 def test_what_a_call_leaves_behind_is_no_text(name: str, text: str) -> None:
     call, arguments = _parse(name, text)
-    assert call == Call("f")
+    assert call == CallBegin("f")
     assert isinstance(arguments, Arguments)
     assert arguments.text.strip() == '{"a": 1}'
 

@@ -13,12 +13,12 @@ from tests.engine.server.answers import ANSWER, REASON, calls, content, reasonin
 
 from paternoster_engine.core.request import FinishReason
 from paternoster_engine.server.generation.generation import Usage
-from paternoster_engine.server.generation.output_text import TextDelta, put_together
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning
+from paternoster_engine.server.generation.output_text import SequenceDelta, put_together
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Content, Event, Reasoning
 from paternoster_engine.server.responses.events import ResponseAnswer
 from paternoster_engine.server.responses.requests import ResponsesRequest
 from paternoster_engine.server.responses.translate import chat_of
-from paternoster_engine.server.translation.answer import End
+from paternoster_engine.server.translation.answer import AnswerEnd
 
 USAGE = Usage(prompt_tokens=7, completion_tokens=5, cached_tokens=3, reasoning_tokens=2)
 EVENTS: TypeAdapter[Any] = TypeAdapter(list[ResponseStreamEvent])
@@ -36,7 +36,7 @@ def stream(made: ResponseAnswer, pieces: list[list[Event]], reason: FinishReason
     events_of_answer = [*made.start_frames(USAGE)]
     for piece in pieces:
         events_of_answer += made.event_frames(piece)
-    events_of_answer += made.end_frames(End(reason, USAGE))
+    events_of_answer += made.end_frames(AnswerEnd(reason, USAGE))
     return [json.loads(event.model_dump_json()) for event in events_of_answer]
 
 
@@ -160,9 +160,9 @@ def test_a_slow_reader_gets_log_probabilities_with_the_message_of_their_tokens()
 
     made = ResponseAnswer("m", body, {}, lambda: "call", spelled)
     written: list[Event] = [
-        Content("On", ("On",)), Content("e", ("e",)), Call("f"), Arguments("{}"), Content("Two", ("Tw", "o")),
+        Content("On", ("On",)), Content("e", ("e",)), CallBegin("f"), Arguments("{}"), Content("Two", ("Tw", "o")),
     ]  # fmt: skip
-    delta = put_together([TextDelta("", events=(event,)) for event in written])
+    delta = put_together([SequenceDelta("", events=(event,)) for event in written])
     streamed = stream(made, [list(delta.events)], FinishReason.STOP)
     first, _, second = made.build_answer().output
     assert [part["token"] for part in first.content[0].logprobs] == ["On", "e"]

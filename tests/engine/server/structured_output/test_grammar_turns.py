@@ -15,13 +15,13 @@ from paternoster_engine.sampling.grammars.errors import GrammarError, GrammarPro
 from paternoster_engine.sampling.grammars.source import GrammarSource
 from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
 from paternoster_engine.server.generation.grammar_work import MAX_OF_TENANT, MAX_WAITING, GrammarWork, Made
-from paternoster_engine.server.generation.round_robin import RoundRobin
+from paternoster_engine.server.generation.round_robin import TenantQueues
 from paternoster_engine.server.metrics.histograms import Histograms
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=30))
 def test_each_tenant_gets_its_share(tenants: Sequence[str]) -> None:
-    turns: RoundRobin[tuple[str, int]] = RoundRobin()
+    turns: TenantQueues[tuple[str, int]] = TenantQueues()
     for number, tenant in enumerate(tenants):
         turns.add(tenant, (tenant, number))
     popped = list(iter(turns.pop_next, None))
@@ -36,7 +36,7 @@ def test_each_tenant_gets_its_share(tenants: Sequence[str]) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=30))
 def test_work_that_is_removed_is_as_if_never_added(work: Sequence[tuple[str, bool]]) -> None:
-    turns: RoundRobin[int] = RoundRobin()
+    turns: TenantQueues[int] = TenantQueues()
     for number, (tenant, _) in enumerate(work):
         turns.add(tenant, number)
         turns.remove("d", number)

@@ -23,7 +23,7 @@ from paternoster_engine.sampling.grammars.lazy import LazyMatcher
 from paternoster_engine.sampling.grammars.source import GrammarSource, to_grammar
 from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
 from paternoster_engine.server.parsers.call_form import RequiredCalls
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Reasoning, join_events
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Content, Event, Reasoning, join_events
 from paternoster_engine.server.parsers.formats import AnswerFormat
 
 ROOM = {"max_model_len": 2048, "max_batched_tokens": 2048, "num_blocks": 512}
@@ -113,7 +113,7 @@ def _parsed(form: AnswerFormat, text: str) -> list[Event]:
 def _calls(events: Sequence[Event]) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for event in events:
-        if isinstance(event, Call):
+        if isinstance(event, CallBegin):
             found.append((event.name, ""))
         elif isinstance(event, Arguments):
             found[-1] = (found[-1][0], found[-1][1] + event.text)

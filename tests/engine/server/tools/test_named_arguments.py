@@ -24,7 +24,7 @@ from paternoster_engine.sampling.grammars.source import GrammarSource, to_gramma
 from paternoster_engine.sampling.grammars.vocabulary import Vocabulary
 from paternoster_engine.server.parsers.call_form import RequiredCalls
 from paternoster_engine.server.parsers.calls import glm45
-from paternoster_engine.server.parsers.events import Arguments, Call, join_events
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, join_events
 from paternoster_engine.server.parsers.formats import TOOL_FORMATS, AnswerFormat
 
 FAMILIES: dict[str, tuple[str, list[str]]] = {
@@ -91,7 +91,7 @@ def _calls(form: AnswerFormat, tools: dict[str, Any], text: str) -> list[tuple[s
     parser = form.build_parser(tools, "")
     found: list[tuple[str, Any]] = []
     for event in join_events([*parser.parse_piece(text), *parser.finish()]):
-        if isinstance(event, Call):
+        if isinstance(event, CallBegin):
             found.append((event.name, None))
         elif isinstance(event, Arguments):
             found[-1] = (found[-1][0], json.loads(event.text, parse_float=_finite))

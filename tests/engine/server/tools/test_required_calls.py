@@ -15,7 +15,7 @@ from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.grammars.errors import GrammarError
 from paternoster_engine.server.parsers.arguments.enforced import enforce_arguments
 from paternoster_engine.server.parsers.call_form import RequiredCalls
-from paternoster_engine.server.parsers.events import Arguments, Call, Event, Reasoning, join_events
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Event, Reasoning, join_events
 from paternoster_engine.server.parsers.formats import TOOL_FORMATS, AnswerFormat
 
 ROOM = {"max_model_len": 2048, "max_batched_tokens": 2048, "num_blocks": 512}
@@ -73,7 +73,7 @@ def test_what_is_required_is_what_the_parser_reads(
     if form.form is not None and form.form.between is None:
         made_calls = made_calls[:1]
     assert _parsed(form, _written(form, made_calls)) == [
-        event for name, arguments in made_calls for event in (Call(name), Arguments(arguments))
+        event for name, arguments in made_calls for event in (CallBegin(name), Arguments(arguments))
     ]
 
 
@@ -97,7 +97,7 @@ def test_the_grammar_takes_calls_and_nothing_else(tokenizer: Tokenizer, family: 
         )  # fmt: skip
         text = f"{begin}Hm {{{end}{_written(form, [rome])}"
         assert follow(text) == ""
-        assert _parsed(form, text) == [Reasoning("Hm {"), Call("weather"), Arguments('{"city": "Rome"}')]
+        assert _parsed(form, text) == [Reasoning("Hm {"), CallBegin("weather"), Arguments('{"city": "Rome"}')]
         assert follow(f"{begin}Hm") == "<end>"
 
 
@@ -109,7 +109,7 @@ def test_reasoning_that_the_prompt_begins_must_end_before_the_calls(tokenizer: T
     follow = follower(tokenizer, form, outline)
     assert follow(text) == ""
     assert follow("Hm.") == "<end>"
-    assert _parsed(form, text, "<think>\n") == [Reasoning("Hm."), Call("now"), Arguments("{}")]
+    assert _parsed(form, text, "<think>\n") == [Reasoning("Hm."), CallBegin("now"), Arguments("{}")]
 
 
 def _tool(name: str, property_schema: Any) -> dict[str, Any]:

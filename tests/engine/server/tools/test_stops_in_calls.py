@@ -11,7 +11,7 @@ from tests.engine.server.tool_templates import QWEN3
 
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.generation.open_call import OpenCall
-from paternoster_engine.server.parsers.events import Arguments, Call, Content
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Content
 
 ROOM = {"max_model_len": 2048, "max_batched_tokens": 2048, "num_blocks": 512}
 ARGUMENTS = {"city": "St. Gallen"}
@@ -100,7 +100,7 @@ async def test_a_stop_text_behind_the_arguments_ends_the_answer(tokenizer: Token
 @given(value=st.recursive(st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_arguments_are_over_with_their_last_brace(value: Any) -> None:
     call = OpenCall()
-    call.follow_events([Content("{"), Call("f")])
+    call.follow_events([Content("{"), CallBegin("f")])
     assert call.open
     for character in json.dumps({"a": value}, ensure_ascii=False):
         assert call.open

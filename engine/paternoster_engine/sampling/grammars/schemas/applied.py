@@ -3,15 +3,15 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from paternoster_engine.sampling.grammars.schemas.part import Part
+from paternoster_engine.sampling.grammars.schemas.part import SchemaPart
 
 
-def rewrite_ref(part: Part, value: Any) -> None:
+def rewrite_ref(part: SchemaPart, value: Any) -> None:
     """Rewrite ``$ref``, ``$dynamicRef`` and ``$recursiveRef``, which have the same target within one schema."""
     part.made["$ref"] = part.rewriting.write_reference(value, closed=part.closes_options)
 
 
-def rewrite_one_of(part: Part, value: Any) -> None:
+def rewrite_one_of(part: SchemaPart, value: Any) -> None:
     """Rewrite ``oneOf`` as ``anyOf``, which allows the same values where the options are disjoint."""
     if not isinstance(value, list):
         part.made["oneOf"] = value
@@ -31,7 +31,7 @@ def rewrite_one_of(part: Part, value: Any) -> None:
         part.made["anyOf"] = options
 
 
-def _require_tag(part: Part, option: Any, made: Any, tag: str) -> Any:
+def _require_tag(part: SchemaPart, option: Any, made: Any, tag: str) -> Any:
     """Require the property ``tag``, which distinguishes the options, in one option."""
     if isinstance(option, Mapping) and "$ref" in option:
         return {**made, "$ref": part.rewriting.require_in_target(made["$ref"], tag)}
@@ -48,13 +48,13 @@ def with_required(made: Any, tag: str | None) -> Any:
     return {**made, "required": [*required, tag]}
 
 
-def rewrite_nullable(part: Part, value: Any) -> None:
+def rewrite_nullable(part: SchemaPart, value: Any) -> None:
     """Rewrite ``nullable`` of OpenAPI 3.0, which has no type for ``null`` alone."""
     if value is True and part.schema.get("enum") == [None]:
         part.replaced["type"] = "null"
 
 
-HANDLERS: Mapping[str, Callable[[Part, Any], None]] = {
+HANDLERS: Mapping[str, Callable[[SchemaPart, Any], None]] = {
     "$ref": rewrite_ref,
     "$dynamicRef": rewrite_ref,
     "$recursiveRef": rewrite_ref,

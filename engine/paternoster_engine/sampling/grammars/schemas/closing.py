@@ -6,7 +6,7 @@ them: a model that may write other names often does so until its answer is cut.
 
 from paternoster_engine.sampling.grammars.schemas.keywords import IN_PLACE, REFERENCES
 from paternoster_engine.sampling.grammars.schemas.objects import MAX_DEPTH, Evaluated
-from paternoster_engine.sampling.grammars.schemas.part import Part
+from paternoster_engine.sampling.grammars.schemas.part import SchemaPart
 
 OF_OBJECTS = frozenset((
     "properties", "patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames", "required",
@@ -18,7 +18,7 @@ four ways to go on for each of them (``limits.py``).
 """
 
 
-def closes_options(part: Part) -> bool:
+def closes_options(part: SchemaPart) -> bool:
     """Whether each schema that ``part`` applies can be closed by itself: no two of them apply to one value."""
     applied = [key for key in part.schema if key in IN_PLACE]
     if len(applied) != 1 or not OF_OBJECTS.isdisjoint(part.schema):
@@ -29,7 +29,7 @@ def closes_options(part: Part) -> bool:
     return key == "oneOf" or key in REFERENCES
 
 
-def close_object(part: Part) -> None:
+def close_object(part: SchemaPart) -> None:
     """Allow no other names than those of ``part`` and of all schemas that it applies to the same object."""
     if "unevaluatedProperties" in part.schema or part.schema.keys().isdisjoint(("properties", *IN_PLACE)):
         return

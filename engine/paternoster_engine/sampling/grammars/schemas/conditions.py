@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from paternoster_engine.sampling.grammars.schemas.keywords import ANNOTATIONS, TYPES
-from paternoster_engine.sampling.grammars.schemas.part import Part
-from paternoster_engine.sampling.grammars.schemas.patterns import Unsupported, other_than_text
+from paternoster_engine.sampling.grammars.schemas.part import SchemaPart
+from paternoster_engine.sampling.grammars.schemas.patterns import UnsupportedPattern, other_than_text
 
 MOST_TEXTS = 16
 """Most strings that a ``not`` may exclude."""
 
 
-def rewrite_not(part: Part, value: Any) -> None:
+def rewrite_not(part: SchemaPart, value: Any) -> None:
     """Rewrite ``not`` of types, of strings, of one required property, and of everything."""
     if value is False:
         return
@@ -33,7 +33,7 @@ def rewrite_not(part: Part, value: Any) -> None:
     part.report_unenforced("not")
 
 
-def _without_property(part: Part, schema: Mapping[str, Any]) -> bool:
+def _without_property(part: SchemaPart, schema: Mapping[str, Any]) -> bool:
     required = schema.get("required")
     if not schema.keys() <= {"required", "type"} or not isinstance(required, list) or len(required) != 1:
         return False
@@ -43,7 +43,7 @@ def _without_property(part: Part, schema: Mapping[str, Any]) -> bool:
     return True
 
 
-def _without_types(part: Part, names: Any) -> bool:
+def _without_types(part: SchemaPart, names: Any) -> bool:
     unwanted = set(names) if isinstance(names, list) else {names}
     types = part.schema.get("type", list(TYPES))
     left = [name for name in (types if isinstance(types, list) else [types]) if name not in unwanted]
@@ -56,7 +56,7 @@ def _without_types(part: Part, names: Any) -> bool:
     return True
 
 
-def _without_values(part: Part, schema: Mapping[str, Any]) -> bool:
+def _without_values(part: SchemaPart, schema: Mapping[str, Any]) -> bool:
     values = [schema["const"]] if "const" in schema else schema.get("enum")
     if not isinstance(values, list) or ("type" in schema and schema["type"] != "string"):
         return False
@@ -74,11 +74,11 @@ def _other_texts(values: list[str]) -> dict[str, Any] | None:
         return None
     try:
         return {"allOf": [{"pattern": other_than_text(value)} for value in values]}
-    except Unsupported:
+    except UnsupportedPattern:
         return None
 
 
-def rewrite_if(part: Part, value: Any) -> None:
+def rewrite_if(part: SchemaPart, value: Any) -> None:
     """Rewrite ``if``, ``then`` and ``else``."""
     then, otherwise = part.schema.get("then", True), part.schema.get("else", True)
     if then is True and otherwise is True:

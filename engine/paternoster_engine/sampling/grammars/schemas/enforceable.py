@@ -14,7 +14,7 @@ from paternoster_engine.sampling.grammars.schemas import applied, arrays, condit
 from paternoster_engine.sampling.grammars.schemas.closing import close_object, closes_options
 from paternoster_engine.sampling.grammars.schemas.formats import LARGEST
 from paternoster_engine.sampling.grammars.schemas.keywords import ENFORCED, NUMBERS, OF_NAMED, OF_ONE, OF_SEVERAL
-from paternoster_engine.sampling.grammars.schemas.part import Part
+from paternoster_engine.sampling.grammars.schemas.part import SchemaPart
 from paternoster_engine.sampling.grammars.schemas.rewriting import CompileFailure, Path, Rewriting, Unenforced
 
 
@@ -49,7 +49,7 @@ def make_enforceable(root: Any, failure: CompileFailure | None = None) -> Enforc
 
 
 def _rewrite_part(rewriting: Rewriting, schema: Mapping[str, Any], path: Path, closed: bool) -> Any:
-    part = Part(rewriting, schema, path)
+    part = SchemaPart(rewriting, schema, path)
     part.closes_options = closed and closes_options(part)
     for key, value in schema.items():
         if key in rewriting.left_out:
@@ -75,7 +75,7 @@ def _rewrite_part(rewriting: Rewriting, schema: Mapping[str, Any], path: Path, c
     return part.result()
 
 
-def _check_numbers(part: Part) -> None:
+def _check_numbers(part: SchemaPart) -> None:
     """Clamp bounds beyond :data:`LARGEST`, leave out those that llguidance does not compile, and bound multiples."""
     for key in NUMBERS:
         value = part.made.get(key)
@@ -120,7 +120,7 @@ SMALLEST_PART = 2.0**-52
 """Least number in a range that ends at 0, as a share of its other bound: numbers closer to 0 are not written."""
 
 
-def _check_counts(part: Part) -> None:
+def _check_counts(part: SchemaPart) -> None:
     """Leave out counts of properties, and patterns of names, that llguidance does not compile."""
     for key in [*objects.uncountable_keywords(part.made | part.replaced)]:
         del part.made[key]
@@ -135,7 +135,7 @@ def _check_counts(part: Part) -> None:
             part.report_unenforced(key)
 
 
-_HANDLERS: Mapping[str, Callable[[Part, Any], None]] = {
+_HANDLERS: Mapping[str, Callable[[SchemaPart, Any], None]] = {
     **applied.HANDLERS,
     **strings.HANDLERS,
     **arrays.HANDLERS,

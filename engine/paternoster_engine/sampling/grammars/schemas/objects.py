@@ -6,8 +6,8 @@ from typing import Any
 
 from paternoster_engine.sampling.grammars.schemas.formats import ALIASES, FORMATS, OF_ANY_TEXT
 from paternoster_engine.sampling.grammars.schemas.keywords import ANNOTATIONS, IN_PLACE, REFERENCES
-from paternoster_engine.sampling.grammars.schemas.part import Part
-from paternoster_engine.sampling.grammars.schemas.patterns import Unsupported, without_look_around
+from paternoster_engine.sampling.grammars.schemas.part import SchemaPart
+from paternoster_engine.sampling.grammars.schemas.patterns import UnsupportedPattern, without_look_around
 from paternoster_engine.sampling.grammars.schemas.rewriting import Rewriting
 
 MOST_NAMES = 200
@@ -18,7 +18,7 @@ MAX_DEPTH = 16
 """Deepest nesting of applied schemas that is searched for evaluated properties."""
 
 
-def rewrite_property_names(part: Part, value: Any) -> None:
+def rewrite_property_names(part: SchemaPart, value: Any) -> None:
     """Rewrite ``propertyNames`` as ``properties`` or ``patternProperties``."""
     names_schema = part.rewriting.references.follow_reference(value)
     if names_schema is False:
@@ -39,7 +39,7 @@ def rewrite_property_names(part: Part, value: Any) -> None:
         part.report_unenforced("propertyNames")
 
 
-def _restrict_names(part: Part, names_schema: Mapping[str, Any]) -> bool:
+def _restrict_names(part: SchemaPart, names_schema: Mapping[str, Any]) -> bool:
     """Restrict names to ``names_schema``; False where no keyword of llguidance does."""
     values = [names_schema["const"]] if "const" in names_schema else names_schema.get("enum")
     other = part.rewrite_within(part.schema.get("additionalProperties", True), "additionalProperties")
@@ -64,7 +64,7 @@ def _pattern_of(names_schema: Mapping[str, Any]) -> str | None:
     if names_schema.keys() == {"pattern"} and isinstance(names_schema["pattern"], str):
         try:
             options = without_look_around(names_schema["pattern"])
-        except Unsupported:
+        except UnsupportedPattern:
             return None
         return options[0][0] if len(options) == len(options[0]) == 1 else None
     if names_schema.keys() == {"format"}:
@@ -79,17 +79,17 @@ def _pattern_of(names_schema: Mapping[str, Any]) -> str | None:
     return None
 
 
-def rewrite_dependent_required(part: Part, value: Any) -> None:
+def rewrite_dependent_required(part: SchemaPart, value: Any) -> None:
     """Rewrite ``dependentRequired``."""
     _rewrite_dependency(part, "dependentRequired", value, {})
 
 
-def rewrite_dependent_schemas(part: Part, value: Any) -> None:
+def rewrite_dependent_schemas(part: SchemaPart, value: Any) -> None:
     """Rewrite ``dependentSchemas``."""
     _rewrite_dependency(part, "dependentSchemas", {}, value)
 
 
-def rewrite_dependencies(part: Part, value: Any) -> None:
+def rewrite_dependencies(part: SchemaPart, value: Any) -> None:
     """Rewrite ``dependencies``, which earlier drafts have in place of both."""
     if isinstance(value, Mapping):
         lists = {name: needed for name, needed in value.items() if isinstance(needed, list)}
@@ -98,7 +98,7 @@ def rewrite_dependencies(part: Part, value: Any) -> None:
         )
 
 
-def _rewrite_dependency(part: Part, key: str, required: Any, schemas: Any) -> None:
+def _rewrite_dependency(part: SchemaPart, key: str, required: Any, schemas: Any) -> None:
     """Require properties, and a schema of the object, where another property is present: as two alternatives."""
     if not isinstance(required, Mapping) or not isinstance(schemas, Mapping):
         part.report_unenforced(key)
@@ -116,7 +116,7 @@ def _rewrite_dependency(part: Part, key: str, required: Any, schemas: Any) -> No
         part.conjuncts.append({"anyOf": [{"properties": {name: False}}, there]})
 
 
-def rewrite_unevaluated_properties(part: Part, value: Any) -> None:
+def rewrite_unevaluated_properties(part: SchemaPart, value: Any) -> None:
     """Rewrite ``unevaluatedProperties`` as ``additionalProperties`` beside the names of all applied schemas."""
     if value is True or value == {}:
         return
@@ -226,7 +226,7 @@ def uncountable_keywords(made: Mapping[str, Any]) -> Iterator[str]:
         yield "maxProperties"
 
 
-HANDLERS: Mapping[str, Callable[[Part, Any], None]] = {
+HANDLERS: Mapping[str, Callable[[SchemaPart, Any], None]] = {
     "propertyNames": rewrite_property_names,
     "dependentRequired": rewrite_dependent_required,
     "dependentSchemas": rewrite_dependent_schemas,

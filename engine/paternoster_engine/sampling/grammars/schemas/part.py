@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from paternoster_engine.sampling.grammars.schemas.rewriting import Rewriting
 
 
-class Part:
+class SchemaPart:
     """The schema at ``path`` of the root, and what its handlers have rewritten so far."""
 
     def __init__(self, rewriting: "Rewriting", schema: Mapping[str, Any], path: tuple[str, ...]) -> None:

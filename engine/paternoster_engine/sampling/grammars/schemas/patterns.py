@@ -30,14 +30,14 @@ _CLASS = re.compile(r"\[.*\]|\\[dDwWsS]|\\[pP]\{.*\}", re.DOTALL)
 _ANY = re.compile(r"(?:\.|\[\\s\\S\]|\[\\S\\s\]|\[\\d\\D\]|\[\\w\\W\])", re.DOTALL)
 
 
-class Unsupported(ValueError):
+class UnsupportedPattern(ValueError):
     """The expression cannot be rewritten without look-around, or not by the rules of this module."""
 
 
 def without_look_around(pattern: str) -> list[list[str]]:
     """Rewrite ``pattern`` as options, each a list of expressions: a string matches all expressions of one option.
 
-    Raises :class:`Unsupported`.
+    Raises :class:`UnsupportedPattern`.
     """
     pieces = PIECE.findall(pattern)
     if len(pieces) > MOST_PIECES:
@@ -54,7 +54,7 @@ def _translate_tokens(pieces: Sequence[str]) -> Iterator[str]:
     """Translate tokens into the syntax of Rust's regular expressions."""
     for piece in pieces:
         if piece in _LOOKS or piece in _EDGES or re.fullmatch(r"\\(?:[1-9].*|k<.*>)", piece):
-            raise Unsupported(f"{piece} is not supported here")
+            raise UnsupportedPattern(f"{piece} is not supported here")
         if piece.startswith("(?<"):
             yield "("
         elif piece.startswith("["):
@@ -84,14 +84,14 @@ def split_alternatives(pieces: Sequence[str]) -> Iterator[list[str]]:
     for piece in pieces:
         depth += 1 if piece[0] == "(" and piece[-1] != ")" else -1 if piece == ")" else 0
         if depth < 0:
-            raise Unsupported("a parenthesis is not opened")
+            raise UnsupportedPattern("a parenthesis is not opened")
         if piece == "|" and depth == 0:
             yield option
             option = []
         else:
             option.append(piece)
     if depth:
-        raise Unsupported("a parenthesis is not closed")
+        raise UnsupportedPattern("a parenthesis is not closed")
     yield option
 
 
@@ -101,11 +101,11 @@ def _split_conjunction(pieces: list[str]) -> Iterator[str]:
     while rest[:1] == ["^"] and rest[1:2] and rest[1] in ("(?=", "(?!"):
         count += 1
         if count > MOST_AHEAD:
-            raise Unsupported(f"more than {MOST_AHEAD} look-aheads")
+            raise UnsupportedPattern(f"more than {MOST_AHEAD} look-aheads")
         end = _find_closing(rest, 1)
         ahead, negative = rest[2:end], rest[1] == "(?!"
         if end + 1 < len(rest) and rest[end + 1][0] in "*+?{":
-            raise Unsupported("a look-ahead that is repeated")
+            raise UnsupportedPattern("a look-ahead that is repeated")
         if negative:
             for option in split_alternatives(_strip_parentheses(ahead)):
                 yield from _exclude_prefix(option)
@@ -123,7 +123,7 @@ def _find_closing(pieces: Sequence[str], start: int) -> int:
         depth += 1 if piece[0] == "(" and piece[-1] != ")" else -1 if piece == ")" else 0
         if depth == 0:
             return place
-    raise Unsupported("a parenthesis is not closed")
+    raise UnsupportedPattern("a parenthesis is not closed")
 
 
 def _strip_parentheses(pieces: list[str]) -> list[str]:
@@ -149,14 +149,14 @@ def _without_edges(pieces: list[str]) -> str:
     at = 1 if anchored else 0
     if pieces[at : at + 1] == [r"\b"]:
         if not _of_words(pieces[at + 1 : at + 2]):
-            raise Unsupported(r"\b before what may be no word")
+            raise UnsupportedPattern(r"\b before what may be no word")
         begin = "^" if anchored else f"^(?:{ANYTHING}[^{WORD}])?"
         pieces = pieces[at + 1 :]
     closed = pieces[-1:] == ["$"]
     last = len(pieces) - (2 if closed else 1)
     if last >= 0 and pieces[last] == r"\b":
         if not _of_words(pieces[last - 1 : last]):
-            raise Unsupported(r"\b after what may be no word")
+            raise UnsupportedPattern(r"\b after what may be no word")
         end = "$" if closed else f"(?:[^{WORD}]{ANYTHING})?$"
         pieces = pieces[:last]
     return begin + "".join(_translate_tokens(pieces)) + end
@@ -191,7 +191,7 @@ def _exclude_prefix(pieces: list[str]) -> Iterator[str]:
             others.append("".join(_translate_tokens(inner)) + "(?s:.+)")
         yield f"^(?:{'|'.join(others)})$"
     else:
-        raise Unsupported("what a negative look-ahead leaves")
+        raise UnsupportedPattern("what a negative look-ahead leaves")
 
 
 def _exclude_pieces(pieces: list[str], closed: bool) -> str:
@@ -208,7 +208,7 @@ def _exclude_pieces(pieces: list[str], closed: bool) -> str:
             return f"^(?:{other}|{first}{other})*{first}?$"
         neither = f"[^{_in_class(pieces[0])}{_in_class(pieces[1])}]"
         return f"^(?:{other}|{first}+{neither})*{first}*$"
-    raise Unsupported("what a negative look-ahead leaves")
+    raise UnsupportedPattern("what a negative look-ahead leaves")
 
 
 def _is_one(piece: str) -> bool:
@@ -232,6 +232,6 @@ def _other_than(piece: str) -> str:
 
 
 def other_than_text(text: str) -> str:
-    """Return an expression for all strings but ``text``. Raises :class:`Unsupported` for a long one."""
+    """Return an expression for all strings but ``text``. Raises :class:`UnsupportedPattern` for a long one."""
     pieces = [re.escape(character) if character.isascii() else character for character in text]
     return " ".join(_exclude_prefix([*pieces, "$"])) if pieces else "(?s:.)"

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paternoster_engine.sampling.grammars.schemas.formats import ALIASES, FORMATS, OF_ANY_TEXT, OF_ENGINE, OF_NUMBERS
-from paternoster_engine.sampling.grammars.schemas.part import Part
-from paternoster_engine.sampling.grammars.schemas.patterns import Unsupported, without_look_around
+from paternoster_engine.sampling.grammars.schemas.part import SchemaPart
+from paternoster_engine.sampling.grammars.schemas.patterns import UnsupportedPattern, without_look_around
 
 
-def rewrite_format(part: Part, value: Any) -> None:
+def rewrite_format(part: SchemaPart, value: Any) -> None:
     """Rewrite ``format`` as a pattern, or, for a format of numbers, as bounds."""
     name = ALIASES.get(value, value) if isinstance(value, str) else ""
     if name in OF_NUMBERS:
@@ -22,7 +22,7 @@ def rewrite_format(part: Part, value: Any) -> None:
         part.report_unenforced("format", asserts=False)
 
 
-def rewrite_content_encoding(part: Part, value: Any) -> None:
+def rewrite_content_encoding(part: SchemaPart, value: Any) -> None:
     """Rewrite ``contentEncoding`` as the format of the same name."""
     if (
         isinstance(value, str)
@@ -32,14 +32,14 @@ def rewrite_content_encoding(part: Part, value: Any) -> None:
         rewrite_format(part, value)
 
 
-def rewrite_pattern(part: Part, value: Any) -> None:
+def rewrite_pattern(part: SchemaPart, value: Any) -> None:
     """Rewrite ``pattern`` without look-around."""
     if not isinstance(value, str):
         part.made["pattern"] = value
         return
     try:
         options = without_look_around(value)
-    except Unsupported:
+    except UnsupportedPattern:
         part.report_unenforced("pattern")
         return
     if not all(
@@ -53,7 +53,7 @@ def rewrite_pattern(part: Part, value: Any) -> None:
         part.conjuncts.append({"anyOf": [{"allOf": [{"pattern": one} for one in option]} for option in options]})
 
 
-HANDLERS: Mapping[str, Callable[[Part, Any], None]] = {
+HANDLERS: Mapping[str, Callable[[SchemaPart, Any], None]] = {
     "format": rewrite_format,
     "contentEncoding": rewrite_content_encoding,
     "pattern": rewrite_pattern,

@@ -52,7 +52,7 @@ MAX_NAME = 64
 
 # Not equal by value: 1 == True, and typing takes equal annotations for one.
 @dataclass(frozen=True, eq=False)
-class Only:
+class AllowedValues:
     """Marks a field of a feature that the engine does not have: just the values that do not ask for it."""
 
     allowed: tuple[Any, ...]
@@ -70,8 +70,8 @@ class Only:
         return {"enum": [*self.allowed, None], UNSERVED: True}
 
 
-def allow_only(*allowed: Any) -> Only:
-    return Only(allowed)
+def allow_only(*allowed: Any) -> AllowedValues:
+    return AllowedValues(allowed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,7 +58,7 @@ Choice = Annotated[list[Annotated[Text, Field(min_length=1)]], Field(min_length=
 NonEmptyText = Annotated[Text, Field(min_length=1)]
 
 
-class Whole(Body):
+class StrictBody(Body):
     """An unknown part might change what is allowed: it is refused, not left out."""
 
     model_config = ConfigDict(extra="forbid")
@@ -73,13 +73,13 @@ class Whole(Body):
         return {name: value for name, value in given.items() if name not in left_out}
 
 
-class Structure(Whole):
+class Structure(StrictBody):
     begin: NonEmptyText
     schema_: Schema = Field(default_factory=dict, alias="schema", description="of the JSON between begin and end")
     end: Text
 
 
-class StructuralTag(Whole):
+class StructuralTag(StrictBody):
     """Free text in which whatever follows a trigger must be one of the structures."""
 
     type: Literal["structural_tag"]
@@ -87,7 +87,7 @@ class StructuralTag(Whole):
     triggers: Annotated[list[NonEmptyText], Field(min_length=1, max_length=MAX_TAGS)]
 
 
-class JsonSchema(Whole):
+class JsonSchema(StrictBody):
     name: NonEmptyText = Field(max_length=64)
     description: Text | None = None
     schema_: Schema = Field(alias="schema")
@@ -96,15 +96,15 @@ class JsonSchema(Whole):
     )
 
 
-class TextFormat(Whole):
+class TextFormat(StrictBody):
     type: Literal["text"]
 
 
-class JsonObjectFormat(Whole):
+class JsonObjectFormat(StrictBody):
     type: Literal["json_object"]
 
 
-class JsonSchemaFormat(Whole):
+class JsonSchemaFormat(StrictBody):
     type: Literal["json_schema"]
     json_schema: JsonSchema
 
@@ -118,7 +118,7 @@ def _parse_structural_tag(value: Any) -> StructuralTag:
     return StructuralTag.model_validate(_parse_schema(value))
 
 
-class StructuredOutputs(Whole):
+class StructuredOutputs(StrictBody):
     """One of the ways to say what is allowed."""
 
     json_: Schema | None = Field(default=None, alias="json", description="a JSON schema")

@@ -3,7 +3,12 @@
 import re
 
 from paternoster_engine.sampling.grammars.errors import GrammarError
-from paternoster_engine.sampling.grammars.schemas.patterns import ANYTHING, PIECE, Unsupported, split_alternatives
+from paternoster_engine.sampling.grammars.schemas.patterns import (
+    ANYTHING,
+    PIECE,
+    UnsupportedPattern,
+    split_alternatives,
+)
 
 _ASCII = {r"\d": "0-9", r"\w": "A-Za-z0-9_"}
 """Of ECMAScript, where llguidance takes digits and letters of all scripts."""
@@ -13,7 +18,7 @@ def match_whole(pattern: str) -> str:
     """Raises :class:`GrammarError` where ``^`` or ``$`` stands within."""
     try:
         return "|".join(map(_whole_option, split_alternatives(PIECE.findall(pattern))))
-    except Unsupported as error:
+    except UnsupportedPattern as error:
         raise GrammarError(f"pattern {pattern!r:.60}: {error}") from error
 
 

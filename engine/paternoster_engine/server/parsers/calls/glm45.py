@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from paternoster_engine.server.parsers.arguments.named import NAME, NamedArguments
-from paternoster_engine.server.parsers.call_form import Begun, CallForm
+from paternoster_engine.server.parsers.call_form import CallForm, CallSpelling
 from paternoster_engine.server.parsers.calls.typed_values import pass_named
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Read
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Content, Read
 from paternoster_engine.server.parsers.reader import Reader
 from paternoster_engine.server.parsers.schemas import ArgumentTypes
 
@@ -23,7 +23,7 @@ FORM = CallForm(
     END,
     between="\n",
     arguments=NamedArguments(f"{KEY}%s{KEY_END}\n{VALUE}", f"{VALUE_END}\n", name=NAME, marks=(VALUE_END, END)),
-    begun=Begun(BEGIN, (" %s ",), END),
+    begun=CallSpelling(BEGIN, (" %s ",), END),
 )
 MAX_NAME = 1024
 
@@ -45,7 +45,7 @@ def read_answer(reader: Reader, tools: Mapping[str, Mapping[str, Any]]) -> Read[
         name = yield from reader.read_until((KEY, END), MAX_NAME)
         if name is not None and (name := name.strip()) in tools:
             reader.commit()
-            yield Call(name)
+            yield CallBegin(name)
             yield from _read_arguments(reader, types.setdefault(name, ArgumentTypes(tools[name])))
             yield from reader.drop_leftover(MARKERS[1:])
             marks = MARKERS
@@ -61,7 +61,7 @@ def _read_cut(reader: Reader, opened: int, tools: Mapping[str, Mapping[str, Any]
     rest = reader.held[opened:]
     found, begun = _NAMED.fullmatch(rest), rest.strip()
     if found is not None and found[1] in tools and any(marker.startswith(found[2] or "") for marker in (KEY, END)):
-        yield Call(found[1])
+        yield CallBegin(found[1])
         reader.reject(len(reader.held))
         return True
     if not begun or not any(name.startswith(begun) for name in tools):

@@ -7,9 +7,9 @@ downloads; this reads text.
 import re
 from collections.abc import Callable, Collection
 
-from paternoster_engine.server.parsers.call_form import Begun, CallForm, Marked
+from paternoster_engine.server.parsers.call_form import CallForm, CallSpelling, MarkedThought
 from paternoster_engine.server.parsers.calls.json_calls import JsonValue
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Event, Read, Reasoning
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Content, Event, Read, Reasoning
 from paternoster_engine.server.parsers.reader import Reader
 
 START, CHANNEL, CONSTRAIN, MESSAGE = "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>"
@@ -18,7 +18,7 @@ MARKERS = (START, CHANNEL, CONSTRAIN, MESSAGE, *ENDS)
 FORM = CallForm(
     f"{CHANNEL}commentary to=functions.%s {CONSTRAIN}json{MESSAGE}",
     "",
-    begun=Begun(
+    begun=CallSpelling(
         r"(?:<\|channel\|>|<\|start\|>)[^<]*\bto=functions\.",
         tuple(
             f"%s{channel}{constrain}{MESSAGE}"
@@ -29,7 +29,7 @@ FORM = CallForm(
         several=False,
     ),
 )
-THOUGHT = Marked(f"{CHANNEL}analysis{MESSAGE}", f"{START}assistant")
+THOUGHT = MarkedThought(f"{CHANNEL}analysis{MESSAGE}", f"{START}assistant")
 THOUGHT_END = "<|end|>"
 ANSWER = f"{CHANNEL}final{MESSAGE}"
 MAX_HEADER = 1024
@@ -51,7 +51,7 @@ def read_answer(reader: Reader, names: Collection[str]) -> Read[None]:
         recipient, channel = _RECIPIENT.search(header), _CHANNEL.search(header)
         make: Callable[[str], Event]
         if recipient is not None and recipient[1] in names:
-            yield Call(recipient[1])
+            yield CallBegin(recipient[1])
             make, last = _OneObject(), Arguments
         else:
             thinks = recipient is None and channel is not None and channel[1] == "analysis"
@@ -115,7 +115,7 @@ def _read_header(reader: Reader, names: Collection[str]) -> Read[str]:
             if reader.held.startswith((START, CHANNEL)):
                 recipient = _WHOLE_RECIPIENT.search(reader.held)
                 if recipient is not None and recipient[1] in names:
-                    yield Call(recipient[1])
+                    yield CallBegin(recipient[1])
                 elif _OF_CALL.search(reader.held):
                     reader.cut_call = True
                 reader.reject(len(reader.held))

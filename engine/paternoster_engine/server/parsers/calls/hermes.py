@@ -5,7 +5,7 @@ SmolLM2 writes a list of such objects between the marks.
 
 from collections.abc import Collection
 
-from paternoster_engine.server.parsers.call_form import Begun, CallForm
+from paternoster_engine.server.parsers.call_form import CallForm, CallSpelling
 from paternoster_engine.server.parsers.calls.json_calls import read_calls
 from paternoster_engine.server.parsers.events import Content, Read
 from paternoster_engine.server.parsers.reader import Reader
@@ -16,7 +16,7 @@ FORM = CallForm(
     f'{BEGIN}\n{{"name": "%s", "arguments": ',
     f"}}\n{END}",
     between="\n",
-    begun=Begun(BEGIN, ('{ "name": "%s", "arguments": ',), " }", listed=True, end=END),
+    begun=CallSpelling(BEGIN, ('{ "name": "%s", "arguments": ',), " }", listed=True, end=END),
 )
 
 

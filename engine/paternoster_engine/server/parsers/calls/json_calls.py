@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection
 
 from paternoster_engine.server.parsers.calls.strings import pass_string
-from paternoster_engine.server.parsers.events import Arguments, Call, Read
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Read
 from paternoster_engine.server.parsers.reader import Reader
 
 ARGUMENTS = ("arguments", "parameters")
@@ -56,7 +56,7 @@ def _read_call(reader: Reader, names: Collection[str], end: str) -> Read[bool]:
         return True
     if call.name is None or not reader.starved:
         return False
-    yield Call(call.name)
+    yield CallBegin(call.name)
     yield Arguments(call.arguments or "")
     reader.reject(len(reader.held))
     return True
@@ -96,7 +96,7 @@ class _JsonCall:
                 self.name = name
             elif key in ARGUMENTS and begins in ("{", '"') and self.name is not None:
                 reader.commit()
-                yield Call(self.name)
+                yield CallBegin(self.name)
                 begun = True
                 if not (yield from pass_object(reader, self._end) if begins == "{" else _pass_text(reader)):
                     return True
@@ -110,7 +110,7 @@ class _JsonCall:
         if not begun:
             if self.name is None:
                 return False
-            yield Call(self.name)
+            yield CallBegin(self.name)
             yield Arguments(self.arguments or "{}")
         reader.commit()
         return True

@@ -5,7 +5,7 @@ Several calls have ``;``, a comma or nothing but white space between them.
 
 from collections.abc import Collection
 
-from paternoster_engine.server.parsers.call_form import Begun, CallForm
+from paternoster_engine.server.parsers.call_form import CallForm, CallSpelling
 from paternoster_engine.server.parsers.calls.json_calls import read_calls
 from paternoster_engine.server.parsers.events import Content, Read
 from paternoster_engine.server.parsers.reader import Reader
@@ -15,7 +15,7 @@ FORM = CallForm(
     '{"name": "%s", "parameters": ',
     "}",
     between="; ",
-    begun=Begun(
+    begun=CallSpelling(
         # The name alone separates a call from other JSON.
         r"(?:\A\s*[;,]?\s*|<\|python_tag\|>\s*)\{\s*(?:\"type\"\s*:\s*\"function\"\s*,\s*)?\"name\"\s*:\s*\""
         r"(?P<held>(?:%s)\")",

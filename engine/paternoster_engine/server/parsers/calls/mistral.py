@@ -7,9 +7,9 @@ import hashlib
 import re
 from collections.abc import Collection
 
-from paternoster_engine.server.parsers.call_form import Begun, CallForm
+from paternoster_engine.server.parsers.call_form import CallForm, CallSpelling
 from paternoster_engine.server.parsers.calls.json_calls import pass_object, read_calls
-from paternoster_engine.server.parsers.events import Call, Content, Read
+from paternoster_engine.server.parsers.events import CallBegin, Content, Read
 from paternoster_engine.server.parsers.reader import Reader
 
 BEGIN = "[TOOL_CALLS]"
@@ -21,9 +21,9 @@ LIST = CallForm(
     between=", ",
     opening=f"{BEGIN} [",
     closing="]",
-    begun=Begun(re.escape(BEGIN), ('{ "name": "%s", "arguments": ',), " }", listed=True),
+    begun=CallSpelling(re.escape(BEGIN), ('{ "name": "%s", "arguments": ',), " }", listed=True),
 )
-NAMED = CallForm(f"{BEGIN}%s{ARGS}", "", between="", begun=Begun(re.escape(BEGIN), (f"%s{ARGS}", "%s"), ""))
+NAMED = CallForm(f"{BEGIN}%s{ARGS}", "", between="", begun=CallSpelling(re.escape(BEGIN), (f"%s{ARGS}", "%s"), ""))
 """Of later vocabularies."""
 _NAME = re.compile(r"[\w.-]+")
 _ID = re.compile(r"[a-zA-Z0-9]{9}")
@@ -60,12 +60,12 @@ def _read_named(reader: Reader, names: Collection[str]) -> Read[bool]:
     yield from reader.match_option(ARGS)
     if (yield from reader.peek_solid()) == "{":
         reader.commit()
-        yield Call(name)
+        yield CallBegin(name)
         yield from pass_object(reader)
         return True
     if not reader.ends_in((ARGS, CALL_ID)):
         return False
-    yield Call(name)
+    yield CallBegin(name)
     reader.reject(len(reader.held))
     return True
 

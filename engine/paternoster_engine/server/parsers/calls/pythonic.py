@@ -11,10 +11,10 @@ from collections.abc import Collection
 from typing import Any
 
 from paternoster_engine.server.parsers.arguments.named import NamedArguments
-from paternoster_engine.server.parsers.call_form import Begun, CallForm
+from paternoster_engine.server.parsers.call_form import CallForm, CallSpelling
 from paternoster_engine.server.parsers.calls.strings import pass_string
 from paternoster_engine.server.parsers.calls.typed_values import is_json
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Read
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Content, Read
 from paternoster_engine.server.parsers.reader import Reader
 
 BEGIN = "<|python_start|>"
@@ -29,7 +29,7 @@ FORM = CallForm(
     opening="[",
     closing="]",
     arguments=NamedArguments("%s=", "", name=r"[^\W\d][\w.-]*", between=True),
-    begun=Begun(
+    begun=CallSpelling(
         # The name alone separates a call from other text.
         r"\A\s*(?:<\|python_start\|>\s*)?(?P<held>\[\s*(?:%s)\()",
         ("%s( ",),
@@ -102,7 +102,7 @@ class _PythonicCall:
         reader.commit()
         if not self._announced:
             self._announced = True
-            yield Call(self._name)
+            yield CallBegin(self._name)
             yield Arguments("" if cut else "{")
 
     def _read_arguments(self, reader: Reader) -> Read[bool]:

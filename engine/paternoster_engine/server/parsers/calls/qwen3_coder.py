@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from paternoster_engine.server.parsers.arguments.named import NAME, NamedArguments
-from paternoster_engine.server.parsers.call_form import Begun, CallForm
+from paternoster_engine.server.parsers.call_form import CallForm, CallSpelling
 from paternoster_engine.server.parsers.calls.typed_values import pass_named
-from paternoster_engine.server.parsers.events import Arguments, Call, Content, Read
+from paternoster_engine.server.parsers.events import Arguments, CallBegin, Content, Read
 from paternoster_engine.server.parsers.reader import Reader
 from paternoster_engine.server.parsers.schemas import ArgumentTypes
 
@@ -30,7 +30,7 @@ FORM = CallForm(
         name=NAME,
         marks=VALUE_ENDS,
     ),
-    begun=Begun(
+    begun=CallSpelling(
         rf"(?:{BEGIN}|(?={FUNCTION}(?:%s)>))(?P<held>(?:{FUNCTION}(?:%s)>)?)",
         (f" {FUNCTION}%s>\n",),
         FUNCTION_END,
@@ -75,7 +75,7 @@ def _read_call(reader: Reader, tools: Mapping[str, Mapping[str, Any]], types: di
     if name is None or name not in tools:
         return False
     reader.commit()
-    yield Call(name)
+    yield CallBegin(name)
     yield Arguments("{")
     seen: set[str] = set()
     of_tool = types.setdefault(name, ArgumentTypes(tools[name]))
