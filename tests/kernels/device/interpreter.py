@@ -69,7 +69,8 @@ def set_block_type(self: Any, element_type: Any, shape: Any) -> None:
 def _block_type_fields(element_type: Any, dimensions: tuple[int, ...]) -> dict[str, Any]:
     block_type = object.__new__(tl.core.block_type)
     _set_block_type(block_type, element_type, list(dimensions))
-    return vars(block_type)
+    fields: dict[str, Any] = vars(block_type)
+    return fields
 
 
 _set_block_type = tl.core.block_type.__init__
