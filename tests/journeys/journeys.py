@@ -32,8 +32,8 @@ from paternoster_engine.server.openai.answers import ChatResponse
 from paternoster_gateway.app import create_app
 from paternoster_gateway.call.session import CallSession
 from paternoster_gateway.proxy.replica_client import ReplicaClient
-from paternoster_operator.apply import AppliedChildren
 from paternoster_operator.autoscaling.decision import Decision
+from paternoster_operator.carry_out.applied_children import AppliedChildren
 from paternoster_operator.engines.paternoster import PaternosterAdapter
 from paternoster_operator.reconcile import Reconciler
 

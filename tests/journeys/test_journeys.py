@@ -12,8 +12,8 @@ from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.server.generation.generation import Generation
 from paternoster_engine.server.openai.answers import ChatResponse
 from paternoster_gateway.proxy.replica_client import ReplicaClient
-from paternoster_operator.apply import AppliedChildren
 from paternoster_operator.autoscaling.autoscaler import Autoscaler
+from paternoster_operator.carry_out.applied_children import AppliedChildren
 
 ON_THE_WAY = {
     "prompt": (Generation, "start"),
