@@ -86,7 +86,7 @@ class Reconciler:
             self._metrics.remove_series(key)
             return None
         try:
-            resource = self._directory.read(document, parsed=None if fleet is None else fleet.resource)
+            resource = self._directory.read(key, document)
         except InvalidManifest as invalid:
             await self._executor.report_invalid(key, document, invalid)
             return None

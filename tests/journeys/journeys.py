@@ -102,6 +102,7 @@ async def run_manifest(walk: Walk) -> None:
     """A new object is reconciled once."""
     world = World()
     world.cluster.resource = manifest_document(replicas=2)
+    world.cluster.resource["metadata"]["resourceVersion"] = "1"
     await world.reconcile()
     assert world.cluster.replicas == 2
     await world.scraper.close()

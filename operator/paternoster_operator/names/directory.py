@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from paternoster_operator.api.manifest import InvalidManifest, parse_resource
@@ -26,6 +27,18 @@ FLEETS_PER_TURN = 256
 """Compared with what was parsed of them in one turn of the event loop."""
 REASSIGN_SECONDS = 60
 """After which names are assigned anew, although nothing has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    """A manifest as it was parsed last."""
+
+    version: str | None = None
+    """That was parsed."""
+    resource: LLMDeployment | None = None
+    """As it was last usable."""
+    errors: tuple[str, ...] = ()
+    """Why this version cannot be used."""
 
 
 class Directory:
@@ -51,8 +64,7 @@ class Directory:
         self._names = names
         self._other_owner = other_owner
         self._clock = clock
-        self._resources: dict[Key, tuple[str | None, LLMDeployment | None]] = {}
-        """As parsed last, with the version that was parsed."""
+        self._parsed: dict[Key, _Parsed] = {}
         self._assignment = Assignment()
         self._claims: dict[Key, Claim] = {}
         self._found_from: tuple[NameRecord, set[Key]] = NameRecord(), set()
@@ -61,27 +73,33 @@ class Directory:
         """Unix seconds."""
         self._found_at = float("-inf")
 
-    def read(self, document: Mapping[str, Any], parsed: LLMDeployment | None = None) -> LLMDeployment:
+    def read(self, key: Key, document: Mapping[str, Any]) -> LLMDeployment:
         """The typed resource, its served name as this installation makes it; raises :class:`InvalidManifest`."""
-        document = with_successors(document)
-        return parse_resource(document if self._names is Names.GLOBAL else _with_name(document), parsed=parsed)
+        last = self._parse_document(key, document)
+        if last.errors or last.resource is None:
+            raise InvalidManifest([*last.errors])
+        return last.resource
 
     def get_resource(self, key: Key) -> LLMDeployment | None:
         """As it was last usable: a broken edit takes no route away."""
         document = self._cluster.get(key)
         if document is None:
-            self._resources.pop(key, None)
+            self._parsed.pop(key, None)
             return None
-        version = document["metadata"].get("resourceVersion")
-        cached = self._resources.get(key)
-        if cached is None or cached[0] != version or version is None:
-            before = None if cached is None else cached[1]
+        return self._parse_document(key, document).resource
+
+    def _parse_document(self, key: Key, document: Mapping[str, Any]) -> _Parsed:
+        """Each version of a manifest is parsed once."""
+        version, last = document["metadata"].get("resourceVersion"), self._parsed.get(key, _Parsed())
+        if key not in self._parsed or last.version != version or version is None:
             try:
-                cached = version, self.read(document, before)
-            except InvalidManifest:
-                cached = version, before
-            self._resources[key] = cached
-        return cached[1]
+                document = with_successors(document)
+                named = document if self._names is Names.GLOBAL else _with_name(document)
+                last = _Parsed(version, parse_resource(named, parsed=last.resource))
+            except InvalidManifest as invalid:
+                last = _Parsed(version, last.resource, tuple(invalid.errors))
+            self._parsed[key] = last
+        return last
 
     @property
     def is_read(self) -> bool:
@@ -97,9 +115,9 @@ class Directory:
     async def _read_edited(self) -> None:
         """Parse what has changed, one fleet in a turn of the event loop: of ten thousand, that takes a minute."""
         for number, key in enumerate(self._cluster.list()):
-            before = self._resources.get(key)
+            before = self._parsed.get(key)
             self.get_resource(key)
-            if self._resources.get(key) is not before or number % FLEETS_PER_TURN == 0:
+            if self._parsed.get(key) is not before or number % FLEETS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
     def _assign_names(self) -> Mapping[Key, LLMDeployment]:

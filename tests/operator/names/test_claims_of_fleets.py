@@ -240,7 +240,7 @@ async def test_many_new_fleets_are_parsed_one_in_a_turn(fleets: Fleets, config_m
 
     async def count_parsed() -> None:
         while True:
-            parsed.append(len(operator._directory._resources))
+            parsed.append(len(operator._directory._parsed))
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count_parsed())

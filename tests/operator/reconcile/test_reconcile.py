@@ -1,6 +1,6 @@
 """The pipeline over a cluster in memory and engines on real sockets."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -8,8 +8,11 @@ from tests.operator.reconcile.world import KEY, FakeEngine, World
 
 from paternoster_contract.labels import DELETION_COST
 from paternoster_engine.core.step_work import StepSums, StepWork
+from paternoster_operator.api.manifest import parse_resource
+from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.carry_out.applied_children import UNSEEN_SECONDS, WATCHED, spread_period
 from paternoster_operator.cluster.port import Key
+from paternoster_operator.names import directory
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
 
@@ -33,6 +36,24 @@ async def test_children_are_applied_once_and_status_is_written_on_change_only(wo
     world.cluster.shown_pods = [world.engine.pod("a")]
     await world.reconcile()
     assert world.cluster.condition("Ready")["status"] == "True"
+
+
+async def test_each_version_of_a_manifest_is_parsed_once(
+    world: World, document: Document, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[str] = []
+
+    def record_parse(manifest: Mapping[str, Any], **named: Any) -> LLMDeployment:
+        parsed.append(manifest["metadata"]["resourceVersion"])
+        return parse_resource(manifest, **named)
+
+    monkeypatch.setattr(directory, "parse_resource", record_parse)
+    world.cluster.resource = document(replicas=2)
+    for version in ("1", "2"):
+        world.cluster.resource["metadata"]["resourceVersion"] = version
+        await world.reconcile()
+        await world.reconcile(after=30)
+    assert parsed == ["1", "2"]
 
 
 async def test_demand_brings_replicas_and_preemptions_cut_the_cap(world: World, document: Document) -> None:
