@@ -76,11 +76,15 @@ def _write_lines(document: Mapping[str, Any]) -> list[str]:
 def _keep_set(there: Any, wanted: Any, own: Mapping[str, Any]) -> Any:
     """Of ``there`` what ``wanted`` sets, or what the operator has set before (``own``, a trie of FieldsV1).
 
-    Defaults and fields of others are neither created nor removed by an apply.
+    Defaults and fields of others are neither created nor removed by an apply. A zero of the operator may be absent, as
+    the API server writes no zero of a field without a default.
     """
     if isinstance(there, Mapping) and (isinstance(wanted, Mapping) or own):
         wanted = wanted if isinstance(wanted, Mapping) else {}
-        return {
+        zeros = {
+            name: value for name, value in wanted.items() if not value and name not in there and f"f:{name}" in own
+        }
+        return zeros | {
             name: _keep_set(value, wanted.get(name), own.get(f"f:{name}", {}))
             for name, value in there.items()
             if name in wanted or f"f:{name}" in own

@@ -63,7 +63,9 @@ async def put_fleet(server: FakeApiServer) -> None:
     container.setdefault("env", []).extend([{"name": "OF_OPERATOR", "value": "1"}, {"name": "OF_OTHER", "value": "2"}])
     own = {"k:" + json.dumps({"name": "OF_OPERATOR"}): {".": {}, "f:name": {}, "f:value": {}}}
     engine = {"k:" + json.dumps({"name": "engine"}): {"f:env": own}}
-    fields = {"f:spec": {"f:template": {"f:spec": {"f:containers": engine}}}}
+    # Its zero is the operator's, and none that an API server writes.
+    assert deployment["spec"].pop("minReadySeconds") == 0
+    fields = {"f:spec": {"f:minReadySeconds": {}, "f:template": {"f:spec": {"f:containers": engine}}}}
     deployment["metadata"]["managedFields"] = [
         {"manager": labels.MANAGER, "operation": "Apply", "fieldsV1": fields},
     ]
