@@ -160,5 +160,6 @@ class RoutingTable(BaseModel):
 
     @cached_property
     def _health_paths(self) -> dict[str, str]:
-        """By the URL of each replica: what to probe there."""
-        return {replica.url: route.health_path for route in self.models.values() for replica in route.replicas}
+        """By the URL of each replica: what to probe there; of two models, what the first has."""
+        routes = reversed(self.models.values())
+        return {replica.url: route.health_path for route in routes for replica in route.replicas}

@@ -21,8 +21,12 @@ class VendorErrors:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        rewrites = scope["type"] == "http" and has_vendor_form(scope["path"])
-        await self._app(scope, receive, _Rewriting(scope, send) if rewrites else send)
+        if scope["type"] != "http" or not has_vendor_form(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        rewriting = _Rewriting(scope, send)
+        await self._app(scope, receive, rewriting)
+        await rewriting.send_rest()
 
 
 class _Rewriting:
@@ -44,6 +48,11 @@ class _Rewriting:
             more = message.get("more_body", False)
             if not more or len(self._body) > MAX_BODY or not self._has_room():
                 await self._flush(more)
+
+    async def send_rest(self) -> None:
+        """Send what is held back of an error that broke off: its connection then ends before it is whole."""
+        if self._start is not None:
+            await self._flush(more=True)
 
     def _has_room(self) -> bool:
         """Whether what is held back may be kept."""

@@ -72,8 +72,11 @@ class Reconciler:
         targets = fleet.memory.states.list_targets()
         observed = await self._observer.observe(key, fleet.resource, fleet.readers, fleet.observed, targets)
         plan = make_plan(fleet.resource, observed, fleet.memory, self._settings)
-        self.fleets[key] = replace(fleet, memory=plan.memory, observed=observed)
-        after = await self._executor.carry_out(key, plan, fleet.applied, len(self.fleets))
+        unreported = replace(plan.memory, at_floor=fleet.memory.at_floor)
+        self.fleets[key] = replace(fleet, memory=unreported, observed=observed)
+        after, fault = await self._executor.carry_out(key, plan, fleet.applied)
+        self.fleets[key] = replace(fleet, memory=unreported, observed=after)
+        await self._executor.report_plan(key, plan, after, fault, len(self.fleets))
         self.fleets[key] = replace(fleet, memory=plan.memory, observed=after)
         return plan.next_look_seconds
 

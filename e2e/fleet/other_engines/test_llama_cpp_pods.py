@@ -28,7 +28,7 @@ from paternoster_e2e.objects import (
     observe,
     read_deployment,
 )
-from paternoster_operator.engines.exposition import sum_samples
+from paternoster_operator.engines.answers import sum_samples
 from paternoster_operator.engines.openai_server import LLAMA_CPP
 
 pytestmark = pytest.mark.timeout(900)

@@ -30,7 +30,7 @@ from paternoster_e2e.objects import (
     observe,
 )
 from paternoster_e2e.reach import ReachPod
-from paternoster_operator.engines.exposition import sum_samples
+from paternoster_operator.engines.answers import sum_samples
 from peers.systems.vllm_cpu import ENVIRONMENT
 from peers.systems.weights import checkpoint
 

@@ -131,7 +131,8 @@ class TextChainFollower:
             self._session.get, url + paths.TEXT_CHAINS, params=reader.start_connection(), allow_redirects=False
         )
         frames = FrameReader()
-        await self._share.wait_start()
+        async with asyncio.timeout(STALE_SECONDS):
+            await self._share.wait_start()
         async with await self._keys.send(lambda key: get(headers=key), url, fleet) as response:
             if response.status == 503 or response.status == 401:
                 return

@@ -12,7 +12,9 @@ PAUSE = 2.0
 IDLE_SECONDS = 0.0001
 """Longest turn of a loop that has nothing else to do."""
 LONGEST_START_SECONDS = 0.01
-"""Between two starts of a busy loop: a table may have 20,000 replicas, and each stream costs a connection."""
+"""Of a busy loop between two groups of starts, and what its turn takes: each stream costs a connection."""
+STARTS_TOGETHER = 8
+"""So that 20,000 replicas whose streams begin anew every ten minutes do not wait for each other."""
 T = TypeVar("T")
 
 
@@ -22,6 +24,7 @@ class LoopShare:
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self._start = asyncio.Lock()
+        self._started = 0
         self._worked = 0.0
 
     async def run(self, step: Callable[[], T], *, ends_when_idle: bool = False) -> T:
@@ -40,9 +43,11 @@ class LoopShare:
                 self._worked += time.perf_counter() - began
 
     async def wait_start(self) -> None:
-        """Wait to begin work that cannot be divided, one caller after another, each once the loop is idle."""
+        """Wait to begin work that cannot be divided: some callers at a time, each group once the loop is idle."""
         async with self._start:
-            await _wait_idle(LONGEST_START_SECONDS)
+            if self._started % STARTS_TOGETHER == 0:
+                await _wait_idle(LONGEST_START_SECONDS)
+            self._started += 1
 
 
 async def _wait_idle(longest: float) -> None:

@@ -45,25 +45,16 @@ class Executor:
         self._load_written: dict[Key, float] = {}
         """When the load in the status was last written, on the operator's clock."""
 
-    async def carry_out(self, key: Key, plan: Plan, applied: AppliedChildren, num_fleets: int) -> Observed:
-        """Returns what there is then. Raises :class:`ClusterError` for what may be gone at the next try.
-
-        ``applied`` is what was sent of the fleet's children before; the operator has ``num_fleets``.
-        """
+    async def carry_out(self, key: Key, plan: Plan, applied: AppliedChildren) -> tuple[Observed, ClusterError | None]:
+        """Returns what there is then, and what was in the way; ``applied`` is what was sent of children before."""
         for refusal in plan.observed.refused.values():
             self._metrics.count_refused_report(key, refusal.field)
         for event in plan.events:
             log.warning("%s: %s: %s", key, event.reason, event.message)
             await self._cluster.record_event(key, event)
-        after, fault = plan.observed, plan.observed.keys.fault
-        if plan.changes is not None:
-            after, fault = await self._change_fleet(key, plan, plan.changes, applied)
-        if fault is not None:
-            if fault.retriable:
-                raise fault
-            self._metrics.count_failure(key, fault.reason)
-        await self._write_status(key, plan, after, fault, num_fleets)
-        return after
+        if plan.changes is None:
+            return plan.observed, plan.observed.keys.fault
+        return await self._change_fleet(key, plan, plan.changes, applied)
 
     async def _change_fleet(
         self, key: Key, plan: Plan, changes: FleetChanges, applied: AppliedChildren
@@ -105,10 +96,17 @@ class Executor:
         self._warned.pop(key, None)
         self._load_written.pop(key, None)
 
-    async def _write_status(
+    async def report_plan(
         self, key: Key, plan: Plan, after: Observed, fault: ClusterError | None, num_fleets: int
     ) -> None:
-        """Write the status of ``plan``; the arguments are as for :func:`plan_status`."""
+        """Write the status of ``plan``, and its events; the arguments are as for :func:`plan_status`.
+
+        Raises :class:`ClusterError` for what may be gone at the next try.
+        """
+        if fault is not None:
+            if fault.retriable:
+                raise fault
+            self._metrics.count_failure(key, fault.reason)
         now, previous = self._clock(), plan.resource.status
         age = now - self._load_written.get(key, float("-inf"))
         status = plan_status(plan, after, fault, self._settings, age_of_load=age, num_fleets=num_fleets)

@@ -64,6 +64,8 @@ class FleetMemory:
     """Pods that were ended by something else than their Deployment and are reported; None before the first plan."""
     refused: Collection[str] = ()
     """Pods whose numbers were not believed."""
+    at_floor: Collection[str] = ()
+    """Loops at their floor while too many requests are preempted, as reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,13 @@ def make_plan(resource: LLMDeployment, observed: Observed, memory: FleetMemory, 
         for pod, refusal in observed.refused.items()
         if pod not in memory.refused
     ]
+    last_decision = decision.merge_earlier(memory.last_decision)
+    at_floor = {made.loop: made.message for made in last_decision.values() if made.preempts_at_floor}
+    floor_events = [
+        Event("Warning", "PreemptionAtLowestCap", message)
+        for loop, message in at_floor.items()
+        if loop not in memory.at_floor
+    ]
     may_change = observed.may_change(resource.spec) and observed.keys.admin_roots is not None
     sleep = seconds_until_sleep(policy, observed.signals, states, now)
     seconds = settings.look_seconds if sleep is None else min(settings.look_seconds, sleep)
@@ -143,29 +152,20 @@ def make_plan(resource: LLMDeployment, observed: Observed, memory: FleetMemory, 
         FleetMemory(
             states,
             models,
-            decision.merge_earlier(memory.last_decision),
+            last_decision,
             history,
             (*memory.changes, *changed)[-KEPT_CHANGES:],
             memory.num_changes + len(changed),
             disrupted,
             frozenset(observed.refused),
+            frozenset(at_floor),
         ),
         policy.replicas,
         events=[*refusals, *disruptions.values()],
         changes=_plan_changes(resource, observed, decision.targets, models, settings) if may_change else None,
-        status_events=[*decision_events(recorded), *_floor_events(decision, memory.last_decision)],
+        status_events=[*decision_events(recorded), *floor_events],
         next_look_seconds=WAITING_SECONDS if _find_access(resource, observed, None, settings).waiting else seconds,
     )
-
-
-def _floor_events(decision: Decision, before: Decision) -> list[Event]:
-    """One for each loop that came to its floor while too many requests are preempted."""
-    earlier = {made.loop for made in before.values() if made.preempts_at_floor}
-    return [
-        Event("Warning", "PreemptionAtLowestCap", made.message)
-        for made in decision.values()
-        if made.preempts_at_floor and made.loop not in earlier
-    ]
 
 
 def _plan_changes(

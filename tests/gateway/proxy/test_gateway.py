@@ -122,11 +122,14 @@ async def test_a_broken_stream_ends_with_an_error_and_is_not_repeated(
     assert other.bodies == []
 
 
-async def test_a_whole_answer_that_is_broken_off_ends_its_connection_with_one_line_in_the_log(
-    client: aiohttp.ClientSession, door: Door, start: Start, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("path", "status"), [(PATH, 200), (PATH, 400), ("/v1/embeddings", 200), ("/v1/embeddings", 400)]
+)
+async def test_a_whole_answer_that_is_broken_off_ends_its_connection_without_a_traceback(
+    client: aiohttp.ClientSession, door: Door, start: Start, caplog: pytest.LogCaptureFixture, path: str, status: int
 ) -> None:
     async def break_off(_: FakeEngine, request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        response = web.StreamResponse(status=status, headers={"Content-Type": "application/json"})
         response.content_length = 100
         await response.prepare(request)
         await response.write(b'{"a": ')
@@ -137,8 +140,8 @@ async def test_a_whole_answer_that_is_broken_off_ends_its_connection_with_one_li
 
     door.publish(await start("a", break_off))
     await seen(client, door)
-    async with client.post(door.url + PATH, json=BODY) as response:
-        assert response.status == 200
+    async with client.post(door.url + path, json=BODY | {"input": "up"}) as response:
+        assert response.status == status
         with pytest.raises(aiohttp.ClientPayloadError):
             await response.read()
     assert [each.getMessage() for each in caplog.records if each.exc_info] == []

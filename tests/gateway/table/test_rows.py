@@ -94,3 +94,11 @@ def test_a_replica_of_the_table_costs_a_collection_of_garbage_one_object() -> No
 
     count_objects(1)
     assert count_objects(101) - count_objects(1) == 100
+
+
+def test_a_replica_of_two_models_is_probed_as_the_first_has_it() -> None:
+    replica = Replica(name="e", url="http://10.0.0.1:8000", ready=True)
+    rows = {name: ModelRoute(replicas=[replica], health_path=f"/{name}") for name in ("first", "second")}
+    table = RoutingTable(models=rows)
+    assert table.health_path(replica.url) == "/first"
+    assert table.health_path("http://10.0.0.2:8000") == "/health"

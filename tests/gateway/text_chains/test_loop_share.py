@@ -1,11 +1,12 @@
 """Work of strangers waits for other work of the event loop, twice as long as it took, and where it may not for none."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 
 from paternoster_gateway.text_chains import loop_share
-from paternoster_gateway.text_chains.loop_share import LoopShare
+from paternoster_gateway.text_chains.loop_share import STARTS_TOGETHER, LoopShare
 
 STEP = 0.001
 STEPS = 50
@@ -88,4 +89,4 @@ async def test_streams_of_a_table_of_many_replicas_do_not_start_in_one_turn_of_t
     counting = asyncio.create_task(count_turns())
     await asyncio.gather(*(start() for _ in range(20)))
     counting.cancel()
-    assert len(set(started)) == 20
+    assert max(Counter(started).values()) <= STARTS_TOGETHER < 20

@@ -1,6 +1,7 @@
 """What keeps a look from doing all: a condition with a reason, an event and a metric, and never silence."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -230,3 +231,56 @@ async def test_a_stored_value_that_was_removed_since_is_served_with_its_successo
     assert args[args.index("--order") + 1] == "fcfs"
     assert world.cluster.condition("Ready")["status"] == "True"
     assert world.cluster.condition("Stalled") == {}
+
+
+@pytest.fixture
+def losing_status(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Whether the status of the fleet cannot be written."""
+    write, is_away = world.cluster.write_status, [False]
+
+    async def write_status(key: Any, status: Any) -> None:
+        if is_away[0]:
+            raise ClusterError("PATCH /status: HTTP 503: away")
+        await write(key, status)
+
+    monkeypatch.setattr(world.cluster, "write_status", write_status)
+    return lambda away: is_away.__setitem__(0, away)
+
+
+async def preempt(world: World, number: int) -> None:
+    """The look with that ``number`` at an engine most of whose requests are preempted."""
+    counts = {"requests_finished_total": 40 * number + 40, "requests_preempted_total": 30 * number}
+    world.engine.numbers |= {"running": 60, "waiting": 90, **counts}
+    await world.reconcile(after=30)
+
+
+async def test_the_event_of_a_floor_is_recorded_once_the_status_can_be_written(
+    world: World, document: Any, losing_status: Callable[[bool], None]
+) -> None:
+    cap = {"mode": "Auto", "objective": "PreemptionRate", "min": 64}
+    world.cluster.resource = document(concurrency=cap, engine={"maxNumSeqs": 64})
+    world.cluster.shown_pods = [world.engine.pod("a")]
+    await preempt(world, 0)
+    losing_status(True)
+    with pytest.raises(ClusterError):
+        await preempt(world, 1)
+    losing_status(False)
+    for number in (2, 3):
+        await preempt(world, number)
+        assert [event.reason for event in world.cluster.events].count("PreemptionAtLowestCap") == 1
+
+
+async def test_calls_that_set_a_cap_count_though_the_status_is_not_written(
+    world: World, document: Any, losing_status: Callable[[bool], None]
+) -> None:
+    cap = {"mode": "Auto", "objective": "PreemptionRate", "initial": 32}
+    world.cluster.resource = document(concurrency=cap, engine={"maxNumSeqs": 64})
+    world.cluster.shown_pods = [world.engine.pod("a")]
+    losing_status(True)
+    for number in range(8):
+        world.engine.numbers["live_cap"] = 64  # it begins with that, whatever a call sets
+        with pytest.raises(ClusterError):
+            await preempt(world, number)
+        calls = world.reconciler.fleets[KEY].observed.cap_faults.calls
+        assert sum(count for _, count in calls.values()) == len(world.engine.patches), "each call set the same cap"
+    assert len(world.engine.patches) > 1
