@@ -86,6 +86,7 @@ class Reconciler:
         if document is None or "deletionTimestamp" in document["metadata"]:
             self.fleets.pop(key, None)
             self._executor.forget_key(key)
+            self._directory.forget_key(key)
             self._metrics.remove_series(key)
             return None
         try:

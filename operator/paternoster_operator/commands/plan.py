@@ -39,8 +39,11 @@ def run(args: argparse.Namespace) -> int:
     parser = argparse.ArgumentParser(prog="paternoster plan -f FILE --", add_help=False)
     operator.add_arguments(parser)
     try:
-        settings = operator.build_settings(parser.parse_args(["--all-namespaces", *args.operator_flags]))
-        resources = _place_resources(load_resources(args.file), args)
+        # Which namespaces an operator watches changes no plan, and one flag or the other must be there.
+        scoped = any(word.startswith(("-n", "--namespace", "-A", "--all-namespaces")) for word in args.operator_flags)
+        flags = [*args.operator_flags, *([] if scoped else ["--all-namespaces"])]
+        settings = operator.build_settings(parser.parse_args(flags))
+        resources = [_name_model(each, settings) for each in _place_resources(load_resources(args.file), args)]
         for lines in asyncio.run(_describe_all(resources, settings, empty=args.empty)):
             print_lines(lines)
     except InvalidManifest as invalid:
@@ -71,6 +74,17 @@ def _place_resources(resources: "Sequence[LLMDeployment]", args: argparse.Namesp
     if errors:
         raise InvalidManifest(errors)
     return [_amend_resource(resource, {"namespace": args.namespace}) for resource in resources]
+
+
+def _name_model(resource: "LLMDeployment", settings: "Settings") -> "LLMDeployment":
+    """With the served name that an installation gives a model without one."""
+    from paternoster_operator.settings import Names
+
+    model, metadata = resource.spec.model, resource.metadata
+    if settings.names is Names.GLOBAL or model.served_name is not None:
+        return resource
+    named = model.model_copy(update={"served_name": f"{metadata.namespace}/{metadata.name}"})
+    return resource.model_copy(update={"spec": resource.spec.model_copy(update={"model": named})})
 
 
 def _amend_resource(resource: "LLMDeployment", metadata: Mapping[str, Any], **fields: Any) -> "LLMDeployment":

@@ -80,6 +80,10 @@ class Directory:
             raise InvalidManifest([*last.errors])
         return last.resource
 
+    def forget_key(self, key: Key) -> None:
+        """It is gone."""
+        self._parsed.pop(key, None)
+
     def get_resource(self, key: Key) -> LLMDeployment | None:
         """As it was last usable: a broken edit takes no route away."""
         document = self._cluster.get(key)

@@ -7,11 +7,14 @@ from typing import Any
 
 import yaml
 
+from paternoster_contract.quantity import parse_quantity
 from paternoster_operator.cluster.foreign_fields import find_own_fields
 from paternoster_operator.plan.plan import Plan
 
 _ITEM_KEYS = ("mountPath", "containerPort", "name", "port")
 """Fields by which an item of a list is the same item: the first that all items have."""
+_QUANTITIES = frozenset({"limits", "requests", "sizeLimit"})
+"""Fields of a pod whose values are quantities."""
 _HIDDEN = "(not shown)"
 
 Found = Mapping[str, Mapping[str, Any] | str | None]
@@ -73,7 +76,7 @@ def _write_lines(document: Mapping[str, Any]) -> list[str]:
     return yaml.safe_dump(document, width=1000).splitlines()
 
 
-def _keep_set(there: Any, wanted: Any, own: Mapping[str, Any]) -> Any:
+def _keep_set(there: Any, wanted: Any, own: Mapping[str, Any], are_quantities: bool = False) -> Any:
     """Of ``there`` what ``wanted`` sets, or what the operator has set before (``own``, a trie of FieldsV1).
 
     Defaults and fields of others are neither created nor removed by an apply. A zero of the operator may be absent, as
@@ -85,13 +88,15 @@ def _keep_set(there: Any, wanted: Any, own: Mapping[str, Any]) -> Any:
             name: value for name, value in wanted.items() if not value and name not in there and f"f:{name}" in own
         }
         return zeros | {
-            name: _keep_set(value, wanted.get(name), own.get(f"f:{name}", {}))
+            name: _keep_set(value, wanted.get(name), own.get(f"f:{name}", {}), are_quantities or name in _QUANTITIES)
             for name, value in there.items()
             if name in wanted or f"f:{name}" in own
         }
     if isinstance(there, list) and (isinstance(wanted, list) or own):
         return _keep_items(there, wanted if isinstance(wanted, list) else [], own)
-    # The API server writes a quantity as text.
+    if are_quantities and isinstance(wanted, str | int | float):
+        # The API server writes 500m for 0.5.
+        return wanted if parse_quantity(str(there)) == parse_quantity(str(wanted)) else there
     return wanted if str(there) == str(wanted) else there
 
 

@@ -83,6 +83,34 @@ async def test_a_cluster_that_has_the_fleet(server: FakeApiServer, paternoster: 
     assert server.objects == before, "nothing is done"
 
 
+def test_a_namespaced_installation_names_the_model_by_its_namespace(call_paternoster: Run, tmp_path: Path) -> None:
+    document = yaml.safe_load(MANIFEST.read_text())
+    del document["spec"]["model"]["servedName"]
+    manifest = tmp_path / "fleet.yaml"
+    manifest.write_text(yaml.safe_dump(document))
+    flags = ("--names", "Namespaced", "--namespace", "lifts")
+    named = call_paternoster("plan", "-f", str(manifest), "--empty", "--", *flags)
+    assert (named.returncode, named.stderr) == (0, "")
+    assert " - --served-model-name\n    +         - default/ride\n" in named.stdout
+
+
+async def test_quantities_are_compared_by_their_values(server: FakeApiServer, paternoster: Run, tmp_path: Path) -> None:
+    """The API server writes each in one way."""
+    document = yaml.safe_load(MANIFEST.read_text())
+    document["metadata"]["namespace"] = "lifts"
+    document["spec"]["resources"] = {"limits": {"cpu": "0.5", "memory": "1024Mi"}, "requests": {"cpu": "500m"}}
+    manifest = tmp_path / "fleet.yaml"
+    manifest.write_text(yaml.safe_dump(document))
+    written = await server.put("llmdeployments", document)
+    resource = parse_resource({name: written[name] for name in ("apiVersion", "kind", "metadata", "spec")})
+    installation = Installation(engine_image="engine:1", fetch_image="fetch:1")
+    for child in build_children(resource, 3, RootKeys(["admin-root"]), installation):
+        text = json.dumps(child).replace('"0.5"', '"500m"').replace('"1024Mi"', '"1Gi"')
+        await server.put(PLURAL_OF[child["kind"]], json.loads(text))
+    done = await asyncio.to_thread(paternoster, "plan", "-f", str(manifest), *IMAGES)
+    assert (done.stdout, done.stderr) == ("LLMDeployment lifts/ride: nothing would be changed\n", "")
+
+
 async def test_objects_of_others_are_named(server: FakeApiServer, paternoster: Run) -> None:
     metadata = {"name": "ride", "namespace": "lifts", "labels": {"app": "theirs"}}
     await server.put("services", {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {}})
