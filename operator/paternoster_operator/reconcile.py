@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from paternoster_operator.api.manifest import InvalidManifest
 from paternoster_operator.carry_out.executor import Executor
-from paternoster_operator.cluster.port import Cluster, Key, NamespaceEnding
+from paternoster_operator.cluster.port import Cluster, Key, NamespaceEnding, check_listed
 from paternoster_operator.fleet import Fleet
 from paternoster_operator.keys.fleet_keys import FleetKeys
 from paternoster_operator.metrics import OperatorMetrics
@@ -89,6 +89,7 @@ class Reconciler:
             self._directory.forget_key(key)
             self._metrics.remove_series(key)
             return None
+        check_listed(self._cluster, key.namespace)
         try:
             resource = self._directory.read(key, document)
         except InvalidManifest as invalid:

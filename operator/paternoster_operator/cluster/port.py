@@ -192,9 +192,8 @@ class Cluster(Protocol):
         ...
 
 
-def check_listed(cluster: Cluster, namespace: str) -> WatchFault | None:
-    """Why the cache of ``namespace`` may be out of date; raises :class:`WatchFailed` where it was never whole."""
+def check_listed(cluster: Cluster, namespace: str) -> None:
+    """Raise :class:`WatchFailed` where the cache of ``namespace`` was never whole."""
     fault = cluster.find_watch_fault(namespace)
     if fault is not None and not fault.listed:
         raise WatchFailed(fault.message)
-    return fault

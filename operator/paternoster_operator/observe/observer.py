@@ -13,7 +13,7 @@ from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.policy import ScalingPolicy
 from paternoster_operator.autoscaling.windows import SignalWindows
 from paternoster_operator.cluster.foreign_fields import describe_foreign_fields
-from paternoster_operator.cluster.port import Cluster, ClusterError, Key, WatchFailed, check_listed
+from paternoster_operator.cluster.port import Cluster, ClusterError, Key, WatchFailed
 from paternoster_operator.keys.fleet_keys import FleetKeys
 from paternoster_operator.names.directory import Directory
 from paternoster_operator.observe.engine_checks import EngineChecks
@@ -112,7 +112,7 @@ class FleetObserver:
 
         Raises :class:`ClusterError` where the cluster cannot be read.
         """
-        unwatched = check_listed(self._cluster, key.namespace)
+        unwatched = self._cluster.find_watch_fault(key.namespace)
         names, unnamed = await self._directory.claim_names(resource)
         starts_unnamed = unnamed is not None and self._directory.may_start_unnamed(resource)
         objects, refusal = await read_objects(self._cluster, key, resource)

@@ -9,7 +9,7 @@ from tests.operator.reconcile.world import KEY, World
 
 from paternoster_contract.labels import DRAIN
 from paternoster_contract.stats import EngineState, GatewayModelStats, GatewayStats
-from paternoster_operator.cluster.port import ClusterError, ForeignObject, NamespaceEnding
+from paternoster_operator.cluster.port import ClusterError, ForeignObject, NamespaceEnding, WatchFailed, WatchFault
 from paternoster_operator.runtime import Operator
 from paternoster_operator.settings import Settings
 
@@ -284,3 +284,15 @@ async def test_calls_that_set_a_cap_count_though_the_status_is_not_written(
         calls = world.reconciler.fleets[KEY].observed.cap_faults.calls
         assert sum(count for _, count in calls.values()) == len(world.engine.patches), "each call set the same cap"
     assert len(world.engine.patches) > 1
+
+
+async def test_a_watch_that_was_never_whole_comes_before_an_unusable_manifest(world: World, document: Any) -> None:
+    """It may be another one meanwhile."""
+    world.cluster.resource = document(replicas=-1)
+    world.cluster.watch_fault = WatchFault("pods: HTTP 403", listed=False)
+    with pytest.raises(WatchFailed):
+        await world.reconcile()
+    assert world.cluster.condition("Stalled") == {}
+    world.cluster.watch_fault = None
+    await world.reconcile()
+    assert world.cluster.condition("Stalled")["reason"] == "InvalidSpec"
