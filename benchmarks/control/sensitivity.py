@@ -71,8 +71,11 @@ class Sensitivity:
         # The value in the code is the same question whatever constant is looked at.
         choice = {} if value == value_of(constant) else {"constant": constant, "value": value}
         path = self._memory.path(scenario, "tune", self._ours, choice)
-        varied = law(tuned(constant, value))
-        score = self._memory.recall_or(path, lambda: evaluate(scenario, "tune", varied, {}, self._traces))
+
+        def evaluate_value() -> Score:
+            return evaluate(scenario, "tune", law(tuned(constant, value)), {}, self._traces)
+
+        score = self._memory.recall_or(path, evaluate_value)
         return Point(scenario.name, constant, factor, value, score)
 
 

@@ -12,14 +12,14 @@ from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.server.generation.generation import Generation
 from paternoster_engine.server.openai.answers import ChatResponse
 from paternoster_gateway.proxy.replica_client import ReplicaClient
-from paternoster_operator.autoscaling.autoscaler import Autoscaler
+from paternoster_operator.autoscaling.windows import SignalWindows
 from paternoster_operator.carry_out.applied_children import AppliedChildren
 
 ON_THE_WAY = {
     "prompt": (Generation, "start"),
     "answer": (ChatResponse, "build_answer"),
     "manifest": (AppliedChildren, "apply"),
-    "count": (Autoscaler, "decide"),
+    "count": (SignalWindows, "observe"),
     "break": (ReplicaClient, "post"),
 }
 """A method that each journey calls."""

@@ -83,7 +83,7 @@ def test_the_command_finds_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     num_files = len(list(tmp_path.iterdir()))
     assert foresight.search("bursts", 90, 3, None, tmp_path) == (schedule, score)
     assert len(list(tmp_path.iterdir())) == num_files, "what was evaluated is not run again"
-    assert foresight.line("bursts", 90, None) == "| bursts | 90 % | not with all replicas | | | |"
+    assert foresight.cells("bursts", 90, None) == ("bursts", "90 %", "not with all replicas", "", "", "")
 
 
 def test_the_command_refuses_what_makes_no_sense(

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from tests.operator.vllm_plugin.agents_calls import CALLS, FLAGS, AgentsCall, read_events
 
+from harness.servers import free_port
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stream_journal import JOURNAL, RESUME, STREAM_ID, Resume, StreamId
 from paternoster_gateway.call.client_call import Call
@@ -17,7 +18,7 @@ from paternoster_gateway.call.journaled_stream import JournaledStream
 from paternoster_http.open_requests import open_request_alone
 from paternoster_operator.engines.vllm_arguments import GATEWAY_ENV, VllmKind
 from paternoster_operator.engines.vllm_plugin import write_plugin
-from peers.systems.server import RunningServer, free_port, server
+from peers.systems.server import RunningServer, server
 from peers.systems.vllm_cpu import ENVIRONMENT, VllmCpu
 from peers.systems.weights import checkpoint
 

@@ -12,6 +12,7 @@ import httpx
 import psutil
 import pytest
 
+from harness.servers import free_port
 from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import EngineStats
@@ -20,7 +21,7 @@ from paternoster_operator.engines.vllm_arguments import VllmKind
 from paternoster_operator.engines.vllm_plugin import write_plugin
 from paternoster_operator.engines.vllm_without_plugin import VllmWithoutPlugin
 from paternoster_operator.scrape import Scraper
-from peers.systems.server import RunningServer, free_port, server
+from peers.systems.server import RunningServer, server
 from peers.systems.vllm_cpu import ENVIRONMENT, VllmCpu
 from peers.systems.weights import checkpoint
 

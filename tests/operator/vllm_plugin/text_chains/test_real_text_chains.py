@@ -12,14 +12,14 @@ import httpx
 import pytest
 from tests.operator.vllm_plugin.text_chains.gateway_index import CHAT, MODEL, GatewayIndex
 
-from harness.servers import PATERNOSTER, Server, started
+from harness.servers import PATERNOSTER, Server, free_port, started
 from paternoster_contract.http import headers, paths
 from paternoster_contract.routing import ModelRoute, Replica, RoutingTable
 from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.text_chains.stream import FrameReader
 from paternoster_operator.engines.vllm_arguments import GATEWAY_ENV, VllmKind
 from paternoster_operator.engines.vllm_plugin import write_plugin
-from peers.systems.server import RunningServer, free_port, server
+from peers.systems.server import RunningServer, server
 from peers.systems.vllm_cpu import ENVIRONMENT, VllmCpu
 from peers.systems.weights import checkpoint
 
