@@ -8,10 +8,11 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 QUANTITY = r"^[0-9]+(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 """Those that a manifest's own fields may have."""
+_INT_AS_TEXT = BeforeValidator(lambda value: str(value) if type(value) is int else value)
 Quantity = Annotated[
     str,
     Field(pattern=QUANTITY, max_length=32),
-    BeforeValidator(lambda value: str(value) if type(value) is int else value),
+    _INT_AS_TEXT,
     WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": QUANTITY, "maxLength": 32}),
 ]
 """A Kubernetes resource quantity, such as 500m, 2 or 512Mi."""
@@ -19,7 +20,7 @@ _BYTES = r"^[1-9][0-9]*(k|M|G|T|Ki|Mi|Gi|Ti)?$"
 ByteQuantity = Annotated[
     str,
     Field(pattern=_BYTES, max_length=32),
-    BeforeValidator(lambda value: str(value) if type(value) is int else value),
+    _INT_AS_TEXT,
     WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": _BYTES, "maxLength": 32}),
 ]
 """A quantity of at least one byte, such as 512Mi."""

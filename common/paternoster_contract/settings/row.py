@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 @dataclass(frozen=True, slots=True)
 class SpecField:
-    """The field of an ``LLMDeployment`` that says a setting."""
+    """The field of an ``LLMDeployment`` that sets a setting."""
 
     path: str
     """Below spec; empty for what the operator alone sets."""
@@ -27,27 +27,27 @@ class SpecField:
     to_setting: Callable[[Any], Any] = lambda value: value
     """The setting's value, of the field's."""
     by_hand: bool = False
-    """Whether the types of the resource declare it, and ``desired/engine_args`` translates it."""
+    """True where the types of the resource declare it, and ``desired/engine_args`` translates it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """What an engine of another type makes of a setting: a flag, a variable, something else, or a refusal."""
+    """The effect of a setting on an engine of another type: a flag, a variable, something else, or a refusal."""
 
     flag: str = ""
     """Its name without hyphens."""
     value: Callable[[Any], Any] = lambda value: value
     """The value of flag or variable, of the setting's; None for no flag."""
     always: bool = False
-    """Whether the flag is written, too, where the setting has its default, in place of the engine's own default."""
+    """True where a flag of the setting's default, too, is written in place of the engine's own default."""
     other_flags: tuple[str, ...] = ()
     """Further flags that set the same: ``engine.runtime.args`` may have none of them."""
     variable: str = ""
-    """Of the container, for a manifest's own flags to name."""
+    """Environment variable of the container, which a manifest's own flags may name."""
     note: str = ""
-    """What becomes of the setting, for docs."""
+    """The effect of the setting in words, for docs."""
     refused: str = ""
-    """Why other values than ``allowed`` are refused; empty where every value is honoured."""
+    """Reason for which other values than ``allowed`` are refused; empty where every value is honoured."""
     allowed: Any = ...
     """The field's default where ``...``; a list of values, or None for unset."""
 
@@ -75,7 +75,7 @@ NOT_PASSED = refuse_rest("the operator cannot pass it to the server: use engine.
 
 @dataclass(frozen=True, slots=True)
 class OtherEngines:
-    """What engines of other types make of a setting; one that a row leaves out refuses it."""
+    """Translations of a setting for engines of other types; an engine that a row leaves out refuses it."""
 
     vllm: Translation = _NOT_ON_VLLM
     sglang: Translation = _NOT_ON_SGLANG
@@ -89,12 +89,11 @@ class SettingRow:
     name: str
     info: FieldInfo
     field: SpecField | None
-    """None where ``engine.extraArgs`` says it."""
+    """None where ``engine.extraArgs`` sets it."""
     engines: OtherEngines
 
-    @property
-    def default(self) -> Any:
-        return self.info.get_default(call_default_factory=True)
+    default: Any
+    """The setting's own."""
 
     @property
     def field_default(self) -> Any:
@@ -109,9 +108,8 @@ def list_rows(settings: type[BaseModel], first: Sequence[str] = ()) -> list[Sett
 
 def _read_row(name: str, info: FieldInfo) -> SettingRow:
     field = next((each for each in info.metadata if isinstance(each, SpecField)), None)
-    return SettingRow(
-        name, info, field, next((e for e in info.metadata if isinstance(e, OtherEngines)), OtherEngines())
-    )
+    engines = next((each for each in info.metadata if isinstance(each, OtherEngines)), OtherEngines())
+    return SettingRow(name, info, field, engines, info.get_default(call_default_factory=True))
 
 
 OPERATOR_SETS = SpecField("")
