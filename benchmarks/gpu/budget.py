@@ -1,4 +1,4 @@
-"""What a part of the check is given: time, and the ceilings that its figures are shares of."""
+"""The time of a part of the check, and the ceilings that its figures are shares of."""
 
 import time
 from collections.abc import Callable

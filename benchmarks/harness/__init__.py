@@ -1,1 +1,1 @@
-"""What runners share: flags, processes that they start, load, clocks of processes, and results."""
+"""Parts that runners share: flags, processes that they start, load, clocks of processes, and results."""

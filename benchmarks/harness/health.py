@@ -1,4 +1,4 @@
-"""How long a server's /health waits while something is done to it, and how much memory it has meanwhile."""
+"""Measure how long a server's /health waits while something is done to it, and how much memory it has meanwhile."""
 
 import multiprocessing
 import time
@@ -55,7 +55,7 @@ class Watched:
     """A server, and the process that watches it."""
 
     def __init__(self, server: Process | Server, *, by_processor: bool = True) -> None:
-        """With ``by_processor`` no more of a wait counts than the server's processor time in it."""
+        """``by_processor``: no more of a wait counts than the server's processor time in it."""
         self.server = server
         self._orders, theirs = multiprocessing.Pipe()
         arguments = (server.port, server.pid, by_processor, theirs)

@@ -24,7 +24,7 @@ PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 NO_LOGGER = logging.Logger("streams", logging.CRITICAL)
 """Streams of a process that is killed end with an error."""
 START_SECONDS = 600
-"""How long a busy machine may take to load a model."""
+"""A busy machine may take so long to load a model."""
 
 
 @dataclass
@@ -116,7 +116,7 @@ def child_process(target: Callable[..., object], *args: object, port: int) -> It
 def served(
     *flags: str, program: Sequence[str] = (PATERNOSTER, "serve"), env: Mapping[str, str] | None = None
 ) -> Iterator[Server]:
-    """An engine that is ready, with as many threads as ``flags`` say."""
+    """Start an engine with ``flags``; the block begins once it is ready."""
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         server = Server("engine", [*program, "--port", str(port), *flags], port, Path(folder) / "log", env or {})

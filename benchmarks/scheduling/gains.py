@@ -1,4 +1,4 @@
-"""What each scheduling idea gains: the tables of ``results.md``.
+"""Measure the gain of each scheduling idea: the tables of ``results.md``.
 
     python benchmarks scheduling.gains --profile here.yaml --trace azure_llm_2023_conv.csv --json scheduling.json
     python benchmarks scheduling.gains modes sharing

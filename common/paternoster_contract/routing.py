@@ -160,6 +160,6 @@ class RoutingTable(BaseModel):
 
     @cached_property
     def _health_paths(self) -> dict[str, str]:
-        """By the URL of each replica: what to probe there; of two models, what the first has."""
+        """Path to probe, by the URL of each replica; of two models with one replica, that of the first."""
         routes = reversed(self.models.values())
         return {replica.url: route.health_path for route in routes for replica in route.replicas}

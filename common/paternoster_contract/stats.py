@@ -183,7 +183,7 @@ class EngineStats(BaseModel):
 
 
 def begins_anew(value: float, before: float) -> bool:
-    """Whether a counter of one process fell because it began at 0 again, as in Prometheus.
+    """Return whether a counter of one process fell because it began at 0 again, as in Prometheus.
 
     A counter that is the sum or difference of several may dip, where an engine counts these one after another.
     """

@@ -1,4 +1,4 @@
-"""What the operator remembers of one LLMDeployment between two reconciles."""
+"""State that the operator keeps of one LLMDeployment between two reconciles."""
 
 from dataclasses import dataclass, field
 
@@ -18,7 +18,7 @@ class Fleet:
     resource: LLMDeployment
     memory: FleetMemory = field(default_factory=FleetMemory)
     observed: Observed = field(default_factory=lambda: Observed(None, ()))
-    """As of the last reconcile, with what that changed."""
+    """Observation of the last reconcile, with what that changed."""
     readers: FleetReaders = field(default_factory=FleetReaders)
     applied: AppliedChildren = field(default_factory=AppliedChildren)
 

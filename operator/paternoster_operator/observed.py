@@ -65,14 +65,14 @@ class ObservedKeys:
     """Keys of a fleet's hops as their Secrets have them."""
 
     admin_roots: Sequence[str] | None = field(default=None, repr=False)
-    """What all fleets' keys of the admin API are derived from; None while that is not known."""
+    """Roots that all fleets' keys of the admin API are derived from; None while they cannot be read."""
     gateway_roots: Sequence[str] = field(default=(), repr=False)
     admin: Sequence[str] = field(default=(), repr=False)
-    """Of the engines' admin API, as read last; the first that they take is used."""
+    """Keys of the engines' admin API, as read last; the first that they take is used."""
     fault: ClusterError | None = None
-    """Why one of these cannot be read."""
+    """Fault for which one of these cannot be read."""
     client_fault: ClusterError | None = None
-    """Why some clients have no access."""
+    """Fault for which some clients have no access."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +86,22 @@ class Observed:
     foreign_fields: tuple[str, ...] = ()
     """Fields that other managers set in its children, in words, one for each child."""
     at: datetime = datetime(1970, 1, 1, tzinfo=UTC)
-    """When."""
+    """Time of the observation."""
     names: tuple[str, ...] = ()
     """The served names that it has."""
     unnamed: tuple[str, str] | None = None
-    """Why it has not those that it wants (reason, message)."""
+    """Reason and message for which it has other names than its manifest asks for."""
     starts_unnamed: bool = False
-    """Whether it runs replicas all the same."""
+    """True where it runs replicas all the same."""
     refusal: tuple[str, str] | None = None
-    """Why nothing of it may be changed (reason, message)."""
+    """Reason and message for which nothing of it may be changed."""
     keys: ObservedKeys = field(default_factory=ObservedKeys)
     engines: Mapping[str, EngineStats] = field(default_factory=dict)
-    """Reports of the engines that were believed, by pod."""
+    """Plausible reports of engines, by pod."""
     samples: Mapping[str, EngineStats] = field(default_factory=dict)
     """The last such report of each pod that may answer, of an earlier observation too."""
     refused: Mapping[str, Refusal] = field(default_factory=dict)
-    """Why the numbers of the others were not believed, by pod."""
+    """Refusals of the other engines' reports, by pod."""
     cap_faults: CapFaults = field(default_factory=CapFaults)
     """Why engines do not hold the live cap that they were set to."""
     gateways: Sequence[GatewayStats] = ()
@@ -111,10 +111,10 @@ class Observed:
     routes_share: int | None = None
     """Bytes of the routing table that its namespace has, where its row is beyond them."""
     startup: Mapping[str, Any] | None = None
-    """How long its replicas took to start, as in the status."""
+    """Start-up times of its replicas, as in the status."""
     observation: Observation = field(default_factory=lambda: Observation(0.0, 0, (), (), (), {}))
     signals: Signals = field(default_factory=Signals)
-    """The same over a window, which the law decides by."""
+    """Signals of a window of observations, which the law decides by."""
 
     @classmethod
     def from_cluster(cls, deployment: Mapping[str, Any] | None, pods: Sequence[Mapping[str, Any]]) -> "Observed":
@@ -129,12 +129,12 @@ class Observed:
         return cls(_read_deployment(deployment), tuple(views), is_target=True)
 
     def may_change(self, spec: LLMDeploymentSpec) -> bool:
-        """Whether the fleet with that spec, children and engines, may be changed."""
+        """Return whether a fleet with that spec, its children and engines, may be changed."""
         return self.refusal is None and not spec.paused and spec.target_ref is None
 
     @property
     def time(self) -> str:
-        """When, in RFC 3339."""
+        """Time of the observation, in RFC 3339."""
         return self.at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     @property
@@ -206,11 +206,11 @@ class Observed:
         return tuple(pod for pod in self.live if latest and pod.template not in latest)
 
     def with_fields(self, fields: Mapping[str, Mapping[str, Any]]) -> "Observed":
-        """The same with those fields of the views of pods, by the pod's name."""
+        """Copy with ``fields`` of the views of pods, by the pod's name."""
         return replace(self, pods=tuple(replace(pod, **fields.get(pod.name, {})) for pod in self.pods))
 
     def with_drained(self, names: Collection[str]) -> "Observed":
-        """The same with those pods drained, as of now where they were not, and no others."""
+        """Copy in which those pods are drained, as of now where they were not, and no others."""
         since = {pod.name: pod.drained_since or self.time for pod in self.pods if pod.name in names}
         return self.with_fields({pod.name: {"drained_since": since.get(pod.name)} for pod in self.pods})
 

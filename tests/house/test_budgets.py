@@ -1,4 +1,4 @@
-"""What a reader has to read, and an operator to choose from, only gets less: ``budgets.json`` has the most of each."""
+"""Words of docs, fields, flags and chart values only get fewer: ``budgets.json`` has the most of each."""
 
 import argparse
 import importlib
@@ -19,7 +19,7 @@ SLACK = 0.01
 
 
 def count_words(folder: Path) -> int:
-    """As ``wc -w`` does, over all pages below ``folder``."""
+    """Count as ``wc -w`` does, over all pages below ``folder``."""
     return sum(len(page.read_text(encoding="utf-8").split()) for page in folder.rglob("*.md"))
 
 
@@ -50,7 +50,7 @@ def list_flags(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def count_flags() -> int:
-    """Those of all commands."""
+    """Count the flags of all commands."""
     flags = 0
     for entry in entry_points(group=GROUP):
         parser = argparse.ArgumentParser()

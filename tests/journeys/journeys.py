@@ -45,7 +45,7 @@ Function = Callable[..., object]
 
 
 class Journey(NamedTuple):
-    """From the call of ``begin`` to that of ``end``, through ``folders``: others are libraries that these call."""
+    """A walk from the call of ``begin`` to that of ``end`` through ``folders``; other files are their libraries."""
 
     begin: Function
     end: Function

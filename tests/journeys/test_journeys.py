@@ -74,7 +74,7 @@ def test_journey_without_its_end_is_an_error() -> None:
 
 
 async def test_prompt_passes_the_files_that_the_page_lists() -> None:
-    """Those that hand the request on; the others return a value to where they are called."""
+    """The page lists files that hand the request on; the others return a value to where they are called."""
     calls = await JOURNEYS["prompt"].follow()
     end = calls[-1].file
     calling = {call.caller for call in calls if call.caller != call.file} | {end}

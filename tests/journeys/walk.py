@@ -69,7 +69,7 @@ def recorded_walk() -> Iterator[Walk]:
 
 
 class Length(NamedTuple):
-    """How often a walk enters a file, and how often one that it was in before."""
+    """Number of times that a walk enters a file, and of those in which it was there before."""
 
     stays: int
     returns: int

@@ -45,7 +45,7 @@ async def run_attackers(urls: Sequence[str], row: AttackRow, answers: Counter[st
 
 
 def attack_until_told(urls: Sequence[str], kind: str, attackers: int, pipe: Connection) -> None:
-    """In the process: send a message once all attackers have begun, and at the end their answers."""
+    """Send a message once all attackers of this process have begun, and at the end their answers."""
     os.nice(NICENESS)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

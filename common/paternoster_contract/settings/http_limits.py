@@ -1,4 +1,4 @@
-"""What one client of an HTTP server may cost; docs/limits.md has the defaults."""
+"""Limits on the cost of one client of an HTTP server; docs/limits.md has the defaults."""
 
 from typing import Annotated, Any
 

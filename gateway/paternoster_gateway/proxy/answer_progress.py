@@ -89,7 +89,7 @@ class AnswerProgress:
     """What is computed of one call's answer, by the replica that has the call now and by those before it."""
 
     call: Call
-    """As the replica gets it, with the journal of those before."""
+    """The call's body as the replica gets it, with the journal of the replicas before."""
     _numerics: str = ""
     _journal: KeptJournal | None = None
 

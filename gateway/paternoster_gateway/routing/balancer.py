@@ -31,7 +31,7 @@ MAX_REJECTED = 10_000
 
 
 class RejectedDemand:
-    """When each request may come again that was rejected while its fleet starts: until then it is demand."""
+    """Seconds at which rejected requests of a fleet that starts may come again: until then they are demand."""
 
     def __init__(self) -> None:
         self._again: dict[Place, deque[float]] = {}

@@ -12,7 +12,7 @@ from paternoster_contract.settings.row import list_rows
 
 
 def fields_of_settings() -> dict[str, str | None]:
-    """By setting: the field below spec that says it, None where the operator does."""
+    """The field below spec that sets each setting; None where the operator does."""
     return {row.name: row.field.path or None for row in list_rows(EngineArgs) if row.field is not None}
 
 

@@ -57,7 +57,7 @@ _PLURALS = {
     ("v1", "ConfigMap"): "configmaps",
     (labels.API_VERSION, labels.KIND): labels.PLURAL,
 }
-"""The kinds that are read or written; known beforehand, so that nothing has to be discovered."""
+"""The kinds that are read or written: a list, so that nothing has to be discovered."""
 
 
 Seen = Mapping[tuple[str, str], Collection[Mapping[str, Any]]]

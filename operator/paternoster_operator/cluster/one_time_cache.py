@@ -1,4 +1,4 @@
-"""What an API server has of single fleets at one moment, in place of what watches saw: for a command."""
+"""Objects of single fleets, read once from an API server for a command, in place of what watches cached."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

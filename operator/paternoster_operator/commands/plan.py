@@ -60,14 +60,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _place_resources(resources: "Sequence[LLMDeployment]", args: argparse.Namespace) -> "list[LLMDeployment]":
-    """In the namespace of the command line, where they name none."""
+    """Put resources that name no namespace into that of the command line."""
     from paternoster_operator.api.manifest import InvalidManifest
 
     if args.namespace is None:
         return [*resources]
     errors = [
-        f"{args.file}: metadata.namespace: is {resource.metadata.namespace!r}: must be {args.namespace!r}, as "
-        "--namespace says, or unset"
+        f"{args.file}: metadata.namespace: is {resource.metadata.namespace!r}: must be {args.namespace!r}, "
+        "that of --namespace, or unset"
         for resource in resources
         if "namespace" in resource.metadata.model_fields_set and resource.metadata.namespace != args.namespace
     ]
@@ -77,7 +77,7 @@ def _place_resources(resources: "Sequence[LLMDeployment]", args: argparse.Namesp
 
 
 def _name_model(resource: "LLMDeployment", settings: "Settings") -> "LLMDeployment":
-    """With the served name that an installation gives a model without one."""
+    """Give a model without a served name the one that the installation would."""
     from paternoster_operator.settings import Names
 
     model, metadata = resource.spec.model, resource.metadata
@@ -141,7 +141,7 @@ def _make_plan(
 
 
 async def _read_children(cluster: Any, plan: "Plan") -> "Found":
-    """What is there of the children of ``plan``, by kind."""
+    """Read the children of ``plan`` that are there, by kind."""
     from paternoster_operator.cluster.port import ForeignObject
 
     found: dict[str, Any] = {}

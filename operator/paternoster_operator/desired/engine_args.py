@@ -98,11 +98,11 @@ _FIELDS = [
     for row in list_rows(EngineArgs)
     if row.field is not None and row.field.path and not row.field.by_hand
 ]
-"""By setting: what reads its field of spec, and what makes the setting of it."""
+"""The reader of each setting's field of spec, and the function that makes the setting of it."""
 
 
 def _read_settings(spec: LLMDeploymentSpec) -> dict[str, Any]:
-    """Settings that one field says; of those that are unset none."""
+    """Settings that one field sets; none of those whose field is unset."""
     read = ((name, read_field(spec), to_setting) for name, read_field, to_setting in _FIELDS)
     return {name: to_setting(value) for name, value, to_setting in read if value is not None}
 

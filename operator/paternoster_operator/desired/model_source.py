@@ -1,4 +1,4 @@
-"""Where the engine finds its model, and what of the pod brings it there: a volume, or an init container.
+"""The place of an engine's model, and the volume or init container of its pod that brings it there.
 
 The init container runs the operator's image, which has no torch: the credentials are in a container with a thirtieth of
 the code, and what is wrong with a source is reported before a node has pulled gigabytes of an engine.

@@ -176,7 +176,7 @@ class EngineKind(Protocol):
 
     @property
     def inherits_sockets(self) -> bool:
-        """Whether its process takes bound sockets over on this machine; else it binds the port itself."""
+        """True where its process takes bound sockets over on this machine; else it binds the port itself."""
         ...
 
     def start_locally(self, launch: Launch, host: str, port: BoundPort, admin: BoundPort | None) -> Launch:

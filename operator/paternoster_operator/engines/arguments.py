@@ -21,7 +21,7 @@ _FLAG_ORDER = (
 def list_translations(
     engine: RuntimeType, first: Sequence[str] = _FLAG_ORDER
 ) -> tuple[tuple[SettingRow, Translation], ...]:
-    """What the engine makes of each setting, those named in ``first`` before the others."""
+    """The engine's translation of each setting, those named in ``first`` before the others."""
     return tuple((row, getattr(row.engines, engine.lower())) for row in list_rows(EngineArgs, first))
 
 
@@ -35,7 +35,7 @@ def write_flags(settings: EngineArgs, engine: RuntimeType) -> list[str]:
 
 
 def write_variables(settings: EngineArgs) -> dict[str, str]:
-    """What the flags of a server of the OpenAI API may name."""
+    """Variables that the flags of a server of the OpenAI API may name."""
     return {
         translation.variable: str(translation.value(getattr(settings, row.name)))
         for row, translation in list_translations(RuntimeType.OPENAI)
@@ -44,7 +44,7 @@ def write_variables(settings: EngineArgs) -> dict[str, str]:
 
 
 def map_owned_flags(engine: RuntimeType) -> dict[str, str]:
-    """By flag: the field that sets it."""
+    """The field that sets each flag."""
     return {
         flag: row.field.path
         for row, translation in list_translations(engine)
@@ -63,7 +63,7 @@ def replace_flags(words: Sequence[str], **values: object) -> list[str]:
 
 
 def list_refusals(engine: RuntimeType, image: str) -> list[Refusal]:
-    """What the engine refuses; ``image``: which image ``engine.runtime.image`` is."""
+    """Fields that the engine refuses; ``image``: the kind of image that ``engine.runtime.image`` is."""
     refusals = [
         Refusal(row.field.path, row.field_default if each.allowed is ... else each.allowed, each.refused)
         for row, each in list_translations(engine, EngineArgs.field_order)

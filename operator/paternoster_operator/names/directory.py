@@ -36,9 +36,9 @@ class _Parsed:
     version: str | None = None
     """That was parsed."""
     resource: LLMDeployment | None = None
-    """As it was last usable."""
+    """The resource as it was last usable."""
     errors: tuple[str, ...] = ()
-    """Why this version cannot be used."""
+    """Faults for which this version cannot be used."""
 
 
 class Directory:

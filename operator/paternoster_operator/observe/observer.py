@@ -75,7 +75,7 @@ class ServedPods:
 
 @dataclass(slots=True)
 class FleetReaders:
-    """What the readers of one fleet remember between two observations; all of it can be learnt again."""
+    """Readers of one fleet, with what they keep between two observations; all of it can be learnt again."""
 
     startup: StartupTimes = field(default_factory=StartupTimes)
     windows: SignalWindows = field(default_factory=SignalWindows)
@@ -202,17 +202,17 @@ def _admin_urls(pods: Iterable[PodView]) -> dict[str, str]:
 def _judge_reports(
     observed: Observed, resource: LLMDeployment, stats: Mapping[str, EngineStats], windows: SignalWindows, now: float
 ) -> tuple[dict[str, EngineStats], dict[str, Refusal]]:
-    """The reports that are believed, and why the others are not, by pod."""
-    believed, refused = {}, {}
+    """The reports that are plausible, and why the others are refused, by pod."""
+    plausible, refused = {}, {}
     for pod in [pod for pod in observed.answering if pod.name in stats]:
         sample = complete_stats(stats[pod.name], pod.restarts, resource)
         last, since = windows.latest_sample(pod.name), windows.seconds_since_latest(pod.name, now)
         refusal = find_implausible(sample, last, since, capacity=pod.capacity, queue=pod.queue)
         if refusal is None:
-            believed[pod.name] = sample
+            plausible[pod.name] = sample
         else:
             refused[pod.name] = refusal
-    return believed, refused
+    return plausible, refused
 
 
 def add_signals(

@@ -18,11 +18,11 @@ class DrainPlan:
     """The way of the pods to a number of replicas."""
 
     replicas: int
-    """Of the Deployment for now."""
+    """Replicas of the Deployment for now."""
     drained: Collection[str]
     """Pods that gateways are to send nothing."""
     annotations: Mapping[str, Annotations]
-    """What is to change of them, by pod."""
+    """Annotations to change, by pod."""
 
 
 def plan_drain(observed: Observed, target: int, longest_seconds: float | None) -> DrainPlan:

@@ -48,10 +48,10 @@ WAITING_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class FleetMemory:
-    """What a fleet's next plan is made from, beside what is observed then; all of it can be learnt again."""
+    """State that a fleet's next plan is made from, beside the observation; all of it can be learnt again."""
 
     states: LoopStates = field(default_factory=LoopStates)
-    """What each loop of the law remembers; empty before the first decision."""
+    """State of each loop of the law; empty before the first decision."""
     models: Models = field(default_factory=Models.empty)
     last_decision: Decision = field(default_factory=lambda: Decision({}, {}))
     """The last decision of each loop."""
@@ -63,7 +63,7 @@ class FleetMemory:
     disrupted: Collection[str] | None = None
     """Pods that were ended by something else than their Deployment and are reported; None before the first plan."""
     refused: Collection[str] = ()
-    """Pods whose numbers were not believed."""
+    """Pods whose reports were refused."""
     at_floor: Collection[str] = ()
     """Loops at their floor while too many requests are preempted, as reported."""
 
@@ -77,31 +77,31 @@ class EngineCall:
     adapter: EngineAdapter
     limits: LiveConfigPatch | None = None
     drained: bool = False
-    """Whether it is to admit nothing more, where ``limits`` is None."""
+    """True for an engine that is to admit nothing more; read where ``limits`` is None."""
 
 
 @dataclass(frozen=True, slots=True)
 class FleetChanges:
-    """What is to be changed of a fleet's children and engines, in this order."""
+    """Changes of a fleet's children and engines, in this order."""
 
     drained: Collection[str]
     """Pods that gateways are to send nothing."""
     annotations: Mapping[str, Annotations]
-    """By pod."""
+    """Annotations to change, by pod."""
     children: Sequence[dict[str, Any]]
-    """To apply, in order."""
+    """Children to apply, in order."""
     superfluous: Sequence[dict[str, Any]]
-    """To delete where they are there: kind and name."""
+    """Children to delete where they are there: kind and name."""
     events: Sequence[Event]
-    """To record once the children are applied."""
+    """Events to record once the children are applied."""
     calls: Sequence[EngineCall]
     live_caps: Mapping[str, int]
-    """Those of ``calls`` that set another live cap than an engine reports, by pod."""
+    """Live caps that ``calls`` set and engines do not report, by pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one reconcile is to bring about; its status follows from what came of it (:func:`plan_status`)."""
+    """Everything that one reconcile is to bring about; :func:`plan_status` has the status of what came of it."""
 
     resource: LLMDeployment
     observed: Observed
@@ -110,13 +110,13 @@ class Plan:
     """The parts of it that are new in the history."""
     memory: FleetMemory
     bounds: ReplicaPolicy | None
-    """Those of the replica loop where it is on."""
+    """Bounds of the replica loop where it is on."""
     events: Sequence[Event]
-    """To record before anything is changed."""
+    """Events to record before anything is changed."""
     changes: FleetChanges | None
     """None where nothing may be changed, or the keys that all else depends on cannot be read."""
     status_events: Sequence[Event]
-    """To record once the status is written."""
+    """Events to record once the status is written."""
     next_look_seconds: float
 
 
@@ -206,7 +206,7 @@ def _rollout_events(observed: Observed, strategy: Strategy) -> list[Event]:
 
 
 def _plan_calls(observed: Observed, targets: Mapping[str, int]) -> tuple[list[EngineCall], dict[str, int]]:
-    """What every engine does not have: a restarted one begins at its capacity, and admits."""
+    """Calls for what engines do not have: a restarted one begins at its capacity, and admits."""
     calls, live_caps, adapters, faulty = [], {}, observed.adapters, observed.cap_faults.answers
     for pod in observed.answering:
         stats, adapter = observed.samples.get(pod.name), adapters[pod.name]
@@ -273,7 +273,7 @@ def _find_access(resource: LLMDeployment, observed: Observed, fault: ClusterErro
 
 
 def refuse_route(namespace: str, share: int) -> tuple[str, str]:
-    """Why gateways have no route to a fleet of ``namespace`` (reason, message), whose share of the table is full."""
+    """Reason and message of a fleet without a route: the share of ``namespace`` of the routing table is full."""
     return (
         "RoutingTableFull",
         f"gateways have no route to this fleet: the fleets of namespace {namespace} need more than its share "

@@ -24,7 +24,7 @@ class History:
         return cls(records, {record["loop"]: record for record in reversed(records)})
 
     def add(self, decision: Decision, time: str) -> tuple["History", tuple[LoopDecision, ...]]:
-        """With a decision made at ``time`` (RFC 3339); returns also the parts that are new."""
+        """Return the history with a decision made at ``time`` (RFC 3339), and the parts that are new."""
         recorded = tuple(made for made in decision.values() if is_new(made, self.last.get(made.loop)))
         last = {made.loop: {"time": time, **made.to_document()} for made in recorded}
         records = (*reversed(last.values()), *self.records)[:MAX_DECISIONS]

@@ -18,7 +18,7 @@ _QUANTITIES = frozenset({"limits", "requests", "sizeLimit"})
 _HIDDEN = "(not shown)"
 
 Found = Mapping[str, Mapping[str, Any] | str | None]
-"""By kind of child: the object that is there, why it may not be changed, or None where there is none."""
+"""The object that is there, by kind of child; or why it may not be changed, or None where there is none."""
 
 
 def describe_plan(plan: Plan, found: Found) -> list[str]:
@@ -70,43 +70,43 @@ def _name_child(child: Mapping[str, Any]) -> str:
 
 
 def _write_lines(document: Mapping[str, Any]) -> list[str]:
-    """As YAML, without the values of a Secret."""
+    """Write ``document`` as YAML, without the values of a Secret."""
     if document["kind"] == "Secret":
         document = {**document, "data": dict.fromkeys(document.get("data", {}), _HIDDEN)}
     return yaml.safe_dump(document, width=1000).splitlines()
 
 
-def _keep_set(there: Any, wanted: Any, own: Mapping[str, Any], are_quantities: bool = False) -> Any:
-    """Of ``there`` what ``wanted`` sets, or what the operator has set before (``own``, a trie of FieldsV1).
+def _keep_set(there: Any, desired: Any, own: Mapping[str, Any], are_quantities: bool = False) -> Any:
+    """Return the fields of ``there`` that ``desired`` sets, or that the operator has set (``own``, a trie of FieldsV1).
 
     Defaults and fields of others are neither created nor removed by an apply. A zero of the operator may be absent, as
     the API server writes no zero of a field without a default.
     """
-    if isinstance(there, Mapping) and (isinstance(wanted, Mapping) or own):
-        wanted = wanted if isinstance(wanted, Mapping) else {}
+    if isinstance(there, Mapping) and (isinstance(desired, Mapping) or own):
+        desired = desired if isinstance(desired, Mapping) else {}
         zeros = {
-            name: value for name, value in wanted.items() if not value and name not in there and f"f:{name}" in own
+            name: value for name, value in desired.items() if not value and name not in there and f"f:{name}" in own
         }
         return zeros | {
-            name: _keep_set(value, wanted.get(name), own.get(f"f:{name}", {}), are_quantities or name in _QUANTITIES)
+            name: _keep_set(value, desired.get(name), own.get(f"f:{name}", {}), are_quantities or name in _QUANTITIES)
             for name, value in there.items()
-            if name in wanted or f"f:{name}" in own
+            if name in desired or f"f:{name}" in own
         }
-    if isinstance(there, list) and (isinstance(wanted, list) or own):
-        return _keep_items(there, wanted if isinstance(wanted, list) else [], own)
-    if are_quantities and isinstance(wanted, str | int | float):
+    if isinstance(there, list) and (isinstance(desired, list) or own):
+        return _keep_items(there, desired if isinstance(desired, list) else [], own)
+    if are_quantities and isinstance(desired, str | int | float):
         # The API server writes 500m for 0.5.
-        return wanted if parse_quantity(str(there)) == parse_quantity(str(wanted)) else there
-    return wanted if str(there) == str(wanted) else there
+        return desired if parse_quantity(str(there)) == parse_quantity(str(desired)) else there
+    return desired if str(there) == str(desired) else there
 
 
-def _keep_items(there: list[Any], wanted: list[Any], own: Mapping[str, Any]) -> list[Any]:
-    items = [*there, *wanted]
+def _keep_items(there: list[Any], desired: list[Any], own: Mapping[str, Any]) -> list[Any]:
+    items = [*there, *desired]
     key = next((key for key in _ITEM_KEYS if all(isinstance(each, Mapping) and key in each for each in items)), None)
     if key is None:
-        pairs = zip(there, wanted, strict=True) if len(there) == len(wanted) else ((each, None) for each in there)
+        pairs = zip(there, desired, strict=True) if len(there) == len(desired) else ((each, None) for each in there)
         return [_keep_set(each, like, {}) for each, like in pairs]
-    likes = {each[key]: each for each in wanted}
+    likes = {each[key]: each for each in desired}
     owned = {json.loads(name[2:]).get(key): trie for name, trie in own.items() if name.startswith("k:")}
     return [
         _keep_set(each, likes.get(each[key]), owned.get(each[key], {}))

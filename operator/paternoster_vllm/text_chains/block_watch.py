@@ -95,7 +95,7 @@ class BlockWatch:
         self._pending: dict[str, list[tuple[int, int]]] = {}
         """Pieces of requests whose prompts are not computed to their end."""
         self.fault = ""
-        """Why nothing is recorded any more; empty while it is."""
+        """Fault for which nothing is recorded any more; empty while there is none."""
         self._follow_blocks()
         self._follow_method(self._pool, "reset_prefix_cache", self._reset_index)
         self._follow_method(scheduler, "schedule", self._read_step)

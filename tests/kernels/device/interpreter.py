@@ -60,7 +60,7 @@ _scalar_numpy_dtype = cache(interpreter._get_np_dtype)
 
 
 def set_block_type(self: Any, element_type: Any, shape: Any) -> None:
-    """As Triton's, which checks and names the shape of each value anew."""
+    """Block type as Triton's, which checks and names the shape of each value anew."""
     dimensions = (tl.core._unwrap_if_constexpr(dimension) for dimension in tl.core._unwrap_if_constexpr(shape))
     vars(self).update(_block_type_fields(element_type, tuple(dimensions)))
 

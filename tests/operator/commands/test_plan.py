@@ -161,7 +161,7 @@ def test_what_is_not_changed_has_its_reason(call_paternoster: Run, tmp_path: Pat
             "{apiVersion: paternoster.dev/v1alpha1, kind: LLMDeployment, metadata: {name: a, namespace: here}, spec: "
             "{model: {source: 'file:///m'}}}",
             ("-n", "there"),
-            "{file}: metadata.namespace: is 'here': must be 'there', as --namespace says, or unset\n",
+            "{file}: metadata.namespace: is 'here': must be 'there', that of --namespace, or unset\n",
         ),
         (
             MANIFEST.read_text(),

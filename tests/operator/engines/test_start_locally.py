@@ -1,4 +1,4 @@
-"""How each type of engine is started on this machine: on bound ports, in place of those of its container."""
+"""Each type of engine starts on this machine on bound ports, in place of those of its container."""
 
 import pytest
 

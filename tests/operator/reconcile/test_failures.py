@@ -235,7 +235,7 @@ async def test_a_stored_value_that_was_removed_since_is_served_with_its_successo
 
 @pytest.fixture
 def losing_status(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-    """Whether the status of the fleet cannot be written."""
+    """Switch that makes writes of the fleet's status fail."""
     write, is_away = world.cluster.write_status, [False]
 
     async def write_status(key: Any, status: Any) -> None:

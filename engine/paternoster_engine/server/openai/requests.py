@@ -62,7 +62,7 @@ class UnservedFields(Body):
 
 
 class UnservedChatFields(UnservedFields):
-    """Those that chat completions alone have."""
+    """Fields that chat completions alone have."""
 
     chat_template: Annotated[Any, allow_only()] = Field(default=None, description="templates are the operator's to set")
     best_of: Annotated[Any, allow_only(1)] = 1

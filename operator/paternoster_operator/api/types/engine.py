@@ -1,4 +1,4 @@
-"""Start-up settings of an engine, as a manifest says them; the table of settings has most of their fields."""
+"""Start-up settings of an engine in a manifest; the table of settings has most of their fields."""
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 

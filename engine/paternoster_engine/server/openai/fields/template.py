@@ -1,4 +1,4 @@
-"""What a request gives a chat template besides its messages, as vLLM has it, and which tools must be called."""
+"""Fields of a request for its chat template besides the messages, as vLLM has them, and tools that must be called."""
 
 import json
 import math
