@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -73,6 +73,7 @@ async def test_every_type_of_an_embedding(serve):
 
 
 @given(VECTORS)
+@example(np.full(8, 3.5e-44, np.float32))
 def test_numbers_of_each_type_are_of_the_vector(vector: Vector) -> None:
     small, unsigned = convert_vector(vector, "int8"), convert_vector(vector, "uint8")
     assert (small.dtype, unsigned.dtype) == (np.int8, np.uint8)

@@ -40,8 +40,9 @@ def convert_vector(vector: Vector, dtype: Dtype) -> NDArray[np.float32 | np.int8
     """``vector`` in numbers of ``dtype``. Of itself alone: cosines of int8 are near those of the floats."""
     match dtype:
         case "int8" | "uint8":
-            largest = np.abs(vector).max()
-            steps = np.rint(vector * (LARGEST_INT8 / largest if largest > 0 else 0))
+            # float32 has no number for 127 / largest where largest is subnormal.
+            largest = float(np.abs(vector).max())
+            steps = np.rint(vector.astype(np.float64) * (LARGEST_INT8 / largest if largest > 0 else 0))
             return steps.astype(np.int8) if dtype == "int8" else (steps + 128).astype(np.uint8)
         case "binary" | "ubinary":
             packed = np.packbits(vector > 0)
