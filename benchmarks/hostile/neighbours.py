@@ -141,9 +141,11 @@ class Neighbours:
     async def _patch(self, row: AttackRow, token_budget: int) -> int:
         """Returns the budget before."""
         url = self._admin_url(row.model) + paths.ADMIN_CONFIG
-        async with self._session.get(url) as response:
+        headers = {"Authorization": f"Bearer {self._fleets.read_admin_key(row.model)}"}
+        async with self._session.get(url, headers=headers) as response:
+            response.raise_for_status()
             before = int((await response.json())["token_budget"])
-        async with self._session.patch(url, json={"token_budget": token_budget}) as response:
+        async with self._session.patch(url, headers=headers, json={"token_budget": token_budget}) as response:
             response.raise_for_status()
         return before
 

@@ -62,6 +62,12 @@ class SharedFleets:
     engines: dict[str, Server]
     """By served model."""
     gateways: list[Server]
+    folder: Path
+    """The servers' files."""
+
+    def read_admin_key(self, model: str) -> str:
+        """A key that the admin API of the engine of ``model`` accepts."""
+        return _key_file(self.folder, model).read_text()
 
 
 @contextmanager
@@ -78,7 +84,7 @@ def shared_fleets(folder: Path) -> Iterator[SharedFleets]:
             models[model] = _route(model, ATTACKER, Server(model, [], port, folder))
         gateways = _gateways(folder, models, GATEWAYS)
         stack.enter_context(started([*engines.values(), *gateways]))
-        yield SharedFleets(engines, gateways)
+        yield SharedFleets(engines, gateways, folder)
 
 
 @contextmanager
@@ -126,10 +132,14 @@ def _root_key(folder: Path) -> str:
     return root
 
 
+def _key_file(folder: Path, name: str) -> Path:
+    return folder / f"{name}-keys"
+
+
 def _engine(
     folder: Path, root: str, model: str, name: str, flags: tuple[str, ...], env: Mapping[str, str] | None = None
 ) -> Server:
-    key = folder / f"{name}-keys"
+    key = _key_file(folder, name)
     key.write_text(keys.derive_key(root, keys.GATEWAY_TO_ENGINE, model))
     own = ("--served-model-name", model, "--api-keys", str(key), "--admin-keys", str(key), "--identity-header")
     return engine_server(folder, name, *own, *flags, env=env)
