@@ -63,7 +63,7 @@ class Entry:
     resource: LLMDeployment
     config: ModelConfig
     outcomes: dict[float, SimulationOutcome] = field(default_factory=dict)
-    """By rate."""
+    """Outcomes by rate."""
 
     @cached_property
     def gpu(self) -> str | None:
@@ -97,7 +97,7 @@ class Entry:
 
     @property
     def sequences(self) -> int:
-        """Of the longest length, that it holds."""
+        """Sequences of the longest length that it holds."""
         return self.tokens // self.length
 
     @property
@@ -165,7 +165,7 @@ def _rate(step: int) -> float:
 
 
 def entries() -> Iterator[Entry]:
-    """Of models that generate: what replicas of one that embeds carry is not simulated."""
+    """Entries of models that generate: what replicas of one that embeds carry is not simulated."""
     for path in sorted(FOLDER.glob("*.yaml")):
         (resource,) = load_resources(path)
         if resource.spec.model.task != "embed":

@@ -26,7 +26,7 @@ class DefaultParameters(BaseModel):
     max_tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
 
     def list_set_values(self) -> dict[str, Any]:
-        """Those that are set."""
+        """Parameters that are set, by name."""
         return self.model_dump(exclude_none=True)
 
     @classmethod

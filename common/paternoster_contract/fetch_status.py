@@ -9,7 +9,7 @@ LONGEST_MESSAGE = 2048
 LONGEST_PATH = 4096
 """Characters: Linux's PATH_MAX."""
 MOST_BYTES = 2**53
-"""As a counter's."""
+"""Largest number of bytes that is reported, as for a counter."""
 _REASON = r"^[A-Z][A-Za-z]{0,63}$"
 """What a condition may have as its reason."""
 
@@ -51,5 +51,5 @@ class FetchStatus(BaseModel):
 
 
 def clip_message(message: str) -> str:
-    """As much of it as fits, with no character cut in two."""
+    """Cut ``message`` to the length that fits, with no character cut in two."""
     return message.encode(errors="replace")[:LONGEST_MESSAGE].decode(errors="ignore")

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 QUANTITY = r"^[0-9]+(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
-"""Those that a manifest's own fields may have."""
+"""Pattern of the quantities that a manifest's own fields may have."""
 _INT_AS_TEXT = BeforeValidator(lambda value: str(value) if type(value) is int else value)
 Quantity = Annotated[
     str,

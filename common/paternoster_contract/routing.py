@@ -126,7 +126,7 @@ class RoutingTable(BaseModel):
 
     @cached_property
     def first_names(self) -> dict[str, str]:
-        """By each name that clients may use: the model's first name, which ``models`` has."""
+        """The model's first name, which ``models`` has, by each name that clients may use."""
         aliases = {alias: name for name, route in self.models.items() for alias in route.aliases}
         return {**aliases, **{name: name for name in self.models}}
 
@@ -140,7 +140,7 @@ class RoutingTable(BaseModel):
 
     @cached_property
     def all_key_digests(self) -> frozenset[str] | None:
-        """Of every key that opens any model; None where a model needs none, or it is not known which keys it has."""
+        """Digests of every key that opens any model; None where a model needs none, or its keys are not known."""
         if self.unread or not self.models:
             return None
         digests: set[str] = set()

@@ -9,7 +9,7 @@ from paternoster_contract.routing import ModelRoute
 
 CONTENT_TYPE = "application/x-ndjson"
 MOST_BYTES = 16 * 2**20
-"""Of all rows together: the operator shares them out by namespace, and a gateway reads no more."""
+"""Limit for all rows together: the operator shares them out by namespace, and a gateway reads no more."""
 
 
 class Row(BaseModel):

@@ -16,7 +16,7 @@ from paternoster_contract.limits import LONGEST_NAME, MAX_ALIASES
 MOST_MODELS = 10_000
 """In a gateway's stats, which share them out by namespace."""
 MOST_MODEL_BYTES = 6 * 2**20
-"""Of them in JSON."""
+"""Limit for the models of a gateway's stats in JSON."""
 FLEET = "fleet"
 """Parameter of a gateway's stats: a uid, whose models alone are reported."""
 WAITING = "waiting"

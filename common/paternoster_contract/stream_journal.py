@@ -26,21 +26,21 @@ from typing import Any
 STREAM_ID = "X-Paternoster-Stream-Id"
 """From the gateway to engines: :meth:`StreamId.encode`."""
 JOURNAL = "X-Paternoster-Journal"
-"""Of an engine's stream whose frames have a journal: what another engine must have in common with it to continue it.
+"""Header of a stream whose frames have a journal: what another engine must have in common with it to continue it.
 
 Also of its ``/health``, and of a call that it hands over."""
 RESUME = "X-Paternoster-Resume"
 """From the gateway to engines: :meth:`Resume.encode`."""
 NOT_CONTINUED = "X-Paternoster-Not-Continued"
-"""Of the status 400 with which an engine refuses a resumption that any other would refuse, too: what the call has."""
+"""Header of a status 400 for a resumption that every engine would refuse: what the call has."""
 
 PROGRESS = "X-Paternoster-Progress"
 """From the gateway to engines: a whole answer may come behind its journal."""
 
 MEDIA_TYPE = "application/vnd.paternoster.journal"
-"""Of the answer to a call that is handed over."""
+"""Media type of the answer to a call that is handed over."""
 PROGRESS_MEDIA_TYPE = "application/vnd.paternoster.progress"
-"""Of a whole answer behind its journal."""
+"""Media type of a whole answer behind its journal."""
 COMMENT = b": journal "
 """How the line before a frame begins; JSON follows."""
 HAND_OVER = b": continue"
@@ -50,7 +50,7 @@ FAILED = b": failed"
 DRAINING = b": draining"
 """A frame by itself: the engine admits nothing more, and goes on with the stream until another engine has it."""
 MAX_JOURNAL_BYTES = 2**20
-"""Of one stream; a longer one is not continued. 16,000 tokens are about 300 KiB."""
+"""Limit for one stream; a longer one is not continued. 16,000 tokens are about 300 KiB."""
 
 _STREAM_ID = re.compile(r"([0-9a-f]{32})-([0-9]{1,12})")
 _HEADER_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -60,7 +60,7 @@ _RESUME = re.compile(r"([0-9]{1,9}) ([0-9]{1,9}) ([!-~]{1,64})")
 
 @dataclass(frozen=True, slots=True)
 class StreamId:
-    """Of one call of a client, the same at every engine that it is sent to."""
+    """Identity of one call of a client, the same at every engine that it is sent to."""
 
     hex: str
     """32 hexadecimal digits, drawn at random."""
@@ -86,7 +86,7 @@ class Resume:
     num_frames: int
     """Frames that the client has."""
     num_bytes: int
-    """Of the journal, which the body of the request ends with."""
+    """Length of the journal, which the body of the request ends with."""
     numerics: str
     """Value of :data:`JOURNAL` of the stream's first engine."""
 
@@ -165,7 +165,7 @@ def decode_journal(data: bytes) -> list[JournalEntry]:
 
 
 def _encode_entry(entry: JournalEntry) -> str:
-    """As ``json.dumps`` writes it, which takes five times as long; engines do this for each frame."""
+    """Write what ``json.dumps`` would, in a fifth of its time; engines do this for each frame."""
     reason = "null" if entry.finish_reason is None else json.dumps(entry.finish_reason)
     fields = f"{entry.choice},{reason},[{','.join(map(str, entry.tokens))}]"
     if entry.logprobs:

@@ -17,11 +17,11 @@ from aiohttp.helpers import set_exception
 FREE_LINES = 1024
 """Lines of an answer, however short. A chunk has two, an event of a stream of tokens two to three more."""
 BYTES_PER_LINE = 16
-"""Of an answer for each line beyond :data:`FREE_LINES`; events of Messages, which have most lines, have 24."""
+"""Bytes for each line of an answer beyond :data:`FREE_LINES`; events of Messages, which have most lines, have 24."""
 MAX_INTERIM_ANSWERS = 8
 """Before the answer itself: 100 Continue, 103 Early Hints."""
 MAX_HEAD_BYTES = 2**14
-"""Of status and headers, also of interim answers. They stay in memory for as long as the answer lasts."""
+"""Limit for status and headers, interim answers included. They stay in memory for as long as the answer lasts."""
 LINES_AT_ONCE = 256
 """In what was read at once; where there are more, or no answer has begun, it is parsed in slices."""
 SLICE = 8192

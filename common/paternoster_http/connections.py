@@ -20,7 +20,7 @@ class Connections:
         self._shares = Shares(most, reserve=0)
         """Counted by address."""
         self._waiting: dict[Party, dict[Place, float]] = {}
-        """Those of each address that wait for their client, and since when."""
+        """Connections of each address that wait for their client, and since when."""
         self.on_room: Callable[[], None] = lambda: None
         """Called whenever there may be room again."""
 

@@ -9,7 +9,7 @@ MAX_VALUES = 320_000
 MAX_DEPTH = 200
 """Arrays and objects in one another."""
 MAX_DIGITS = 1000
-"""Of a number: to read an integer takes time by the square of its digits."""
+"""Limit for a number: to read an integer takes time by the square of its digits."""
 
 _MARKS = b"[]{},:"
 _NO_MARKS = bytes(set(range(256)) - set(_MARKS))

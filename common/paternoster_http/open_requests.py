@@ -16,7 +16,7 @@ from paternoster_http.errors.refusal import Refusal
 from paternoster_http.shares import Party, Shares
 
 EXTENSION = "paternoster.open_request"
-"""Of an ASGI scope: the :class:`OpenRequest`."""
+"""Extension of an ASGI scope: the :class:`OpenRequest`."""
 UNKNOWN = ""
 """First part of the party of requests of which only the address is known."""
 
@@ -35,7 +35,7 @@ class Cycle(Protocol):
 
 
 class State(Enum):
-    """Of a request, as far as it decides whether it may give way."""
+    """State of a request, as far as it decides whether it may give way."""
 
     UPLOADING = "uploading"
     """Its client has not sent all of its body."""
@@ -115,7 +115,7 @@ class Resource:
             self._holders.pop((place[0], place[1]), None)
 
     def _find_victims(self, request: "OpenRequest", party: Party, amount: int) -> list["OpenRequest"]:
-        """Those that have to give way; none where they would not be enough."""
+        """Requests that have to give way; none where they would not be enough."""
         victims: dict[OpenRequest, None] = {}
         try:
             while not self.shares.has_room(party, amount):
@@ -131,7 +131,7 @@ class Resource:
         return list(victims)
 
     def _giving_way(self, request: "OpenRequest", party: Party, amount: int) -> Iterator["OpenRequest"]:
-        """Those of larger parties, and then of its own the one whose client has sent nothing for longest.
+        """Requests of larger parties, and then that of its own party whose client has sent nothing for longest.
 
         None whose part is so small that :data:`MOST_GIVING_WAY` of them would not be enough.
         """
@@ -330,7 +330,7 @@ class SpareBytes:
 
 
 def _do_nothing(_: OpenRequest, __: Refusal) -> None:
-    """Of a request that has ended: nothing is left to give up."""
+    """Callback of a request that has ended: nothing is left to give up."""
 
 
 def party_of(scope: Mapping[str, Any]) -> Party:

@@ -28,7 +28,7 @@ MAX_PIPELINED = 8
 FREE_PIECES = 1024
 """Chunks and segments of a body, however small: each costs a call of Python, whatever its length."""
 BYTES_PER_PIECE = 64
-"""Of a body for each piece beyond :data:`FREE_PIECES`."""
+"""Bytes of a body for each piece beyond :data:`FREE_PIECES`."""
 LINGER_SECONDS = 2.0
 """After a refusal, for a client that still sends: closing at once would take the answer from it (RFC 9112, 9.6)."""
 PROBES = frozenset(
@@ -93,11 +93,11 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self._requests = requests
         self._place = place
         self._open: list[OpenRequest] = []
-        """Those of this connection whose answer is not whole, the one that is answered first."""
+        """Requests of this connection whose answer is not whole, the one that is answered first."""
         self._reading: OpenRequest | None = None
         """The one whose headers came last."""
         self._untaken: list[OpenRequest] = []
-        """Those whose answer is whole, and not taken by the client."""
+        """Requests whose answer is whole, and not taken by the client."""
         self._parsed = False
         """Whether the parser has given out something, so that it buffers no more than the last bytes it was fed."""
         self._buffered = 0
@@ -116,7 +116,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         """Since when, and how many bytes, the client does not take."""
         self._refused_at: float | None = None
         self._replayed_head = b""
-        """Of a request with an upgrade, without it: the parser takes what follows such a head for another protocol."""
+        """Head of a request, replayed without its upgrade: the parser takes what follows for another protocol."""
 
     # The connection
 

@@ -9,7 +9,7 @@ VERSIONS = ("1.0", "1.1")
 CONTROL_CHARACTER = re.compile(rb"%(?:[01][0-9a-f]|7f)", re.IGNORECASE)
 """In a path: routers take one with a newline at its end for the one without, and who checks keys may not."""
 MOST_DIGITS = 19
-"""Of a length; beyond them :class:`int` is not asked."""
+"""Digits of a length beyond which :class:`int` is not asked."""
 
 Headers = Sequence[tuple[bytes, bytes]]
 """Names in lower case."""

@@ -29,9 +29,9 @@ class Shares:
         self.total = total
         self.reserve = total // RESERVE if reserve is None else reserve
         self._held: dict[Party, int] = {(): 0}
-        """Of each group that holds something, and of all."""
+        """Amount that each group holds, and all together."""
         self._members: dict[Party, dict[str, None]] = {}
-        """Of each group: the last names of those in it that hold something."""
+        """Last names of the members of each group that hold something."""
 
     def held_by(self, group: Party = ()) -> int:
         """What a party or a group of parties holds; all of them by default."""

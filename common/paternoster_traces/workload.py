@@ -75,7 +75,7 @@ def repeat_rows(rows: Sequence[TraceRow]) -> Iterator[TraceRow]:
 
 
 def retime_rows(rows: Sequence[TraceRow], *, rate: float, burstiness: float, seed: int) -> list[TraceRow]:
-    """The same rows arriving at ``rate`` a second (gamma gaps; burstiness 1 is Poisson), or all at once if infinite."""
+    """Let ``rows`` arrive at ``rate`` a second (gamma gaps; burstiness 1 is Poisson), or all at once if infinite."""
     if rate <= 0:
         raise ValueError(f"request-rate is {rate}: must be above 0, or inf")
     if burstiness <= 0:

@@ -53,7 +53,7 @@ class Helm:
 
 
 def parse_documents(rendered: str) -> list[Document]:
-    """By libyaml: parsing in Python took twice as long as rendering."""
+    """Parse with libyaml: parsing in Python took twice as long as rendering."""
     return [document for document in yaml.load_all(rendered, yaml.CSafeLoader) if document]
 
 

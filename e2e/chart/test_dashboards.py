@@ -101,7 +101,7 @@ def test_what_decisions_said_is_shown(dashboard: Document) -> None:
 
 
 def test_promtool_accepts_the_queries(dashboard: Document, promtool: Callable[..., None], tmp_path: Path) -> None:
-    """As recording rules, with what Grafana puts in for its variables."""
+    """Queries stand in recording rules, with what Grafana puts in for its variables."""
     selected = [entry["expr"] for entry in (*targets(dashboard), *dashboard["annotations"]["list"])]
     filled = [re.sub(r"\$\w+", "5m", expression) for expression in selected]
     recorded = [{"record": f"panel:{number}", "expr": expression} for number, expression in enumerate(filled)]

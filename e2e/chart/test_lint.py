@@ -42,7 +42,7 @@ def linters() -> Linters:
 
 
 def children() -> Iterable[dict[str, Any]]:
-    """Of each example that has any, under its file's name."""
+    """Children of each example that has any, under its file's name."""
     for file in sorted(EXAMPLES.glob("*.yaml")):
         document = yaml.safe_load(file.read_text("utf-8"))
         document["metadata"] |= {"name": file.stem, "namespace": "llm", "uid": f"uid-of-{file.stem}"}

@@ -39,7 +39,7 @@ def rules(role: dict[str, Any]) -> Rules:
 
 
 def roles(documents: list[dict[str, Any]], kind: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """By namespace and name."""
+    """Roles by namespace and name."""
     return {(d["metadata"].get("namespace", ""), d["metadata"]["name"]): d for d in documents if d["kind"] == kind}
 
 

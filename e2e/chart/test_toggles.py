@@ -200,7 +200,7 @@ def test_the_namespaces_that_scrape_are_a_setting(helm: Any) -> None:
 
 
 def leads_to(prefixes: list[str], path: str) -> bool:
-    """As Ingress and HTTPRoute say it: a prefix ends where a part of the path ends."""
+    """Whether a prefix matches as in Ingress and HTTPRoute: it ends where a part of the path ends."""
     return any(f"{path}/".startswith(f"{prefix}/") for prefix in prefixes)
 
 

@@ -156,7 +156,7 @@ def test_an_engine_that_never_serves_keeps_no_node(fleet: Any) -> None:
 
 
 def evict(fleet: Any, pod: Document) -> None:
-    """As `kubectl drain` does it."""
+    """Evict a pod like `kubectl drain`."""
     metadata = {"name": pod["metadata"]["name"], "namespace": fleet.namespace}
     path = f"/api/v1/namespaces/{fleet.namespace}/pods/{metadata['name']}/eviction"
     document = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}

@@ -235,6 +235,6 @@ def evicted(fleet: Any) -> str:
 
 
 def replicas(fleet: Any) -> tuple[int, int]:
-    """As the status and the scale subresource have them."""
+    """Replicas in the status and in the scale subresource."""
     words = ("get", "llmd", fleet.name, "--subresource=scale", "--output=jsonpath={.status.replicas}")
     return fleet.get()["status"]["replicas"], int(fleet(*words))

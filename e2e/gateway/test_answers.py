@@ -92,7 +92,7 @@ def test_a_slash_at_a_paths_end_is_no_redirect(client: httpx.Client, fleet: Flee
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/models"])
 def test_a_page_of_a_configured_origin_may_call(client: httpx.Client, page: str, path: str) -> None:
-    """As a browser asks beforehand: without a key, and for the headers that both official clients send."""
+    """A browser asks beforehand without a key, for the headers that both official clients send."""
     request_headers = {
         "Access-Control-Request-Method": "GET" if path == "/v1/models" else "POST",
         "Access-Control-Request-Headers": "authorization,content-type,x-api-key,anthropic-version,x-stainless-os",

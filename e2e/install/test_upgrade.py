@@ -21,7 +21,7 @@ COMPONENTS = ("operator", "gateway")
 
 
 def images(kubectl: Kubectl) -> dict[str, int]:
-    """Of the pods of operator and gateway, with how many run each."""
+    """Images of the pods of operator and gateway, with how many run each."""
     found: dict[str, int] = {}
     for pod in kubectl.list("pods", SYSTEM, f"app.kubernetes.io/component in ({','.join(COMPONENTS)})"):
         image = pod["spec"]["containers"][0]["image"]

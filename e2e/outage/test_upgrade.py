@@ -13,7 +13,7 @@ def names(kubectl: Kubectl) -> set[str]:
 
 
 def templates(kubectl: Kubectl) -> set[str]:
-    """Of the engines' pods; the pods themselves may come and go with the load."""
+    """Templates of the engines' pods; the pods themselves may come and go with the load."""
     return {pod["metadata"]["labels"]["pod-template-hash"] for pod in engine_pods(kubectl)}
 
 

@@ -73,7 +73,7 @@ class Fleet:
         return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and not _drained(pod)]
 
     def all_pods(self) -> dict[str, Document]:
-        """By name, those that end included."""
+        """Pods by name, those that end included."""
         pods = self.kubectl.list("pods", self.namespace, f"app.kubernetes.io/instance={self.name}")
         return {pod["metadata"]["name"]: pod for pod in pods}
 

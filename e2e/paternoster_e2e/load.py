@@ -22,7 +22,7 @@ class StreamLoad:
         self.dropped: list[str] = []
         """One line for each stream that did not come to its end."""
         self._left: dict[int, int] = {}
-        """Of each open stream that has begun, by client: pieces to come, at a token each."""
+        """Pieces that are left of each open stream that has begun, a token each, by client."""
         self._url = url
         self._model = model
         self._clients = clients

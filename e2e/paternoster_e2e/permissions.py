@@ -47,7 +47,7 @@ class Permission:
 
 @dataclass(frozen=True)
 class ChartPermissions:
-    """Of one rendering: what the operator may do where it watches, and for its lease."""
+    """Permissions of one rendering: what the operator may do where it watches, and for its lease."""
 
     operator: tuple[Permission, ...]
     lease: tuple[Permission, ...]
@@ -64,7 +64,7 @@ class ChartPermissions:
 
 
 def chart_permissions(kubectl: Kubectl, scope: str) -> ChartPermissions:
-    """As Helm renders them; ``scope`` is ``namespaced`` or ``cluster``."""
+    """Render permissions with Helm; ``scope`` is ``namespaced`` or ``cluster``."""
     values = f"--set=rbac.scope={scope},rbac.aggregateClusterRoles=false"
     rendered = kubectl.helm("template", "fleet", str(CHART), "--namespace=lifts", values)
     documents = [document for document in yaml.safe_load_all(rendered) if document]

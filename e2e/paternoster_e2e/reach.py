@@ -8,7 +8,7 @@ from paternoster_e2e.artifacts.images import version
 from paternoster_e2e.kubectl import Document, Kubectl, until
 
 PORTS = {"http": 8000, "admin": 8001}
-"""Of a server that means to be reached at one of them only by some."""
+"""Ports of a server that means to be reached at one of them only by some."""
 LISTEN = """
 import sys, threading
 from http.server import HTTPServer, SimpleHTTPRequestHandler

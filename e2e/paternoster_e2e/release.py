@@ -12,7 +12,7 @@ CHART = ROOT / "charts" / "paternoster"
 RELEASE = "paternoster"
 SYSTEM = "paternoster-system"
 STATS_PORT = 8081
-"""Of the gateway's own metrics."""
+"""Port of the gateway's own metrics."""
 RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 
 
@@ -66,13 +66,13 @@ def installed(kubectl: Kubectl, *values: str) -> Iterator[str]:
 
 
 def gateway_url(kubectl: Kubectl) -> str:
-    """As reached from the node."""
+    """URL that is reached from the node."""
     host, port = gateway_address(kubectl)
     return f"http://{host}:{port}"
 
 
 def gateway_address(kubectl: Kubectl) -> tuple[str, int]:
-    """Of its Service, as reached from the node; raises :class:`CommandError` when there is none."""
+    """Address of its Service that is reached from the node; raises :class:`CommandError` when there is none."""
     spec = kubectl.get("service", f"{RELEASE}-gateway", SYSTEM)["spec"]
     return spec["clusterIP"], spec["ports"][0]["port"]
 

@@ -18,7 +18,7 @@ from paternoster_contract.labels import ADMIN_PORT
 from paternoster_contract.stats import EngineState, EngineStats
 
 CAPACITY = 16
-"""As ``engine.maxNumSeqs`` of the fleets."""
+"""Capacity that the fleets' ``engine.maxNumSeqs`` has."""
 RUNNING = 6
 REQUESTS_PER_SECOND = 2.0
 TOKENS_PER_SECOND = 100.0

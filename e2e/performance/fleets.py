@@ -16,7 +16,7 @@ from performance.fake_engines import CAPACITY
 from performance.fake_nodes import LABEL, TOLERATION
 
 FLEETS_PER_NAMESPACE = 20
-"""As many teams share a cluster; controllers look through a whole namespace for what belongs to one object."""
+"""Fleets that share a namespace; controllers look through all of it for what belongs to one object."""
 CAP = 12
 """Live cap that the operator sets at each engine: below its capacity, so that each costs a request when it starts."""
 CREATED_AT_ONCE = 16
@@ -29,7 +29,7 @@ DEPLOYMENTS = "/apis/apps/v1/deployments"
 
 
 def namespaces(count: int) -> list[str]:
-    """Those that ``count`` fleets lie in."""
+    """Namespaces that ``count`` fleets lie in."""
     return sorted({namespace(number) for number in range(count)})
 
 

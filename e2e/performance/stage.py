@@ -60,7 +60,7 @@ class Stage:
     cluster: Cluster
     operator: Service
     url: str
-    """Of the operator's HTTP."""
+    """URL of the operator's HTTP."""
     engines_url: str
     services: list[Service]
     """All that must run until the end."""

@@ -82,7 +82,7 @@ class Quiet:
 
 @dataclass(frozen=True)
 class Member:
-    """Of the other team: kubectl with the rights of a service account that is bound to ``edit`` in its namespace."""
+    """Member of the other team: kubectl by a service account that is bound to ``edit`` in its namespace."""
 
     kubectl: Kubectl
     teams: Teams

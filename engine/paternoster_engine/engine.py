@@ -16,7 +16,7 @@ from paternoster_engine.step_pace import StepPace
 log = logging.getLogger(__name__)
 
 SHARED_STEP_SECONDS = 0.075
-"""Of a step while several tenants are served: what one may wait for another's prompt."""
+"""Length of a step while several tenants are served: what one may wait for another's prompt."""
 
 
 @dataclass(slots=True)

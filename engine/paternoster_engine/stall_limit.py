@@ -1,7 +1,7 @@
 """For how long a step may last until the engine counts as hung, by the steps of its size that were."""
 
 STEPS = 20
-"""As many steps of that size."""
+"""Longest steps of that size that a step may last."""
 LEAST_SECONDS = 8.0
 """A machine with other work may stop any process for seconds."""
 DECAY = 0.98
@@ -17,7 +17,7 @@ class StallLimit:
 
     def __init__(self) -> None:
         self.seconds: float | None = None
-        """Of the step under way, or the last one; None where none of its size was measured. Another thread reads it."""
+        """Limit of the last step; None where none of its size was measured. Another thread reads it."""
         self._longest: dict[int, float] = {}
 
     def begin_step(self, num_tokens: int) -> None:

@@ -1,7 +1,7 @@
 """How many tokens a step computes in a given time, by the steps that were."""
 
 LEAST_TOKENS = 16
-"""Of prompts: steps with fewer take the time of reading weights, whatever they compute."""
+"""Prompt tokens below which a step takes the time of reading weights, whatever it computes."""
 NEW = 0.25
 """What the last step counts for."""
 

@@ -29,7 +29,7 @@ from paternoster_http.open_requests import refusals
 MOST_MODELS_WITH_SERIES = 500
 """Models that have series of their own, shared out by namespace; requests of further ones are counted for no model."""
 _ROW_BYTES = 512
-"""Of a model in /stats without its names, at most; of these a character has six bytes at most."""
+"""Bytes of a model in /stats without its names, at most; of these a character has six bytes at most."""
 _BUCKETS = (.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40, 80, 160)  # fmt: skip
 
 
@@ -74,13 +74,13 @@ class GatewayMetrics:
         self.registry.register(ShareRefusals())
         self.instance = uuid.uuid4().hex
         self._routes: Mapping[str, ModelRoute] = {}
-        """Of the table that was read last, by model."""
+        """Routes of the table that was read last, by model."""
         self._places = SharedPlaces[str](MOST_MODELS_WITH_SERIES)
         """Models with series of their own: those that had a request."""
         self.in_flight: Counts[str] = Counts()
         """Requests by model, held ones included."""
         self._last_requests: dict[str, tuple[str, float]] = {}
-        """By model: the fleet of the request that ended last, and when it ended."""
+        """Fleet of the request that ended last, and when it ended, by model."""
         self.totals: Counts[str] = Counts()
         self.failures: Counts[str] = Counts()
         prefix = "paternoster_gateway_"

@@ -27,7 +27,7 @@ class BlockFormat:
         return sum(size * count for size, count in self.fields)
 
     def row_bytes(self, inputs: int) -> int:
-        """Of ``inputs`` numbers; raises ``ValueError`` where they are no whole blocks."""
+        """Bytes of a row of ``inputs`` numbers; raises ``ValueError`` where they are no whole blocks."""
         if inputs % self.inputs:
             raise ValueError(f"inputs is {inputs}: must be a multiple of {self.inputs} in {self.name}")
         return inputs // self.inputs * self.bytes
@@ -50,7 +50,7 @@ _FORMATS = (
     BlockFormat("FP8", 1002, 32, ((_WORD, 1), (_WORD, 8))),
 )
 FORMATS = {found.name: found for found in _FORMATS}
-"""By name: what products are there for."""
+"""Formats with products, by name."""
 GGUF_FORMATS = tuple(found.name for found in _FORMATS if found.number < 1000)
 BF16 = 30
 """ggml's number of bfloat16."""
@@ -97,7 +97,7 @@ def fits_strips(matrices: Sequence[Rows]) -> bool:
 
 
 def strip_bytes(found: BlockFormat | None, inputs: int) -> int:
-    """Of 16 outputs."""
+    """Bytes of a strip of 16 outputs."""
     return STRIP * (2 * inputs if found is None else found.row_bytes(inputs))
 
 

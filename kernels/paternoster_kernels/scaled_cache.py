@@ -12,7 +12,7 @@ import torch
 LIMITS = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 """The largest number of each format."""
 SCALE_BYTES = 4
-"""Of a token's key and value in one head."""
+"""Bytes for the scales of a token's key and value in one head."""
 
 
 def is_scaled(cache: torch.Tensor) -> bool:
@@ -26,7 +26,7 @@ def token_width(head_dim: int, dtype: torch.dtype) -> int:
 
 
 def head_dim_of(cache: torch.Tensor) -> int:
-    """Of a cache of either kind."""
+    """Numbers of a head in a cache of either kind."""
     return (cache.shape[-1] - (SCALE_BYTES if is_scaled(cache) else 0)) // 2
 
 

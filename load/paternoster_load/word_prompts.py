@@ -26,7 +26,7 @@ class WordPrompts:
 
 
 async def tokens_per_word(client: BenchClient, text: str) -> float:
-    """As the server counts a prompt of :data:`PROBE_WORDS` words; raises :class:`ServerError`."""
+    """Tokens that the server counts for each of :data:`PROBE_WORDS` words of a prompt; raises :class:`ServerError`."""
     words = text.split()[:PROBE_WORDS]
     result = await client.send(BenchRequest(0, " ".join(words), 1))
     if result.outcome is not RequestEnd.COMPLETED:

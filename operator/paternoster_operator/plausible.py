@@ -89,7 +89,7 @@ def _find_leap(stats: EngineStats, last: EngineStats, seconds: float, queue: int
 
 
 def _steps_leap(stats: EngineStats, before: tuple[float, ...], seconds: float) -> Refusal | None:
-    """As above, of the sums over steps: none is of more or larger steps than an engine of that size makes."""
+    """Refuse sums over steps beyond what an engine of that size makes: too many steps, or too large ones."""
     field, tokens = "step_sums", max(stats.max_batched_tokens, stats.capacity)
     largest = (
         1.0, tokens, stats.capacity, stats.capacity * LONGEST_CONTEXT, tokens * LONGEST_CONTEXT, seconds,

@@ -35,12 +35,12 @@ log = logging.getLogger(__name__)
 LONGEST_GATEWAY_STATS = 8 * 2**20
 """Bytes of an answer."""
 MODELS_AT_ONCE = 256
-"""Of a gateway's, between two turns of other tasks."""
+"""Models of a gateway that are read between two turns of other tasks."""
 LONGEST_ANSWER = 64 * 2**10
 """Bytes of an admin API's."""
 ALL_OURS: Mapping[str, EngineAdapter] = MappingProxyType({})
 _NO_FIELDS: set[str] = set()
-"""Of every answer: which fields it had is never asked, and would be two thirds of the memory of a sample."""
+"""Fields set of every answer: they are never asked for, and would be two thirds of the memory of a sample."""
 
 
 @lru_cache(maxsize=1024)

@@ -176,7 +176,7 @@ class FrameSender:
         self._is_stream = self._ended = self._has_last = False
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
-        """As an application of ASGI sends it."""
+        """Send a message of an ASGI application."""
         if self._ended:
             return
         if message["type"] == "http.response.start":

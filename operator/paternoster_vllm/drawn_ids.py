@@ -18,7 +18,7 @@ from typing import Any
 IDS_MODULE = "vllm.utils"
 """Has ``random_uuid``."""
 MODULES = ("vllm.entrypoints.", "vllm.parser", "vllm.reasoning", "vllm.tool_parsers")
-"""Those that write frames; the engine's clocks are not among them."""
+"""Modules that write frames; the engine's clocks are not among them."""
 
 
 class StreamDraws:
@@ -51,19 +51,19 @@ class ReplacedModule:
 
 
 def draw_uuid() -> uuid.UUID:
-    """As ``uuid.uuid4``."""
+    """Draw in place of ``uuid.uuid4``."""
     draws = CURRENT.get()
     return uuid.uuid4() if draws is None else uuid.UUID(bytes=draws.draw_bytes(), version=4)
 
 
 def read_time() -> float:
-    """As ``time.time``."""
+    """Read the time in place of ``time.time``."""
     draws = CURRENT.get()
     return time.time() if draws is None else float(draws.created)
 
 
 def draw_choices(population: Sequence[Any], *args: Any, **kwargs: Any) -> list[Any]:
-    """As ``random.choices``."""
+    """Draw in place of ``random.choices``."""
     draws = CURRENT.get()
     generator = random if draws is None else random.Random(draws.draw_bytes())
     return generator.choices(population, *args, **kwargs)

@@ -22,11 +22,11 @@ CAP, BUDGET, CAPACITY = "max_num_active_reqs", "max_num_scheduled_tokens", "max_
 REQUIRED = (CAP, BUDGET, CAPACITY, "running", "waiting", "schedule", "_preempt_request", "_free_request")
 """All that is read, set or wrapped; a scheduler that lacks one is not steered."""
 END_OF_STEP = "update_from_output"
-"""Of the scheduler, with its output for a step first. Without it steps are not measured."""
+"""Method of the scheduler that has the output of a step first. Without it steps are not measured."""
 STEP_SUMS = "step_sums"
-"""Of the report; empty where steps are not measured."""
+"""Field of the report; empty where steps are not measured."""
 ROOM, SECONDS_BETWEEN = "room_for_requests", "seconds_between_admissions"
-"""Of the report, for the API server: requests that it may let in, None is no limit; and the queue's pace."""
+"""Fields of the report for the API server: requests that it may let in, None is no limit; and the queue's pace."""
 _CONTROL = "_paternoster_control"
 
 
@@ -184,7 +184,7 @@ class SchedulerControl:
         return result
 
     def _count_recomputed(self, output: Any) -> None:
-        """Of a preempted request that runs again: what it had computed, less what the prefix cache still has of it."""
+        """Count what a preempted request had computed when it runs again, less what the prefix cache still has."""
         cached = output.scheduled_cached_reqs
         resumed = [(each.req_id, each.num_computed_tokens) for each in output.scheduled_new_reqs]
         for request_id, found in [*zip(cached.req_ids, cached.num_computed_tokens, strict=True), *resumed]:

@@ -34,12 +34,12 @@ UNSUPPORTED_PARAMETERS = (
     "presence_penalty", "frequency_penalty", "bad_words", "thinking_token_budget", "repetition_detection",
     "prompt_logprobs", "logprob_token_ids", "flat_logprobs",
 )  # fmt: skip
-"""Of ``SamplingParams``, unless empty. Most count the tokens of the answer, which are a part of the prompt at the
+"""Fields of ``SamplingParams``, unless empty. Most count the answer's tokens, which are a part of the prompt at the
 engine that goes on."""
 
 
 class EngineOutputs:
-    """Of one stream, which has one request to the engine with one or more choices."""
+    """Outputs of one stream, which has one request to the engine with one or more choices."""
 
     def __init__(self, progress: Progress, build: BuildOutput, max_model_len: int, *, advances_grammars: bool) -> None:
         self._progress = progress
@@ -192,7 +192,7 @@ CURRENT: ContextVar[EngineOutputs | None] = ContextVar("paternoster_outputs", de
 
 
 def _read_output(output: Any) -> ChoiceOutput:
-    """Of a ``CompletionOutput``."""
+    """Read a ``CompletionOutput``."""
     logprobs = tuple(
         tuple((token, each.logprob, each.rank or 0) for token, each in position.items())
         for position in (output.logprobs or ())

@@ -37,13 +37,13 @@ HEALTH = "/paternoster/health"
 ADMIN_KEYS_ENV = "PATERNOSTER_VLLM_ADMIN_KEYS"
 """File or folder of the keys that open the route; without it no key does."""
 API_KEYS_ENV = "PATERNOSTER_VLLM_API_KEYS"
-"""The same for every other path; without it vLLM's own ``--api-key`` decides."""
+"""Variable for the keys of every other path; without it vLLM's own ``--api-key`` decides."""
 OPEN_PATHS = ("/health", "/ping", "/load", "/metrics", "/version")
 """What probes and Prometheus read, who send no key."""
 GENERATING = ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages")
 """Paths of requests that wait in the queue whose time is bounded."""
 REFUSED = "requests_refused_total"
-"""Of the report: requests that the limit of the queue's time refused."""
+"""Field of the report: requests that the limit of the queue's time refused."""
 CALL_SECONDS = 10.0
 """Longest wait for the engine core, which answers between steps."""
 

@@ -7,7 +7,7 @@ from how fast the queue is worked off, by the latest admissions. Pure; times are
 import math
 
 WEIGHT = 1 / 16
-"""Of the latest admission in the mean time between two."""
+"""Share of the latest admission in the mean time between two."""
 MOST_PLACES = 2**31
 """More than any queue has."""
 FRESH_SECONDS = 30.0

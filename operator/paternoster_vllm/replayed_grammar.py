@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 ANSWER_TOKENS = "paternoster_answer_tokens"
-"""Of ``SamplingParams.extra_args``: how many tokens at the end of the prompt are of the answer."""
+"""Key in ``SamplingParams.extra_args``: how many tokens at the end of the prompt are of the answer."""
 _WRAPPED = "_paternoster_wrapped"
 
 

@@ -16,7 +16,7 @@ SAMPLE = 64 * 1024
 """Bytes at the beginning, in the middle and at the end of a file by which files of models are compared."""
 MODEL_FILES = (".safetensors", ".json", ".jinja", ".model", ".gguf", ".bin")
 JOURNAL_VERSION = 2
-"""Of the lines that this plugin writes: a pod with an earlier plugin does not read them."""
+"""Version of the lines that this plugin writes: a pod with an earlier plugin does not read them."""
 FRAME_ARGUMENTS = (
     "chat_template", "chat_template_content_format", "default_chat_template_kwargs", "enable_auto_tool_choice",
     "enable_force_include_usage", "enable_log_deltas", "enable_prompt_tokens_details", "enable_per_request_metrics",
@@ -28,21 +28,21 @@ FRAME_ARGUMENTS = (
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """Of one API server, fixed while it runs."""
+    """Facts of one API server, fixed while it runs."""
 
     numerics: str
     """What another vLLM must have in common to continue its streams."""
     vocab_size: int
     max_model_len: int
     client: Any
-    """Of the engine: vLLM's ``AsyncLLM``."""
+    """Client of the engine: vLLM's ``AsyncLLM``."""
     build_output: BuildOutput
     advances_grammars: bool
     """Whether the engine core can go on with an answer that a grammar bounds."""
 
 
 def read_facts(state: Any) -> ServerFacts:
-    """Of ``app.state``; raises ``AttributeError``, ``ImportError`` or ``OSError`` for a vLLM unlike 0.32."""
+    """Read ``app.state``; raises ``AttributeError``, ``ImportError`` or ``OSError`` for a vLLM unlike 0.32."""
     from vllm.v1.structured_output import StructuredOutputManager
 
     model, chat = state.vllm_config.model_config, state.openai_serving_chat

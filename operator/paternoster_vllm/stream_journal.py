@@ -27,7 +27,7 @@ FINISH_REASONS = ("stop", "length", "repetition")
 """With which the model ends an answer; with any other one vLLM does."""
 
 Alternatives = tuple[tuple[int, float, int], ...]
-"""Of one position: token, log probability and rank, that of the answer's own token first."""
+"""Alternatives of one position: token, log probability and rank, that of the answer's own token first."""
 
 _STREAM_ID = re.compile(rb"([0-9a-f]{32})-([0-9]{1,12})")
 _RESUME = re.compile(rb"([0-9]{1,9}) ([0-9]{1,9}) ([!-~]{1,64})")
@@ -81,7 +81,7 @@ def encode_output(output: Iterable[ChoiceOutput]) -> str:
 
 
 def _encode_choice(each: ChoiceOutput) -> str:
-    """As ``json.dumps`` writes it, which takes five times as long."""
+    """Write what ``json.dumps`` would, in a fifth of its time."""
     reason = "null" if each.finish_reason is None else json.dumps(each.finish_reason)
     stop = "null" if each.stop_reason is None else json.dumps(each.stop_reason)
     logprobs = ",".join(map(_encode_alternatives, each.logprobs))

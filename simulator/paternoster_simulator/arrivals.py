@@ -76,7 +76,7 @@ PATTERNS: dict[str, Callable[[float, float], Pattern]] = {
     "day-night": lambda rate, duration: day_night(rate, period=duration),
     "ramp": lambda rate, duration: rate_ramp(rate, until=duration),
 }
-"""By name, from a rate and a duration."""
+"""Patterns by name, from a rate and a duration."""
 
 
 def named_pattern(name: str, rate: float, duration: float) -> Pattern:

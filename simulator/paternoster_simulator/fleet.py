@@ -106,10 +106,10 @@ class SimulatedFleet:
     slowness: float = 1.0
     """Factor on the start of pods made now."""
     pods: dict[str, Pod] = field(default_factory=dict)
-    """Those that are not gone."""
+    """Pods that are not gone."""
     gone: Totals = field(default_factory=Totals)
     replica_seconds: float = 0.0
-    """Of pods that are gone, from creation to end."""
+    """Sum over pods that are gone, from creation to end."""
     counts: Counter[Phase] = field(default_factory=Counter)
     startups: list[float] = field(default_factory=list)
     """Seconds from creation to serving of the pods that began to serve, until somebody takes them."""

@@ -69,7 +69,7 @@ class Profile(_Part):
     """What replicas report is what an engine of this type reports."""
     gpus_per_replica: int = Field(ge=0)
     usd_per_gpu_hour: float = Field(ge=0)
-    """Of a replica where there is no GPU."""
+    """Price of a replica where there is no GPU."""
     kv_blocks: int = Field(ge=1)
     kv_block_size: int = Field(ge=1, le=1024)
     kv_windows: tuple[int | None, ...] = (None,)

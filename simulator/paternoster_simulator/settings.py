@@ -52,7 +52,7 @@ class FleetSettings:
         )
 
     def scheduler_config(self, profile: Profile) -> SchedulerConfig:
-        """As the engine builds it; raises ``ValueError`` for numbers that it would refuse."""
+        """Configuration that the engine would build; raises ``ValueError`` for numbers that it would refuse."""
         max_num_seqs = self.max_num_seqs or profile.max_num_seqs
         return SchedulerConfig(
             max_num_seqs=max_num_seqs,

@@ -33,7 +33,7 @@ class VirtualCache(CacheEvents):
         self._kv = scheduler.kv
         self._index = index
         self._digests: dict[bytes, int] = {}
-        """By key of the last KV block of a piece: its digest."""
+        """Digest of a piece by the key of its last KV block."""
         scheduler.pool.events = self
         index.store(name, ())
 

@@ -37,7 +37,7 @@ class KeyFiles:
 
     @property
     def digests(self) -> tuple[str, ...]:
-        """Of each of :attr:`keys`."""
+        """Digest of each of :attr:`keys`."""
         return self._digests if self.keys else ()
 
     def _read(self) -> tuple[str, ...]:

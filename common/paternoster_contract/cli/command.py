@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 FIRST_PID = 1
-"""Of a PID namespace."""
+"""PID of the first process of a PID namespace."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 LONGEST_LINE = 8192
 """Characters of a line; of what is longer, the rest is left out and its length named."""
 MOST_LINES = 400
-"""Of a text with lines of its own, as a traceback."""
+"""Lines that are kept of a text with lines of its own, such as a traceback."""
 
 _LONE_BREAK = re.compile(r"\r\n?|\n")
 
@@ -41,7 +41,7 @@ def quote_lines(text: str) -> list[str]:
 
 
 def quote_document(value: Any) -> Any:
-    """The same JSON document with every text of it quoted; names of fields stay as they are."""
+    """Quote every text of a JSON document; names of fields stay as they are."""
     if isinstance(value, str):
         return quote_line(value)
     if isinstance(value, dict):

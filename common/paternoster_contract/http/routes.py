@@ -46,12 +46,12 @@ class Route:
 
     @property
     def on_api_port(self) -> bool:
-        """Of an engine."""
+        """Whether an engine's API port has the route."""
         return self.kind is not Kind.ADMIN
 
     @property
     def on_admin_port(self) -> bool:
-        """Of an engine."""
+        """Whether an engine's admin port has the route."""
         return self.kind not in (Kind.API, Kind.GATEWAY)
 
 
@@ -103,7 +103,7 @@ ROUTES = (
 PROBES = frozenset(route.path for route in ROUTES if route.kind is Kind.PROBE)
 NUMBERS = frozenset(route.path for route in ROUTES if route.kind is Kind.NUMBERS)
 FORWARDED = tuple(route.path for route in ROUTES if route.gateway is AtGateway.FORWARDS)
-"""By the gateway to engines; all with POST."""
+"""Paths that the gateway forwards to engines; all with POST."""
 STREAMED = frozenset(route.path for route in ROUTES if route.streams)
 
 

@@ -7,7 +7,7 @@ thousand every request is late. Times are the caller's, in any one unit.
 from dataclasses import dataclass
 
 WEIGHT = 1 / 16
-"""Of the latest admission in the mean time between two: a change of the traffic counts after about as many."""
+"""Share of the latest admission in the mean time between two: a change of traffic counts after about as many."""
 
 
 @dataclass(frozen=True, slots=True)

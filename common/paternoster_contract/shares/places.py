@@ -17,7 +17,7 @@ class SharedPlaces(Generic[T]):
         self._capacity = capacity
         self._namespaces: dict[T, str] = {}
         self._items: dict[str, dict[T, None]] = {}
-        """By namespace, in the order in which they came."""
+        """Items by namespace, in the order in which they came."""
         self._by_count: dict[int, dict[str, None]] = {}
         """Namespaces by the number of their places."""
         self._most = 0

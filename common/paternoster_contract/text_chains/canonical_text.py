@@ -44,7 +44,7 @@ class CanonicalText:
 
     @property
     def num_bytes(self) -> int:
-        """Of :meth:`encode`."""
+        """Length of :meth:`encode`'s bytes."""
         if self.token_ids is not None:
             return 4 * len(self.token_ids)
         return sum(len(part) if part.isascii() else len(encode_parts((part,))) for part in self.parts)
@@ -151,7 +151,7 @@ def _write_conversation(path: str, body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _plain_turn(item: Mapping[str, Any]) -> tuple[tuple[str, Sequence[str]]] | None:
-    """As :func:`_turns` for a message of a role and a text alone, as most are, in a third of the time."""
+    """Read a message of a role and a text alone, as most are, as :func:`_turns` would in three times the time."""
     role, content = item.get("role"), item.get("content")
     if len(item) == 2 and isinstance(role, str) and isinstance(content, str):
         return ((role, [content] if content else []),)

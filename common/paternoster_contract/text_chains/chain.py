@@ -22,7 +22,7 @@ FINE, MEDIUM, COARSE = 128, 512, 2048
 """Bytes of a piece, by where it begins: what is found ends at one, so none is long beside the text before it."""
 FINE_UP_TO, MEDIUM_UP_TO = 2**12, 2**15
 MAX_PIECES = 1024
-"""Of one text, which is 1.9 MB; what comes after has no pieces."""
+"""Limit for one text, which is 1.9 MB; what comes after has no pieces."""
 DIGEST_BYTES = 8
 
 
@@ -30,7 +30,7 @@ class Piece(NamedTuple):
     """One link of a chain."""
 
     digest: int
-    """Of the text up to ``end``: an unsigned number of eight bytes."""
+    """Digest of the text up to ``end``: an unsigned number of eight bytes."""
     end: int
     """Bytes of :meth:`CanonicalText.encode` that it stands for, from the first on."""
 

@@ -34,11 +34,11 @@ from paternoster_contract.text_chains.chain import DIGEST_BYTES
 
 MEDIA_TYPE = "application/vnd.paternoster.text-chains"
 VERSION = 2
-"""Of frames and digests: chains of version 1 were of BLAKE2b."""
+"""Version of frames and digests: chains of version 1 were of BLAKE2b."""
 HEARTBEAT_SECONDS = 1.0
 MAX_SUBSCRIBERS = 16
 MAX_FRAME_BYTES = 2**17
-"""Of one frame without its head."""
+"""Limit for one frame without its head."""
 MAX_FRAME_PIECES = 4096
 """Stored and removed pieces of one frame that an engine sends; more are divided, as one change or snapshot may be."""
 
@@ -73,7 +73,7 @@ class Snapshot:
     sequence: int
     """Number of the changes after which this is the truth; the same in all frames of a snapshot."""
     stored: Mapping[int, int] = field(default_factory=dict)
-    """By digest: prompt tokens that its chain covers, in whole blocks."""
+    """Prompt tokens that a chain covers, in whole blocks, by digest."""
     last: bool = True
 
 
@@ -83,7 +83,7 @@ class Changes:
 
     sequence: int
     stored: Mapping[int, int] = field(default_factory=dict)
-    """By digest: prompt tokens that its chain covers, in whole blocks."""
+    """Prompt tokens that a chain covers, in whole blocks, by digest."""
     removed: Sequence[int] = ()
     """Digests; those that are not in the index are ignored."""
     cleared: bool = False
@@ -93,7 +93,7 @@ class Changes:
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
     sequence: int
-    """Of the last changes."""
+    """Number of the last changes."""
 
 
 Frame = Hello | Snapshot | Changes | Heartbeat
@@ -132,7 +132,7 @@ class FrameReader:
 
     @property
     def num_bytes(self) -> int:
-        """Of what was fed, and is of no frame that was yielded."""
+        """Length of what was fed and is of no frame that was yielded."""
         return len(self._data)
 
     def feed(self, data: bytes) -> Iterator[Frame]:

@@ -14,7 +14,7 @@ TYPES: Mapping[int, str] = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-"""Of each status; of the others below 500 ``invalid_request_error``, and ``api_error`` from there on."""
+"""Type of each status; of the others below 500 ``invalid_request_error``, and ``api_error`` from there on."""
 
 
 def error_body(status: int, message: str, request_id: str = "") -> dict[str, Any]:

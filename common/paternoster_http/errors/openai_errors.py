@@ -11,7 +11,7 @@ from typing import Any
 CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
 MODEL_NOT_FOUND = "model_not_found"
 CODES: Mapping[int, str] = {401: "invalid_api_key", 429: "rate_limit_exceeded"}
-"""Of each status that has one name."""
+"""Code of each status that has one name."""
 
 
 def error_body(

@@ -58,7 +58,7 @@ def server_node(second_node: Node) -> str:
 
 @pytest.fixture
 def manifest(fleet: Fleet, server_node: str, model_on_volume: str) -> Document:
-    """Of either engine, for clients with :data:`KEY`."""
+    """Manifest of either engine, for clients with :data:`KEY`."""
     fleet.kubectl.apply(model_claim(fleet.namespace))
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "clients", "namespace": fleet.namespace}}
     fleet.kubectl.apply({**secret, "stringData": {"key": KEY}})
@@ -97,7 +97,7 @@ class Watch:
     def __init__(self, fleet: Fleet) -> None:
         self.most = 0.0
         self.most_of: dict[str, float] = {}
-        """By pod, since this was last emptied."""
+        """Most of each pod, since this was last emptied."""
         self._fleet = fleet
         self._ended = threading.Event()
 

@@ -42,7 +42,7 @@ STARTS_WITHIN = 900
 RUNNING = "vllm:num_requests_running"
 PREEMPTIONS = "vllm:num_preemptions_total"
 OBSERVED_SLOTS, OBSERVED_KV = 12, 32 * 2**20
-"""Of a vLLM that the operator did not start: sequences, and bytes for about half as many long answers."""
+"""Sequences, and bytes for half as many long answers, of a vLLM that the operator did not start."""
 VLLM: Document = {
     "type": "VLLM",
     "image": IMAGE,
@@ -67,7 +67,7 @@ def vllm_node(own_cluster: Cluster, gateway: str) -> Iterator[str]:
 
 @pytest.fixture
 def manifest(fleet: Fleet, vllm_node: str) -> Iterator[Document]:
-    """Of either engine, for clients with :data:`KEY`; the model is a folder on a volume."""
+    """Manifest of either engine, for clients with :data:`KEY`; the model is a folder on a volume."""
     model = checkpoint()
     for file in model.iterdir():
         file.chmod(0o644)  # safetensors writes for its user alone; pods run as another

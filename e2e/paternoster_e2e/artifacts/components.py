@@ -11,7 +11,7 @@ from paternoster_e2e.artifacts.cache import alone, cache_folder, digest
 from paternoster_e2e.artifacts.progress import progress
 
 KUBERNETES_VERSION = "v1.35.4"
-"""As in go.mod; the API server reports it."""
+"""Version in go.mod; the API server reports it."""
 BUILD_CPU_SECONDS = 750
 """What the build takes with nothing cached, as measured on a Xeon (family 6, model 207); for an estimate beforehand."""
 PROGRAMS = (

@@ -19,7 +19,7 @@ class Place:
 
 NODE_ADDRESS = "10.200.0.1"
 POD_RANGE = "10.88.0.0/16"
-"""Of all pods."""
+"""Addresses of all pods."""
 FIRST = Place("node", NODE_ADDRESS, "10.88.0.0/17")
 SECOND = Place("node-2", "10.200.0.2", "10.88.128.0/17", restart_seconds=1)
 SERVICE_RANGE = "10.96.0.0/16"

@@ -1,4 +1,4 @@
-"""The same requests through an engine in this process: what the engine does, with no HTTP around it."""
+"""Requests of a load sent through an engine in this process: what the engine does, with no HTTP around it."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence

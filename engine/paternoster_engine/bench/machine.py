@@ -14,7 +14,7 @@ INSTRUCTION_SETS = {
     "bf16": "NEON bf16",
     "sve": "SVE",
 }
-"""Those that matter for products of matrices, by the kernel's name in /proc/cpuinfo."""
+"""Instruction sets that matter for products of matrices, by the kernel's name in /proc/cpuinfo."""
 
 
 def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

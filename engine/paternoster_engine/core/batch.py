@@ -80,7 +80,7 @@ class StepResult:
     further: Mapping[Request, Sequence[int | None]] = field(default_factory=dict)
     """For items that propose tokens: what was sampled after each of them, as if it and those before it were right."""
     logprobs: Mapping[Request, Sequence[TokenLogprobs]] = field(default_factory=dict)
-    """Of each of its sampled tokens, for requests that ask."""
+    """Log probabilities of each sampled token, for requests that ask."""
     prompt_logprobs: Mapping[Request, Sequence[TokenLogprobs]] = field(default_factory=dict)
     """For requests that ask: of the prompt tokens that the step computed."""
     continuations: Mapping[Request, Continuations] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class BatchBuilder:
     computed: int = 0
     """Tokens of the built batch."""
     recomputed: int = 0
-    """Of those, tokens that had been computed before a preemption took them."""
+    """Number of those that had been computed before a preemption took them."""
 
     def serves_class(self, request: Request) -> bool:
         return request.spec.priority <= self.lowest_class
@@ -160,7 +160,7 @@ class BatchBuilder:
         return request.num_uncomputed <= self.budget or not self.chunks
 
     def add(self, request: Request) -> int:
-        """As many of the request's uncomputed tokens as the budget has left; returns how many.
+        """Add uncomputed tokens of the request, as many as the budget has left; returns how many.
 
         None to a class that is paused, nor to a request that was only admitted so that others could pass.
         """

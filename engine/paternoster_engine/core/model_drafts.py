@@ -28,7 +28,7 @@ DRAFT = "draft"
 MODEL_DECAY = 0.9
 """Weight of the past in the rate of all requests after one token: one model's rate settles soon."""
 ALLOWANCE = 0.01
-"""Of the time of all steps, for trying again."""
+"""Share of the time of all steps that is spent on trying again."""
 MAX_ALLOWANCE = 1000
 """Tokens: what the allowance comes to at most, so that what was saved up is no burst."""
 
@@ -120,7 +120,7 @@ class ModelDrafts:
         return best_length(drafting.rates[DRAFT], self._token_cost(load))
 
     def _token_cost(self, load: int) -> float:
-        """Of a token that it proposes: a step of its own besides."""
+        """Cost of a token that it proposes: a step of its own besides."""
         return token_cost(load) + self._drafter.cost
 
     def _trial_cost(self, request: Request, drafting: DraftState) -> float:

@@ -161,7 +161,7 @@ class Request:
     num_computed: int = 0
     """Tokens whose keys and values are in the KV pool, or will be after the step under way."""
     num_cached: int = 0
-    """Of those, tokens found in the prefix cache, or in the blocks of the prefix donor, at the last admission."""
+    """Number of those found in the prefix cache, or in the blocks of the prefix donor, at the last admission."""
     num_found: int = 0
     """``num_cached`` of the first admission, before the request left blocks of its own in the cache."""
     num_pending: int = 0
@@ -244,7 +244,7 @@ class Request:
 
     @property
     def most_computed(self) -> int:
-        """Of those, tokens that go through the model: the last one sampled never does."""
+        """Number of those that go through the model: the last one sampled never does."""
         return self.num_prompt + max(0, self.params.max_tokens - 1)
 
     @property

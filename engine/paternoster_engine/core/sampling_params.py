@@ -35,7 +35,7 @@ class SamplingParams:
     logprobs: int | None = None
     """Report each output token's log probability, and those of as many of the best tokens; None for neither."""
     prompt_logprobs: int | None = None
-    """The same of each prompt token but the first, which follows nothing."""
+    """Log probabilities of each prompt token but the first, which follows nothing."""
 
     @property
     def greedy(self) -> bool:

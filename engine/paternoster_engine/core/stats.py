@@ -8,7 +8,7 @@ from paternoster_engine.core.request import FinishReason
 from paternoster_engine.core.step_work import StepSums
 
 _NO_PLACE = ("queue_full", "queue_too_slow", "tenant_queue_full")
-"""Of the reasons for which requests are refused, those for want of a place in the queue."""
+"""Reasons for refusing a request that are a want of a place in the queue."""
 
 
 @dataclass(slots=True)
@@ -35,32 +35,32 @@ class Counters:
     prompt_tokens: int = 0
     """Prompt tokens of requests scheduled for the first time."""
     cached_prompt_tokens: int = 0
-    """Of those, tokens the prefix cache served."""
+    """Number of those that the prefix cache served."""
     uncached_prompt_tokens: int = 0
     """The others: a counter of its own, as a difference of two that are read apart might fall."""
     prefix_queries: int = 0
     """Tokens looked up in the prefix cache, resumed requests included."""
     prefix_hits: int = 0
-    """Of those, tokens found."""
+    """Number of those that were found."""
     generation_tokens: int = 0
     computed_tokens: int = 0
     """Tokens that went through the model."""
     recomputed_tokens: int = 0
-    """Of those, tokens that had been computed before a preemption took them."""
+    """Number of those that had been computed before a preemption took them."""
     proposals: Counter[str] = field(default_factory=Counter)
     """Proposals, by proposer."""
     proposed_tokens: Counter[str] = field(default_factory=Counter)
     accepted_tokens: Counter[str] = field(default_factory=Counter)
-    """Of those, tokens that were sampled then."""
+    """Number of those that were sampled then."""
     accepted_at: Counter[int] = field(default_factory=Counter)
-    """The same by their place in the proposal, from 0."""
+    """Accepted tokens by their place in the proposal, from 0."""
     queue_seconds: float = 0.0
     """Sum of arrival to first scheduling."""
     queue_count: int = 0
     live_cap_changes: int = 0
     token_budget_changes: int = 0
     steps: StepSums = field(default_factory=StepSums)
-    """Of those that were computed."""
+    """Sums over the steps that were computed."""
 
     def count_proposal(self, proposer: str, proposed: int, accepted: int) -> None:
         """Count a proposal that was verified; both numbers are of tokens."""

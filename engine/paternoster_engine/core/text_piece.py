@@ -7,5 +7,5 @@ class TextPiece(NamedTuple):
     """A piece of a request's text chain."""
 
     num_tokens: int
-    """Of the prompt, up to its end or later."""
+    """Tokens of the prompt, up to its end or later."""
     digest: int

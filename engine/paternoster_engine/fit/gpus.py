@@ -13,9 +13,9 @@ class GpuKind:
     memory: int
     """Bytes, as ``nvidia-smi`` shows them."""
     bytes_per_second: float
-    """Of its memory."""
+    """Bandwidth of its memory."""
     flops_per_second: float
-    """Of dense products of bfloat16 matrices."""
+    """Peak of dense products of bfloat16 matrices."""
     link_bytes_per_second: float
     """To the other GPUs of its node, in one direction: half of what data sheets give."""
 

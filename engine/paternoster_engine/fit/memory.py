@@ -14,7 +14,7 @@ from paternoster_engine.runner.kv_pool import kv_block_bytes
 
 GPU_COUNTS = (1, 2, 4, 8)
 STEP_BYTES = 2_500_000_000
-"""Of each GPU: CUDA's own, and what the largest step works in. An estimate for steps of up to 8192 tokens."""
+"""Memory of each GPU for CUDA itself and the largest step. An estimate for steps of up to 8192 tokens."""
 VOCABULARY = ("model.embed_tokens.weight", "lm_head.weight")
 
 
@@ -34,7 +34,7 @@ def count_parameters(config: ModelConfig) -> int:
 
 
 def rank_bytes(config: ModelConfig, ranks: int, dtype: torch.dtype) -> int:
-    """Of the weights on one of ``ranks`` devices."""
+    """Bytes of the weights on one of ``ranks`` devices."""
     part = shard_config(config, ranks)
     shapes = dict(expected_shapes(part))
     vocabulary = sum(-(-shape[0] // ranks) * shape[1] for name, shape in shapes.items() if name in VOCABULARY)
@@ -43,18 +43,18 @@ def rank_bytes(config: ModelConfig, ranks: int, dtype: torch.dtype) -> int:
 
 
 def token_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
-    """Of a token's keys and values in the layers that keep all tokens, on all devices together."""
+    """Bytes of a token's keys and values in the layers that keep all tokens, on all devices together."""
     return kv_block_bytes(config, 1, dtype) * config.kv_windows.count(None)
 
 
 def window_bytes(config: ModelConfig, num_tokens: int, dtype: torch.dtype) -> int:
-    """Of what the layers with a window keep, together, of a sequence of ``num_tokens`` that is longer or not."""
+    """Bytes that the layers with a window keep, together, of a sequence of ``num_tokens`` that is longer or not."""
     windowed = sum(min(num_tokens, window) for window in config.kv_windows if window is not None)
     return kv_block_bytes(config, 1, dtype) * windowed
 
 
 def sequence_bytes(config: ModelConfig, num_tokens: int, dtype: torch.dtype) -> int:
-    """Of the KV cache of one sequence, not counting what its last blocks leave empty."""
+    """Bytes of one sequence's KV cache, not counting what its last blocks leave empty."""
     return num_tokens * token_bytes(config, dtype) + window_bytes(config, num_tokens, dtype)
 
 

@@ -15,7 +15,7 @@ WATERMARK_PERCENT = 1
 MAX_NUM_SEQS = 256
 MAX_BATCHED_TOKENS = 8192
 LOAD_BYTES_PER_SECOND = 1e9
-"""Of each rank, from a volume in the cluster. An assumption, as all of a start."""
+"""Rate at which each rank reads from a volume in the cluster. An assumption, as all of a start."""
 SCHEDULE_SECONDS, PULL_SECONDS, PROCESS_SECONDS, WARM_SECONDS, JITTER = 3.0, 30.0, 10.0, 15.0, 0.2
 TTFT_MS, ITL_MS = 2000.0, 100.0
 

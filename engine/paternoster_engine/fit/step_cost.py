@@ -14,15 +14,15 @@ from paternoster_engine.model.config import ModelConfig
 from paternoster_kernels.scaled_cache import token_width
 
 WEIGHTS_SHARE = 0.85
-"""Of the memory's rate, for large matrices."""
+"""Share of the memory's rate that large matrices reach."""
 KV_SHARE = 0.70
-"""Of the memory's rate, for blocks of a KV pool."""
+"""Share of the memory's rate that blocks of a KV pool reach."""
 MATRIX_SHARE = 0.55
-"""Of the peak, for the matrices of a prompt."""
+"""Share of the peak that the matrices of a prompt reach."""
 ATTENTION_SHARE = 0.45
-"""Of the peak, for attention of a prompt."""
+"""Share of the peak that attention of a prompt reaches."""
 HOST_SECONDS = 0.5e-3
-"""Of a step between two on the device."""
+"""Time of the host between two steps on the device."""
 REDUCE_SECONDS = 12e-6
 """Until a sum over ranks begins to move; there are two a layer."""
 

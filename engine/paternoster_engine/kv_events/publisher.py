@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 END_OF_REPLAY = (-1).to_bytes(8, "big", signed=True)
 """The sequence number after the last batch of a replay."""
 MAX_REQUEST_BYTES = 64
-"""Of a frame of a replay request; a peer that sends a larger one is disconnected."""
+"""Limit for a frame of a replay request; a peer that sends a larger one is disconnected."""
 CLOSE_SECONDS = 1.0
 """For the last batches, at the end of the process."""
 WAKE = "inproc://kv-events-wake"

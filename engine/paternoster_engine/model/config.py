@@ -10,7 +10,7 @@ from paternoster_engine.model.rope_scaling import RopeScaling
 from paternoster_engine.model.sampling_defaults import NO_DEFAULTS, SamplingDefaults
 
 LARGEST_SIZE = 2**31 - 1
-"""Of what the tensors' shapes are compared with."""
+"""Largest size that the tensors' shapes are compared with."""
 LARGEST_HEAD = 512
 """Numbers of a key: the scratch that attention keeps a head grows with it, and no tensor's size bounds it."""
 LONGEST_CONTEXT = 2**24
@@ -36,7 +36,7 @@ class Experts:
     active: int
     """That a token goes through, those with the best scores."""
     intermediate_size: int
-    """Of each."""
+    """Intermediate size of each expert."""
     normalized: bool
     """Whether the shares of the active ones are made to sum to 1."""
 
@@ -62,21 +62,21 @@ class Block:
     norms: Literal["before", "after", "around"] = "before"
     """Where a norm stands: before attention and MLP, after them and before the sum, or both."""
     head_norm: Literal["none", "each", "all"] = "none"
-    """Of queries and keys, before they are rotated: one for each head, or one for all heads together."""
+    """Norm of queries and keys before they are rotated: one for each head, or one for all heads together."""
     qkv_bias: bool = False
     out_bias: bool = False
     mlp_bias: bool = False
     activation: Literal["silu", "gelu", "clamped_swiglu"] = "silu"
-    """Of the gate; ``gelu`` in its tanh form; the last is gpt-oss's."""
+    """Activation of the gate; ``gelu`` in its tanh form; the last is gpt-oss's."""
     router_bias: bool = False
     sinks: bool = False
     """Each query head has one more key to look at, whose score is learnt and whose value is nothing."""
     attention_scale: float | None = None
-    """Of scores; None for one over the root of ``head_dim``."""
+    """Scale of scores; None for one over the root of ``head_dim``."""
     attention_softcap: float | None = None
     """Scores become ``softcap * tanh(score / softcap)``."""
     residual_scale: float = 1.0
-    """Of what attention and MLP add."""
+    """Scale of what attention and MLP add."""
     bidirectional: str | None = None
     """The field and value by which a token sees its whole text, such as "is_causal is False"; None: what is before it.
     """
@@ -107,7 +107,7 @@ class ModelConfig:
     architecture: str
     """``model_type`` of a config.json, ``general.architecture`` of a GGUF file."""
     name: str
-    """Of the file, for logs."""
+    """Name of the file, for logs."""
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -124,14 +124,14 @@ class ModelConfig:
     rope_scaling: RopeScaling | None = None
     """None for the plain rotary embedding."""
     rotary_dim: int | None = None
-    """As :attr:`Rope.dim`."""
+    """Numbers of a head that are rotated, see :attr:`Rope.dim`."""
     block: Block = Block()
     layer_kinds: tuple[Layer, ...] = ()
     """One a layer; empty where all are :attr:`layers`' default."""
     embedding_scale: float = 1.0
-    """Of the embeddings."""
+    """Scale of the embeddings."""
     logit_scale: float = 1.0
-    """Of the logits, before the cap."""
+    """Scale of the logits, before the cap."""
     logit_softcap: float | None = None
     """Logits become ``softcap * tanh(logit / softcap)``."""
     pooling: Pooling | None = None
@@ -156,5 +156,5 @@ class ModelConfig:
 
     @property
     def rope(self) -> Rope:
-        """Of layers that have no other."""
+        """Rotary embedding of layers that have no other."""
         return Rope(self.rope_theta, self.rope_scaling, self.rotary_dim)

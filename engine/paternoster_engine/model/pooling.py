@@ -12,7 +12,7 @@ class Pooling:
     """What a model that embeds says of its vectors."""
 
     mode: PoolingMode
-    """Of a text's hidden states: their mean, the first, or the last."""
+    """Part of a text's hidden states that is its vector: their mean, the first, or the last."""
     size: int
     """Numbers of a vector."""
     normalized: bool = True

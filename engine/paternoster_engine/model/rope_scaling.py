@@ -118,7 +118,7 @@ class Yarn(RopeScaling):
 
 
 def from_hf(rope: Fields, context: int) -> RopeScaling | None:
-    """Of ``rope_parameters``, or ``rope_scaling``, of a ``config.json``; ``context``: ``max_position_embeddings``.
+    """Read ``rope_parameters``, or ``rope_scaling``; ``context``: ``max_position_embeddings``.
 
     Raises :class:`UnsupportedModelError` for a kind that is not built in.
     """
@@ -166,7 +166,7 @@ def _long_rope(rope: Fields, original: int, context: int) -> Divided:
 def from_gguf(
     fields: Fields, divisors: Sequence[float], context: int, *, long_rope: bool = False
 ) -> RopeScaling | None:
-    """Of the keys ``rope.scaling.*``; ``divisors``: ``rope_freqs.weight``, or LongRoPE's short ones; empty for none."""
+    """Read keys ``rope.scaling.*``; ``divisors``: ``rope_freqs.weight``, or LongRoPE's short ones; empty for none."""
     key = "rope.scaling"
     kind = fields.read_text(f"{key}.type", default="none")
     if divisors:

@@ -85,11 +85,11 @@ class Tokenizer:
         return made
 
     def with_template(self, chat_template: str) -> "Tokenizer":
-        """The same with another chat template."""
+        """Make a tokenizer with another chat template."""
         return Tokenizer(self._backend, self.eos_token_ids, chat_template, self.special_names, self._spelling)
 
     def to_json(self) -> str:
-        """As ``tokenizer.json`` of Hugging Face's libraries."""
+        """Write the ``tokenizer.json`` of Hugging Face's libraries."""
         text: str = self._backend.to_str()
         return text
 
@@ -213,7 +213,7 @@ class Tokenizer:
         return list(map(len, map(self._bytes.__getitem__, ids)))
 
     def special_token_id(self, text: str) -> int | None:
-        """Of the special token that is spelled so, None where there is none."""
+        """Id of the special token that is spelled so, None where there is none."""
         token_id: int | None = self._backend.token_to_id(text)
         return token_id if token_id is not None and self.is_special(token_id) else None
 
@@ -235,7 +235,7 @@ class Tokenizer:
 
     @cached_property
     def _unmarking(self) -> tokenizers.Tokenizer:
-        """The same tokenizer, but for marks, which it takes out between added tokens and the rest of its work."""
+        """Make a tokenizer that takes marks out between added tokens and the rest of its work."""
         data = json.loads(self._backend.to_str())
         normalizers = [{"type": "Replace", "pattern": {"String": CONTROL_MARK}, "content": ""}, data["normalizer"]]
         data["normalizer"] = {"type": "Sequence", "normalizers": [item for item in normalizers if item is not None]}
@@ -282,7 +282,7 @@ class Tokenizer:
 
 
 def _named_template(config: Fields, name: str = DEFAULT) -> str | None:
-    """Of a tokenizer_config.json, which may have several by name; raises :class:`UnsupportedModelError`.
+    """Read a template from tokenizer_config.json, by name where it has several; raises :class:`UnsupportedModelError`.
 
     Only that named ``default`` must be there.
     """

@@ -19,7 +19,7 @@ BY_OUTPUTS = ("q_proj", "k_proj", "v_proj", "sinks", "gate_proj", "up_proj")
 BY_INPUTS = ("o_proj", "down_proj")
 BY_VOCABULARY = ("embed_tokens", "lm_head")
 HEAD_NORMS = ("q_norm", "k_norm")
-"""By outputs where they are over all heads."""
+"""Norms of heads, split by outputs where they are over all heads."""
 
 Load = Callable[[str], LazyTensor]
 

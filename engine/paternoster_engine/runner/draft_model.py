@@ -62,7 +62,7 @@ class DraftModel:
 
     @torch.inference_mode()
     def compute_drafts(self, tasks: Sequence[DraftTask]) -> Sequence[Sequence[int]]:
-        """As :meth:`propose`; raises what goes wrong."""
+        """Propose as :meth:`propose` does; raises what goes wrong."""
         proposed: list[list[int]] = [[] for _ in tasks]
         chunks = [
             _Chunk(task, tokens, task.start, task.request.slice_tokens(task.start, task.stop))

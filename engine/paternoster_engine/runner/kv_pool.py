@@ -33,7 +33,7 @@ class KVPoolShape:
 
     @property
     def num_tokens(self) -> int:
-        """Of sequences within all windows; those that are longer need less a token."""
+        """Tokens of sequences within all windows; those that are longer need less a token."""
         return self.num_blocks * self.block_size // self.num_groups
 
     @classmethod

@@ -26,6 +26,6 @@ def make_column(values: Sequence[float], dtype: torch.dtype, device: torch.devic
 
 
 def to_signed64(seed: int) -> int:
-    """The same 64 bits as a signed number, which is what the kernels read."""
+    """Read the 64 bits as a signed number, which is what the kernels read."""
     seed &= 0xFFFF_FFFF_FFFF_FFFF
     return seed - (1 << 64) if seed >> 63 else seed

@@ -11,7 +11,7 @@ TOOL_TEMPLATE = "X-Paternoster-Tool-Template"
 """``built-in`` where :mod:`paternoster_engine.chat.tool_prompt` wrote the tools of the prompt."""
 
 _headers: ContextVar[dict[str, str] | None] = ContextVar("_headers", default=None)
-"""Of the call in progress; tasks that work on it share the dictionary."""
+"""Headers of the call in progress; tasks that work on it share the dictionary."""
 
 
 def set_answer_header(name: str, value: str) -> None:

@@ -105,7 +105,7 @@ class DeadlineExceeded(TimeoutError):
 
 
 class TextQueueFull(RuntimeError):
-    """As much text waits to be tokenized as may; try again later or elsewhere."""
+    """Refusal while the most text waits to be tokenized; try again later or elsewhere."""
 
     def __init__(self, size: int) -> None:
         super().__init__(

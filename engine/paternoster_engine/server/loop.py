@@ -118,7 +118,7 @@ class EngineLoop:
         return await self._send_command(function)
 
     def _send_command(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        """As :meth:`call_in_loop`, whose result comes later."""
+        """Call ``function`` in the loop, as :meth:`call_in_loop`, whose result comes later."""
         if self._stopping or self._asyncio_loop is None:
             raise LoopStopped
         future: asyncio.Future[T] = self._asyncio_loop.create_future()

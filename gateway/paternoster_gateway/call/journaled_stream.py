@@ -7,11 +7,11 @@ from paternoster_gateway.call.client_call import Call
 from paternoster_http.open_requests import OpenRequest, SpareBytes
 
 FREE_BYTES = 4096
-"""Of a journal, and of a frame that is not whole: what the place of a request has room for is not counted."""
+"""Bytes of a journal, and of an unfinished frame, that are not counted: the place of a request has room for them."""
 HEADROOM = 4
 """Beyond these bytes a part of that many is counted ahead, so that most frames count nothing."""
 MAX_FRAME_BYTES = 16 * 2**20
-"""Of one frame: the last one of a response has the whole answer, with log probabilities if the client wants them."""
+"""Limit for one frame: the last one of a response has the whole answer, with log probabilities where asked for."""
 MAX_CONTINUATIONS = 16
 """Replicas in turn that go on with one stream, or one whole answer, and send nothing of it."""
 
@@ -51,7 +51,7 @@ class KeptJournal:
             self._count_lines(len(lines))
 
     def read_lines(self) -> bytes:
-        """Those that are whole, without the end of the last one."""
+        """Read the whole lines, without the end of the last one."""
         lines = self._lines or b""
         return bytes(lines[: max(0, lines.rfind(b"\n"))])
 
@@ -94,7 +94,7 @@ class JournaledStream:
         self._request = request
         self._buffer = bytearray()
         self._counted = FREE_BYTES
-        """Of the buffer."""
+        """Bytes of the buffer that are counted."""
         self._journal = KeptJournal(request, journal)
         self._num_continuations = 0
         self._frames_at_start = -1

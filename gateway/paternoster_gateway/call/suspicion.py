@@ -20,24 +20,24 @@ from typing import Protocol
 LONG_BODY = 256 * 2**10
 """Bytes. The slowest body measured took an engine 14 µs a byte: 3.7 s for this size; a replica is hung after 7.6 s."""
 MIN_STOPS = 2
-"""Of replicas that had a request and no other suspect, after which it is blamed."""
+"""Stops of replicas that had a request and no other suspect, after which it is blamed."""
 MIN_STOPS_IN_COMPANY = 3
-"""The same where it was not the only suspect of each; it is the only one of the last, by :mod:`.probation`."""
+"""Stops where it was not the only suspect of each; it is the only one of the last, by :mod:`.probation`."""
 MAX_STOPS = 8
-"""Of replicas that had a request, after which it is blamed whatever else stopped."""
+"""Stops of replicas that had a request, after which it is blamed whatever else stopped."""
 MAX_CHANCE = 1e-5
 """Chance of as many stops while a replica has a request that has no part in them, beyond which it is not blamed."""
 WINDOW_SECONDS = 300.0
 """For which the stops of a fleet count as a measure of how often its replicas stop."""
 MIN_SPAN_SECONDS = 60.0
-"""Of the stops that are a measure; they are as many in a minute, at most, however close to each other they are."""
+"""Span of the stops that are a measure; they are as many in a minute, at most, however close they are."""
 SUSPECT_SECONDS = 3.0
 """For which a request is suspected, at most, at a replica that goes on to answer others; a stream, until a frame."""
 SAME_STOP_SECONDS = 2.0
 """Within which connections to one replica end by the same stop."""
 MAX_REMEMBERED_STOPS = 256
 MAX_SUSPECTS = 256
-"""Of one stop; a request beyond them is not blamed for it."""
+"""Suspects of one stop; a request beyond them is not blamed for it."""
 
 
 class Suspicion(Enum):
@@ -141,12 +141,12 @@ class SuspectedCall:
     def __init__(self, stops: ReplicaStops, fleet: str, digest: Callable[[], bytes]) -> None:
         """``digest``: of the call's body; computed at its first stop."""
         self.stops: list[Stop] = []
-        """Those that it may have caused."""
+        """Stops that it may have caused."""
         self._seconds: dict[Stop, float] = {}
         """For which the replica of each had the call."""
         self._closed: list[Stop] = []
         self._beside: list[Stop] = []
-        """Those that it was at and did not cause."""
+        """Stops that it was at and did not cause."""
         self._all = stops
         self._fleet = fleet
         self._compute_digest = digest

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 EXPECTED_SECONDS = 2.0
-"""By then a replica that publishes its cache has reported what it was sent; at most twice as long it is expected."""
+"""Time after which a replica that publishes its cache has reported what it was sent; twice it is the longest wait."""
 MAX_PIECES = 2**17
-"""Of all replicas in each of two generations, some 20 MiB; more end a generation early."""
+"""Pieces of all replicas in each of two generations, some 20 MiB; more end a generation early."""
 
 
 class ExpectedPieces:

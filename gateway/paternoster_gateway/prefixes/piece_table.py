@@ -27,7 +27,7 @@ class PieceTable:
         self._buckets: list[_Bucket | None] = [None] * BUCKETS
         self._swept = 0
         self.pairs = 0
-        """Those in the table, of slots in use or not."""
+        """Pairs in the table, of slots in use or not."""
 
     def add(self, digest: int, slot: int, tokens: int) -> bool:
         """Add a pair, or change its tokens; returns whether it is new."""

@@ -16,7 +16,7 @@ MAX_PIECES = 2**24
 MAX_REPLICAS = 2**14
 """Shared out by namespace; with two slots each, and a quarter of all that are not swept yet, one is always free."""
 MAX_PIECES_OF_REPLICA = 2**18
-"""Of one replica: 262,144, about 5 MiB."""
+"""Pieces of one replica: 262,144, about 5 MiB."""
 PIECES_PER_SWEPT_BUCKET = 64
 """While there are retired slots, each change clears a bucket of them, and one more for each of these pieces."""
 MAX_PROBES = 128
@@ -56,7 +56,7 @@ class PrefixIndex:
         self._max_of_replica = max_of_replica
         self._table = PieceTable()
         self._slots: dict[str, list[int]] = {}
-        """By replica: the slot that is written to, then the one of the generation before, if there is one."""
+        """Slots of a replica: the one that is written to, then that of the generation before, if there is one."""
         self._counts: dict[int, int] = {}
         """Pieces of each slot in use."""
         self._replicas: dict[int, str] = {}
@@ -73,7 +73,7 @@ class PrefixIndex:
 
     @property
     def replicas(self) -> Sequence[str]:
-        """Those with anything in the index."""
+        """Replicas with anything in the index."""
         return list(self._slots)
 
     @property

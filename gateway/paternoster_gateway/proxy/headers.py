@@ -43,7 +43,7 @@ def prompt_tokens_of(headers: Mapping[str, str]) -> PromptTokens | None:
 
 
 def media_type_of(headers: Mapping[str, str]) -> str:
-    """Of an engine's answer, in lower case and without parameters; empty where it states none."""
+    """Media type of an engine's answer, in lower case and without parameters; empty where it states none."""
     return headers.get("Content-Type", "").partition(";")[0].strip().lower()
 
 
@@ -53,7 +53,7 @@ def is_status_of_engine(status: int) -> bool:
 
 
 def answer_headers(raw: Sequence[tuple[bytes, bytes]]) -> Headers:
-    """Those of an engine's answer that clients get, in their order, with a media type that no browser renders."""
+    """Headers of an engine's answer that clients get, in their order, with a media type that no browser renders."""
     headers = [(name.lower(), value) for name, value in raw]
     hop_by_hop = {
         word.strip().lower() for name, value in headers if name == b"connection" for word in value.split(b",")

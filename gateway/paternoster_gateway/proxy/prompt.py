@@ -11,9 +11,9 @@ from paternoster_gateway.proxy.body import count_byte
 from paternoster_gateway.routing.prefix_routing import PromptChain
 
 MAX_BYTES = 2**20
-"""Of a body that is read for its text; pieces end after half as much."""
+"""Limit for a body that is read for its text; pieces end after half as much."""
 MAX_BRACKETS, MAX_COMMAS = 2**14, 2**15
-"""Of such a body: with more, making objects of it holds the event loop for too long."""
+"""Limits for such a body: with more, making objects of it holds the event loop for too long."""
 SMALL_BYTES = 2**15
 """Up to which a body is read at once; of a longer one the event loop serves others between the steps."""
 

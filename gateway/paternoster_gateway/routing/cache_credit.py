@@ -13,15 +13,15 @@ from paternoster_gateway.routing.pace import ReplicaPace
 DOUBT_TOKENS = 4096.0
 """Cached tokens that a replica that is new is taken to have delivered; they fade as answers come."""
 REPORT_FADE = 0.9
-"""Of what a replica reports itself, with each report."""
+"""Factor by which a replica's own reports lose weight with each report."""
 TIME_SHARE = 0.03
-"""Of what was measured is forgotten with each measurement: times are less exact than reports."""
+"""Share of the measured credit that is forgotten with each measurement: times are less exact than reports."""
 REGAIN_SHARE = 0.05
-"""Of what was measured is forgotten with each answer that claims had no part in, so that they are measured anew."""
+"""Share of it that is forgotten with each answer that claims had no part in, so that they are measured anew."""
 UNCACHED_SHARE = 0.25
 """Most of a prompt that may be cached where its time is one of a prompt that is not."""
 LEVEL_SHARE = 0.2
-"""Of a prompt without cache in how much later than expected such prompts have been of late."""
+"""Share of a prompt without cache in how much later than expected such prompts have been of late."""
 SPREAD_SHARE = 0.05
 FULL_SHARE = 0.5
 """Delivered part from which claims count in full: the times of a busy fleet show no more."""
@@ -53,7 +53,7 @@ class _Replica:
     reported: _Delivered = field(default_factory=_Delivered)
     measured: _Delivered = field(default_factory=_Delivered)
     credit: float = 1.0
-    """By both."""
+    """Credit by reports and by times."""
 
     def update_credit(self) -> None:
         self.credit = self.reported.share * min(1.0, max(0.0, self.measured.share) / FULL_SHARE)
@@ -62,7 +62,7 @@ class _Replica:
 @dataclass(slots=True)
 class _Fleet:
     uncached: ReplicaPace = field(default_factory=ReplicaPace)
-    """Of prompts of which little is cached."""
+    """Pace of prompts of which little is cached."""
     late: float = 0.0
     """Seconds that such prompts have taken more than ``uncached`` expects, of late."""
     spread: float = 0.0
@@ -74,7 +74,7 @@ class _Fleet:
 
 
 class CacheCredit:
-    """By replica URL how far its claims count, and by fleet what prompts without a cache take."""
+    """Credit of each replica's claims by its URL, and by fleet what prompts without a cache take."""
 
     def __init__(self) -> None:
         self._replicas: defaultdict[str, _Replica] = defaultdict(_Replica)

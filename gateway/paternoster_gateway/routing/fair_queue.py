@@ -24,9 +24,9 @@ class FairQueue:
         self.wait = QueueWait()
         """How fast requests leave the queue for a replica."""
         self._classes: dict[int, dict[str, list[RoutedRequest]]] = {}
-        """By priority and sender, none of them empty."""
+        """Requests by priority and sender, none of them empty."""
         self._waiting: Counter[str] = Counter()
-        """By sender, none of them 0."""
+        """Number of waiting requests by sender, none of them 0."""
         self._num_waiting = 0
         self._attempts: Counter[str] = Counter()
         """Attempts that have not ended, by sender, none of them 0."""

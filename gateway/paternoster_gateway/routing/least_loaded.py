@@ -103,6 +103,6 @@ class ReadyReplicas:
         self._by_load.add_in_flight(url, difference)
 
     def pick(self, *, avoid: Collection[str] = (), turn: int = 0) -> Replica | None:
-        """As :meth:`LeastLoaded.pick`, the replica; ``avoid`` has URLs."""
+        """Pick a replica as :meth:`LeastLoaded.pick` does; ``avoid`` has URLs."""
         url = self._by_load.pick(avoid=avoid, turn=turn)
         return None if url is None else self._by_url[url]

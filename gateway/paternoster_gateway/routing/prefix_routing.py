@@ -18,7 +18,7 @@ TOKENS_PER_BYTE = 0.25
 MAX_TOKENS_PER_BYTE = 4.0
 """A prompt has more tokens than its text by its template alone; a report above this is not believed."""
 LEARN_SHARE = 0.1
-"""Of a report in the mean."""
+"""Share of a report in the mean."""
 MAX_SENT_PIECES = 31_250
 """Pieces remembered of what a replica was sent that publishes nothing; llm-d remembers as many blocks."""
 MAX_CANDIDATES = 64
@@ -30,7 +30,7 @@ class PromptChain:
     """A text as a chain of pieces."""
 
     digests: Sequence[int]
-    """Of all text up to the end of each piece."""
+    """Digests of all text up to the end of each piece."""
     ends: Sequence[int]
     """Bytes up to the end of each piece."""
     size: int
@@ -73,7 +73,7 @@ class SentRequest:
     all_tokens: float
     """Prompt tokens by the gateway's count."""
     claimed: float
-    """Of these, what is cached there by its claims."""
+    """Tokens of these that are cached there by its claims."""
     ahead: int
     """Prompt tokens that were to be computed there before."""
     beside: int
@@ -94,7 +94,7 @@ class PrefixRouting:
         self._expected = ExpectedPieces()
         """What publishing replicas were sent a moment ago."""
         self._isolates: dict[str, bool] = {}
-        """By URL of a publishing replica: whether its cache is parted by tenant."""
+        """Whether the cache of a publishing replica is parted by tenant, by URL."""
         self._sent = PrefixIndex()
         """What other replicas were sent."""
         self._credit = CacheCredit()

@@ -34,9 +34,9 @@ LASTING_FAULTS = frozenset({"version", "model"})
 STALE_SECONDS = 30.0
 """Without a stream, after which what a replica holds is not believed any more."""
 MAX_KEPT_BYTES = 16 * 2**20
-"""Of all replicas together, read and not applied: shared out by fleet. A stream beyond it is read anew later."""
+"""Limit for all replicas together, read and not applied: shared out by fleet. A stream beyond it is read anew later."""
 FIRST_BYTES = 4 * 2**20
-"""Of a replica, read in all time that the event loop has to spare: the largest snapshot that is indexed has 3 MiB."""
+"""Bytes of a replica that are read in all time the event loop has to spare: the largest indexed snapshot has 3 MiB."""
 CONNECTION_SECONDS = 600.0
 """After which a stream is requested anew, with the key that opens the engine then."""
 
@@ -61,7 +61,7 @@ class TextChainFollower:
         """Bytes that were read and not applied, by fleet and replica."""
         self._session: aiohttp.ClientSession | None = None
         self._tasks: dict[tuple[str, str, str], asyncio.Task[None]] = {}
-        """By URL, model and fleet."""
+        """Tasks by URL, model and fleet."""
         self._readers: dict[str, ChainReader] = {}
         metrics.whole_indexes.set_function(lambda: sum(reader.is_whole for reader in self._readers.values()))
         metrics.indexed_pieces.set_function(lambda: sum(map(prefixes.reported.count, prefixes.reported.replicas)))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 LEAST_SECONDS = 0.001
-"""Of work between two pauses."""
+"""Shortest work between two pauses."""
 PAUSE = 2.0
 """Times as long as the work before it: a third of a busy loop is for the work."""
 IDLE_SECONDS = 0.0001

@@ -33,12 +33,12 @@ class ChainReader:
         self._prefixes = prefixes
         self._instance = ""
         self._sequence: int | None = None
-        """Of the last frame; None without a whole snapshot."""
+        """Number of the last frame; None without a whole snapshot."""
         self._snapshot: int | None = None
         """Number of the snapshot that is being read."""
         self._has_hello = False
         self.bytes_read = 0
-        """Of all connections."""
+        """Bytes read over all connections."""
         self.has_read = False
         """Whether the last connection brought a whole index, or changes of it."""
 

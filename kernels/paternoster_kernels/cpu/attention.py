@@ -12,7 +12,7 @@ from paternoster_kernels.scaled_cache import is_scaled
 
 
 def plan_attention(batch: RaggedBatch, cache: torch.Tensor) -> DeviceBatch | AttentionPlan:
-    """As the reference; the plan says, by its type, whether the C++ or the reference reads this cache."""
+    """Plan attention; the plan says, by its type, whether the C++ or the reference reads this cache."""
     return device_batch.plan_attention(batch, cache) if is_tiled(cache) else reference.plan_attention(batch, cache)
 
 
@@ -26,7 +26,7 @@ def paged_attention(
     softcap: float | None = None,
     sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """As the reference: attention of each new token to the tokens of its sequence up to itself.
+    """Attention of each new token to the tokens of its sequence up to itself, as in the reference.
 
     ``queries [tokens, heads, head_dim]``; ``cache``: one layer's ``[blocks, kv_heads, block_size, 2 * head_dim]``, or
     one of 8 bits.

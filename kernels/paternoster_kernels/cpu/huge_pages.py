@@ -10,7 +10,7 @@ import torch
 
 PAGE_BYTES = 2**21
 MADV_POPULATE_WRITE = 23
-"""Of Linux from 5.14 on; the module ``mmap`` neither has it nor lets other threads run."""
+"""Advice of Linux from 5.14 on; the module ``mmap`` neither has it nor lets other threads run."""
 PRESENT_BYTES = 2 * PAGE_BYTES
 """What is made present at once."""
 CHUNK_BYTES = 2**26

@@ -43,7 +43,7 @@ SETS = (
     InstructionSet("neon_bf16", "aarch64", ("asimd", "asimddp", "bf16"), ("-march=armv8.2-a+bf16+dotprod",)),
     InstructionSet("neon", "aarch64", ("asimd",), ("-march=armv8-a",)),
 )
-"""Of each kind of machine the best first."""
+"""Instruction sets of each kind of machine, the best first."""
 
 
 def of_machine(machine: str) -> list[InstructionSet]:
@@ -53,7 +53,7 @@ def of_machine(machine: str) -> list[InstructionSet]:
 
 @cache
 def find_available() -> tuple[InstructionSet, ...]:
-    """Those that this process may use, the best first."""
+    """Instruction sets that this process may use, the best first."""
     if sys.platform != "linux":
         return ()
     processor = first_processor()

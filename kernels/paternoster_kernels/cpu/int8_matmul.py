@@ -20,7 +20,7 @@ def pack_int8_weight(weight: torch.Tensor) -> torch.Tensor:
 
 
 def int8_matmul(x: torch.Tensor, packed: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """As the reference; ``packed`` from :func:`pack_int8_weight`, ``scales`` float32 and contiguous."""
+    """Product with int8 weights; ``packed`` from :func:`pack_int8_weight`, ``scales`` float32 and contiguous."""
     if packed.dim() == 2:
         return reference.int8_matmul(x, packed, scales)
     if x.dtype != torch.bfloat16 or not x.is_contiguous():

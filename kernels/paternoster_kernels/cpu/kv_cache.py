@@ -25,7 +25,7 @@ def is_tiled(cache: torch.Tensor) -> bool:
 
 
 def kv_write(keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
-    """As the reference."""
+    """Write keys and values into slots of the cache, as in the reference."""
     if is_tiled(cache):
         _write_rows(torch.cat((keys, values), 1), cache, slots)
     else:
@@ -39,7 +39,7 @@ def rope_kv_write(
     cache: torch.Tensor,
     slots: torch.Tensor,
 ) -> None:
-    """As the reference."""
+    """Rotate queries and keys, and write keys and values into the cache, as in the reference."""
     if not is_tiled(cache):
         reference.rope_kv_write(qkv, positions, rotary_table, cache, slots)
         return

@@ -26,7 +26,7 @@ def pack_weight(weight: torch.Tensor, gated: bool = False) -> torch.Tensor:
 
 
 def packed_matmul(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """As the reference; ``packed`` from :func:`pack_weight`. A row's result does not depend on the other rows."""
+    """Product with ``packed`` from :func:`pack_weight`. A row's result does not depend on the other rows."""
     return (
         _multiply_packed(x, packed, bias, Gate.NONE) if packed.dim() == 5 else reference.packed_matmul(x, packed, bias)
     )
@@ -35,7 +35,7 @@ def packed_matmul(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | No
 def packed_gated_matmul(
     x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None = None, *, gelu: bool = False
 ) -> torch.Tensor:
-    """As the reference; ``packed`` from :func:`pack_weight` with ``gated``."""
+    """Gated product with ``packed`` from :func:`pack_weight` with ``gated``."""
     if packed.dim() != 5:
         return reference.packed_gated_matmul(x, packed, bias, gelu=gelu)
     return _multiply_packed(x, packed, bias, Gate.GELU if gelu else Gate.SILU)

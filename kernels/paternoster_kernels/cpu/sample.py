@@ -17,7 +17,7 @@ def sample(
     positions: torch.Tensor,
     masks: TokenMasks | None = None,
 ) -> torch.Tensor:
-    """As the reference, each row by itself; what float32 sums round may move a token across the edge of top-p."""
+    """Sample each row by itself; what float32 sums round may move a token across the edge of top-p."""
     if logits.dtype not in (torch.float32, torch.bfloat16):
         return reference.sample(logits, temperature, top_k, top_p, min_p, seeds, positions, masks)
     logits = logits.contiguous()

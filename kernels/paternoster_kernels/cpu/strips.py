@@ -10,11 +10,11 @@ from paternoster_kernels.cpu.huge_pages import WEIGHTS
 from paternoster_kernels.cpu.library import require_library
 
 PIECE_BYTES = 2**21
-"""Of a matrix that is read at once."""
+"""Bytes of a matrix that are read at once."""
 
 
 def pack_strips(matrices: Sequence[Rows], gated: bool = False) -> Strips:
-    """As the reference, a few rows at a time; all matrices are such as :func:`.blocks.fits` says.
+    """Pack strips, a few rows at a time; all matrices are such as :func:`.blocks.fits` allows.
 
     Numbers, beside blocks, are kept as tiles of bfloat16. ``gated``: a strip of the first half and one of the second in
     turns.
@@ -40,19 +40,19 @@ def pack_strips(matrices: Sequence[Rows], gated: bool = False) -> Strips:
 
 
 def strip_matmul(x: torch.Tensor, strips: Strips, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """As the reference, bit for bit what :func:`.matmul.packed_matmul` says of the bfloat16 numbers."""
+    """Product with strips, bit for bit :func:`.matmul.packed_matmul` of the bfloat16 numbers."""
     return _multiply_strips(x, strips, bias, Gate.NONE)
 
 
 def strip_gated_matmul(
     x: torch.Tensor, strips: Strips, bias: torch.Tensor | None = None, *, gelu: bool = False
 ) -> torch.Tensor:
-    """As the reference; ``strips`` from :func:`pack_strips` with ``gated``."""
+    """Gated product with ``strips`` from :func:`pack_strips` with ``gated``."""
     return _multiply_strips(x, strips, bias, Gate.GELU if gelu else Gate.SILU)
 
 
 def strip_rows(strips: Strips, rows: torch.Tensor) -> torch.Tensor:
-    """As the reference; ``rows`` int64."""
+    """Read rows of strips as numbers; ``rows`` int64."""
     rows = rows.contiguous()
     out = torch.empty(*rows.shape, strips.in_features, dtype=torch.bfloat16)
     require_library().packed_rows(

@@ -36,7 +36,7 @@ class TilePlan:
 
 
 def plan_attention(batch: RaggedBatch, cache: torch.Tensor) -> DeviceBatch | TilePlan:
-    """As the reference; where the C++ reads this cache its own plan, for it takes every row by itself anyway."""
+    """Plan attention by tiles; where the C++ reads this cache its own plan, for it takes every row by itself anyway."""
     if load_library() is not None and is_tiled(cache):
         return device_plan(batch, cache)
     block_size = cache.shape[2]
@@ -75,7 +75,7 @@ def paged_attention(
     softcap: float | None = None,
     sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """As the reference; in float32 whatever the numbers are stored as."""
+    """Attention in float32, whatever the numbers are stored as."""
     if isinstance(plan, DeviceBatch):
         return cpu_attention.paged_attention(queries, cache, plan, scale, window=window, softcap=softcap, sinks=sinks)
     _, heads, head_dim = queries.shape

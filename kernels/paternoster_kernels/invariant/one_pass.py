@@ -16,5 +16,5 @@ def paged_attention(
     softcap: float | None = None,
     sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """As the reference, by one tile shape and without splits: a prompt's chunks depend on what else is in a step."""
+    """Attention by one tile shape and without splits: a prompt's chunks depend on what else is in a step."""
     return unified_attention(queries, cache, plan, scale, window=window, softcap=softcap, sinks=sinks, one_pass=True)

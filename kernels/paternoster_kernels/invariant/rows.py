@@ -28,7 +28,7 @@ def in_groups(operation: Callable[[slice], torch.Tensor], rows: int, width: int)
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.Tensor | None = None) -> torch.Tensor:
-    """As the reference."""
+    """RMS norm of each row by itself, as in the reference."""
 
     operation = reference.rms_norm if load_library() is None else elementwise.rms_norm
 
@@ -41,7 +41,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.
 def head_norm(
     qkv: torch.Tensor, query_weight: torch.Tensor, key_weight: torch.Tensor, kv_heads: int, eps: float
 ) -> None:
-    """As the reference, in place."""
+    """RMS norm of each head in place, as in the reference."""
     operation = reference.head_norm if load_library() is None else elementwise.head_norm
     step = rows_at_once(qkv.shape[1])
     for start in range(0, len(qkv), step):
@@ -49,6 +49,6 @@ def head_norm(
 
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """As the reference."""
+    """``silu(gate) * up`` of each row by itself, as in the reference."""
     operation = reference.silu_mul if load_library() is None else elementwise.silu_mul
     return in_groups(lambda rows: operation(gate_up[rows]), len(gate_up), gate_up.shape[1] // 2)

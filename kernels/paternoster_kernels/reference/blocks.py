@@ -8,7 +8,7 @@ from paternoster_kernels.blocks import BlockFormat, Rows
 from paternoster_kernels.reference.matmul import packed_gated_matmul, packed_matmul
 
 FLOATS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
-"""Of MXFP4's four bits: sign, two of exponent, one of mantissa."""
+"""Values of MXFP4's four bits: sign, two of exponent, one of mantissa."""
 
 
 def dequantize_blocks(found: BlockFormat, rows: torch.Tensor) -> torch.Tensor:
@@ -52,7 +52,7 @@ def _read_halves(field: torch.Tensor) -> torch.Tensor:
 
 
 def _read_nibbles(field: torch.Tensor, width: int) -> torch.Tensor:
-    """Of each ``width`` bytes the low halves, then the high ones."""
+    """Read the low halves of each ``width`` bytes, then the high ones."""
     parts = field.unflatten(-1, (-1, width))
     return torch.cat((parts & 15, parts >> 4), -1).flatten(-2)
 
@@ -121,4 +121,4 @@ _READERS: dict[str, Callable[..., torch.Tensor]] = {
         numbers.contiguous().view(torch.float8_e4m3fn).float() * scale.contiguous().view(torch.float32)
     ),
 }
-"""By the format's name: numbers ``[out, blocks, inputs of a block]`` of its fields ``[out, blocks, bytes]``."""
+"""Readers by a format's name: numbers ``[out, blocks, inputs of a block]`` of fields ``[out, blocks, bytes]``."""

@@ -50,7 +50,7 @@ class PrefillChunk:
     """``[new tokens, seq_len]`` with 0 where attention is allowed, -inf elsewhere; None for plain causal."""
     gathered: torch.Tensor
     windows: dict[int, torch.Tensor] = field(default_factory=dict)
-    """As :attr:`DecodeGroup.windows`."""
+    """Windows as :attr:`DecodeGroup.windows` has them."""
 
     def build_mask(self, window: int | None) -> torch.Tensor | None:
         """The mask of a layer; None for plain causal."""

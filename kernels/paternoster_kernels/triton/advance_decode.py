@@ -32,7 +32,7 @@ def advance_decode_kernel(
 def advance_decode(
     sampled: torch.Tensor, token_ids: torch.Tensor, positions: torch.Tensor, batch: DeviceBatch, block_size: int
 ) -> None:
-    """As the reference."""
+    """Advance a decoding batch by one token, as in the reference."""
     sequences, width = batch.block_tables.shape
     advance_decode_kernel[(triton.cdiv(sequences, ROWS),)](
         sampled, token_ids, positions, batch.seq_lens, batch.slots, batch.block_tables,

@@ -36,7 +36,7 @@ def apply_penalties(
     presence: torch.Tensor,
     frequency: torch.Tensor,
 ) -> torch.Tensor:
-    """As the reference; the tables are contiguous."""
+    """Apply penalties to logits; the tables are contiguous."""
     rows, vocab = logits.shape
     out = torch.empty(rows, vocab, dtype=torch.float32, device=logits.device)
     apply_penalties_kernel[(rows, triton.cdiv(vocab, BLOCK))](

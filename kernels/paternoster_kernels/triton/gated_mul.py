@@ -31,10 +31,10 @@ def _gated_mul(gate_up: torch.Tensor, gelu: bool) -> torch.Tensor:
 
 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """As the reference: ``silu(gate) * up`` for ``gate_up [rows, 2 * n]``, gate first; returns ``[rows, n]``."""
+    """``silu(gate) * up`` for ``gate_up [rows, 2 * n]``, gate first; returns ``[rows, n]``."""
     return _gated_mul(gate_up, gelu=False)
 
 
 def gelu_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """As the reference: ``gelu(gate) * up``, tanh form."""
+    """``gelu(gate) * up``, tanh form."""
     return _gated_mul(gate_up, gelu=True)

@@ -30,7 +30,7 @@ def head_norm_kernel(
 def head_norm(
     qkv: torch.Tensor, query_weight: torch.Tensor, key_weight: torch.Tensor, kv_heads: int, eps: float
 ) -> None:
-    """As the reference; ``qkv`` may have any row stride."""
+    """RMS norm of each head in place; ``qkv`` may have any row stride."""
     head_dim = len(query_weight)
     heads = qkv.shape[1] // head_dim - 2 * kv_heads
     rows = min(HEADS_AT_ONCE, triton.next_power_of_2(heads + kv_heads))

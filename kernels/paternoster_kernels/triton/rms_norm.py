@@ -26,7 +26,7 @@ def rms_norm_kernel(
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float, residual: torch.Tensor | None = None) -> torch.Tensor:
-    """As the reference; ``x`` and ``residual`` ``[rows, n]`` may have any row stride."""
+    """RMS norm; ``x`` and ``residual`` ``[rows, n]`` may have any row stride."""
     rows, size = x.shape
     out = x.new_empty(rows, size)
     block = triton.next_power_of_2(size)

@@ -138,7 +138,7 @@ def sample(
     positions: torch.Tensor,
     masks: TokenMasks | None = None,
 ) -> torch.Tensor:
-    """As the reference; ``logits`` may have any row stride."""
+    """Sample a token for each row; ``logits`` may have any row stride."""
     if masks is not None:
         logits = masks.forbid_tokens(logits)
     rows, vocab = logits.shape
@@ -164,7 +164,7 @@ def argmax_kernel(logits, out, vocab, row_stride, BLOCK: tl.constexpr):
 
 
 def argmax(logits: torch.Tensor) -> torch.Tensor:
-    """As the reference: ``[rows]`` int64 for ``logits [rows, vocab]``."""
+    """Greatest logit of each row: ``[rows]`` int64 for ``logits [rows, vocab]``."""
     rows, vocab = logits.shape
     out = torch.empty(rows, dtype=torch.int64, device=logits.device)
     argmax_kernel[(rows,)](logits, out, vocab, logits.stride(0), BLOCK=4 * BLOCK, num_warps=8)

@@ -175,7 +175,7 @@ def unified_attention(
     out: torch.Tensor | None = None,
     one_pass: bool = False,
 ) -> torch.Tensor:
-    """As :func:`paternoster_kernels.reference.unified_attention.unified_attention`, for float32, bfloat16 and float16.
+    """Attention as in :mod:`paternoster_kernels.reference.unified_attention`, for float32, bfloat16 and float16.
 
     ``queries`` may be a view with any strides but the last; ``cache`` is contiguous, its block size a power of two of
     at least 16. ``out [tokens, heads, head_dim]``, contiguous, is written when given. Rows of padding keep what

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Column:
-    """As CustomResourceColumnDefinition; priority above 0 shows with ``-o wide`` only."""
+    """Column as a CustomResourceColumnDefinition; priority above 0 shows with ``-o wide`` only."""
 
     name: str
     path: str

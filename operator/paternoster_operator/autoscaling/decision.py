@@ -77,7 +77,7 @@ class LoopDecision:
         return self.applied and self.reason is Reason.AT_FLOOR
 
     def to_document(self) -> dict[str, Any]:
-        """As JSON, with the names of the status field ``decisions``."""
+        """Write the decision with the names of the status field ``decisions``."""
         return {
             "loop": self.loop,
             "action": self.action,

@@ -16,7 +16,7 @@ class Models:
 
     replica: ReplicaModel = field(default_factory=ReplicaModel)
     recent: ReplicaModel = field(default_factory=ReplicaModel)
-    """The same of the last minute."""
+    """Model of a replica in the last minute."""
     lighter_since: float = -math.inf
     """When heavier requests were forgotten last."""
     arrivals: Arrivals = ()

@@ -39,11 +39,11 @@ class ScaleDown:
     """The way of a Deployment to its target."""
 
     replicas: int
-    """Of the Deployment for now."""
+    """Replicas of the Deployment for now."""
     drained: Collection[str] = ()
     """Pods that gateways are to send nothing."""
     ending: Collection[str] = ()
-    """Those of them that the Deployment is to lose now."""
+    """Pods of those that the Deployment is to lose now."""
 
 
 def plan_scale_down(pods: Collection[ReplicaPod], target: int, longest_seconds: float) -> ScaleDown:

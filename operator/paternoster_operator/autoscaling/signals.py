@@ -50,7 +50,7 @@ class Signals:
     refused_reports: tuple[str, ...] = ()
     """Reports of engines that were not believed, by pod, with the reason."""
     failed_calls: tuple[str, ...] = ()
-    """Of the pods without a recent report, the calls that failed: URL, what came of it, and what to do."""
+    """Failed calls of the pods without a recent report: URL, what came of it, and what to do."""
     reports: tuple[EngineStats, ...] = ()
     """The recent reports of serving replicas."""
     unreported: tuple[Unreported, ...] = ()
@@ -87,7 +87,7 @@ class Signals:
     arrived: int = 0
     """Requests that came, whether an engine admitted them to its queue or all queues were full."""
     refused: int = 0
-    """Those of them that were refused because queues were full."""
+    """Number of those that were refused because queues were full."""
     started: int = 0
     """Requests that ran for the first time."""
     finished: int = 0

@@ -23,7 +23,7 @@ _AT = {pair: at for at, (i, j) in enumerate(_UPPER_TRIANGLE) for pair in ((i, j)
 _STEPS, _PREFILL, _DECODE, _KV, _PAIRS = range(_TIME)
 
 _SWEEPS = 30
-"""Of one fit; each look goes on from the fit before."""
+"""Sweeps of one fit; each look goes on from the fit before."""
 
 Cost = tuple[float, float, float, float, float]
 """Seconds of a step, of a prefill token, a decode sequence, a KV token, and a prefill pair."""
@@ -141,7 +141,7 @@ class StepModel:
 
     @property
     def _mixed(self) -> tuple[float, float, float] | None:
-        """Of steps with a prompt: seconds without it, seconds a prompt token, and sequences that decode beside it."""
+        """Steps with a prompt: seconds without it, seconds a prompt token, and sequences that decode beside it."""
         cost, at = self.trusted_cost, self._get_product
         prompts = at(_STEPS, _PREFILL)
         if cost is None or prompts <= 0:

@@ -25,7 +25,7 @@ def record_arrivals(arrivals: Arrivals, now: float, signals: Signals, tuning: Tu
 def forecast_growth(
     arrivals: Sequence[tuple[float, float]], ahead: float, window_seconds: float, tuning: Tuning
 ) -> float:
-    """By how much the rate will have grown ``ahead`` seconds from the last point; 1 where they are no rising line."""
+    """Factor of the rate ``ahead`` seconds from the last point; 1 where the points are no rising line."""
     n = len(arrivals)
     if n < 3:
         return 1.0

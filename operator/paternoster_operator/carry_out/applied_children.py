@@ -27,7 +27,7 @@ class _Sent:
     at: float
     """On the operator's clock."""
     version: int
-    """Of the object as it then was."""
+    """Version of the object as it then was."""
     seen: bool = False
     """A look found it in the cache: if it is not there any more, it is gone."""
     there: Mapping[str, Any] | None = None

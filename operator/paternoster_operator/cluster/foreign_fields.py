@@ -37,7 +37,7 @@ def find_foreign_fields(child: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def describe_foreign_fields(child: Mapping[str, Any]) -> str:
-    """The same in words; empty where there are none."""
+    """Describe foreign fields in words; empty where there are none."""
     found = find_foreign_fields(child)
     if not found:
         return ""
@@ -78,7 +78,7 @@ def _is_own(entry: Mapping[str, Any]) -> bool:
 
 
 def _foreign_paths(fields: Set[FieldPath], expected: Set[FieldPath]) -> frozenset[FieldPath]:
-    """Those of ``fields`` that are compared and not expected."""
+    """Paths of ``fields`` that are compared and not expected."""
     allowed = expected | _list_prefixes((_RESTARTED,)) if _RESTARTED in fields else expected
     return frozenset(path for path in fields if path[0] not in _NOT_COMPARED and path not in allowed)
 

@@ -322,7 +322,7 @@ async def log_in(memo: Any, **context: Any) -> kopf.ConnectionInfo:
 
 
 def without_retries(settings: kopf.OperatorSettings) -> kopf.OperatorSettings:
-    """The same settings for requests that are sent once."""
+    """Copy settings for requests that are sent once."""
     return dataclasses.replace(settings, networking=dataclasses.replace(settings.networking, error_backoffs=()))
 
 

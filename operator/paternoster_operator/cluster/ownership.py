@@ -22,7 +22,7 @@ def controlled_by(obj: Mapping[str, Any], uid: str) -> bool:
 def own_pods(
     pods: Iterable[Mapping[str, Any]], replica_sets: Iterable[Mapping[str, Any]], deployment: Mapping[str, Any]
 ) -> list[Mapping[str, Any]]:
-    """Those of ``pods`` that the Deployment made: by a ReplicaSet that it controls, from the template of that one."""
+    """Pods that the Deployment made: by a ReplicaSet that it controls, from the template of that one."""
     uid = deployment["metadata"]["uid"]
     hashes = {each["metadata"]["uid"]: _read_hash(each) for each in replica_sets if controlled_by(each, uid)}
     own = []

@@ -9,7 +9,7 @@ _FORMS = {
     "Exists": "{key}",
     "DoesNotExist": "!{key}",
 }
-"""By operator."""
+"""Forms by operator."""
 
 
 def write_selector(selector: Mapping[str, Any]) -> str:

@@ -35,7 +35,7 @@ class Watch(NamedTuple):
 @dataclass(slots=True)
 class _State:
     fault: str = ""
-    """Of the last attempt; empty while the watch works."""
+    """Fault of the last attempt; empty while the watch works."""
     failed_since: float | None = None
     logged_at: float = float("-inf")
     num_objects: int | None = None

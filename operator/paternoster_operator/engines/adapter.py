@@ -36,7 +36,7 @@ class Continuation(StrEnum):
     """How the rest of a stream that an engine broke off is, which another one makes."""
 
     EXACT = "exact"
-    """Of the same numbers the same tokens: what is drawn depends on seed and position alone."""
+    """Equal tokens from equal numbers: what is drawn depends on seed and position alone."""
     VALID = "valid"
     """An answer to the request, though not the one that the first engine would have made."""
     NONE = "none"
@@ -138,7 +138,7 @@ class Capabilities:
     """Whether it publishes to gateways which texts its prefix cache has."""
     continuation: Continuation
     not_continued: tuple[str, ...] = ()
-    """Of streams and answers: which end with their engine although others go on."""
+    """Streams and answers that end with their engine although others go on."""
 
 
 class EngineKind(Protocol):

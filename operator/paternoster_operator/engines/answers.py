@@ -22,7 +22,7 @@ LONGEST_SAMPLE = 8 * 2**10
 LONGEST_SAMPLES = 256 * 2**10
 """Bytes of all of them."""
 LARGEST_VALUE = 2**53
-"""Of a sample, as of a counter of ``/stats``. No sum of :data:`MAX_SAMPLES` leaves the range of a float."""
+"""Largest value of a sample, as of a counter of ``/stats``. No sum of :data:`MAX_SAMPLES` overflows a float."""
 MAX_VALUES = 1024
 """Values and names of a document in JSON: ``/stats`` of our engine has 120."""
 

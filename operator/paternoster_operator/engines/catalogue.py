@@ -13,5 +13,5 @@ ADAPTERS: Mapping[RuntimeType, EngineAdapter] = {
     adapter.kind.type: adapter for adapter in (PaternosterAdapter(), VllmAdapter(), SglangAdapter(), OpenAiAdapter())
 }
 TARGET_ADAPTERS: Mapping[RuntimeType, EngineAdapter] = {**ADAPTERS, RuntimeType.VLLM: VllmWithoutPlugin()}
-"""Of engines that the operator did not start, and has no key of."""
+"""Adapters of engines that the operator did not start, and has no key of."""
 PATERNOSTER = ADAPTERS[RuntimeType.PATERNOSTER]

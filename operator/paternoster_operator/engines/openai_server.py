@@ -19,7 +19,7 @@ LLAMA_CPP: Mapping[str, str] = {
 }
 """Names of every version that is read; counters of a request grow when it ends."""
 _CACHED = "llamacpp:prompt_tokens_cached_total"
-"""Of newer versions; prompt tokens are those that were computed."""
+"""Sample of newer versions; prompt tokens are those that were computed."""
 _READ = frozenset({*LLAMA_CPP.values(), _CACHED})
 _UNREPORTED = tuple(Unreported)
 _ZEROS = tuple(name for name in EngineStats.model_fields if name.endswith("_total"))

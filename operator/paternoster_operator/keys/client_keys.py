@@ -12,7 +12,7 @@ from paternoster_operator.keys.bounded_yaml import load_bounded_yaml
 LONGEST_LIST = 2**17
 """Characters of one list; four hundred entries with every field."""
 MAX_KEYS = 256
-"""Of one fleet: digests of all are in the table that every gateway reads."""
+"""Keys of one fleet: digests of all are in the table that every gateway reads."""
 MAX_TOLD = 3
 """Bad entries that are named; the others are counted."""
 
@@ -33,7 +33,7 @@ class KeyList:
     """The valid entries of one list, and what is wrong with the others."""
 
     identities: Mapping[str, Identity]
-    """By digest."""
+    """Identities by digest."""
     faults: Sequence[str] = ()
     """No value of an entry is in them: somebody may have written a key there."""
 
@@ -45,7 +45,7 @@ class ClientKeys:
     digests: list[str] | None
     """None: any client that reaches the gateway, without a key."""
     identities: Mapping[str, Identity] = field(default_factory=dict)
-    """By digest, where the Secret has more than the digest."""
+    """Identities by digest, where the Secret has more than the digest."""
     fault: ClusterError | None = None
     """The first thing that is wrong with what the manifest names; the keys that are right open all the same."""
 

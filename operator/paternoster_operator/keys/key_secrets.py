@@ -39,7 +39,7 @@ class _Entry:
     value: Any = None
     """What the reader made of the field; None while there is no such Secret or field."""
     digest: bytes = b""
-    """Of the text that was read: the text itself may have a megabyte, and is not kept."""
+    """Digest of the text that was read: the text itself may have a megabyte, and is not kept."""
     read_at: float = float("-inf")
     asked_at: float = float("-inf")
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -60,7 +60,7 @@ class LocalPod:
         self._secrets = secrets
         self._pool = ports
         self._ports: dict[str, ReservedPort] = {}
-        """By name of the container's port; the same in each run."""
+        """Ports by name of the container's port, the same in each run."""
         self.template_hash = template_hash
         self.created = time.monotonic()
         self._deletion: asyncio.Task[None] | None = None
@@ -105,7 +105,7 @@ class LocalPod:
 
     @property
     def deletion_cost(self) -> int:
-        """As the annotation of that name says; pods that cost less go first."""
+        """Cost in the annotation of that name; pods that cost less go first."""
         return int(self._metadata["annotations"].get(DELETION_COST, "0"))
 
     def set_annotations(self, annotations: Mapping[str, str | None]) -> None:
@@ -148,7 +148,7 @@ class LocalPod:
         }
 
     def _describe_last_run(self) -> dict[str, Any]:
-        """As a kubelet has it; the message is the one line that says why it ended, and where its log is."""
+        """Describe the last run like a kubelet; the message is one line with the reason, and where its log is."""
         if (last := self._program.last_run) is None:
             return {}
         status = last.status if last.status >= 0 else 128 - last.status

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 HOST = "127.0.0.1"
 FIRST_PORT, LAST_PORT = 32_768, 60_999
-"""Those that Linux gives to sockets that name none: no service is expected there."""
+"""Ports that Linux gives to sockets that name none: no service is expected there."""
 ATTEMPTS = 1_000
 BACKLOG = 2048
 

@@ -37,7 +37,7 @@ class Launch:
     env: Mapping[str, str]
     url: str
     ports: Sequence[ReservedPort] = ()
-    """Those that it inherits."""
+    """Ports that it inherits."""
     orphan_signal: signal.Signals = signal.SIGTERM
     """What it gets when this process ends without ending it."""
 
@@ -75,7 +75,7 @@ class Program:
         self.last_end = ""
         """How the last run ended, in words."""
         self.last_run: RunEnd | None = None
-        """The same as values; None before the first end, and where it could not start."""
+        """End of the last run; None before the first end, and where it could not start."""
         self.began: datetime | None = None
         """When its present run did."""
         self._launch = launch

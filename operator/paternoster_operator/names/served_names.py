@@ -18,9 +18,9 @@ class Claim:
 
     key: Key
     wanted: tuple[str, ...]
-    """As its spec says, the one for answers and metrics first."""
+    """Names in its spec, the one for answers and metrics first."""
     held: tuple[str, ...]
-    """As the operator's record says, which an edit of the spec does not give away; never as its status says, which
+    """Names in the operator's record, which an edit of the spec does not give away; never those of its status, which
     others may write."""
     created: str
     """When, in RFC 3339; empty where there is no API server."""
@@ -42,9 +42,9 @@ class Ownership:
     """Which fleet has which names."""
 
     names: Mapping[Key, tuple[str, ...]] = field(default_factory=dict)
-    """By fleet, its first name first; a fleet without a name is not in it."""
+    """Names of each fleet, its first name first; a fleet without a name is not in it."""
     owners: Mapping[str, Key] = field(default_factory=dict)
-    """By name."""
+    """Owners by name."""
     reserved: Mapping[str, str] = field(default_factory=dict)
     """Namespaces by the names that no other one's fleet may have: a fleet of theirs that is gone had them."""
 
@@ -131,7 +131,7 @@ def _is_allowed(claim: Claim, names: Names) -> bool:
 
 
 def _find_misnamed(wanted: Iterable[str], key: Key, names: Names) -> list[str]:
-    """Those of ``wanted`` that do not begin as this installation wants them to."""
+    """Names of ``wanted`` that do not begin as this installation wants them to."""
     return [name for name in wanted if names is not Names.GLOBAL and not name.startswith(f"{key.namespace}/")]
 
 

@@ -18,7 +18,7 @@ _DEATHS: Mapping[RuntimeType, str] = {
     r"Exit code: -?\d+",
     RuntimeType.OPENAI: r"GGML_ASSERT|terminate called after|error loading model|failed to load model",
 }
-"""By engine: how it logs that a process of it died, or that it could not start."""
+"""Patterns by which each engine logs that a process of it died, or that it could not start."""
 _EXCEPTION = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt)\b: \S")
 _CONSEQUENCE = re.compile(r"EngineDeadError|Engine core initialization failed|Executor failed\.")
 """Exceptions that another one of the same log is the cause of."""

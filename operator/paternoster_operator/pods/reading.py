@@ -214,7 +214,7 @@ def _read_disruption(status: Mapping[str, Any], conditions: Mapping[str, Mapping
 
 
 def _find_resources(spec: Mapping[str, Any], name: str | None) -> Mapping[str, Any]:
-    """Of the container called so; of the first before the kubelet reports any."""
+    """Resources of the container called so; of the first before the kubelet reports any."""
     containers = [*spec.get("initContainers", []), *spec.get("containers", [])] if name else spec.get("containers", [])
     found: Mapping[str, Any] = next((c for c in containers if name is None or c.get("name") == name), {})
     resources: Mapping[str, Any] = found.get("resources", {})

@@ -59,7 +59,7 @@ class PodView:
     waiting_reason: str | None
     """Why its container or its scheduling waits, such as ImagePullBackOff or Unschedulable."""
     message: str
-    """The same in the words of kubelet or scheduler."""
+    """Message in the words of kubelet or scheduler."""
     container: str = labels.ENGINE_CONTAINER
     """Name of the container that these fields describe."""
     running_since: str | None = None
@@ -75,7 +75,7 @@ class PodView:
     missing_claim: str = ""
     """Name of the template that one of its resource claims has not been made from yet; empty where all are."""
     admin_url: str | None = None
-    """As ``url``, of its engine's admin port; ``url`` where the engine answers the operator on its one port."""
+    """URL of its engine's admin port; ``url`` where the engine answers the operator on its one port."""
     drain_wanted: bool = False
     """Whether an annotation asks the pod to admit no more requests."""
     drained_since: str | None = None
@@ -117,7 +117,7 @@ class PodView:
     has_served: bool = False
     """Whether it was ready at an earlier look, in whichever run."""
     served_in_this_run: bool = False
-    """The same of its present run, so that it has not ended since."""
+    """Whether it has served in its present run, so that it has not ended since."""
     recovers: bool = False
     """Whether it has served, ended once or twice within minutes, and is started again."""
     engine_fault: EngineFault | None = None
@@ -137,7 +137,7 @@ class PodView:
         )
 
     def find_unserved(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Those of ``names`` that its engine was started without."""
+        """Names that its engine was started without."""
         return tuple(name for name in names if self.served_names and name not in self.served_names)
 
     def age_at(self, now: str) -> float:

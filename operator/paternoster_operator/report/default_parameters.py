@@ -10,7 +10,7 @@ from paternoster_operator.api.types.status import DefaultParametersStatus
 
 
 def write_default_parameters(parameters: DefaultParameters) -> dict[str, Any]:
-    """As ``status.defaultParameters`` has them: the API has no floating-point numbers, so fractions are strings."""
+    """Write ``status.defaultParameters``: the API has no floating-point numbers, so fractions are strings."""
     values = {
         name: str(value) if isinstance(value, float) else value for name, value in parameters.list_set_values().items()
     }
@@ -18,7 +18,7 @@ def write_default_parameters(parameters: DefaultParameters) -> dict[str, Any]:
 
 
 def read_default_parameters(status: Mapping[str, Any]) -> DefaultParameters | None:
-    """Those of a ``status``; None where it has none, or none that requests could have."""
+    """Read parameters of a ``status``; None where it has none, or none that requests could have."""
     if "defaultParameters" not in status:
         return None
     try:

@@ -59,7 +59,7 @@ class EngineFacts:
     max_model_len: int = 0
     """Longest prompt plus output, tokens."""
     version: str = ""
-    """Of the engine's program; empty where engines differ."""
+    """Version of the engine's program; empty where engines differ."""
     default_parameters: DefaultParameters | None = None
     """Sampling settings on which all agree; None where none reports any."""
 

@@ -32,7 +32,7 @@ def engine_events(status: Mapping[str, Any], previous: Mapping[str, Any]) -> lis
 
 
 def decision_events(decisions: Sequence[LoopDecision]) -> list[Event]:
-    """Of those that change something, or would."""
+    """Events of decisions that change something, or would."""
     return [decision_event(decision) for decision in decisions if decision.action != "Hold"]
 
 

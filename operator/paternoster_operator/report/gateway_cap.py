@@ -29,11 +29,11 @@ class GatewayCap:
     reason: str
     """Why no call moves the cap of the engines."""
     parts: Mapping[str, int] = field(default_factory=dict)
-    """Of each gateway, by its instance; a gateway that is not named has 1, and all of it where none is named."""
+    """Part of each gateway, by its instance; one that is not named has 1, and all of it where none is named."""
 
     @classmethod
     def from_status(cls, status: Mapping[str, Any]) -> "GatewayCap | None":
-        """As it was written last; None where gateways hold none."""
+        """Read what was written last; None where gateways hold none."""
         written = status.get("gatewayCap")
         return None if written is None else cls(written["maxInFlight"], written["reason"], written.get("parts", {}))
 

@@ -67,7 +67,7 @@ class RoutesSecret:
 
 
 def _pack_rows(published: PublishedTable, last: RoutingTable, now: float) -> bytes:
-    """As many rows as a Secret has room for, shared out by namespace; raises ``ValueError`` where not even few fit."""
+    """Pack the rows that a Secret has room for, shared out by namespace; raises ``ValueError`` where few do not fit."""
     capacity = MOST_UNPACKED_BYTES // 2
     while True:
         fitting = published.fit_rows(capacity)

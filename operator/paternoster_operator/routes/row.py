@@ -57,7 +57,7 @@ def build_route(
 
 
 def _unix_seconds(timestamp: str | None) -> int | None:
-    """Of a time as Kubernetes writes it (RFC 3339); None where it is none."""
+    """Read a time as Kubernetes writes it (RFC 3339); None where it is none."""
     try:
         return int(datetime.fromisoformat(timestamp or "").timestamp())
     except ValueError:

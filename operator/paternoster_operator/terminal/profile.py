@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 SHORTEST_STEP_SECONDS = 1e-6
-"""Of a step with nothing in it: a fit may find none, and a profile must have some."""
+"""Shortest step with nothing in it: a fit may find none, and a profile must have some."""
 UNSET_TTFT_MS, UNSET_ITL_MS = 2000, 100
 """Objective where the spec names none."""
 

@@ -54,7 +54,7 @@ class SimulationOutcome:
     """Changes of the token budget that was asked for."""
     series: OutcomeSeries
     decisions: list[Mapping[str, Any]]
-    """Those that changed something, each with its ``time`` in seconds."""
+    """Decisions that changed something, each with its ``time`` in seconds."""
 
     @property
     def requests(self) -> int:
@@ -119,7 +119,7 @@ class SimulationOutcome:
         return {"mean": float(np.mean(values)), **shares}
 
     def to_json(self, *, series: bool = True) -> dict[str, Any]:
-        """As a document of plain numbers, lists and text."""
+        """Write a document of plain numbers, lists and text."""
         outcomes = self.records.outcome
         document: dict[str, Any] = {
             "profile": self.profile.name,

@@ -12,7 +12,7 @@ from paternoster_simulator.profile import Profile
 from paternoster_simulator.settings import with_capacity
 
 PERIOD_SECONDS = 5.0
-"""As the operator's setting ``look_seconds`` has it."""
+"""Time between two looks, as the operator's setting ``look_seconds`` has it."""
 
 
 class LawPolicy:

@@ -7,14 +7,14 @@ from paternoster_engine.core.kv.block_residency import BlockResidency
 
 
 class BlockCount:
-    """As ``paternoster_engine.core.kv.block_pool.BlockPool`` with an empty prefix cache; each block is number 0."""
+    """Block pool with an empty prefix cache, without blocks: each is number 0."""
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
         self.num_available = num_blocks
         self.num_cached = 0
         self.residency = BlockResidency()
-        """Of blocks by their numbers: there is none to record."""
+        """Residency of blocks by their numbers: there is none to record."""
         self.text_index = None
         """No text is cached."""
 

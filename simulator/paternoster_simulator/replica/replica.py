@@ -58,10 +58,10 @@ class SimulatedReplica:
         self._steps = 0
         """Pure decode steps of the run under way."""
         self._counted = 0
-        """Of those, how many are in the sums of steps."""
+        """How many of those are in the sums of steps."""
         self._ahead = FastForward(self.scheduler)
         self._first_token_time = self._inter_token_time = self._first_tokens = self._inter_tokens = 0
-        """Of finished requests, as the counters of ``/stats`` have them."""
+        """Sums over finished requests, as the counters of ``/stats`` have them."""
 
     def add(self, request: Request, now: int) -> None:
         """Queue a request; raises :class:`paternoster_engine.core.errors.AdmissionError`, with nothing changed."""

@@ -20,7 +20,7 @@ class HardwareProfile:
     config: SchedulerConfig
     gpus: int
     usd_per_gpu_hour: float
-    """Of the replica where there is no GPU."""
+    """Price of the replica where there is no GPU."""
     watermark_percent: int
     step: StepCostFit
     load_seconds: float

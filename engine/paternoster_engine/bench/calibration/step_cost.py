@@ -90,7 +90,7 @@ class CellResidual:
 
 
 def compute_residuals(samples: Sequence[StepSample], fit: StepCostFit) -> list[CellResidual]:
-    """By cell, in the order in which cells first appear."""
+    """Residuals by cell, in the order in which cells first appear."""
     cells: dict[str, list[StepSample]] = {}
     for sample in samples:
         cells.setdefault(sample.cell, []).append(sample)

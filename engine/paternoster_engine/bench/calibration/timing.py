@@ -68,7 +68,7 @@ class Cell:
         )
 
     def jitter_lengths(self, rng: random.Random) -> "Cell":
-        """The same cell with lengths a little shorter, so that it still fits."""
+        """Make a cell whose lengths are a little shorter, so that it still fits."""
         shrink = 1 - rng.uniform(0, JITTER)
         return replace(self, context=max(1, round(self.context * shrink)), chunk=round(self.chunk * shrink))
 

@@ -26,7 +26,7 @@ class PromptShares:
         self._queue = queue
 
     def service_order(self, request: Request) -> ServiceOrder:
-        """Of a prompt that runs."""
+        """Order of service of a prompt that runs."""
         return self._queue.prompt_precedence(request), request.due
 
     def sort_prompts(self, prompts: Iterable[Request]) -> list[Request]:

@@ -20,7 +20,7 @@ class StepBudget:
         self.shared: int | None = None
         """Tokens of a step that several tenants share, by the time that they take; None before a prompt was timed."""
         self._requests: Counter[str] = Counter()
-        """Of each tenant that has any."""
+        """Number of requests of each tenant that has any."""
         self._left: dict[str, int] = {}
         """Step in which each other tenant had its last one; the latest last."""
 

@@ -11,7 +11,7 @@ DEFAULT_BURST_SECONDS = 10.0
 MAX_BUCKETS = 4096
 """Most tenants remembered, besides those with requests under way."""
 MIN_PACE_TOKENS = 16
-"""Of an answer by which is measured how fast one is sampled."""
+"""Tokens of an answer by which is measured how fast one is sampled."""
 PACE_FADE = 0.99
 """The fastest pace is forgotten by this factor for each answer: after some hundred it counts for a third."""
 

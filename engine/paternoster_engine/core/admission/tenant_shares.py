@@ -34,7 +34,7 @@ class TenantShares:
         return [other for other in running if other.spec.tenant == most]
 
     def find_underserved(self, requests: Iterable[Request], running: Sequence[Request]) -> Iterator[Request]:
-        """Those of ``requests`` with which their tenants hold less than another one, counted in slots over weight."""
+        """Requests with which their tenants hold less than another one, counted in slots over weight."""
         held: defaultdict[str, float] = defaultdict(float)
         for other in running:
             held[other.spec.tenant] += other.slots / self._tenant_weight(other)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 KEY_BYTES = 16
-"""Of the digest that a key begins with; the keys of layer groups after the first have their number behind it."""
+"""Bytes of the digest that a key begins with; keys of layer groups after the first have their number behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class BlocksStored:
     parent: bytes | None
     """Digest of the block before the first; None at the beginning of a sequence."""
     tokens: tuple[int, ...]
-    """Of all these blocks, in order."""
+    """Tokens of all these blocks, in order."""
     scope: bytes
     """Digest of the tenant and salt that alone find these blocks; empty where everyone does."""
     group: int

@@ -130,7 +130,7 @@ class KVCache:
         return table
 
     def admit_fork(self, request: Request, donor: Request, num_tokens: int) -> None:
-        """As :meth:`admit`, beginning with the first ``num_tokens`` tokens of ``donor``, which are computed.
+        """Admit ``request``, beginning with the first ``num_tokens`` tokens of ``donor``, which are computed.
 
         Full rows are shared; the last one is copied, as both requests write to it.
         """

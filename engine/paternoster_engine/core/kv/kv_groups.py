@@ -38,7 +38,7 @@ class KVGroups:
         self._decode_rows = self.count_rows(size - 1 + steps)
         """Rows that a decoding sequence holds from that of the next token on."""
         self._chunk_rows = self.count_rows(size - 1 + steps * config.max_batched_tokens)
-        """The same while it computes the largest chunks."""
+        """Rows of a sequence while it computes the largest chunks."""
 
     def count_rows(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
@@ -52,7 +52,7 @@ class KVGroups:
         return max(0, row - self._behind[group])
 
     def first_window_row(self, row: int) -> int:
-        """The same for all groups with a window together; ``row`` where there is none."""
+        """First row within the window, for all groups with one together; ``row`` where there is none."""
         return min((self.first_row(group, row) for group in self.with_window), default=row)
 
     def end_row(self, group: int, row: int, rows: int) -> int:
@@ -106,7 +106,7 @@ class KVGroups:
         return sum(min(num_tokens, limit) for limit in limits)
 
     def _count_blocks(self, num_tokens: int, fresh: int) -> int:
-        """Of one sequence; ``fresh``: rows that are known and not computed."""
+        """Count the blocks of one sequence; ``fresh``: rows that are known and not computed."""
         rows = self.count_rows(num_tokens)
         if not self.with_window:
             return rows * self.count
@@ -117,7 +117,7 @@ class KVGroups:
         return self._behind[group] + min(max(fresh, self._decode_rows), self._chunk_rows)
 
     def _count_branched_blocks(self, request: Request, common: int, num_tokens: int) -> int:
-        """Of all sequences of a request, which have the first ``common`` tokens in common."""
+        """Count the blocks of all sequences of a request, which have the first ``common`` tokens in common."""
         rows = self.count_rows(num_tokens)
         shared = min(common, num_tokens) // self.block_size
         most = [self._count_most_rows(group, rows) for group in range(self.count)]

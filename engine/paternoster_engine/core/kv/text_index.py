@@ -14,7 +14,7 @@ from paternoster_engine.core.kv.kv_groups import KVGroups
 from paternoster_engine.core.text_piece import TextPiece
 
 MAX_ROW_PIECES = 16
-"""Of one row; the oldest is removed for one more. Texts that differ where no token does would have any number."""
+"""Pieces of one row; one more removes the oldest. Texts that differ where no token does would have any number."""
 
 
 class CachedRow:
@@ -134,7 +134,7 @@ class TextIndex:
         return node
 
     def _set_run(self, row: CachedRow, window: int, run: int) -> None:
-        """Of the row and of those behind it whose runs begin at or before it."""
+        """Set the run of the row and of those behind it whose runs begin at or before it."""
         left = [(row, run)]
         while left:
             node, run = left.pop()

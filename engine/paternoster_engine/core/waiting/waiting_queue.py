@@ -168,7 +168,7 @@ class DueTimeQueue(RankedQueue):
 
 
 class InterleavedQueue(FcfsQueue):
-    """As :class:`FcfsQueue`, but preempted and fresh requests alternate.
+    """First-come, first-served queue in which preempted and fresh requests alternate.
 
     For preemption by swap: resuming is cheap then, and many resumed requests must not delay all fresh ones
     (as in Hugging Face's continuous batching).

@@ -29,7 +29,7 @@ class Checkpoint(Protocol):
         ...
 
     def shape_of(self, name: str) -> tuple[int, ...]:
-        """Of the tensor with that Hugging Face name; raises :class:`ModelError` when it is missing."""
+        """Shape of the tensor with that Hugging Face name; raises :class:`ModelError` when it is missing."""
         ...
 
     def get_tensor(self, name: str) -> LazyTensor:

@@ -93,7 +93,7 @@ class GgufCheckpoint:
         return [*note_unread(self._fields, GGUF), *unused]
 
     def _rope_divisors(self) -> list[float]:
-        """Of each frequency of the rotary embedding; empty where the file has none.
+        """Divisors of each frequency of the rotary embedding; empty where the file has none.
 
         Of LongRoPE's two lists the short one: contexts that the long one is for are not served.
         """
@@ -139,12 +139,12 @@ class GgufTensor:
 
     @property
     def format(self) -> BlockFormat | None:
-        """Of a matrix in blocks that are multiplied with as they are."""
+        """Format of a matrix in blocks that are multiplied with as they are."""
         name = self._stored.kind.name
         return FORMATS[name] if name in GGUF_FORMATS and len(self.shape) == 2 else None
 
     def read_blocks(self, first: int, last: int) -> torch.Tensor:
-        """Of :class:`InBlocks`."""
+        """Read rows in blocks, see :class:`InBlocks`."""
         part = self._stored.data[first:last]
         # The map is read-only, and torch has no such tensors.
         found = torch.from_numpy(part.copy())
@@ -187,7 +187,7 @@ def _has_numbers(kind: QuantizationType) -> bool:
 
 
 class RotateHalfRows:
-    """Of q and k, for the rotate-half order: llama.cpp's has the rows of each rotary pair side by side."""
+    """Rows of q and k in the rotate-half order: llama.cpp's has the rows of each rotary pair side by side."""
 
     def __init__(self, stored: LazyTensor, head_dim: int) -> None:
         self._stored, self._head_dim = stored, head_dim
@@ -201,7 +201,7 @@ class RotateHalfRows:
         return self._split_halves(pairs)[first - heads.start : last - heads.start]
 
     def read_blocks(self, first: int, last: int) -> torch.Tensor:
-        """Of :class:`InBlocks`."""
+        """Read rows in blocks, see :class:`InBlocks`."""
         assert isinstance(self._stored, InBlocks)
         heads = self._heads_of(first, last)
         return self._split_halves(self._stored.read_blocks(heads.start, heads.stop))[

@@ -126,7 +126,7 @@ class SafetensorsCheckpoint:
         return stored
 
     def _find(self, name: str) -> str | None:
-        """As :meth:`_stored_name`; None where there is none."""
+        """Name in the file, see :meth:`_stored_name`; None where there is none."""
         name = stored_name(self._family, name)
         # What is no module's has no suffix; the text's decoder of a model that takes images as well has a prefix, and
         # one that was saved without its output projection has none.

@@ -40,7 +40,7 @@ class EncoderCheckpoint:
         self._names = dict(self._find(name, shape) for name, shape in self.config.tensor_shapes())
 
     def get_tensor(self, name: str) -> torch.Tensor:
-        """By its name of :meth:`EncoderConfig.shapes`."""
+        """Get a tensor by its name of :meth:`EncoderConfig.shapes`."""
         stored = self._names[name]
         try:
             tensor: torch.Tensor = self._files[stored].get_tensor(stored)

@@ -28,7 +28,7 @@ class Encoders:
     """One family's own; all of them are post-norm, with learned positions, token types and biases everywhere."""
 
     prefix: str
-    """Of tensors' names where a head stands beside the encoder."""
+    """Prefix of tensors' names where a head stands beside the encoder."""
     head: tuple[str, str]
     """The two matrices of a head that scores: a dense one with tanh, and the one that makes a number of it."""
     positions_from_padding: bool = False
@@ -58,7 +58,7 @@ class EncoderConfig:
     num_heads: int
     num_positions: int
     first_position: int
-    """Of a text."""
+    """Position of a text's first token."""
     num_token_types: int
     norm_eps: float
     activation: Activation

@@ -27,7 +27,7 @@ class TextBatch:
     token_types: torch.Tensor
     """``[tokens]`` int64: 1 in the second of two texts that are compared, else 0."""
     lengths: Sequence[int]
-    """Of each text, tokens; ascending."""
+    """Tokens of each text; ascending."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ OTHER_MODES = (
     "pooling_mode_weightedmean_tokens",
 )
 STEPS = ("Transformer", "Pooling", "Normalize")
-"""Of ``modules.json``, in this order; the last may be missing."""
+"""Steps of ``modules.json``, in this order; the last may be missing."""
 
 
 def read_pooling(folder: ModelFolder, config: Mapping[str, Any]) -> Pooling | None:

@@ -35,9 +35,9 @@ class Family:
     """One family; the defaults are Llama's."""
 
     from_hf: Describe = as_it_is
-    """By the fields of a ``config.json``."""
+    """Description by the fields of a ``config.json``."""
     from_gguf: Describe | None = as_it_is
-    """By the fields of a GGUF file; None where such files are not read."""
+    """Description by the fields of a GGUF file; None where such files are not read."""
     names: Mapping[str, str] = field(default_factory=dict)
     """The decoder's names of a layer's parts -> the files', where they differ."""
     fused: Mapping[str, str] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Family:
     interleaved: bool = False
     """Whether GGUF files have the rows of queries and keys in pairs, as llama.cpp rotates them."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Of fields that a ``config.json`` may leave out, as transformers has them."""
+    """Defaults of fields that a ``config.json`` may leave out, as transformers has them."""
 
 
 def stored_name(family: Family, name: str) -> str:

@@ -7,9 +7,9 @@ from paternoster_engine.model.weights.stored import Cut
 from paternoster_kernels.blocks import FORMATS
 
 VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
-"""Of the four bits of a number: sign, two of exponent, one of mantissa."""
+"""Values of the four bits of a number: sign, two of exponent, one of mantissa."""
 BIAS = 127
-"""Of a scale, which is an exponent of 2."""
+"""Bias of a scale, which is an exponent of 2."""
 HALF_BLOCK = 16
 """Bytes of 32 numbers that share a scale."""
 

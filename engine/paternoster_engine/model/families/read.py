@@ -133,7 +133,7 @@ def config_from_gguf(
 
 
 def _rope_fields(fields: Fields) -> Fields:
-    """Of the rotary embedding; that of full attention where layers of other kinds have one of their own."""
+    """Fields of the rotary embedding; that of full attention where layers of other kinds have one of their own."""
     values = fields.read_mapping("rope_parameters") or fields.read_mapping("rope_scaling")
     if isinstance(full := values.get("full_attention"), Mapping):
         values = full

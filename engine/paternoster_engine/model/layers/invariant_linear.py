@@ -8,7 +8,7 @@ from paternoster_kernels.invariant.matmul import in_tiles
 
 
 class InvariantLinear(Linear):
-    """As :class:`Linear`: by one shape of tile in Triton on CUDA, natively on CPUs, or else in tiles of rows."""
+    """Batch-invariant :class:`Linear`: one shape of tile in Triton on CUDA, native on CPUs, or else tiles of rows."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ class Parts:
         self.stored_formats: Counter[str] = Counter()
         """Matrices by the format that they stay in."""
         self.unpacked: Counter[str] = Counter()
-        """Those that are kept as numbers, by the format that the file has them in."""
+        """Matrices that are kept as numbers, by the format that the file has them in."""
 
     def pick_operation(self, name: str) -> Op:
         """The implementation for this device."""
@@ -88,7 +88,7 @@ class Parts:
         return Int8Linear(table) if self._int8 else self._exact_linear(table)
 
     def load_bias(self, *names: str) -> torch.Tensor:
-        """Of matrices below each other."""
+        """Load the biases of matrices below each other."""
         return self._load([name + ".bias" for name in names])
 
     def exact_linear(self, name: str, *, bias: bool = False) -> Linear:

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 QUERIES = 512
-"""Of a text that are computed at once where scores are masked or made here, so that no mask is of a whole text."""
+"""Queries of a text computed at once where scores are masked or made here, so that no mask is of a whole text."""
 
 
 def attend_texts(

@@ -26,7 +26,7 @@ def _word_pattern(digits: str) -> str:
 
 
 def _cased_words(ending: str, digits: str) -> str:
-    """The same, but words are cut where capitals begin, and end with their contraction."""
+    """Write a pattern in which words are cut where capitals begin, and end with their contraction."""
     lead = r"[^\r\n\p{L}\p{N}]?"
     words = f"{lead}{_UPPER}*{_LOWER}+{ending}|{lead}{_UPPER}+{_LOWER}*{ending}"
     return rf"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_REST}"
@@ -69,7 +69,7 @@ CUTS = {
     "tekken": _TEKKEN,
     **dict.fromkeys(("gpt-4o", "llama4"), _O200K),
 }
-"""By ``tokenizer.ggml.pre``."""
+"""Patterns by ``tokenizer.ggml.pre``."""
 
 
 def cut_of(fields: Fields) -> PreTokenization:

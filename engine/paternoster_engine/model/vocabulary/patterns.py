@@ -154,7 +154,7 @@ def _count_ways(items: _Sequence) -> int:
 
 
 class _PatternParser:
-    """Of the part of Oniguruma's syntax that tokenizers use; raises :class:`PatternError` for anything else."""
+    """Parser of the part of Oniguruma's syntax that tokenizers use; raises :class:`PatternError` for anything else."""
 
     def __init__(self, pattern: str) -> None:
         if len(pattern) > LONGEST:

@@ -19,7 +19,7 @@ NORMAL = 1
 LONGEST_PIECE = 512
 """Characters."""
 MOST_CHARACTERS = 2**22
-"""Of all pieces together, each a place where one may be parted: Gemma 3's 262 000 have 1.8 million."""
+"""Limit for all pieces together, each a place where one may be parted: Gemma 3's 262 000 have 1.8 million."""
 
 
 def build_sentencepiece(

@@ -34,7 +34,7 @@ class Fp8Tensor:
         return FORMATS["FP8"] if self.shape[1] % 32 == 0 and self._block[1] % 32 == 0 else None
 
     def read_blocks(self, first: int, last: int) -> torch.Tensor:
-        """Of :class:`.stored.InBlocks`: a scale, and 32 numbers."""
+        """Read a scale and 32 numbers for each block, see :class:`.stored.InBlocks`."""
         numbers = self._numbers[(slice(first, last),)].view(torch.uint8).unflatten(1, (-1, 32))
         scales = self._of_rows(first, last)[:, : self.shape[1] : 32].contiguous().unsqueeze(-1).view(torch.uint8)
         return torch.cat((scales, numbers), -1).flatten(1)

@@ -23,7 +23,7 @@ class Int4Files:
     """The tensors of a matrix; ``zeros`` None where all zero points are :data:`MIDDLE`."""
 
     name: str
-    """Of the matrix, for errors."""
+    """Name of the matrix, for errors."""
     numbers: FileTensor
     scales: FileTensor
     zeros: FileTensor | None = None
@@ -35,7 +35,7 @@ class Int4Files:
 
 @dataclass(frozen=True, slots=True)
 class Int4Rows:
-    """Of outputs: ``numbers [rows, in]``, ``zeros [rows, groups]``, both uint8, and ``scales [rows, groups]``."""
+    """Rows of outputs: ``numbers [rows, in]``, ``zeros [rows, groups]``, both uint8, and ``scales [rows, groups]``."""
 
     numbers: torch.Tensor
     zeros: torch.Tensor
@@ -97,7 +97,7 @@ class Int4Tensor:
         return None if self.group % 32 or name is None else FORMATS[name]
 
     def read_blocks(self, first: int, last: int) -> torch.Tensor:
-        """Of :class:`.stored.InBlocks`: the scale, the zero point, and bytes of inputs i and i + 16."""
+        """Read scale, zero point, and bytes of inputs i and i + 16, see :class:`.stored.InBlocks`."""
         rows = self._read(self._files, first, last)
         scales = rows.scales.repeat_interleave(self.group // 32, 1).unsqueeze(-1).view(torch.uint8)
         zeros = rows.zeros.repeat_interleave(self.group // 32, 1).unsqueeze(-1)

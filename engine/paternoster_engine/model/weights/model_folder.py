@@ -101,7 +101,7 @@ class ModelFolder:
         return parse_object(self.read_text(name), str(self.path / name))
 
     def optional_json(self, name: str) -> dict[str, Any]:
-        """As :meth:`json`; empty for a file that is not there."""
+        """Read a file as :meth:`json` does; empty for one that is not there."""
         return self.json(name) if self.has_file(name) else {}
 
 

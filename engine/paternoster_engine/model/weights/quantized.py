@@ -37,7 +37,7 @@ Find = Callable[[str], FileTensor | None]
 
 
 class QuantizedMatrices:
-    """By the ``quantization_config`` of a model's config.json; empty for a model without."""
+    """Matrices by the ``quantization_config`` of a model's config.json; empty for a model without."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Raises :class:`ModelError` for a method that is not served."""
@@ -125,7 +125,7 @@ class QuantizedMatrices:
         return matrix
 
     def _find_gptq_less(self, name: str, zeros: torch.Tensor, outputs: int) -> int:
-        """Of :attr:`Int4Files.zeros_less`; raises :class:`ModelError` for ``zeros`` that more than one rule can read.
+        """Find :attr:`Int4Files.zeros_less`; raises :class:`ModelError` for ``zeros`` that more than one rule can read.
 
         Zero point 0 less one is -1. GPTQModel subtracts from whole words, so that it borrows from the next four bits;
         others wrap within four bits, and early AutoGPTQ overwrote the four bits above with ones (AutoGPTQ#640).

@@ -37,7 +37,7 @@ def warm_up(runner: SynchronousRunner, limits: StepLimits, num_groups: int = 1) 
 
 
 def largest_step(limits: StepLimits, num_groups: int = 1) -> Batch:
-    """As many sequences and tokens as a step may have, each sequence sampling with penalties.
+    """Make the step with the most sequences and tokens, each sequence sampling with penalties.
 
     The last sequence is as long as one may be, the others are prompts: attention then splits keys, which takes memory
     by the longest sequence for every sequence, and runs its kernel for prompts.

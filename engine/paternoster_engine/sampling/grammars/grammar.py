@@ -43,7 +43,7 @@ class Grammar:
         self._numbers = numbers
         self._most_digits = 0 if numbers is None else most_digits(text)
         self.num_tokens = tokenizer.vocab_size
-        """Of the tokenizer; a model may have more rows."""
+        """Size of the tokenizer's vocabulary; a model may have more rows."""
         started = time.thread_time()
         self.start = self._compiled()
         """The state before the first token; it is not changed."""
@@ -145,7 +145,7 @@ class GrammarMatcher(OutputFollower):
 
     @property
     def max_proposed(self) -> int:
-        """As many as have their masks within :data:`STEP_TIME`, with the request's own."""
+        """Number of proposals that have their masks within :data:`STEP_TIME`, with the request's own."""
         return max(0, int(STEP_TIME / max(self._mask_time, 1e-6)) - 1)
 
     def allowed_mask(self, row: SamplerRow) -> bytes | None:

@@ -32,11 +32,11 @@ COMPACT_OPTIONS: "JsonCompileOptions" = {
     "coerce_one_of": False,
     "json_allow_general_unicode_escapes": True,
 }
-"""The same without white space between tokens."""
+"""Compile options without white space between tokens."""
 
 
 MAX_DIGITS = 18
-"""Of a place in a list that a ``$ref`` leads to."""
+"""Digits of a place in a list that a ``$ref`` leads to."""
 
 
 def with_parts(schema: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class LazyMatcher(GrammarMatcher):
         self._free, self._seen = free, seen
         self._call = None if free.call is None else re.compile(free.call.encode())
         self._text = bytearray()
-        """Of the part of the answer under way, where it is free."""
+        """Text of the part of the answer under way, where it is free."""
         self._looked = 0
         """Bytes of it in which no call begins."""
         thought = free.thought

@@ -3,7 +3,7 @@
 from llguidance import LLParserLimits
 
 MAX_BYTES = 256 * 2**10
-"""Of a grammar's text, as the client sends it."""
+"""Limit for a grammar's text, as the client sends it."""
 CPU_TIME = 1.0
 """Seconds of a processor for compiling one."""
 WALL_TIME = 20.0

@@ -13,7 +13,7 @@ NOTHING_LEFT = "allowed_token_ids, bad_words and what the answer must be leave n
 
 
 def masks_of(requests: Sequence[SamplerRow], device: torch.device) -> TokenMasks | None:
-    """Of the rows whose grammars do not allow every token; None if there are none.
+    """Masks of the rows whose grammars do not allow every token; None if there are none.
 
     A request with a fault has no mask, for no token would be right: the runner drops its row. Nor has a proposed row
     that no token can follow.

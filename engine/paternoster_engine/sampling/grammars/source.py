@@ -15,7 +15,7 @@ from paternoster_engine.sampling.grammars.schemas.rewriting import CompileFailur
 JSON_MARK = "%json "
 Kind = Literal["json", "regex", "choice", "grammar", "structural_tag", "lark"]
 KINDS_OF_JSON: frozenset[Kind] = frozenset({"json", "structural_tag", "lark"})
-"""Those whose numbers are of JSON, the last one with calls that the engine describes."""
+"""Kinds of grammar whose numbers are of JSON, the last one with calls that the engine describes."""
 
 
 class GrammarSource(NamedTuple):

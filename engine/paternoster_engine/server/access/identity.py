@@ -31,7 +31,7 @@ class TenantRules:
     """Only a gateway has a key of the API, and so it alone can have sent the header."""
     isolates_cache: bool = True
     min_priority: int = 0
-    """Of requests without an identity, as ``max_priority``."""
+    """Lowest priority of requests without an identity, see ``max_priority``."""
     max_priority: int = MAX_PRIORITY
 
     def identity_of_key(self, key: str) -> Identity:

@@ -36,7 +36,7 @@ class _FieldError(NamedTuple):
     field: str | None
     message: str
     value: str = ""
-    """As messages have it; empty: it is missing."""
+    """Value that messages show; empty: it is missing."""
 
     def __str__(self) -> str:
         before = "" if self.field is None else f"{self.field}: "

@@ -8,13 +8,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 SHARE = 0.25
-"""Of the event loop's time, for the bodies of one tenant."""
+"""Share of the event loop's time for the bodies of one tenant."""
 BURST_SECONDS = 0.1
-"""Of the event loop's time that a tenant may use at once; one body of the largest size may use more."""
+"""Event loop's time that a tenant may use at once; one body of the largest size may use more."""
 LEAST_SECONDS = 1e-4
-"""Of the event loop's time: no body waits for less."""
+"""Shortest time that a body waits for."""
 REFUSAL_SECONDS = 4e-3
-"""Of the event loop's time, for a call that is refused for want of room or quota: its head, body, prompt and answer.
+"""Event loop's time for a call refused for want of room or quota: its head, body, prompt and answer.
 
 Measured beside steps of the model, with which the loop shares the interpreter: 2.3 to 4 ms of its thread on a Xeon.
 """

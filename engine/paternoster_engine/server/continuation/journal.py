@@ -22,7 +22,7 @@ CONTINUABLE = (EngineEnding, StepFailed)
 
 
 class StreamJournal:
-    """Of the answer to one call; that of a whole answer is written only where another engine goes on with it."""
+    """Journal of the answer to one call; that of a whole answer is written only where another engine continues it."""
 
     def __init__(
         self,

@@ -69,7 +69,7 @@ class AnswerInProgress:
         self._sending = asyncio.Lock()
         self._has_lines = False
         self._num_bytes = 0
-        """Of the journal."""
+        """Length of the journal."""
         self.has_begun = False
         """Whether the application has sent the head of its answer."""
 

@@ -24,7 +24,7 @@ class StreamCall:
     resume: Resume | None = None
     """Which part of the stream the client has; None for a stream that begins."""
     journal: bytes = field(default=b"", repr=False)
-    """Of that part, once the body was read."""
+    """Journal of that part, once the body was read."""
     num_drawn: int = 0
 
     def draw_bytes(self, num_bytes: int) -> bytes:

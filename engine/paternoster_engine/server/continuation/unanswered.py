@@ -17,7 +17,7 @@ class Unanswered(Protocol):
 
 
 class UnansweredCalls:
-    """Those with an id of the gateway, as long as something works on them."""
+    """Calls with an id of the gateway, as long as something works on them."""
 
     def __init__(self) -> None:
         self._calls: WeakValueDictionary[str, Unanswered] = WeakValueDictionary()

@@ -95,7 +95,7 @@ class Ranking(BaseModel):
     model: str
     results: list[RankedResult]
     data: list[VoyageResult]
-    """The same as ``results``."""
+    """Results as Voyage has them, equal to ``results``."""
     usage: TextUsage
 
 

@@ -155,7 +155,7 @@ class CohereEmbedRequest(VectorRequest):
 
 
 class PairsRequest(VectorRequest):
-    """Of queries and documents."""
+    """Request with queries and documents."""
 
     max_tokens_per_query: int | None = Field(
         default=None, ge=0, description="cut longer queries to this many tokens; 0 and null: none is cut"

@@ -213,7 +213,7 @@ async def _compute_scores(
     name: str,
     sender: Caller,
 ) -> tuple[list[float], TextUsage]:
-    """Of each document with its own query, or with the only one: cosines, where the model only embeds.
+    """Score each document with its own query, or with the only one: cosines, where the model only embeds.
 
     ``fields``: what the body calls queries and documents. ``texts``: these.
     """

@@ -23,7 +23,7 @@ CACHE = 64 * 2**20
 MAX_WAITING = 64
 """Grammars that may wait to be compiled, the one under way included."""
 MAX_OF_TENANT = MAX_WAITING // 2
-"""Of these, the ones that one tenant may have waiting."""
+"""Part of these that one tenant may have waiting."""
 NICE = 10
 """Niceness of the thread and the process for grammars: the steps of the model have the same CPUs."""
 

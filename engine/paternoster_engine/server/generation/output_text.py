@@ -37,11 +37,11 @@ class SequenceDelta:
     events: tuple[Event, ...] = ()
     """The text, split by a parser; what may become a mark is held back, so they can be behind it."""
     token_ids: tuple[int, ...] = ()
-    """Of the output's tokens since the delta before, if the call requests ids."""
+    """Ids of the output's tokens since the delta before, if the call requests ids."""
 
 
 def put_together(deltas: Sequence[SequenceDelta]) -> SequenceDelta:
-    """Those of one sequence that follow each other, as one; without any it is empty."""
+    """Join deltas of one sequence that follow each other; without any the result is empty."""
     if len(deltas) == 1:
         return deltas[0]
     return SequenceDelta(
@@ -58,7 +58,7 @@ class EchoedPrompt(NamedTuple):
 
     tokens: Sequence[int]
     offsets: Sequence[int]
-    """Of each token: characters before those that it completes."""
+    """Characters before those that each token completes."""
     text: str
 
 
@@ -95,7 +95,7 @@ class SequenceText:
         self.num_tokens = 0
         """Tokens so far, the one that ended the sequence included."""
         self.num_reasoning_tokens = 0
-        """Of these, the ones of reasoning and of the marks around it."""
+        """Number of those that are of reasoning and of the marks around it."""
         self._num_characters = 0
         self._held_back: list[TokenText] = []
         """Tokens whose text is held back."""
@@ -217,7 +217,7 @@ class SequenceText:
         return events
 
     def _of_content(self, tokens: Sequence[TokenText], text: str) -> tuple[TokenText, ...]:
-        """Those of ``tokens`` that are of the content, which begins with ``text``."""
+        """Select the ``tokens`` of the content, which begins with ``text``."""
         if self._calls:
             return self._behind_marks(tokens, text)
         # White space around what is no content belongs to that.
@@ -225,7 +225,7 @@ class SequenceText:
         return tuple(tokens[start:])
 
     def _behind_marks(self, tokens: Sequence[TokenText], text: str) -> tuple[TokenText, ...]:
-        """Those of ``tokens`` from where ``text`` begins, behind its white space: a call's marks may come before it."""
+        """Select ``tokens`` from where ``text`` begins, behind its white space: a call's marks may come before it."""
         pieces = [self._tokenizer.token_bytes(token.token) for token in tokens]
         start = max(0, b"".join(pieces).find(text.lstrip().encode()))
         ends = accumulate(map(len, pieces))

@@ -24,7 +24,7 @@ class TenantQueues(Generic[T]):
         self._queues.setdefault(tenant, deque()).append(work)
 
     def remove(self, tenant: str, work: T) -> None:
-        """Of no effect where the tenant has no such work waiting."""
+        """Remove work that waits; has no effect where the tenant has no such work waiting."""
         queue = self._queues.get(tenant)
         if queue is None or work not in queue:
             return

@@ -51,7 +51,7 @@ async def data_events(frames: AsyncIterator[BaseModel]) -> AsyncIterator[str]:
 
 
 async def long_data_events(frames: AsyncIterator[BaseModel]) -> AsyncIterator[str]:
-    """The same where frames may be long: others have their turn while one is written."""
+    """Write frames that may be long as events: others have their turn while one is written."""
     async for event in _data_events(
         (await json_in_pieces(frame, exclude_unset=True)).decode() async for frame in frames
     ):

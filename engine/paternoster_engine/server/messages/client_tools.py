@@ -69,4 +69,4 @@ CLIENT_TOOLS: Mapping[str, ClientTool] = {
     "text_editor_20250728": EDITOR,
     "memory_20250818": MEMORY,
 }
-"""By their types in the requests of Anthropic's clients."""
+"""Tools by their types in the requests of Anthropic's clients."""

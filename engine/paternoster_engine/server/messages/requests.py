@@ -26,7 +26,7 @@ MIN_BUDGET = 1024
 """Anthropic's, of tokens to think with."""
 
 MAX_EDITS = 16
-"""Of ``context_management``."""
+"""Edits of ``context_management``."""
 CLEAR_THINKING = "clear_thinking_"
 """How types of edits begin that leave out old thinking; a date follows."""
 SEARCH_TOOLS = ("tool_search_tool_",)

@@ -243,7 +243,7 @@ def _chat_call(block: ContentBlock) -> dict[str, Any]:
 
 
 def _block_text(block: ContentBlock | ResultBlock) -> str:
-    """Of a document and of a search's result title and source come first, each on a line."""
+    """Text of a block; title and source of a document or a search's result come first, each on a line."""
     source = block.source
     if isinstance(source, DocumentSource):
         return join_texts([block.title or "", block.context or "", source.data or "", *_block_texts(source.content)])

@@ -65,7 +65,7 @@ class LogprobsWriter:
         return ChatLogprobs.model_construct(content=await made_in_pieces(tokens, self.write_content), refusal=None)
 
     def write_content(self, tokens: Sequence[TokenText]) -> list[ChatTokenLogprob]:
-        """The same of a few tokens."""
+        """Write log probabilities of a few tokens."""
         return [self._chat_token(token.logprobs) for token in tokens if token.logprobs is not None]
 
     async def write_text(self, tokens: Sequence[TokenText], num_top: int) -> TextLogprobs:

@@ -68,7 +68,7 @@ class ToolCall(Body):
     index: int | None = Field(default=None, description="of a stream's pieces; not used")
 
     def for_template(self, id_for_template: Callable[[str], str]) -> dict[str, Any]:
-        """As templates read it, and the arguments' text besides (:mod:`paternoster_engine.chat.arguments`)."""
+        """Write the message for templates, with the arguments' text (:mod:`paternoster_engine.chat.arguments`)."""
         arguments = self.function.arguments
         read = arguments_object(arguments, count_free_values)
         function = {"name": self.function.name, "arguments": read, "arguments_text": arguments or "{}"}

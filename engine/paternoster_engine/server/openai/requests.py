@@ -37,11 +37,11 @@ LEAST_TEMPERATURE = 1e-5
 RANDOM_SEED = -1
 """What clients that must send a seed mean none by, as in vLLM and llama.cpp."""
 LEAST_PENALTY = 1e-5
-"""Of repetition: nor is a logit over one near 0, and what a grammar forbids times 0 is none either."""
+"""Least repetition penalty: no logit over one near 0 is a number, nor is what a grammar forbids times 0."""
 
 
 MAX_WORDS, MAX_WORD = 256, 256
-"""Of ``bad_words``, and characters of each."""
+"""Limits for ``bad_words``, and for characters of each."""
 
 
 class UnservedFields(Body):
@@ -198,7 +198,7 @@ class GenerationRequest(StructuredFields, UnservedFields):
 
     @property
     def num_computed_prompt_logprobs(self) -> int | None:
-        """As :attr:`num_logprobs`, of prompt tokens, for whatever the answer needs them."""
+        """Log probabilities of prompt tokens, see :attr:`num_logprobs`, for whatever the answer needs them."""
         return self.prompt_logprobs
 
     @property

@@ -110,7 +110,7 @@ def write_lark(
     special: Mapping[str, int],
     answer: str | None = None,
 ) -> str:
-    """Of answers that have calls, or else are ``answer``: what stands before what the client describes.
+    """Grammar of answers that have calls, or else are ``answer``: what stands before what the client describes.
 
     ``special``: marks that are control tokens -> their ids. Raises :class:`ArgumentsError` where rules of arguments do.
     """
@@ -133,7 +133,7 @@ def write_lark(
 
 
 def lark_of_begun(begun: CallSpelling, arguments: Arguments, calls: RequiredCalls, special: Mapping[str, int]) -> str:
-    """Of a call that has begun; see :func:`lark`."""
+    """Grammar of a call that has begun; see :func:`lark`."""
     end = list(write_terms(begun.end, special))
     if begun.listed:
         start = " ".join([SPACE, f'(call | "[" {SPACE} call ({SPACE} "," {SPACE} call)* {SPACE} "]")', SPACE, *end])

@@ -45,7 +45,7 @@ Read = Generator[Event | None, None, T]
 
 
 def join_events(events: Iterable[Event]) -> list[Event]:
-    """The same with neighbours of one kind made into one, and without empty ones."""
+    """Join neighbours of one kind into one event, and leave out empty ones."""
     result: list[Event] = []
     nonempty = (event for event in events if isinstance(event, CallBegin) or event.text)
     for _, neighbours in groupby(nonempty, type):

@@ -178,11 +178,11 @@ class AnswerFormat:
         yield from reader.pass_rest(Content)
 
     def outline_required_calls(self, calls: RequiredCalls, prompt: str) -> Outline | None:
-        """Of answers that have calls; None where no grammar says how they are written. ``prompt`` as above."""
+        """Outline of answers that have calls; None where no grammar describes them. ``prompt`` as above."""
         return None if self.form is None else self._answer_outline(prompt, calls)
 
     def of_answer(self, calls: RequiredCalls | None, prompt: str) -> Outline | None:
-        """Of answers that are ``@answer``, or have ``calls`` in its place; None where that is all there is to them.
+        """Outline of answers that are ``@answer``, or have ``calls`` in its place; None where there is nothing else.
 
         Calls that begin as JSON may are left out: what has begun could be an answer as well.
         """
@@ -193,7 +193,7 @@ class AnswerFormat:
         return self._answer_outline(prompt, calls, harmony.ANSWER if self.channels else "")
 
     def outline_optional_calls(self, calls: RequiredCalls, prompt: str) -> Outline | None:
-        """Of answers that may have calls anywhere; None where no grammar says how they are written."""
+        """Outline of answers that may have calls anywhere; None where no grammar describes how they are written."""
         if self.form is None or self.form.begun is None:
             return None
         begun = self.form.begun

@@ -27,7 +27,7 @@ NAMES: Mapping[type, frozenset[str]] = {
     for kinds in TYPES.values()
     for kind in kinds
 }
-"""Of the types that a value read from JSON has; a float may be an integer besides."""
+"""Names of the types that a value read from JSON has; a float may be an integer besides."""
 DEFINITIONS = ("$defs", "definitions")
 
 
@@ -49,7 +49,7 @@ class ArgumentTypes:
         return self._types_of_schema(schema, MAX_DEPTH) or ALL
 
     def of_argument(self, name: str) -> frozenset[str]:
-        """Of the argument ``name`` where the root describes all of them."""
+        """Schemas of the argument ``name`` where the root describes all of them."""
         properties = self._root.get("properties")
         schema = properties.get(name) if isinstance(properties, Mapping) else None
         return self.types_of(self._root.get("additionalProperties") if schema is None else schema)

@@ -81,7 +81,7 @@ class Conversation:
         return any(message["role"] not in _INSTRUCTING for message in self._messages)
 
     def _offer_tools(self, tools: list[ResponseToolOrNamespace], place: str, *, later: bool) -> list[OfferedTool]:
-        """Those that the conversation has to show."""
+        """Offer the tools that the conversation has to show."""
         # What was found by a search is not deferred any more.
         found = [tool for tool, _ in list_offered_tools(tools, f"{place}.tools")]
         for tool in found:

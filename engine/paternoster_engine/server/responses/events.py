@@ -60,11 +60,11 @@ class ResponseAnswer:
         self._text: list[str] = []
         """Pieces of the open item's text, arguments or input."""
         self._input = ArgumentText(INPUT)
-        """Of the open custom call."""
+        """Input of the open custom call."""
         self._logprobs: list[ChatTokenLogprob] = []
-        """Of the open message."""
+        """Log probabilities of the open message."""
         self._without_bytes: list[dict[str, Any]] = []
-        """The same, as events of streams have them."""
+        """Log probabilities of the open message, as events of streams have them."""
 
     def start_frames(self, usage: Usage) -> Iterator[StreamEvent]:
         yield self._next_event("response.created", response=self._copy_response())
@@ -230,14 +230,14 @@ def _response_of_request(id: str, model: str, body: ResponsesRequest) -> Respons
 
 
 def _error_code(status: int) -> ErrorCode:
-    """Of the few that OpenAI's type has."""
+    """Code of a status, from the few that OpenAI's type has."""
     if status == 429:
         return "rate_limit_exceeded"
     return "invalid_prompt" if status < 500 else "server_error"
 
 
 def _without_bytes(logprobs: Sequence[ChatTokenLogprob]) -> list[dict[str, Any]]:
-    """As events of streams have them."""
+    """Write log probabilities as events of streams have them."""
     return [
         {
             "token": token["token"],

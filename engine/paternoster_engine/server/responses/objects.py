@@ -75,7 +75,7 @@ OutputItem = MessageItem | ReasoningItem | FunctionCallItem | CustomToolCallItem
 class InputTokensDetails(BaseModel):
     cached_tokens: int
     cache_write_tokens: int = 0
-    """Of those that a client would pay for."""
+    """Tokens written to the cache that a client would pay for."""
 
 
 class OutputTokensDetails(BaseModel):

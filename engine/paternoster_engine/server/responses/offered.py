@@ -19,7 +19,7 @@ _SEPARATOR = "__"
 
 
 def chat_name(name: str, namespace: str | None) -> str:
-    """Of a function: those of namespaces begin with its name, as tools of MCP servers do in other clients."""
+    """Name of a function: those of namespaces begin with its name, as tools of MCP servers do in other clients."""
     if not namespace:
         return name
     return namespace + ("" if namespace.endswith(_SEPARATOR) else _SEPARATOR) + name

@@ -27,7 +27,7 @@ from paternoster_engine.server.responses.tools import Choice, Tools, read_choice
 from paternoster_engine.server.translation.fields import PassedFields
 
 MAX_EDITS = 16
-"""Of ``context_management``."""
+"""Edits of ``context_management``."""
 SUMMARIES = (None, "auto", "concise", "detailed")
 """Values of ``reasoning.summary`` that ask for no more than the answer has."""
 LOGPROBS = "message.output_text.logprobs"

@@ -21,11 +21,11 @@ from paternoster_contract.text_chains.stream import (
 BATCH_SECONDS = 0.05
 """Changes of that long are sent together."""
 MAX_REPLAY_BYTES = 4 * 2**20
-"""Of the last changes, for readers that connect again."""
+"""Last changes that are kept for readers that connect again."""
 LINGER_SECONDS = 600.0
 """Without a reader, after which texts are recorded no longer: a gateway that restarts finds them."""
 MAX_UNREAD_BYTES = 8 * 2**20
-"""Of one reader; one with more is closed, and begins with a snapshot again."""
+"""Limit for one reader; one with more is closed, and begins with a snapshot again."""
 
 
 class Subscriber:

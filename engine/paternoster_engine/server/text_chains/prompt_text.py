@@ -91,7 +91,7 @@ class CallText:
 
 
 _call_text: ContextVar[CallText | None] = ContextVar("_call_text", default=None)
-"""Of the call in progress; tasks that work on it share the object."""
+"""Text of the call in progress; tasks that work on it share the object."""
 
 
 def begin_call_text(path: str) -> CallText:

@@ -19,7 +19,7 @@ PASSED_ON = (
 
 class _Passing(Body):
     def passed_on(self) -> Mapping[str, Any]:
-        """Those of :data:`PASSED_ON` that are given."""
+        """Fields of :data:`PASSED_ON` that are given."""
         return {name: getattr(self, name) for name in PASSED_ON if name in self.model_fields_set}
 
 

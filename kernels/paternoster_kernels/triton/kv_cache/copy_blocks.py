@@ -19,7 +19,7 @@ def copy_blocks_kernel(source, target, pairs, block_words, CHUNK: tl.constexpr):
 
 
 def copy_blocks(source: torch.Tensor, target: torch.Tensor, pairs: torch.Tensor) -> None:
-    """As the reference; on the host's side ``source`` or ``target`` must be pinned, and ``pairs`` on the device."""
+    """Copy blocks by ``pairs``; a host's ``source`` or ``target`` must be pinned, and ``pairs`` on the device."""
     # Moved as 32-bit words, whatever they mean.
     source, target = source.view(torch.int32).flatten(1), target.view(torch.int32).flatten(1)
     words = source.shape[1]

@@ -30,7 +30,7 @@ def kv_write_kernel(
 
 
 def kv_write(keys: torch.Tensor, values: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
-    """As the reference; any strides but the last are welcome."""
+    """Write keys and values into slots of the cache; any strides but the last are welcome."""
     tokens, kv_heads, head_dim = keys.shape
     scales = scaled_cache.view_scales(cache) if is_scaled(cache) else cache
     kv_write_kernel[(tokens, kv_heads)](

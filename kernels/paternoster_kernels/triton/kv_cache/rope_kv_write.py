@@ -57,7 +57,7 @@ def rope_kv_write(
     cache: torch.Tensor,
     slots: torch.Tensor,
 ) -> None:
-    """As the reference; ``rotary_table`` and ``cache`` are contiguous, ``qkv`` may have any row stride."""
+    """Rotate and write into the cache; it and ``rotary_table`` are contiguous, ``qkv`` may have any row stride."""
     _, kv_heads, block_size, width = cache.shape
     head_dim, half = head_dim_of(cache), rotary_table.shape[1] // 2
     group = qkv.shape[1] // head_dim // kv_heads - 2

@@ -41,7 +41,7 @@ def grouped_matmul_kernel(
 
 
 def grouped_matmul(x: torch.Tensor, weight: torch.Tensor, rows: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
-    """As the reference; ``weight`` is contiguous, ``x`` may have any row stride."""
+    """Products of groups of rows; ``weight`` is contiguous, ``x`` may have any row stride."""
     experts, outputs, inputs = weight.shape
     pairs = len(rows)
     out = x.new_empty(pairs, outputs)

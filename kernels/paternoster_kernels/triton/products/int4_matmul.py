@@ -39,7 +39,7 @@ def int4_matmul_kernel(
 
 
 def int4_matmul(x: torch.Tensor, packed: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor) -> torch.Tensor:
-    """As the reference; weights are contiguous. Tiles depend on whether there are more than 64 rows."""
+    """Product with int4 weights, which are contiguous. Tiles depend on whether there are more than 64 rows."""
     rows, inputs = x.shape
     outputs, groups = scales.shape
     out = x.new_empty(rows, outputs)

@@ -24,7 +24,7 @@ def matmul_kernel(
 
 
 def matmul(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """As the reference; ``weight`` is contiguous, ``x`` may have any row stride. A row's result depends on it alone."""
+    """Product with a contiguous ``weight``; ``x`` may have any row stride. A row's result depends on it alone."""
     rows, inputs = x.shape
     outputs = len(weight)
     out = x.new_empty(rows, outputs)

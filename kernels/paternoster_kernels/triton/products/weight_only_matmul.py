@@ -20,7 +20,7 @@ def weight_only_matmul_kernel(
 
 
 def weight_only_matmul(x: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-    """As the reference; ``weight`` is contiguous. Tiles depend on whether there are more than 64 rows."""
+    """Product with a contiguous int8 ``weight``. Tiles depend on whether there are more than 64 rows."""
     rows, inputs = x.shape
     outputs = len(weight)
     out = x.new_empty(rows, outputs)

@@ -14,9 +14,9 @@ from paternoster_operator.api.types.fields import show_value
 
 POD_SPEC = "PodSpec"
 MAX_ITEMS, MAX_CONTAINERS = 128, 16
-"""Of each list and mapping, so that the API server can bound what a rule over them costs."""
+"""Limits for each list and mapping, so that the API server can bound what a rule over them costs."""
 MAX_LENGTH = 512
-"""Of strings that must be there, such as names and paths, for the same reason."""
+"""Limit for strings that must be there, such as names and paths, for the same reason."""
 KEY_DEFAULTS: Mapping[str, str] = {"protocol": "TCP"}
 """What a field that distinguishes items means where it is left out."""
 _SCALARS: Mapping[str, str] = {
@@ -37,7 +37,7 @@ class Field(NamedTuple):
     of: str
     """A scalar or the name of a type: of the field itself, or of each of its items."""
     keys: tuple[str, ...] | None = None
-    """Of a list, the fields that tell its items apart; empty where it has none, None where this is no list."""
+    """Fields that tell a list's items apart; empty where it has none, None where this is no list."""
     mapping: bool = False
     """A mapping of strings to ``of``."""
     required: bool = False
@@ -53,7 +53,7 @@ class Field(NamedTuple):
 
     @property
     def item(self) -> "Field":
-        """Of a list or mapping: what each item is."""
+        """Item of a list or mapping."""
         return Field(self.of)
 
 

@@ -27,7 +27,7 @@ class Need:
     demand: float
     """Sequences at once."""
     capacity: Capacity
-    """Of one replica."""
+    """Capacity of one replica."""
     utilization: float
     """Share of that which is planned for."""
 

@@ -65,7 +65,7 @@ class Rewriting:
         self.references = References(root)
         self.disjointness = Disjointness(self.references)
         self.closing_disjointness = Disjointness(self.references)
-        """Of options that are closed each by itself, with a count of comparisons of its own: no keyword needs them."""
+        """Disjointness of options that are closed each by itself, counted by itself: no keyword needs them."""
         self.unenforced: dict[Unenforced, None] = {}
         self._names: dict[Definition, str] = {}
         self._definitions: dict[str, Definition] = {}

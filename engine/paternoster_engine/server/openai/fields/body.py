@@ -43,7 +43,7 @@ MAX_BIASES = 300
 MAX_STOPS = 16
 """Stop strings."""
 MAX_DIGITS = 19
-"""Of a token id in a name."""
+"""Digits of a token id in a name."""
 MAX_IGNORED = 16
 """Most names of ignored fields in the header of one answer."""
 MAX_NAME = 64

@@ -24,7 +24,7 @@ _counts: ContextVar[Counts | None] = ContextVar("_counts", default=None)
 
 
 def find_counts() -> Counts | None:
-    """Those of the body that this call has validated last, or validates."""
+    """Counts of the body that this call has validated last, or validates."""
     return _counts.get()
 
 

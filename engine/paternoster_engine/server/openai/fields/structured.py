@@ -43,7 +43,7 @@ def _parse_schema(value: Any) -> Any:
 
 
 def _write_json(value: Any) -> str:
-    """As JSON, in the order in which it came: that of properties means something. Raises ``ValueError``."""
+    """Write JSON in the order in which it came: that of properties means something. Raises ``ValueError``."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except RecursionError as error:
@@ -179,7 +179,7 @@ OTHER_FORMS: Mapping[str, Kind] = {
 
 
 class StructuredFields(Body):
-    """Of chat and text completions."""
+    """Fields of structured output in chat and text completions."""
 
     response_format: ResponseFormat = Field(default_factory=lambda: TextFormat(type="text"))
     structured_outputs: StructuredOutputs | None = None

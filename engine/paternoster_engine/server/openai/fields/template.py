@@ -34,7 +34,7 @@ RESERVED = (
 
 
 def plain_json(value: Any) -> Any:
-    """As :func:`check_plain_json` of a body's field."""
+    """Check a body's field as :func:`check_plain_json` does."""
     return check_plain_json(value, count_free_values)
 
 
@@ -77,7 +77,7 @@ def _check_schema_size(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
-"""As the Model Context Protocol has names of tools; OpenAI takes up to 64 of these, without the dot."""
+"""Name of a function as the Model Context Protocol has it; OpenAI takes up to 64 of these, without the dot."""
 
 
 class Function(Body):
@@ -132,14 +132,14 @@ class TemplateFields(Body):
         return self.add_generation_prompt and not self.continue_final_message
 
     def template_variables(self) -> dict[str, Any]:
-        """Those of the chat template besides its messages; what is empty is left out."""
+        """Variables of the chat template besides its messages; what is empty is left out."""
         tools = [tool.model_dump(exclude_unset=True) for tool in self.tools]
         lists = {"tools": tools, "documents": self.documents}
         given = {name: value for name, value in lists.items() if value}
         return self.chat_template_kwargs | given
 
     def reasoning_variables(self, template: str) -> dict[str, Any]:
-        """Those of how much the model thinks, as ``template`` reads them: none of a body without such a field."""
+        """Variables of how much the model thinks, as ``template`` reads them: none of a body without such a field."""
         return {}
 
 
@@ -249,7 +249,7 @@ class ReasoningFields(Body):
     )
 
     def reasoning_variables(self, template: str) -> dict[str, Any]:
-        """Of the chat template. An effort is a hint: where the template reads none, it is reported as ignored."""
+        """Variables of the chat template. A hint that the template does not read is reported as ignored."""
         effort = self.reasoning_effort
         if effort is None:
             return {}

@@ -14,7 +14,7 @@ from paternoster_engine.server.parsers.arguments.terms import SPACE, write_terms
 from paternoster_engine.server.parsers.schemas import MOST_PARTS, ArgumentTypes, standing_alone
 
 NAME = r"[^<>\s\x00-\x1f](?:[^<>\n]*[^<>\s\x00-\x1f])?"
-"""Of an argument between marks, around which there may be white space."""
+"""Pattern of an argument's name between marks, around which there may be white space."""
 _NOTHING = '""'
 _OF_VALUES = (
     "enum", "const", "multipleOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength",

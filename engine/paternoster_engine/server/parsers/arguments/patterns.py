@@ -11,7 +11,7 @@ from paternoster_engine.sampling.grammars.schemas.patterns import (
 )
 
 _ASCII = {r"\d": "0-9", r"\w": "A-Za-z0-9_"}
-"""Of ECMAScript, where llguidance takes digits and letters of all scripts."""
+"""Classes of ECMAScript, where llguidance takes digits and letters of all scripts."""
 
 
 def match_whole(pattern: str) -> str:

@@ -124,7 +124,7 @@ def exclude_marks(marks: Iterable[str], text: str) -> str:
 
 
 def regex_terminal(expression: str) -> str:
-    """As a terminal."""
+    """Write a terminal of a grammar."""
 
     def escape_match(found: re.Match[str]) -> str:
         return {"/": r"\/", "\n": r"\n", "\r": r"\r"}.get(found[0], found[0])

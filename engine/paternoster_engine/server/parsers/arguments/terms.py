@@ -8,7 +8,7 @@ SPACE = r"/[ \n\t]{0,3}/"
 
 
 def write_terms(text: str, special: Mapping[str, int], *, loose: bool = False) -> Iterator[str]:
-    """Of a rule, one after another. ``special``: marks that are control tokens -> their ids.
+    """Write the terms of a rule, one after another. ``special``: marks that are control tokens -> their ids.
 
     ``loose``: where the text has a space there may be white space or none.
     """

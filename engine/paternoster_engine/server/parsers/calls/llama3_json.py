@@ -38,7 +38,7 @@ def read_answer(reader: Reader, names: Collection[str]) -> Read[None]:
 
 
 def _read_all(reader: Reader, names: Collection[str]) -> Read[bool]:
-    """As many calls as there are; False, and nothing is committed, where there is none."""
+    """Read all calls there are; False, and nothing is committed, where there is none."""
     num_calls = 0
     while (yield from read_calls(reader, names)):
         num_calls += 1

@@ -24,7 +24,7 @@ LIST = CallForm(
     begun=CallSpelling(re.escape(BEGIN), ('{ "name": "%s", "arguments": ',), " }", listed=True),
 )
 NAMED = CallForm(f"{BEGIN}%s{ARGS}", "", between="", begun=CallSpelling(re.escape(BEGIN), (f"%s{ARGS}", "%s"), ""))
-"""Of later vocabularies."""
+"""Form of later vocabularies."""
 _NAME = re.compile(r"[\w.-]+")
 _ID = re.compile(r"[a-zA-Z0-9]{9}")
 
@@ -79,5 +79,5 @@ def call_id(digits: str) -> str:
 
 
 def id_for_template(call_id: str) -> str:
-    """The same id always becomes the same nine letters."""
+    """Make nine letters of an id, always the same ones of one id."""
     return call_id if _ID.fullmatch(call_id) else hashlib.sha256(call_id.encode()).hexdigest()[:9]

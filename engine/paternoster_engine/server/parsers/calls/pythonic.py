@@ -203,7 +203,7 @@ def _pass_value(reader: Reader) -> Read[bool]:
 
 
 def _json_of_literal(text: str) -> str | None:
-    """As JSON: what is JSON already stays as it is; None where it is no literal."""
+    """Write a literal as JSON: what is JSON already stays as it is; None where it is no literal."""
     try:
         if is_json(text):
             return text

@@ -24,7 +24,7 @@ _BEGINNINGS = {
 """Type -> how its values begin, behind white space, as :func:`json_of` reads them; others are strings."""
 _PYTHON = {"True": True, "False": False, "None": None}
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*("?)', re.DOTALL)
-"""Of JSON, to its end or that of the text: so it is looked at once, wherever it ends."""
+"""String of JSON, to its end or that of the text: so it is looked at once, wherever it ends."""
 
 
 def pass_named(
