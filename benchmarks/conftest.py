@@ -1,4 +1,4 @@
-"""As in ``tests``: a busy machine is no fault, so examples may take their time."""
+"""Settings of ``tests``: a busy machine is no fault, so examples may take their time."""
 
 from hypothesis import HealthCheck, settings
 

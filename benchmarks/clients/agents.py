@@ -29,7 +29,7 @@ from harness.local_fleet import FleetError, LocalFleet, manifest
 
 KV_CACHE = "900Mi"
 LEAST_CACHED = 0.9
-"""Of the prompt before."""
+"""Least part of the prompt before that is cached."""
 
 
 @contextmanager

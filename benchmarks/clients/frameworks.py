@@ -11,7 +11,7 @@ from typing import Literal
 URL, MODEL = sys.argv[1] + "/v1", sys.argv[2]
 QUESTION = "What is the capital of Japan?"
 PARTS = [{"type": "text", "text": QUESTION, "cache_control": {"type": "ephemeral"}}]
-"""As agents send them to whatever model they are set to."""
+"""Parts that agents send to whatever model they are set to."""
 
 
 def langchain() -> list[str]:

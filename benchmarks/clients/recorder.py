@@ -21,13 +21,13 @@ class Call:
 
     status: int
     usage: dict[str, Any]
-    """As the client gets it; empty where there is none."""
+    """Usage that the client gets; empty where there is none."""
     tools: int
     ignored: str
     forced: bool
     """Whether the request was changed so that the model had to call the tool."""
     request: bytes
-    """As the agent sent it."""
+    """Request that the agent sent."""
     error: str = ""
     """The start of the answer where its status is not 200."""
 

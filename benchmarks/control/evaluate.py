@@ -88,7 +88,7 @@ def evaluate(
 
 
 def drawn(part: Part, draws: Sequence[int] | None) -> Sequence[int]:
-    """Those of ``draws``; all there are of a part where it is None."""
+    """Draws of a part: ``draws``, or all there are where it is None."""
     return range(len(SEEDS[part])) if draws is None else draws
 
 
@@ -190,7 +190,7 @@ class Memory:
 
 @cache
 def digest(modules: tuple[str, ...]) -> str:
-    """Of the text of modules and packages, by name."""
+    """Digest of the text of modules and packages, by name."""
     text = hashlib.sha256()
     for path in sorted(set(_sources(modules))):
         text.update(path.name.encode() + path.read_bytes())

@@ -28,7 +28,7 @@ from paternoster_traces.workload import Limits
 
 Part = Literal["tune", "test"]
 SEEDS: Mapping[Part, tuple[int, ...]] = {"tune": (1,), "test": (2, 5, 8)}
-"""Of each draw of a part: what one of them comes to may be luck."""
+"""Seeds of each draw of a part: what one of them comes to may be luck."""
 BESIDE = 2
 """Difference of the seeds of two kinds of traffic that come at the same time."""
 

@@ -1,4 +1,4 @@
-"""The same search for every contender: settings tried on the tuning part, and the best of them on the test part."""
+"""One search for every contender: settings tried on the tuning part, and the best of them on the test part."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed

@@ -34,13 +34,13 @@ class Point:
     scenario: str
     constant: str
     factor: float
-    """Of the value in the code."""
+    """Factor of the value in the code."""
     value: float
     score: Score
 
 
 def value_of(constant: str) -> float:
-    """As it is in the code."""
+    """Value that the code has."""
     return float(getattr(DEFAULT_TUNING, constant))
 
 
@@ -80,7 +80,7 @@ class Sensitivity:
 
 
 def table(points: Sequence[Point]) -> str:
-    """As Markdown: what the ends of the range come to, and the value in the code between them."""
+    """Write Markdown: what the ends of the range come to, and the value in the code between them."""
     rows = [
         (p.scenario, f"`{p.constant}`", f"{p.value:g}", f"{p.score.slo_attainment:.2%}", f"{p.score.gpu_hours:.2f}",
          f"{p.score.preemption_rate:.2%}")

@@ -68,7 +68,7 @@ class Load:
     def __init__(self, client: BenchClient, prompts: PromptSource, args: argparse.Namespace) -> None:
         self.between: list[tuple[float, float]] = []
         self.first: list[tuple[float, float]] = []
-        """Of bursts: time sent, seconds to the first token."""
+        """Requests of bursts: time sent, seconds to the first token."""
         self.failed = 0
         self._client, self._prompts, self._args = client, prompts, args
         self._numbers: Iterator[int] = count()

@@ -20,7 +20,7 @@ so that a batch which fits when it starts does not fit later, and a full one on 
 quantiles are chosen, not measured."""
 
 SHORT_ANSWERS = replace(REASONING, output=((0, 10), (0.1, 40), (0.5, 200), (0.9, 700), (1, 1500)))
-"""The same questions, answered at once. The quantiles are chosen, not measured."""
+"""Questions of :data:`REASONING`, answered at once. The quantiles are chosen, not measured."""
 
 CODE = Workload(
     prompt=((0, 3), (0.1, 400), (0.5, 1500), (0.9, 4400), (0.99, 7400), (1, 7400)),

@@ -25,12 +25,12 @@ from paternoster_kernels.scaled_cache import is_scaled, token_width, view_scales
 BF16 = torch.bfloat16
 BLOCK_SIZE = 32
 CACHE_BYTES = 2**26
-"""Of all layers together, in bfloat16: more than a core's caches."""
+"""Bytes of all layers together, in bfloat16: more than a core's caches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Of a layer's attention."""
+    """Shape of a layer's attention."""
 
     name: str
     heads: int

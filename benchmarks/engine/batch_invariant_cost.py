@@ -42,7 +42,7 @@ def host_step(vocab: int, query_lens: list[int], seq_lens: list[int]) -> HostSte
 
 
 def steps(vocab: int, context: int, batches: list[int], prompt: int) -> dict[str, HostStep]:
-    """By name: decode steps around ``context`` tokens, and one prompt."""
+    """Steps by name: decode steps around ``context`` tokens, and one prompt."""
     draw = random.Random(1)
     made = {}
     for batch in batches:

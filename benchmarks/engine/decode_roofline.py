@@ -108,7 +108,7 @@ def linears_alone(model: Decoder, batch: int) -> Callable[[], None]:
 
 
 def torch_linears_alone(model: Decoder, batch: int) -> Callable[[], None]:
-    """The same pass with matrices of the same sizes in torch's own layout for them; their numbers do not matter."""
+    """Time a pass with matrices of these sizes in torch's own layout; their numbers do not matter."""
     shapes = [(linear.out_features, linear.in_features) for linear in model.iterate_linears()]
     weights = [torch.ops.mkldnn._reorder_linear_weight(torch.randn(shape, dtype=DTYPE)) for shape in shapes]
     inputs = {n: torch.randn(batch, n, dtype=DTYPE) for _, n in shapes}

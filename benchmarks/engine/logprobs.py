@@ -36,7 +36,7 @@ def of_transformers(path: Path, windows: list[list[int]]) -> list[torch.Tensor]:
 
 
 def of_tokens(after: torch.Tensor, window: list[int]) -> torch.Tensor:
-    """Those of ``window`` among ``[tokens, vocab]``, what may follow each."""
+    """Log probabilities of ``window`` among ``[tokens, vocab]``, what may follow each."""
     return after[:-1].gather(1, torch.tensor(window[1:])[:, None])[:, 0]
 
 

@@ -66,7 +66,7 @@ class Soaked:
     """After the last request, so without a holder; 0 unless one leaked."""
     host_blocks_held: int
     memory: list[int]
-    """Of the process, at each look."""
+    """Memory of the process, at each look."""
     objects: list[int]
     """Alive for the garbage collector, at each look."""
 

@@ -42,7 +42,7 @@ KINDS = ("none", "all", "half", "tools")
 class Turn:
     tokens_per_second: float
     tokens_per_cpu_second: float
-    """Of all threads: what other work on the machine takes from this one is not in it."""
+    """Rate over all threads: what other work on the machine takes from this one is not in it."""
     between_p99: float
     """Seconds between two tokens of the requests without a grammar; of all where each has one."""
     mask_ms_a_step: float

@@ -23,7 +23,7 @@ class Shape:
 
 
 class ClosedLoop:
-    """The same sequence of requests each time that one is made."""
+    """Sequence of requests that is the same each time that one is made."""
 
     def __init__(self, client: BenchClient, prompts: PromptSource, shape: Shape) -> None:
         self.shape = shape

@@ -44,10 +44,10 @@ class Half:
     preempted_share: float
     """Distinct requests preempted, of those that ended."""
     preempted_share_settled: float
-    """The same from 60 s after the change of the traffic; at most that of one request is chance."""
+    """Preempted share from 60 s after the change of the traffic; at most that of one request is chance."""
     finished_settled: int
     recomputed_share: float
-    """Of the tokens that went through the model."""
+    """Share of the tokens that went through the model."""
     first_token_p50: float
     first_token_p99: float
     between_tokens_p50: float
@@ -69,7 +69,7 @@ def share_within(result: RequestResult, begin: float, end: float) -> float:
 
 
 def by_clock(result: RequestResult, clock: Callable[[float], float]) -> RequestResult:
-    """The same request with its times in seconds of ``clock``."""
+    """Convert a request's times to seconds of ``clock``."""
     start = clock(result.start)
     first = None if result.ttft is None else clock(result.start + result.ttft) - start
     return replace(result, start=start, ttft=first, latency=clock(result.start + result.latency) - start)
@@ -160,7 +160,7 @@ def markdown(halves: Sequence[Half]) -> str:
 
 
 def against_best(halves: Sequence[Half], law: str) -> dict[int, tuple[str, float]]:
-    """By half: the fixed cap with the most within the objective, and the law's share of that; medians."""
+    """Fixed cap with the most within the objective, and the law's share of that, by half; medians."""
     found = {}
     for half in sorted({each.half for each in halves}):
         by_arm: dict[str, Any] = {}

@@ -29,7 +29,7 @@ class Cell:
 
     @property
     def tokens(self) -> int:
-        """Of a step."""
+        """Tokens of a step."""
         return self.decodes + self.chunk
 
 

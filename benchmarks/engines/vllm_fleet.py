@@ -117,7 +117,7 @@ class VllmFleet(LocalFleet):
         return self._find_child("Worker")
 
     def _find_child(self, title: str) -> psutil.Process:
-        """By the title that vLLM gives it."""
+        """Find a child by the title that vLLM gives it."""
         children = psutil.Process(self._server).children(recursive=True)
         return next(each for each in children if title in " ".join([each.name(), *each.cmdline()]))
 

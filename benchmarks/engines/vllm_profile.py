@@ -38,7 +38,7 @@ PROMPTS = 40
 POLL_SECONDS = 0.1
 WATERMARK_PERCENT = 1
 USD_PER_HOUR, TTFT_MS, ITL_MS = 0.08, 5000.0, 200.0
-"""Of a small virtual machine, and as the other profiles of a CPU have them; not measured."""
+"""Price of a small virtual machine, and limits that the other profiles of a CPU have; not measured."""
 
 
 def build_manifest() -> dict[str, Any]:

@@ -86,7 +86,7 @@ def order_turn(names: list[str], turn: int) -> list[str]:
 
 
 def ratios_to_reference(seconds: dict[str, dict[str, list[float]]], name: str, kind: str) -> list[float]:
-    """Of each turn; empty without the reference."""
+    """Ratios of each turn; empty without the reference."""
     own, reference = seconds[name][kind], seconds.get(REFERENCE, {}).get(kind, [])
     return [mine / other for mine, other in zip(own, reference, strict=False)]
 

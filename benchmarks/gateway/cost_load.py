@@ -15,7 +15,7 @@ from harness.processes import cpu_seconds
 SMALL, LARGE, CHUNK = "small", "large", "chunk"
 KINDS = (SMALL, LARGE, CHUNK)
 SMALL_BYTES, LARGE_BYTES = 200, 400_000
-"""Of a body, about."""
+"""Sizes of a body, about."""
 SETTLING_SECONDS = 0.1
 """For what a proxy does after an answer."""
 STALL_SECONDS = 120.0
@@ -32,7 +32,7 @@ class Amounts:
     large: int
     streams: int
     frames: int
-    """Of each stream, after those that are not counted."""
+    """Frames of each stream, after those that are not counted."""
     connections: int
     """For whole answers."""
 

@@ -89,7 +89,7 @@ class Bound:
 
     lookahead: int
     spare: int
-    """Of each gateway, for a sender with a small part of what is in flight."""
+    """Spare places of each gateway, for a sender with a small part of what is in flight."""
 
 
 class Fleet:

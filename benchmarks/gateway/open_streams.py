@@ -28,7 +28,7 @@ from harness.servers import Server, free_port, gateway_server, local_url, route_
 
 MODEL = "m"
 SPARE_FILES = 200
-"""Of a process, for all but its streams."""
+"""Files of a process for all but its streams."""
 OPENING = 100
 """Streams that are opened at once."""
 

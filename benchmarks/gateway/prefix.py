@@ -48,10 +48,10 @@ main()
 """
 """A gateway that reads no prompt."""
 BYTES_PER_TOKEN = 30 * 2 * 3 * 64 * 2
-"""Of the KV cache of SmolLM2-135M."""
+"""Bytes of the KV cache of SmolLM2-135M."""
 WAYS = ("prefix", "history", "load", "one engine")
 OTHERS_WAYS = ("history", "load")
-"""Of engines that publish nothing."""
+"""Ways of routing to engines that publish nothing."""
 TEXT = (
     "the lift never stops and riders step on at every floor while cars go up or down past open doors of an old house "
     "where engineers count tokens blocks queues caches turns and answers until evening comes over quiet streets"
@@ -61,7 +61,7 @@ WORDS = TEXT.split()
 
 @dataclass
 class Answers:
-    """Of one workload by one way of routing."""
+    """Answers of one workload by one way of routing."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -204,12 +204,12 @@ class Bench:
         return gateway_server(self._folder, routes, *key, name=f"gateway-{next(self._numbers)}", program=program)
 
     def count_pieces(self) -> int:
-        """Those that the engines hold."""
+        """Count the pieces that the engines hold."""
         ports = [engine.admin_port or engine.port for engine in self.engines]
         return sum(int(read_metric(port, "paternoster_engine_text_pieces") or 0) for port in ports)
 
     async def run(self, session: aiohttp.ClientSession, workload: str, way: str, count: int) -> Answers:
-        """By the first ``count`` of the gateways."""
+        """Run a workload through the first ``count`` of the gateways."""
         for engine in [*self.engines, *self.large] if not self._args.engine_command else ():
             url = f"http://127.0.0.1:{engine.admin_port}{paths.ADMIN_RESET_PREFIX_CACHE}"
             headers = {"Authorization": f"Bearer {(self._folder / 'keys').read_text()}"}

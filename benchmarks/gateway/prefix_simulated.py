@@ -23,7 +23,7 @@ from paternoster_traces.trace import read_trace
 from paternoster_traces.workload import Limits
 
 HISTORY = "text history"
-"""As Paternoster's, of engines that do not publish what they have cached."""
+"""Routing like Paternoster's, of engines that do not publish what they have cached."""
 WAYS: Mapping[str, Callable[[float], PrefixRouting | None]] = {
     "least-loaded": lambda _: None,
     "paternoster": lambda _: PrefixRouting(),

@@ -20,7 +20,7 @@ from paternoster_gateway.routing.prefix_routing import PromptTokens
 
 PATH = "/v1/chat/completions"
 TURN_BYTES = 2000
-"""Of a message; a shorter body has one."""
+"""Length of a message; a shorter body has one."""
 
 
 def body_of(size: int) -> bytes:

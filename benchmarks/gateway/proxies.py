@@ -14,7 +14,7 @@ from peers.systems.environment import Environment
 OURS = "paternoster"
 MODEL = "m"
 KEY = "sk-" + "a" * 32
-"""Of the client, where a proxy asks for one."""
+"""Key of the client, where a proxy asks for one."""
 MAX_IN_FLIGHT = 64
 """Requests that the gateway sends an engine at a time; more than there are, so that none waits."""
 
@@ -27,7 +27,7 @@ class Proxy:
     described: str
     """Version, and the settings that matter."""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Of each request to it."""
+    """Headers of each request to it."""
 
 
 def prepare_paternoster(engines: Sequence[str], folder: Path) -> Proxy:
@@ -91,7 +91,7 @@ PROXIES: dict[str, Callable[[Sequence[str], Path], Proxy]] = {
     "smg": prepare_smg,
     "litellm": prepare_litellm,
 }
-"""By name: what sets one up before engines with these URLs; raises :class:`SetUpError`."""
+"""Set-up by name of the proxy: it stands before engines with these URLs; raises :class:`SetUpError`."""
 
 
 def _envoy_config(port: int, engines: Sequence[int]) -> dict[str, object]:

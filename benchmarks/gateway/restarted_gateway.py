@@ -54,7 +54,7 @@ def restart_gateway(gateway: Server, held: Callable[[], int]) -> Restart:
 
 
 def time_restart(engines: int, pieces: int) -> Restart:
-    """Of a gateway before engines that do nothing but publish ``pieces`` each, none of them shared."""
+    """Time a gateway's restart before engines that do nothing but publish ``pieces`` each, none of them shared."""
     with published_pieces(engines, pieces) as urls, tempfile.TemporaryDirectory() as folder:
         gateway = gateway_server(Path(folder), {MODEL: route_to(*urls)})
         with started([gateway]):

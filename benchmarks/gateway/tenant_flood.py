@@ -58,7 +58,7 @@ class WaitingEngine:
     def __init__(self, args: argparse.Namespace) -> None:
         self._args = args
         self._ends: list[tuple[float, int]] = []
-        """Of each request that runs: when it ends, and the gateway that sent it."""
+        """End of each request that runs, and the gateway that sent it."""
         self._random = Random("lengths")
         self.most = 0
         """Requests at once."""
@@ -120,7 +120,7 @@ class FirstToken:
     least_wait: float = 0.0
     """Until an answer ended whose place its gateway may give away: without preemption none could wait less."""
     least_wait_anywhere: float = 0.0
-    """The same, had any gateway's places been for it."""
+    """Least wait, had any gateway's places been for it."""
 
 
 Post = Callable[[str], Coroutine[Any, Any, FirstToken]]
@@ -187,7 +187,7 @@ async def send_steadily(count: int, interval: float, post: Callable[[int], Corou
 def post_by_dispatcher(
     args: argparse.Namespace, dispatcher: Dispatcher, number: int, engines: dict[str, WaitingEngine]
 ) -> Post:
-    """As the proxy does, without HTTP; ``number``: of the gateway."""
+    """Post like the proxy, without HTTP; ``number``: of the gateway."""
 
     async def post(key: str) -> FirstToken:
         clock = asyncio.get_running_loop().time

@@ -16,7 +16,7 @@ CHUNK = (
     b'"system_fingerprint":"fp_0123456789ab"}\n\n'
 )
 READ_BYTES = 4096
-"""Of a body, in which its ``stream`` is looked for; the rest is counted only."""
+"""Bytes of a body in which its ``stream`` is looked for; the rest is counted only."""
 ANSWER = json.dumps(
     {
         "id": "chatcmpl-0", "object": "chat.completion", "created": 1_700_000_000, "model": "m",
@@ -60,7 +60,7 @@ class FakeEngine:
 
     def __init__(self) -> None:
         self.streams: set[EngineConnection] = set()
-        """Those that are open."""
+        """Connections that are open."""
 
     async def serve(self, port: int) -> asyncio.Server:
         loop = asyncio.get_running_loop()

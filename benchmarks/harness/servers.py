@@ -125,7 +125,7 @@ def served(
 
 
 def free_port() -> int:
-    """Of 127.0.0.1."""
+    """Find a port of 127.0.0.1 that nothing listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -43,7 +43,7 @@ EMBED = "/v2/embed"
 TOKENIZE, DETOKENIZE = "/tokenize", "/detokenize"
 
 SHORT = '"max_tokens":1,"max_output_tokens":1'
-"""Of every body: an answer takes no time. Routes without such a field ignore it."""
+"""Fields of every body: an answer takes no time. Routes without such a field ignore it."""
 REQUIRED: Mapping[str, str] = {
     CHAT: '"messages":[{"role":"user","content":"up"}]',
     COMPLETION: '"prompt":"up"',
@@ -92,7 +92,7 @@ FIELDS: Mapping[str, str] = {
     TOKENIZE: "prompt messages tools documents chat_template_kwargs",
     DETOKENIZE: "tokens",
 }
-"""Of each route those that a list or an object may be tried for."""
+"""Fields of each route that a list or an object may be tried for."""
 
 PART, INPUT_PART = '{"type":"text","text":"a"}', '{"type":"input_text","text":"a"}'
 USER = '"messages":[{"role":"user","content":'

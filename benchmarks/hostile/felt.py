@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 MOST_TIMES, MOST_SECONDS_MORE = 1.5, 0.2
-"""Of its p99 when alone, and beyond it where that is more."""
+"""Most times of its p99 when alone, and seconds beyond it where that is more."""
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Felt:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Of one measure: milliseconds alone and attacked, p50 and p99."""
+    """Comparison of one measure: milliseconds alone and attacked, p50 and p99."""
 
     alone: tuple[float, float]
     attacked: tuple[float, float]
@@ -51,7 +51,7 @@ class Comparison:
 
 
 def compare(alone: Felt, attacked: Felt) -> dict[str, Comparison]:
-    """By measure; none of those that there is nothing of when it is alone."""
+    """Comparisons by measure; none where there is nothing of it when alone."""
     found = {name: (getattr(alone, name), getattr(attacked, name)) for name in ("first", "between")}
     return {name: Comparison.of(*seconds) for name, seconds in found.items() if seconds[0]}
 

@@ -26,7 +26,7 @@ VALUES = ("{}", "[]", "0", "1", "null", "true", '""', '"a"', "1e5", "-1.5", "[[]
 LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 """Mostly one token, so that more bodies are read in the time."""
 VALID_SHARE = 0.6
-"""Of the bodies: the schema allows all that they hold, so that the engine reads them to the end and computes."""
+"""Share of bodies that the schema allows whole, so that the engine reads them to the end and computes."""
 REPEATS = (1, 1, 1, 1, 20, 128, 2000)
 """How many items an array has whose items have the long value."""
 

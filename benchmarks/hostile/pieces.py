@@ -94,7 +94,7 @@ ATTACKS: dict[str, Attack] = {
 
 
 def waits(port: int, seconds: float) -> Iterator[float]:
-    """Of /health, asked every :data:`PERIOD_SECONDS` on one connection, in seconds."""
+    """Waits for /health, asked every :data:`PERIOD_SECONDS` on one connection, in seconds."""
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
     end = time.monotonic() + seconds
     while (started := time.monotonic()) < end:

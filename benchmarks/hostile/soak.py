@@ -51,7 +51,7 @@ ENGINE_ATTACKS = ("single bytes answered", "small chunks answered", "early hints
 """They need an engine of the attacker's own, which this fleet has not."""
 ATTACKS = tuple(row for row in ROWS if row.model == CHAT and row.kind not in ENGINE_ATTACKS)
 ATTACK_SECONDS = 25.0
-"""Of each attack, until the next."""
+"""Time of each attack, until the next."""
 SHORTEST_FOR_SLOPE = 240
 """Seconds of load: before, an engine still grows to what its batches need."""
 
@@ -83,7 +83,7 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 
 @dataclass
 class Result:
-    """Of one soak; ``faults`` is empty where all held."""
+    """Result of one soak; ``faults`` is empty where all held."""
 
     seconds: float
     ends: dict[str, dict[str, int]] = field(default_factory=dict)

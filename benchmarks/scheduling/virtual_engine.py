@@ -45,11 +45,11 @@ class Machine:
         return cls(settings.scheduler_config(profile), profile.cost, block_copy_seconds)
 
     def changed(self, **changes: object) -> "Machine":
-        """The same machine with other settings of the scheduler."""
+        """Copy the machine with other settings of the scheduler."""
         return dataclasses.replace(self, config=self.config.replace(**changes))
 
     def with_batching(self, mode: ModeName, wait: float = 0.0) -> "Machine":
-        """The same machine with requests admitted as ``mode`` says; ``wait``: seconds, of a dynamic batch."""
+        """Copy the machine with requests admitted by ``mode``; ``wait``: seconds, of a dynamic batch."""
         return dataclasses.replace(self, make_scheduler=lambda config: make_scheduler(mode, config, wait=wait))
 
 

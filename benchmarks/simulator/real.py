@@ -25,7 +25,7 @@ WARM_UP = 4
 
 
 async def calibrate(conditions: Conditions, folder: Path, *, seconds: float) -> tuple[Profile, list[StepSample]]:
-    """As many calibrations at once as there are replicas: they share the machine as the replicas will.
+    """Run a calibration for each replica at once: they share the machine as the replicas will.
 
     Returns the first one's profile, and the steps of all.
     """

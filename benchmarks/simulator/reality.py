@@ -51,7 +51,7 @@ class Comparison:
     """With steps that take a little less or more."""
     request_rate: float
     load_average: tuple[float, ...]
-    """Of the machine when the run ended: 1, 5 and 15 minutes."""
+    """Load of the machine when the run ended: 1, 5 and 15 minutes."""
     drift: float
     """Fixed seconds of a step after the real run, over those before it."""
     beside: float

@@ -43,17 +43,17 @@ from paternoster_contract.stream_journal import (
 )
 
 STREAMS = 32
-"""Of each kind, open at once through the gateway."""
+"""Streams of each kind, open at once through the gateway."""
 TURN_SECONDS = 1.0
 FRAME_SECONDS = 0.02
 ENGINE_STREAMS = 8
 TOKENS = 96
-"""Of each stream of the engine."""
+"""Tokens of each stream of the engine."""
 
 
 @dataclass
 class Result:
-    """Of each turn, first with the journal, then without."""
+    """Result of each turn, first with the journal, then without."""
 
     gateway_microseconds: list[tuple[float, float]] = field(default_factory=list)
     """Processor time of the gateway a frame."""

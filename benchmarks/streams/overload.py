@@ -49,7 +49,7 @@ class Result:
     minutes: float = 0.0
     answers: int = 0
     refused: dict[int, int] = field(default_factory=dict)
-    """By status: the client sent the request again."""
+    """Number of refusals by status: the client sent the request again."""
     errors: list[str] = field(default_factory=list)
     tokens: int = 0
     slowest_health: float = 0.0

@@ -51,7 +51,7 @@ class RemoteFile:
     size: int
     digest: Digest | None = None
     version: str | None = None
-    """Of these very bytes, where a source says so: its entity tag."""
+    """Entity tag of these very bytes, where a source states one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def of_progress(progress: FetchProgress) -> FetchStatus:
-    """As programs read it."""
+    """Status of a fetch for programs."""
     rate = round(progress.rate, 1)
     return FetchStatus(state=progress.state, done=progress.done, total=progress.total, rate=rate)
 

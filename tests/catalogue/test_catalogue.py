@@ -29,7 +29,7 @@ BILLIONS = {
     "qwen3-8b": 8.19,
     "smollm2-135m": 0.1345,
 }
-"""Of parameters, as their publishers say; of Gemma those of the text, without 0.42 of what sees."""
+"""Parameters that publishers state; of Gemma those of the text, without 0.42 of what sees."""
 
 
 def config(name: str) -> ModelConfig:

@@ -23,7 +23,7 @@ NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 ENDS_WITHIN = 15.0
 """Seconds; what waits for the end of a drain waits for minutes."""
 INTERPRETER_SECONDS = 0.5
-"""Of CPU time, in which an interpreter is there and has begun with the command; it takes a tenth of that."""
+"""CPU time in which an interpreter is there and has begun with the command; it takes a tenth of that."""
 POOL = "--kv-cache-memory=50000000"
 SIGTERM_STATUS = 128 + signal.SIGTERM
 

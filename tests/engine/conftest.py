@@ -37,7 +37,7 @@ def model(checkpoint: Checkpoint) -> Decoder:
 
 @pytest.fixture(scope="session")
 def few_layers() -> int:
-    """Of how many the shallow model is: its answers repeat themselves less than those of six, so they tell more."""
+    """Layers of the shallow model: its answers repeat themselves less than those of six, so they show more."""
     return 3
 
 
@@ -55,7 +55,7 @@ def shallow(checkpoint: Checkpoint, few_layers: int) -> Decoder:
 
 @pytest.fixture(scope="session")
 def few_tokens() -> int:
-    """Of how many the vocabulary of the small model is: all of 49,152 are three quarters of a shallow model's work."""
+    """Vocabulary of the small model: all of 49,152 are three quarters of a shallow model's work."""
     return 8192
 
 

@@ -71,7 +71,7 @@ def test_another_chat_template(as_file: bool, tmp_path: Path) -> None:
 
 
 def test_the_pool_takes_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on CUDA: the model is loaded, runs its largest step, and serves from the same weights."""
+    """The model is loaded as on CUDA, runs its largest step, and serves from the same weights."""
     device_types = []
 
     def free(device: torch.device) -> tuple[int, int]:

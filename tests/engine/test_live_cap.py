@@ -8,7 +8,7 @@ from paternoster_engine.core.sampling_params import SamplingParams
 
 
 def test_from_8_to_2_and_back_without_a_preemption() -> None:
-    """As invariant I14 has it of any model (``core/test_invariants.py``), with few tokens, which are slow here."""
+    """Invariant I14 (``core/test_invariants.py``) holds here with few tokens of a real model, which are slow."""
     engine, _, _ = build_engine(EngineArgs(max_num_seqs=8, max_model_len=256, kv_cache_memory=64 * 2**20))
     scheduler = engine.scheduler
     for i in range(16):

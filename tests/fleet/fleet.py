@@ -96,7 +96,7 @@ class Up:
             return {r["name"]: r["url"] for r in json.load(response)["models"]["smollm2"]["replicas"] if r["ready"]}
 
     def engine_stats(self) -> list[dict[str, Any]]:
-        """Of each engine that listens."""
+        """Stats of each engine that listens."""
         stats = []
         for pid in self.engine_pids():
             with suppress(URLError), urlopen(f"http://127.0.0.1:{find_flag(pid, '--admin-port')}/stats") as response:
@@ -104,7 +104,7 @@ class Up:
         return stats
 
     def drain_engine(self, pid: int) -> None:
-        """By its admin API, with a key that it was started with."""
+        """Drain by an engine's admin API, with a key that it was started with."""
         keys = next(file for file in Path(find_flag(pid, "--admin-keys")).iterdir() if file.is_file())
         (key, *_) = parse_keys(keys.read_text())
         url = f"http://127.0.0.1:{find_flag(pid, '--admin-port')}{ADMIN_DRAIN}"

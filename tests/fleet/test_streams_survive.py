@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 ENGINE = {"maxNumSeqs": 8, "maxModelLen": 512, "kvCacheMemory": "96Mi", "batchInvariant": True}
 SEEDS = range(6)
 TOKENS, LONG = 96, 384
-"""Of an answer; of one that takes longer, on a fast machine, too, than a changed manifest until its replica ends."""
+"""Tokens of an answer, and of one that takes longer than from a changed manifest to a replica's end."""
 QUESTION = [{"role": "user", "content": "Tell me a long story about a lift that never stops."}]
 
 
@@ -94,7 +94,7 @@ def has_both_replicas(fleet: Up) -> bool:
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """Of two replicas; what a test ends comes again before the next one."""
+    """Fleet of two replicas; what a test ends comes again before the next one."""
     fleet = Up(tmp_path_factory.mktemp("fleet"), replicas=2, engine=ENGINE)
     fleet.ready(2)
     try:

@@ -97,7 +97,7 @@ def engines(fleet: Up) -> dict[str, psutil.Process]:
 
 
 def test_gateways_hold_the_cap_of_a_vllm_whose_core_has_no_plugin(program: str, up: Callable[..., Up]) -> None:
-    """As where an image names the plugins that it loads, or a newer vLLM has no such core: it serves all the same."""
+    """An image may name the plugins that it loads, and a newer vLLM may have no such core: it serves all the same."""
     fleet = up(**spec("env", "VLLM_PLUGINS=none", program))
     endpoint = fleet.ready(1, STARTS_WITHIN)
     held = wait_for(lambda: status(fleet).get("gatewayCap"), "the bound in the status")

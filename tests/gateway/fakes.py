@@ -37,7 +37,7 @@ class FakeEngine:
     url: str = ""
     bodies: list[bytes] = field(default_factory=list)
     headers: list[CIMultiDictProxy[str]] = field(default_factory=list)
-    """Of each request, as :attr:`bodies`."""
+    """Headers of each request, in the order of :attr:`bodies`."""
     paths: list[str] = field(default_factory=list)
     gone: int = 0
     """Requests whose client went away before the answer was whole."""

@@ -51,7 +51,7 @@ APPLIED: dict[str, Any] = {
 
 
 def child(name: str, owner: str = APPLIED["metadata"]["uid"], **parts: Any) -> dict[str, Any]:
-    """Of the kind with that name, controlled by the object with the uid ``owner``."""
+    """Child of the kind with that name, controlled by the object with the uid ``owner``."""
     reference = {"apiVersion": "v1", "kind": "Any", "name": "ride", "uid": owner, "controller": True}
     metadata = {"name": "ride", "namespace": "lifts", "uid": name, "generation": 1, "ownerReferences": [reference]}
     return {

@@ -84,7 +84,7 @@ def test_windows_caps_and_sinks(
     invariant: bool,
     seed: int,
 ) -> None:
-    """As the oracle of the device kernels, which goes sequence by sequence, has them."""
+    """The oracle of the device kernels, which goes sequence by sequence, has the same."""
     query_lens, seq_lens, block_size, kv_heads, group = step
     generator = torch.Generator().manual_seed(seed)
     counts = [-(-n // block_size) for n in seq_lens]

@@ -37,7 +37,7 @@ def bodies(model: type[BaseModel], /, **always: Any) -> st.SearchStrategy[bytes]
 
 
 def _values(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> st.SearchStrategy[Any]:
-    """Of one JSON schema, as pydantic writes them."""
+    """Values of one JSON schema, as pydantic writes them."""
     if "$ref" in schema:
         return st.deferred(lambda: _values(definitions[schema["$ref"].rpartition("/")[2]], definitions))
     for choice in ("anyOf", "oneOf"):

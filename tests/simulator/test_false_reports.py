@@ -24,7 +24,7 @@ from paternoster_traces.workload import Limits
 BEGIN = 200.0
 SECONDS: Final = 5
 TERMS: Final = tuple(combinations_with_replacement(range(SECONDS + 1), 2))
-"""Of which two of a step's numbers each of ``step_sums`` is the product."""
+"""Pairs of a step's numbers whose product each of ``step_sums`` is."""
 EIGHT = constant_rate(8.0)
 COUNTERS = ("requests_total", "requests_finished_total", "generation_tokens_total")
 

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class ReceivedRequest:
     path: str
     start: int
-    """Of the requested range, 0 without one."""
+    """Start of the requested range, 0 without one."""
     sent: int
     """Bytes of the body that were written."""
     authorization: str | None

@@ -41,7 +41,7 @@ class LoopbackHub:
     def __init__(self, host: str = "127.0.0.1") -> None:
         self.repos: dict[str, Repo] = {}
         self.blobs: dict[str, bytes] = {}
-        """By SHA-256: what the CDN sends, whatever the hub has listed."""
+        """Blobs by SHA-256: what the CDN sends, whatever the hub has listed."""
         self.hub = FileServer(self._hub, host=host)
         self.cdn = FileServer(self._cdn, host=host)
 

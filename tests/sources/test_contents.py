@@ -47,7 +47,7 @@ def truncate_and_pad(file: Path) -> None:
 
 
 def damage_silently(file: Path) -> None:
-    """As a disk does: its size and time stay."""
+    """Damage a file like a disk: its size and time stay."""
     before = file.stat()
     swap_bytes(file)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))

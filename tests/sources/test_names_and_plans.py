@@ -211,7 +211,7 @@ def test_a_part_that_is_missing_is_named_before_anything_is_fetched(listed: list
 
 
 def test_parts_that_are_counted_from_0() -> None:
-    """As those of gpt-oss."""
+    """gpt-oss has such parts."""
     shards = [f"model-{number:05d}-of-00002.safetensors" for number in (0, 1, 2)]
     assert names_of("config.json", *shards) == ["config.json", *shards]
 
@@ -256,7 +256,7 @@ def test_weights_without_a_configuration() -> None:
 
 
 def test_every_reason_is_one_word_of_a_condition() -> None:
-    """As Kubernetes has it: ``^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$``."""
+    """Kubernetes allows ``^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$``."""
     reasons = [kind.__name__ for kind in SourceError.__subclasses__()]
     assert len(reasons) > 10
     assert all(reason.isalpha() and reason[0].isupper() for reason in reasons)

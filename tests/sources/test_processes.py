@@ -88,7 +88,7 @@ def test_two_processes_and_one_download(hub: LoopbackHub, cache: DownloadCache, 
 
 
 def test_what_is_there_is_taken_without_asking_for_it(hub: LoopbackHub, cache: DownloadCache) -> None:
-    """As the pods of a fleet do that start later: the same weights, whatever a branch says by then."""
+    """Pods of a fleet that start later do so: the same weights, whatever a branch says by then."""
     repo = hub.add("org/tiny", model_files())
     with pull("hf://org/tiny", "--no-refresh") as process:
         first, _ = process.communicate(timeout=PATIENCE)
@@ -171,7 +171,7 @@ def test_progress_counts_bytes(hub: LoopbackHub, cache: DownloadCache) -> None:
 
 
 def test_the_folder_needs_only_to_be_read(hub: LoopbackHub, cache: DownloadCache) -> None:
-    """As a volume that pods mount read-only after one has filled it."""
+    """Pods mount a volume read-only after one has filled it."""
     hub.add("org/tiny", model_files())
     model = fetch_model("hf://org/tiny", cache, retry=AT_ONCE)
     assert model.lease is not None

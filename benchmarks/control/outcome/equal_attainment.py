@@ -23,7 +23,7 @@ class Comparison:
     point: str
     """:data:`UNTUNED`, or the law's own operating point."""
     equal: tuple[Row, ...]
-    """Of the peers' rows those that attain as much."""
+    """Rows of the peers that attain as much."""
 
     @property
     def peer(self) -> Row | None:

@@ -9,7 +9,7 @@ OURS = "paternoster"
 
 
 def published() -> dict[str, list[tuple[float, float]]]:
-    """Of each policy (percent within the objective, GPU-hours) in the six scenarios."""
+    """Figures of each policy (percent within the objective, GPU-hours) in the six scenarios."""
     section = (ROOT / "docs" / "control.md").read_text(encoding="utf-8").split("## Beside other policies")[1]
     table = section.split("\n\nCode completion")[0]
     rows: dict[str, list[tuple[float, float]]] = {}

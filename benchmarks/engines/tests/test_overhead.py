@@ -11,7 +11,7 @@ from engines.overhead import PROBE, SCRAPE, measure_call, measure_middleware, re
 from paternoster_vllm.middleware import API_KEYS_ENV
 
 CALL_SECONDS = 0.02
-"""Of processor time; what the system counts moves by hundredths."""
+"""Processor time of a call; what the system counts moves by hundredths."""
 
 
 async def compute() -> None:

@@ -17,7 +17,7 @@ from paternoster_engine.core.step_work import StepWork
 from paternoster_simulator.profile import parse_profile
 
 SECONDS = 0.25
-"""Of a step."""
+"""Length of a step."""
 
 
 def schedule(cell: Cell, context: int, step: int) -> Batch:

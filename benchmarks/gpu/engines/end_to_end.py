@@ -41,7 +41,7 @@ class EndToEnd:
     context: float
     """Mean tokens of a sequence while it was measured."""
     milliseconds: float
-    """Of a decode step, the median; of the whole prefill."""
+    """Time of a decode step, the median; of the whole prefill."""
     tokens_per_second: float
     of_ceiling: float | None
     """Decode: time to read weights, keys and values once, over the time taken; prefill: share of the product's rate."""

@@ -58,7 +58,7 @@ def verdicts(device: torch.device, tokens: int, load: Callable[[torch.device], D
 
 
 def _random(config: ModelConfig, device: torch.device) -> Decoder:
-    """The same weights on every device: they are drawn on the host."""
+    """Make weights that are the same on every device: they are drawn on the host."""
     drawn = random_weights(config, torch.float32, torch.Generator().manual_seed(11), spread=3.0)
     return Decoder(config, drawn, torch.float32, device)
 

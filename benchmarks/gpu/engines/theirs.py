@@ -1,4 +1,4 @@
-"""The same requests through this engine and through transformers, static and continuous batching: output tokens/s."""
+"""One load through this engine and through transformers, static and continuous batching: output tokens/s."""
 
 import random
 import time
@@ -13,7 +13,7 @@ from gpu.engines.setting import Limits, Setting, forced, random_model, run
 from paternoster_engine.model.config import ModelConfig
 
 HOST_BLOCKS = 64
-"""Of transformers' cache on a CPU: enough for the few short requests of the tiny model."""
+"""Blocks of transformers' cache on a CPU: enough for the few short requests of the tiny model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ TARGETS = {
     "sm_100": Target(GPUTarget("cuda", 100, 32), 227 * 1024),
     "gfx942": Target(GPUTarget("hip", "gfx942", 64), 64 * 1024),
 }
-"""By name. Limits: CUDA C++ Programming Guide; AMD CDNA3 ISA reference (64 KiB of LDS)."""
+"""Targets by name. Limits: CUDA C++ Programming Guide; AMD CDNA3 ISA reference (64 KiB of LDS)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class Product:
     name: str
     call: Callable[[], torch.Tensor]
     one_by_one: Callable[[], torch.Tensor]
-    """The same, a product of torch's for each expert."""
+    """Product of torch's for each expert."""
     moved: int
     """Bytes: the matrices of all experts that have a row, and rows in and out, each once."""
     flops: int

@@ -33,7 +33,7 @@ class Speed:
     """Bytes or floating-point operations a second."""
     of_ceiling: float
     torch_milliseconds: float | None = None
-    """The same result by torch's own kernels on contiguous memory; None where torch has no such operation."""
+    """Time of torch's own kernels on contiguous memory; None where torch has no such operation."""
 
 
 def _seconds(call: Callable[[], object]) -> float:
@@ -171,7 +171,7 @@ def _weight_speeds(limits: Ceilings) -> Iterator[Speed]:
 
 
 def _expert_speeds(limits: Ceilings) -> Iterator[Speed]:
-    """Of whichever ceiling is the lower one: few tokens are bound by matrices that are read, many by products."""
+    """Speeds against the lower ceiling: few tokens are bound by matrices that are read, many by products."""
     matmul = pick_kernel("grouped_matmul", CUDA)
     for mixture in MIXTURES:
         for tokens in MIXTURE_TOKENS:

@@ -43,7 +43,7 @@ def test_work_by_hand(tokens: int) -> None:
 
 
 def test_the_shapes_are_the_models() -> None:
-    """Of their experts alone: 29.0 of Qwen3's 30.5 billion parameters, 19.1 of gpt-oss's 20.9, without biases."""
+    """Shapes of the experts alone: 29.0 of Qwen3's 30.5 billion parameters, 19.1 of gpt-oss's 20.9, without biases."""
     billions = [layers * m.experts * 3 * m.hidden * m.width / 1e9 for layers, m in ((48, QWEN3_30B), (24, GPT_OSS_20B))]
     assert billions == pytest.approx([28.99, 19.11], abs=0.01)
 

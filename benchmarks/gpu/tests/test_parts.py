@@ -76,7 +76,7 @@ def test_work_of_many_lengths() -> None:
 
 
 def test_prefill_operations() -> None:
-    """By hand: the matrices but the head for each token, the head once a prompt, and half a square of attention."""
+    """Counted by hand: matrices but the head for each token, the head once a prompt, half a square of attention."""
     config = TINY
     layer = 64 * (256 + 2 * 128) + 256 * 64 + 3 * 64 * 96
     matrices = config.num_layers * layer + 512 * 64

@@ -29,7 +29,7 @@ LARGE_BODIES = (
     (bodies.RESPONSES, "parameters of a tool"),
     (bodies.MESSAGES, "blocks"),
 )
-"""Those that were read for the longest time, of gateways' largest size."""
+"""Bodies that were read for the longest time, of gateways' largest size."""
 REFUSED_PAUSE = 0.05
 """Seconds until a client that was refused asks again."""
 NUM_REGEX_BYTES, NUM_PROPOSED_BYTES = 40_000, 1000
@@ -81,7 +81,7 @@ class AttackKinds:
         self._text = default_text()
         self._large_bodies = cycle(LARGE_BODIES)
         self.answers: Counter[str] = Counter()
-        """By kind and status."""
+        """Answers by kind and status."""
         requests: dict[str, Callable[[], Post]] = {
             "invalid parts": lambda: Post(large_body(bodies.CHAT, "parts that are wrong"), bodies.CHAT),
             "large bodies": lambda: Post(large_body(*(shape := next(self._large_bodies))), shape[0]),

@@ -15,7 +15,7 @@ class AttackRow:
     model: str = CHAT
     """That the well-behaved client calls meanwhile."""
     token_budget: int | None = None
-    """Of a step of that model's engine; None for what it starts with."""
+    """Budget of a step of that model's engine; None for what it starts with."""
 
 
 ROWS = (

@@ -27,7 +27,7 @@ from paternoster_contract.text_chains.chain import chain_scope, text_chain
 from paternoster_engine.server.text_chains.feed import TextChainFeed
 
 KINDS = {"confirmed claims": True, "denied claims": False}
-"""By name: whether the claiming engine's headers confirm what it claims, and do not state that it had nothing."""
+"""Whether the claiming engine's headers confirm what it claims, or state that it had nothing, by name."""
 MODEL = "claimed"
 ENGINES = 4
 REQUESTS = 300
@@ -36,7 +36,7 @@ MOST_SHARES = 2.0
 PROMPT_BYTES, SHARED_BYTES = 4096, 3072
 BEGINNINGS = 40
 SHARED_PART = 0.6
-"""Of prompts that share a beginning with others."""
+"""Share of prompts that share a beginning with others."""
 BYTES_PER_TOKEN = 4
 FIRST_SECONDS, SECONDS_PER_TOKEN = 0.01, 1e-4
 
@@ -100,7 +100,7 @@ async def send_prompts(url: str, prompts: Sequence[str]) -> list[str]:
 
 
 async def find_share(*, confirms: bool) -> float:
-    """Of the second half of the requests, which part the claiming engine gets."""
+    """Part of the second half of the requests that the claiming engine gets."""
     prompts = make_prompts()
     async with AsyncExitStack() as stack:
         engines = [

@@ -8,7 +8,7 @@ from harness.fake_engine import read_requests
 EARLY_HINTS = 2_000
 """Informational responses before an answer to a path that ends in ``hints``."""
 CHUNKS = 200_000
-"""Of other answers; each has one byte."""
+"""Chunks of other answers; each has one byte."""
 SMALL_CHUNK = b":" * 31 + b"\n"
 """Each chunk of an answer to a body with ``small chunks``."""
 

@@ -12,9 +12,9 @@ HOLD_SECONDS = 3600.0
 """For which it leaves an answer open that is as long as a gateway reads it."""
 LINE = b"[[0,null,[" + b",".join([b"12345"] * 150) + b"]]]"
 SHORT_LINE = b"[[0,null,[123]]]"
-"""As many lines for their bytes as a gateway reads."""
+"""Line with the fewest bytes that a gateway reads."""
 HEADERS, HEADER_BYTES = 100, 8000
-"""Of a long head; each is one that HTTP clients accept."""
+"""Headers of a long head; each is one that HTTP clients accept."""
 
 
 async def write_journal() -> AsyncIterator[bytes]:

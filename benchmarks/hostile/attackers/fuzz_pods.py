@@ -42,10 +42,10 @@ from paternoster_operator.settings import Settings
 
 FLEETS_A_TYPE, HONEST_FLEETS = 10, 10
 WINDOW_SECONDS = 1.0
-"""Of each pair of a longest silence and a largest memory."""
+"""Time that each pair of a longest silence and a largest memory is of."""
 WARM_UP_SECONDS = 5.0
 KEPT_TEXTS, NEW_SHARE = 24, 0.01
-"""Of each path, and how many of the answers are drawn anew."""
+"""Texts kept of each path, and how many of the answers are drawn anew."""
 SHOWN = 10
 STATS: dict[str, object] = {
     **{name: 0 for name in EngineStats.model_fields if name.endswith("_total")},

@@ -60,7 +60,7 @@ class Environment:
         return {**pins, self.name: self.instead} if self.instead else pins
 
     def version(self, package: str) -> str:
-        """As pinned; raises :class:`KeyError` for a package that is not."""
+        """Pinned version; raises :class:`KeyError` for a package that is not."""
         return self.pins[package]
 
     def set_up(self) -> None:

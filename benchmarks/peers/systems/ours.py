@@ -11,7 +11,7 @@ from peers.systems.server import RunningServer, server
 from peers.systems.weights import model_file
 
 KV_GIB = 1
-"""As much as vLLM has here: the default does not hold all 64 requests at once."""
+"""Memory that vLLM has here, too: the default does not hold all 64 requests at once."""
 
 
 class Ours:

@@ -14,7 +14,7 @@ class Bounds:
 
     @classmethod
     def of(cls, spec: LLMDeploymentSpec) -> "Bounds":
-        """Those of ``spec.autoscaling``.
+        """Bounds of ``spec.autoscaling``.
 
         Raises:
             ValueError: the spec has no autoscaling, so there is nothing to decide.

@@ -38,7 +38,7 @@ class ProductionStackSettings:
     scale_down_pods: int | None = None
     """Most replicas taken in a minute; unset takes as many as wished."""
     scrape_interval_seconds: float = 15.0
-    """Of the chart's ServiceMonitor."""
+    """Interval of the chart's ServiceMonitor."""
 
 
 class ProductionStack:

@@ -56,7 +56,7 @@ class WvaSettings:
     optimization_interval_seconds: float = 60.0
     scrape_interval_seconds: float = 15.0
     stabilization_window_seconds: float = 240.0
-    """Of the HPA, in both directions."""
+    """Window of the HPA, in both directions."""
     pods_per_period: int = 10
     period_seconds: float = 150.0
 

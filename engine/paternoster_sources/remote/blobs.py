@@ -40,7 +40,7 @@ class Folder:
 
 
 class Archive:
-    """The same in a tar archive that is not compressed: its blobs are where its headers say."""
+    """Blobs in a tar archive that is not compressed, where its headers place them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

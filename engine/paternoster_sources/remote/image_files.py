@@ -179,7 +179,7 @@ class _Hashed:
         return self._at
 
     def seekable(self) -> bool:
-        """As a decompressor asks before it goes forward."""
+        """Whether it seeks, which a decompressor asks before it goes forward."""
         return True
 
     def tell(self) -> int:

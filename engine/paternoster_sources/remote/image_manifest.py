@@ -63,7 +63,7 @@ class _Manifest(BaseModel):
 @dataclass(frozen=True, slots=True)
 class Image:
     digest: str
-    """Of its manifest."""
+    """Digest of its manifest."""
     layers: tuple[Descriptor, ...]
     """The lowest first."""
 
@@ -95,7 +95,7 @@ def _find_named(images: Sequence[Descriptor], wanted: str | None) -> Descriptor:
 
 
 def _of_this_machine(images: Sequence[Descriptor]) -> Descriptor:
-    """Of one image for several kinds of machines."""
+    """Select the image of this machine from one for several kinds."""
     machine = platform.machine()
     own = _Platform(os="linux", architecture=_ARCHITECTURES.get(machine, machine))
     # What has no platform is for all; what attests to an image is for "unknown".

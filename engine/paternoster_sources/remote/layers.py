@@ -35,10 +35,10 @@ class LayerEntry:
     layer: int
     """Number of its layer, the lowest first."""
     offset: int = 0
-    """Of its first byte in the layer's archive."""
+    """Offset of its first byte in the layer's archive."""
     size: int = 0
     sha256: str = ""
-    """Of a file that may be a model's; empty where it is no plain file: a link, a device, a file with holes."""
+    """Digest of a file that may be a model's; empty for a link, a device, or a file with holes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def lay_over(below: dict[str, LayerEntry], changes: LayerChanges) -> dict[str, L
 
 
 def _path_of(name: str) -> str:
-    """As the image has it; empty for its top."""
+    """Path that the image has; empty for its top."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if ".." in parts:
         raise UnsafeListing(f"a layer has a file {name[:200]!r}: must have no '..' in its name")

@@ -235,7 +235,7 @@ class DownloadCache:
         return CachedModel(path, record.format, record.revision, sum(record.files.values()), lease)
 
     def _list_entries(self, fetching: str) -> list[CacheEntry]:
-        """By what is on disk, whole or begun; nothing more comes of ``fetching``, for which room is sought."""
+        """List what is on disk, whole or begun; nothing more comes of ``fetching``, for which room is sought."""
         found = []
         for key in {folder.name.removesuffix(PARTIAL) for folder in self.folder.iterdir()}:
             if not _KEY.fullmatch(key):

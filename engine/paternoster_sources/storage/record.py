@@ -39,7 +39,7 @@ class FileContent(BaseModel):
 
     digest: Digest
     mtime_ns: int
-    """Of the file when its bytes had that digest."""
+    """Time of the file's change when its bytes had that digest."""
 
 
 class Record(BaseModel):
@@ -47,11 +47,11 @@ class Record(BaseModel):
     revision: str
     format: Literal["gguf", "safetensors"]
     name: str
-    """Of the folder with the files."""
+    """Name of the folder with the files."""
     files: dict[str, int] = Field(min_length=1)
     """Their bytes, by name."""
     contents: dict[str, FileContent] = Field(default_factory=dict)
-    """By name; without those that an earlier version fetched."""
+    """Contents by name; without those that an earlier version fetched."""
 
     def find_files(self, entry: Path) -> dict[str, Path]:
         folder = entry / FILES / names.check_name(self.name)

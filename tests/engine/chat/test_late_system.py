@@ -17,12 +17,12 @@ FIRST_ONLY = (
     "{{ raise_exception('System message must be at the beginning.') }}{% endif %}"
     "<{{ m.role }}>{{ m.content }}</>{% endfor %}" + _BEGUN
 )
-"""As Qwen 3.5's."""
+"""Template like Qwen 3.5's."""
 GATHERS = (
     "{% for m in messages if m.role == 'system' %}{{ m.content }}\n{% endfor %}"
     "{% for m in messages if m.role != 'system' %}<{{ m.role }}>{{ m.content }}</>{% endfor %}" + _BEGUN
 )
-"""As DeepSeek V3's: a late text changes the head of the prompt."""
+"""Template like DeepSeek V3's: a late text changes the head of the prompt."""
 DROPS = (
     "{{ messages[0].content }}{% for m in messages if m.role != 'system' %}<{{ m.role }}>{{ m.content }}</>{% endfor %}"
 ) + _BEGUN
@@ -30,7 +30,7 @@ LAST_IN_USER = (
     "{% for m in messages if m.role != 'system' %}<{{ m.role }}>{% if loop.last %}{{ messages[0].content }}{% endif %}"
     "{{ m.content }}</>{% endfor %}" + _BEGUN
 )
-"""As Mistral 7B's, which drops what is not the first."""
+"""Template like Mistral 7B's, which drops what is not the first."""
 BEHIND = _TURNS.replace("messages", "messages[:2]") + _BEGUN + _TURNS.replace("messages", "messages[2:]")
 
 

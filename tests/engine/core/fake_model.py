@@ -116,7 +116,7 @@ class FakeModel(SynchronousRunner):
         )
 
     def _prompt_logprobs(self, item: ScheduledRequest) -> list[TokenLogprobs]:
-        """Of each prompt token after one of the chunk, once."""
+        """Log probabilities of each prompt token after one of the chunk, once."""
         request = item.request
         if request.params.prompt_logprobs is None:
             return []

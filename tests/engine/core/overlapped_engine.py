@@ -90,7 +90,7 @@ class _Checked:
 
 
 class OverlappedEngine(CheckedEngine):
-    """As :class:`CheckedEngine`, through an engine with overlap."""
+    """Engine with overlap, checked by :class:`CheckedEngine`."""
 
     def __init__(self, config: SchedulerConfig, *, chaining: bool = False, broken_steps: Collection[int] = ()) -> None:
         ahead = config.replace(overlap=True)

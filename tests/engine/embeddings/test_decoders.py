@@ -43,7 +43,7 @@ def theirs() -> Any:
 
 @pytest.fixture(params=["whole", "without a head"])
 def folder(request: pytest.FixtureRequest, theirs: Any, tmp_path: Path) -> Path:
-    """As its hub's files are: with names that lack ``model.``, or saved with its output projection."""
+    """Folder as its hub has it: with names that lack ``model.``, or saved with its output projection."""
     theirs.save_pretrained(tmp_path)
     if request.param != "whole":
         (weights,) = tmp_path.glob("*.safetensors")

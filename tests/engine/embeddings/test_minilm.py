@@ -41,7 +41,7 @@ def engine_vectors(texts: list[str], dtype: str) -> tuple[list[list[int]], torch
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_vectors_of_40_mixed_texts() -> None:
-    """Of any number of pieces up to 60: from a few tokens to more than the model takes."""
+    """Texts have any number of pieces up to 60: from a few tokens to more than the model takes."""
     from transformers import AutoModel, AutoTokenizer
 
     texts, folder = mixed_texts(40), resolve_source(MODEL).path

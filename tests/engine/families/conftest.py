@@ -29,7 +29,7 @@ def theirs() -> Callable[[str], Any]:
 def checkpoint_of(
     theirs: Callable[[str], Any], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str, str], Checkpoint]:
-    """Of a model's name and a file format."""
+    """Checkpoint of a model's name and a file format."""
 
     @cache
     def of(name: str, form: str) -> Checkpoint:

@@ -51,7 +51,7 @@ def logits(model: Decoder, prompt: list[int], cuts: tuple[int, ...]) -> torch.Te
 def test_logits(
     name: str, form: str, invariant: bool, checkpoint_of: CheckpointOf, theirs: Callable[[str], Any]
 ) -> None:
-    """Of 200 tokens at once, and in chunks of many tokens, one, and many."""
+    """Logits of 200 tokens at once, and in chunks of many tokens, one, and many."""
     if form == "gguf" and name not in tiny.GGUF:
         pytest.skip("such a file does not say all of this model")
     model = build(checkpoint_of(name, form), invariant=invariant)

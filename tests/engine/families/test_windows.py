@@ -73,7 +73,7 @@ def test_tokens(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_scales_of_int8_go_with_the_blocks(name: str, checkpoint_of: CheckpointOf, prompts: list[list[int]]) -> None:
-    """Of each group, to the host and back, out of the prefix cache, and computed again in steps of other sizes."""
+    """Scales of each group go to the host and back, out of the prefix cache, and through steps of other sizes."""
     checkpoint = checkpoint_of(name, "safetensors")
     # Else torch's float32 sums differ in their last bit by the rows of a step, and int8 rounds that to a whole step.
     model = Decoder(checkpoint.config, checkpoint.get_tensor, torch.float32, tiny.CPU, invariant=True)
@@ -89,7 +89,7 @@ def test_scales_of_int8_go_with_the_blocks(name: str, checkpoint_of: CheckpointO
 def test_the_prefix_cache_gives_what_windows_need(
     windowed: tuple[str, Decoder], greedy: Callable[[str], list[int]], prompts: list[list[int]]
 ) -> None:
-    """Of a prompt and its answer, whose early blocks were let go, and of the same while it runs."""
+    """Prompt and answer, whose early blocks were let go, give the same again, and while they run."""
     name, model = windowed
     engine = tiny.engine(model, prefix_cache=True)
     (first,) = run_requests(engine, prompts[:1])

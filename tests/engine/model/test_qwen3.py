@@ -140,7 +140,7 @@ def test_tokens_are_those_of_transformers(checkpoint: Checkpoint, theirs: Any) -
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.sampled_from(["I'll", " don'T", "  ", "\n", "\r\n ", "42", "Å", "e\u0301", "日本", "!?", "_", "x"])))
 def test_text_of_a_gguf_file_is_cut_as_transformers_cuts_it(parts: list[str]) -> None:
-    """By a vocabulary of bytes and of pairs that only a cut in the same place keeps apart."""
+    """Vocabulary of bytes and of pairs that only a cut in the same place keeps apart."""
     from transformers import Qwen2Tokenizer
 
     tokens = list(ByteLevel.alphabet())

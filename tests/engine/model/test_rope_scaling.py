@@ -156,7 +156,7 @@ def read_gguf(path: Path) -> ModelConfig:
 
 
 def test_a_gguf_file_has_a_divisor_for_each_frequency(tmp_path: Path) -> None:
-    """As llama.cpp's converter writes them for Llama 3.1."""
+    """Divisors are those that llama.cpp's converter writes for Llama 3.1."""
     llama3 = Llama3(8.0, 1.0, 4.0, 8192)
     divisors = (plain(64, 5e5) / llama3.scale_frequencies(plain(64, 5e5), 5e5)).tolist()
     write_gguf(tmp_path / "model.gguf", divisors)
@@ -246,7 +246,7 @@ def test_a_config_of_llama_3_1_as_it_is_published() -> None:
 
 
 def test_short_divisors_of_a_gguf_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As llama.cpp's converter writes LongRoPE: two tensors, and the amplitude beside; the short ones are served."""
+    """LongRoPE has two tensors, and the amplitude beside; the short ones are served."""
     own = {"original_max_position_embeddings": 256}
     monkeypatch.setitem(tiny.MODELS, "phi3, short", tiny.MODELS["phi3, long"] | own)
     theirs = tiny.make("phi3, short")

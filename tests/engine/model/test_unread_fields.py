@@ -87,7 +87,7 @@ def test_fields_that_change_the_sums_are_refused(name: str) -> None:
 
 
 def _read_inner(values: dict[str, Any]) -> RecordedFields:
-    """As a checkpoint does, which has read what a quantization_config says."""
+    """Read like a checkpoint that has read a quantization_config."""
     document = RecordedFields(values)
     for inner in (document.get("quantization_config"), document["rope_scaling"]):
         for key in ("sparsity_config", "sliding_attention"):

@@ -30,11 +30,11 @@ BLOCK_SIZE = 32
 MAX_TOKENS = 20
 LENGTHS = (1, 2, 5, 12, 20, 31, 32, 33, 47, 63, 64, 65, 90, 95, 96, 97, 127, 128, 129, 200, 256, 300, 420, 600)
 EDGES = (0, 3, 5, 6, 7, 9, 10, 11, 13, 14, 15, 18, 23)
-"""Of these, one in mid-block, all around the first three edges, and the longest, which no step holds."""
+"""Prompts on edges: one in mid-block, all around the first three edges, and the longest, which no step holds."""
 GENERATED_TOGETHER = ((0, 8), (8, 12), (12, 19), (19, 22), (22, 23), (23, 24))
 """Prompts of like length, which transformers pads to the longest and runs at once: it is slow one by one."""
 NUM_BLOCKS = 270
-"""Of a pool in which all prompts have room."""
+"""Blocks of a pool in which all prompts have room."""
 SAMPLED = {"temperature": 0.8, "top_p": 0.95}
 GREEDY = {"temperature": 0.0}
 
@@ -64,7 +64,7 @@ class OracleEngine:
         return Scheduler(SchedulerConfig(**{**defaults, **settings}), drafter=drafter)
 
     def _drafter(self) -> DraftModel:
-        """The same model, as if it were a small one."""
+        """Draft model that is the model itself, as if it were a small one."""
         return DraftModel(self._model, [layer.clone() for layer in self._cache], self._sampler, cost=0.02)
 
     def run(self, scheduler: Scheduler, prompts: list[list[int]], **params: float) -> Outputs:
@@ -72,7 +72,7 @@ class OracleEngine:
         return [request.output for request in self.requests(scheduler, prompts, **params)]
 
     def requests(self, scheduler: Scheduler, prompts: list[list[int]], **params: float) -> list[Request]:
-        """As :meth:`run`, whole requests."""
+        """Run whole requests as :meth:`run` does."""
         requests = [_request(i, prompt, params) for i, prompt in enumerate(prompts)]
         self.play(scheduler, requests)
         return requests
@@ -80,7 +80,7 @@ class OracleEngine:
     def run_mixed(
         self, scheduler: Scheduler, prompts: list[list[int]], sampled: int, chosen: Sequence[int] | None = None
     ) -> Outputs:
-        """As :meth:`run`, every other request greedy; ``sampled``: 0 or 1, the first that is not.
+        """Run with every other request greedy; ``sampled``: 0 or 1, the first that is not.
 
         ``chosen``: indices of the prompts that run; all of them where it is left out.
         """
@@ -103,7 +103,7 @@ class OracleEngine:
         return ModelRunner(self._model, self._cache, self._sampler, HostKVCache(host_blocks, self._cache))
 
     def run_alone(self, prompts: list[list[int]], sampled: int, chosen: Sequence[int]) -> Outputs:
-        """As :meth:`run_mixed`, one request at a time."""
+        """Run as :meth:`run_mixed`, one request at a time."""
         requests = _mixed(prompts, sampled, chosen)
         for request in requests:
             self.play(self.scheduler(), [request])
@@ -203,7 +203,7 @@ def theirs(source: ModelSource, answer_cache: AnswerCache) -> Callable[..., Any]
 def greedy_with(
     theirs: Callable[..., Any], answer_cache: AnswerCache, prompts: list[list[int]]
 ) -> Callable[..., Callable[[int], list[int]]]:
-    """By what ``theirs`` is called with: what transformers generates after the prompt of an index, when asked for."""
+    """Generate with transformers after the prompt of an index, when asked for, by what ``theirs`` is called with."""
 
     def greedy(size: list[int], together: list[list[int]], max_tokens: int) -> Outputs:
         model = theirs(*size)

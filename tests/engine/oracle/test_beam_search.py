@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(900)
 
 MAX_TOKENS = 24
 LENGTHS = (20, 31, 63)
-"""Of prompts, so that beams begin in a block, at its end, and grow into the next: blocks are of 32."""
+"""Lengths of prompts so that beams begin in a block, at its end, and grow into the next: blocks are of 32."""
 TOLERANCE = 1e-3
 
 
@@ -26,7 +26,7 @@ class Search(NamedTuple):
     length_penalty: float
     early_stopping: bool | Literal["never"]
     length: int
-    """Of the prompt."""
+    """Length of the prompt."""
     ends: str
     """Characters that end an answer, besides the model's own end."""
 

@@ -107,7 +107,7 @@ def grammars(tokenizer: Tokenizer, vocabulary: Vocabulary) -> list[Grammar]:
 
 @pytest.fixture(scope="module")
 def beginnings(prompts: list[list[int]]) -> list[list[int]]:
-    """As many prompts as there are grammars, all of one length."""
+    """Prompts for all grammars, each of one length."""
     text = [token for prompt in prompts for token in prompt]
     return [text[29 * i : 29 * i + 20] for i in range(len(SOURCES))]
 
@@ -230,14 +230,14 @@ FREE_TEXTS = {
 }
 """A comma ends the thought, or begins a call, behind which text is free again."""
 RESTING = slice(17, 30)
-"""Of the grammars, those that are held behind free text."""
+"""Grammars that are held behind free text."""
 
 
 @pytest.fixture(scope="module")
 def resting(
     engine_with_all_tokens: Any, tokenizer: Tokenizer, grammars: list[Grammar], beginnings: list[list[int]]
 ) -> Callable[[str], tuple[Callable[[], list[Request]], list[list[int]]]]:
-    """By the name of a free text: requests whose grammars rest, and their outputs as they are without any setting."""
+    """Requests whose grammars rest, and their outputs without any setting, by the name of a free text."""
     seen = seen_tokens(tokenizer, AnswerFormat())
 
     @cache

@@ -17,7 +17,7 @@ from paternoster_engine.model.checkpoints.checkpoint import Checkpoint
 pytestmark = pytest.mark.timeout(900)
 
 NUM_BLOCKS = 22
-"""Of the 54 that these prompts and their outputs fill."""
+"""Blocks of the 54 that these prompts and their outputs fill."""
 
 Outputs = list[list[int]]
 Expected = Callable[..., Outputs]

@@ -54,7 +54,7 @@ def test_warm_prefix_cache(scaled_engine: Any, prompts: Outputs, alone: Outputs)
 
 @torch.inference_mode()
 def test_perplexity(narrow_model: Decoder, tokenizer: Tokenizer) -> None:
-    """Of two windows of 512 tokens of this project's licence."""
+    """Perplexity of two windows of 512 tokens of this project's licence."""
     text, cpu = tokenizer.encode((Path(__file__).parents[3] / "LICENSE").read_text()), torch.device("cpu")
 
     def perplexity(stored: torch.dtype) -> float:

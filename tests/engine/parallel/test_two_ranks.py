@@ -44,7 +44,7 @@ Pair = tuple[Engine, Engine]
 
 @pytest.fixture(scope="module", params=["tied", "untied", "ordered, Qwen3"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """The same engine on one rank and on two."""
+    """Engine on one rank and on two."""
     last = request.param == "ordered, Qwen3"
     architecture = "qwen3" if last else "llama"
     model = save_tiny(tmp_path_factory.mktemp("tiny"), architecture=architecture, tied=request.param == "tied")

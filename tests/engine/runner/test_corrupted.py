@@ -29,12 +29,12 @@ BLOCKS, BLOCK_SIZE = 24, 32
 POISON = 4711
 """The token whose row of the embedding is NaN. The model's output matrix, which is the same one, is not."""
 VOCABULARY = 5120
-"""Of the default model's 49,152 tokens, the first: most of the time of three layers is spent on the others' logits."""
+"""First tokens of the default model's 49,152: most of the time of three layers is spent on the others' logits."""
 MAX_TOKENS = 6
 
 
 class PoisonedEmbedding:
-    """Of a token of one's own: no number at all, or only its first is infinite."""
+    """Embedding of a token of one's own: no number at all, or only its first is infinite."""
 
     def __init__(self, embedding: Any, value: float) -> None:
         self._embedding = embedding

@@ -171,7 +171,7 @@ def test_one_that_fails_is_used_no_more(
 def test_the_cost_is_one_of_its_steps_in_steps_of_the_model(
     model: Decoder, runner: ModelRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a clock on which a step of the draft model takes 2 s, and one of the model 8 s."""
+    """A clock counts 2 s for a step of the draft model, and 8 s for one of the model."""
     draft, now = drafter(model), [0.0]
     compute, execute = draft.compute_drafts, runner.execute
 

@@ -65,7 +65,7 @@ def test_blocks_are_copied_in_every_layer() -> None:
     ("stored", "row"), [(torch.int8, 10), (torch.float8_e4m3fn, 10), (torch.bfloat16, 12)], ids=str
 )
 def test_scales_are_in_the_block(stored: torch.dtype, row: int) -> None:
-    """Of 8 bits: six numbers, and two scales of two bytes."""
+    """A block of 8 bits has six numbers, and two scales of two bytes."""
     shape = KVPoolShape.fit_memory(CONFIG, 4, stored, 2 * 2 * 4 * row * 5)
     assert (shape.num_blocks, shape.block_bytes) == (5, 2 * 2 * 4 * row)
     cache = allocate_kv_cache(shape, CONFIG, stored, torch.device("cpu"))

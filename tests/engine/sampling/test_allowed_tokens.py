@@ -26,7 +26,7 @@ def request(output: Sequence[int] = (), allowed: Sequence[int] = range(VOCAB), *
 
 
 def sampled(rows: Sequence[Any], logits: torch.Tensor | None = None) -> list[int]:
-    """By both samplers, which must agree."""
+    """Sample with both samplers, which must agree."""
     if logits is None:
         logits = torch.arange(VOCAB, dtype=torch.float32).repeat(len(rows), 1)
     tokens = Sampler(VOCAB, CPU).sample(logits, rows)

@@ -49,7 +49,7 @@ def answer(request: Request, wanted: list[int], proposals: list[list[int]]) -> l
 
 
 def expected(limit: int, begun: bool, end: tuple[int, ...], wanted: list[int]) -> list[int]:
-    """By the whole text, anew for each token."""
+    """Tokens that follow from the whole text, read anew for each token."""
     tokens: list[int] = []
     for token in wanted:
         text, starts = b"", 0

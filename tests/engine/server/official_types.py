@@ -120,7 +120,7 @@ def events(text: str) -> Iterator[tuple[str | None, Any]]:
 
 
 def _event_type(kind: Any, event: Any) -> Any:
-    """Of the union ``kind``, the member that ``event`` names; ``kind`` itself where it is none.
+    """Member of the union ``kind`` that ``event`` names; ``kind`` itself where it is none.
 
     The clients choose by ``type``, too. Pydantic validates a long event against each of the 59 members instead, twice.
     """

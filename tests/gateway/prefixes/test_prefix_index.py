@@ -23,7 +23,7 @@ def pieces(chain: list[int], tokens: int = 10) -> list[tuple[int, int]]:
 
 
 def longest(held: dict[int, int], chain: list[int]) -> Prefix:
-    """As the contract of text chains states it: the deepest piece decides."""
+    """Longest prefix by the contract of text chains: the deepest piece decides."""
     depths = [at for at, digest in enumerate(chain) if digest in held]
     return Prefix(depths[-1] + 1, held[chain[depths[-1]]]) if depths else Prefix(0, 0)
 

@@ -66,7 +66,7 @@ def table(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def urls(table: Path, mounted: Mounted, first: trustme.CA) -> Iterator[tuple[str, str]]:
-    """Of a gateway process, plain and with TLS."""
+    """URLs of a gateway process, plain and with TLS."""
     mounted.issue(first)
     words = [f"--routes={table}", "--port=0", "--tls-port=0"]
     words += [f"--tls-cert={mounted.chain}", f"--tls-key={mounted.key}"]

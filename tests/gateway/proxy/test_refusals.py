@@ -40,7 +40,7 @@ async def published(client: aiohttp.ClientSession, door: Door, *engines: FakeEng
 
 
 async def retries(client: aiohttp.ClientSession, door: Door) -> dict[str, float]:
-    """By reason."""
+    """Number of retries by reason."""
     async with client.get(f"{door.url}/metrics") as response:
         lines = (await response.text()).splitlines()
     found = (line.split() for line in lines if line.startswith("paternoster_gateway_retries_"))

@@ -21,7 +21,7 @@ UPSTREAM = "/models/smol lm"
 
 
 def pinned(chunk: int = 7) -> Behave:
-    """As ``transformers serve`` with a model: each other name is 400, and answers have its own with a revision."""
+    """Engine like ``transformers serve`` with a model: other names are 400; answers have its own with a revision."""
 
     async def behave(_: FakeEngine, request: web.Request) -> web.StreamResponse:
         body = await request.json()

@@ -12,7 +12,7 @@ URL = "http://a"
 
 
 def new_feed(start: int) -> TextChainFeed:
-    """Of an engine that was started ``start`` times before."""
+    """Make the feed of an engine that was started ``start`` times before."""
     return TextChainFeed(f"{start:032x}", "m", isolates_tenants=True, block_size=16)
 
 

@@ -58,7 +58,7 @@ class Fleet:
     client: aiohttp.ClientSession
 
     def count_pieces(self) -> int:
-        """Those in the pools of the engines."""
+        """Count the pieces in the pools of the engines."""
         indexes = [engine.loop.engine.scheduler.pool.text_index for engine in self.engines]
         return sum(index.num_resident for index in indexes if index is not None)
 

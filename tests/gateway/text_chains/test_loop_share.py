@@ -13,7 +13,7 @@ STEPS = 50
 
 
 class Clock:
-    """Of a processor: it goes on with the work that is done, and with nothing else."""
+    """Clock of a processor: it goes on with the work that is done, and with nothing else."""
 
     def __init__(self) -> None:
         self.now = self.others = 0.0

@@ -54,7 +54,7 @@ def test_equals_of_the_last_score_are_kept(settings: tuple[float, ...], token_id
 
 
 def test_a_draw_is_the_best_of_score_plus_noise() -> None:
-    """Of a row as wide as real ones, by the noise itself."""
+    """A row is as wide as real ones; the noise itself is compared."""
     rows = [(1.0, 0, 1.0, 0.0)] * 4
     logits, columns = torch.randn(4, 49_152, generator=torch.Generator().manual_seed(1)), _columns(rows, 3)
     expected = (logits + gumbel_noise(*columns[4:], 49_152)).argmax(-1)
@@ -90,7 +90,7 @@ def test_rows_that_allow_nothing_give_no_token() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 @pytest.mark.parametrize(("vocab", "num_tokens"), [(3, 8), (70, 72), (1203, 1200), (1203, 616), (48, 8)])
 def test_masks(vocab: int, num_tokens: int, dtype: torch.dtype) -> None:
-    """Of some of the rows, in no order; the model has more logits than the tokenizer has tokens, or fewer."""
+    """Some of the rows have masks, in no order; the model has more logits than the tokenizer has tokens, or fewer."""
     generator = torch.Generator().manual_seed(vocab + num_tokens)
     logits = (3 * torch.randn(len(SETTINGS), vocab, generator=generator)).to(dtype)
     rows = torch.randperm(len(SETTINGS), generator=generator)[: 2 * len(SETTINGS) // 3]

@@ -22,7 +22,7 @@ native = pytest.mark.usefixtures("instructions")
 names = st.sampled_from(sorted(FORMATS))
 BF16 = torch.bfloat16
 OTHERS = {found.name for found in SETS if found.machine != platform.machine()}
-"""Of machines that are emulated here, where a product takes a hundred times as long."""
+"""Sets of machines that are emulated here, where a product takes a hundred times as long."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def test_the_reference_says_what_gguf_says(name: str) -> None:
 def test_a_product(
     parts: list[str], rows: int, strip_pairs: int, blocks: int, threads: int, seed: int, instructions: str
 ) -> None:
-    """Of matrices of any formats below each other, with and without the gate."""
+    """Matrices of any formats lie below each other, with and without the gate."""
     if instructions in OTHERS and rows > 30:
         # How rows are divided does not depend on how long they are.
         strip_pairs, blocks = 1, 1

@@ -52,7 +52,7 @@ def _wide(operand: Any) -> np.ndarray:
 
 
 def numpy_dtype(dtype: Any) -> Any:
-    """As Triton's, which makes its table of types anew at each call."""
+    """Convert like Triton, which makes its table of types anew at each call."""
     return np.dtype(np.uint64) if dtype.scalar.is_ptr() else _scalar_numpy_dtype(dtype.scalar)
 
 

@@ -50,7 +50,7 @@ EXPERTS = replace(
         Layer(rope, window, Experts(5, 2, 48, normalized=True)) for rope, window in ((None, 9), (CONFIG.rope, None))
     ),
 )
-"""As gpt-oss, with a layer that is not rotated."""
+"""Model like gpt-oss, with a layer that is not rotated."""
 
 
 def weights_of(config: ModelConfig) -> Callable[[str], torch.Tensor]:

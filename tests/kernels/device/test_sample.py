@@ -76,7 +76,7 @@ def test_filters_keep_neither_more_nor_less(
 
 
 def test_masked_rows_draw_from_what_their_masks_allow(generator: torch.Generator) -> None:
-    """Of a tokenizer that has fewer tokens than the model has logits."""
+    """The tokenizer has fewer tokens than the model has logits."""
     rows = 14
     logits = torch.randn(rows, 60, generator=generator, device=generator.device)
     chosen = settings(rows, generator)

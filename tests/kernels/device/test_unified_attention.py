@@ -146,7 +146,7 @@ def test_in_one_pass_chunks_do_not_matter_either(dtype: torch.dtype, generator: 
 
 
 def test_rows_of_padding_write_nothing(generator: torch.Generator) -> None:
-    """As in a captured graph: more rows and a longer bound than this step has."""
+    """A captured graph has more rows and a longer bound than this step."""
     step = paged([1, 1], [300, 33], 1, 64, 32, torch.float32, generator)
     batch, device = step.batch, generator.device
     tables = torch.ones(3, batch.block_tables.shape[1], dtype=torch.int32, device=device)

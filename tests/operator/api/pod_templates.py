@@ -13,7 +13,7 @@ def template(**spec: Any) -> dict[str, Any]:
 
 
 def engine(**fields: Any) -> dict[str, Any]:
-    """The same, with these fields of the engine's container."""
+    """Template with these fields of the engine's container."""
     return template(containers=[{"name": "engine", **fields}])
 
 
@@ -70,7 +70,7 @@ _VALUES: dict[str, Any] = {
     "resources": {"limits": {"cpu": "1"}}, "restartPolicyRules": [], "startupProbe": {},
     "terminationGracePeriodSeconds": 1,
 }  # fmt: skip
-"""Of fields that are no strings."""
+"""Values of fields that are no strings."""
 
 BROKEN_RULES: list[Case] = [
     *(

@@ -19,7 +19,7 @@ FIELDS = fields_of_settings()
 
 
 def without(*settings: str) -> dict[str, str | None]:
-    """As if no field of the resource set these settings yet."""
+    """Flags where no field of the resource set these settings yet."""
     return {name: path for name, path in FIELDS.items() if name not in settings}
 
 

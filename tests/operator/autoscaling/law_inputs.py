@@ -43,7 +43,7 @@ def policy(**spec: Any) -> ScalingPolicy:
 
 
 def step_sums(steps: Iterable[tuple[StepWork, float]]) -> tuple[float, ...]:
-    """As an engine reports them, of (work, seconds) of its steps."""
+    """Sums that an engine reports of (work, seconds) of its steps."""
     sums = StepSums()
     for work, seconds in steps:
         sums.add(work, seconds)
@@ -85,7 +85,7 @@ class LawState:
         return self.states.find(ReplicaState)
 
     def with_loop(self, name: str, **changes: Any) -> "LawState":
-        """The same but for some fields of one loop's state."""
+        """Copy the state but for some fields of one loop's."""
         state: Any = self.states[name]
         return replace(self, states=LoopStates({**self.states, name: replace(state, **changes)}))
 

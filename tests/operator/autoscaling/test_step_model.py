@@ -13,7 +13,7 @@ from paternoster_operator.autoscaling.step_model import StepModel
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
 
 COST = (0.02, 1.4e-4, 7e-5, 5e-8, 3e-9)
-"""As of a 70B model on two H200."""
+"""Cost of a 70B model on two H200."""
 works = st.builds(
     StepWork,
     prefill_tokens=st.sampled_from([0, 0, 300, 1000, 2048]),

@@ -43,7 +43,7 @@ SOUND_ANSWERS: Mapping[RuntimeType, Mapping[str, bytes]] = {
     RuntimeType.SGLANG: {"/metrics": exposition(), "/server_info": info()},
     RuntimeType.OPENAI: {"/metrics": LLAMA_CPP},
 }  # fmt: skip
-"""By path, of each type that the catalogue has."""
+"""Answers by path, of each type that the catalogue has."""
 
 
 def list_readers() -> Iterator[tuple[EngineAdapter, int]]:

@@ -16,7 +16,7 @@ from paternoster_operator.report.engine_facts import complete_stats
 from paternoster_operator.report.gateway_cap import GatewayCap
 
 RECORDED = (Path(__file__).parent / "recorded/llama-cpp-b11434-metrics.txt").read_bytes()
-"""Of six requests for 48 tokens each at four slots, four of which had ended."""
+"""Metrics of six requests for 48 tokens each at four slots, four of which had ended."""
 
 
 def parse(text: bytes = RECORDED) -> Any:

@@ -37,7 +37,7 @@ def test_the_lines_are_those_of_the_golden_file(snapshot: SnapshotAssertion) -> 
 
 
 WITH = {RuntimeType.VLLM: dict, RuntimeType.SGLANG: spec_of_sglang, RuntimeType.OPENAI: spec_of_openai}
-"""By engine: a spec that names it."""
+"""Spec that names an engine, by engine."""
 REFUSALS = [(type_, refusal) for type_ in WITH for refusal in KINDS[type_].refusals]
 
 

@@ -28,7 +28,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 address = (sys.argv[sys.argv.index("--host") + 1], int(sys.argv[sys.argv.index("--port") + 1]))
 http.server.ThreadingHTTPServer(address, Handler).serve_forever()
 """
-"""As vLLM with the plugin listens: with SO_REUSEADDR alone, on a port that it gets by number."""
+"""Program that listens like vLLM with the plugin: with SO_REUSEADDR alone, on a port that it gets by number."""
 RUNTIME = {"type": "VLLM", "command": ["vllm", "serve"]}
 
 

@@ -30,7 +30,7 @@ class ForeignVllm:
         return web.Response(body=self.text, status=200 if request.path == "/metrics" else 404)
 
     def set(self, name: str, value: float) -> None:
-        """Of every sample of that name and labels."""
+        """Set every sample of that name and labels."""
         self.text, found = re.subn(rb"(?m)^(%s) .*$" % re.escape(name.encode()), rb"\g<1> %f" % value, self.text)
         assert found == 1
 

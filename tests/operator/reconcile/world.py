@@ -19,7 +19,7 @@ KEY = Key("lifts", "ride")
 
 
 async def answer_request(_: web.Request) -> web.Response:
-    """As an engine that takes requests: the operator sends one to each replica whose engine is not ours."""
+    """Answer like an engine that takes requests: the operator sends one to each replica whose engine is not ours."""
     return web.json_response({"choices": [{"index": 0, "message": {"role": "assistant", "content": "a"}}]})
 
 
@@ -92,7 +92,7 @@ class FakeCluster:
         return self.children[obj["kind"]]
 
     def edit_child(self, kind: str, fields: Object) -> None:
-        """As ``kubectl edit`` of fields that the operator does not set."""
+        """Edit fields that the operator does not set, like ``kubectl edit``."""
         self.set_by_others[kind] = fields
         there = self.children[kind]
         managed = [{"manager": "kubectl", "operation": "Update", "fieldsV1": fields}]

@@ -53,7 +53,7 @@ def deployment(replicas: int, *, updated: int | None = None, failed: bool = Fals
 
 
 def decided(replicas: int, *made: LoopDecision) -> Decision:
-    """Of a fleet that is to have that many replicas."""
+    """Decision of a fleet that is to have that many replicas."""
     return Decision({each.loop: each for each in made}, {REPLICAS: replicas, LIVE_CAP: 8, TOKEN_BUDGET: 0})
 
 

@@ -209,4 +209,4 @@ CALLS = {
         check_message,
     ),
 }  # fmt: skip
-"""By what an agent asks for."""
+"""Calls by what an agent asks for."""

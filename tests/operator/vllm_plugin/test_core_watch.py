@@ -77,7 +77,7 @@ async def test_vllm_without_the_call_is_healthy(core: Core, watch: CoreWatch) ->
 async def test_probes_at_once_have_the_answer_of_one_call(
     core: Core, watch: CoreWatch, fault: Exception | None
 ) -> None:
-    """As the kubelet's readiness and liveness probes and those of gateways are."""
+    """The kubelet's readiness and liveness probes and those of gateways come at once."""
     core.fault = fault
     wanted = "" if fault is None else "the engine core failed: dead"
     assert await asyncio.gather(*(watch.find_fault() for _ in range(3))) == [wanted] * 3

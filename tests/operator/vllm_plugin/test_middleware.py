@@ -72,7 +72,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Server:
 
 
 async def test_a_core_without_the_plugin_serves_and_its_limits_cannot_be_moved(server: Server) -> None:
-    """As vLLM 0.32 answers a call of a method that its core does not have."""
+    """vLLM 0.32 answers so to a call of a method that its core does not have."""
     missing = f"'EngineCoreProc' object has no attribute '{UTILITY}'"
     server.client.fault = Exception(f"Call to {UTILITY} method failed: {missing}")
     for method in ("GET", "PATCH"):

@@ -17,7 +17,7 @@ def queue_of(seconds_between: float) -> AdmissionPace:
 
 @given(st.lists(st.tuples(st.floats(0.01, 10), st.integers(1, 5)), min_size=1, max_size=50))
 def test_the_pace_is_between_the_fastest_and_the_slowest_admission(steps: list[tuple[float, int]]) -> None:
-    """Of (seconds since the step before, admitted)."""
+    """Steps are (seconds since the step before, admitted)."""
     pace, now = AdmissionPace(), 0.0
     pace.count_step(0, 1, now)
     for now, (_, admitted) in zip(accumulate(seconds for seconds, _ in steps), steps, strict=True):

@@ -24,7 +24,7 @@ from peers.systems.weights import checkpoint
 
 pytestmark = [pytest.mark.other_engine, pytest.mark.timeout(900)]
 CUTS = 5
-"""Of each stream, and one behind all of its tokens."""
+"""Cuts of each stream, and one behind all of its tokens."""
 END = b"\n\n"
 
 

@@ -28,7 +28,7 @@ from peers.systems.weights import checkpoint
 pytestmark = [pytest.mark.other_engine, pytest.mark.timeout(900)]
 CAPACITY, BUDGET = 12, 512
 STEP_NUMBERS = 6
-"""Of a step: the first row of the sums over steps has each of them once."""
+"""Numbers of a step: the first row of the sums over steps has each of them once."""
 KEY = "the-operators-own"
 
 

@@ -23,7 +23,7 @@ def parts(draw: st.DrawFn) -> Part:
 
 
 def describe(step: list[Part]) -> Any:
-    """As vLLM describes it."""
+    """Describe a step like vLLM."""
     named = {f"r{number}": part for number, part in enumerate(step)}
     cached = {name: start for name, (start, _, _, new) in named.items() if not new}
     return SimpleNamespace(
@@ -38,7 +38,7 @@ def describe(step: list[Part]) -> Any:
 
 
 def work_of(step: list[Part]) -> StepWork:
-    """As this project's engine counts it."""
+    """Count a step like this project's engine."""
     scheduled = [(None, start, count, count == 1 + proposed, [0] * proposed) for start, count, proposed, _ in step]
     batch: Any = SimpleNamespace(scheduled=scheduled)
     return StepWork.from_batch(batch)
@@ -68,7 +68,7 @@ def test_the_work_is_that_of_our_engine(step: list[Part]) -> None:
 def test_steps_that_overlap_take_no_longer_than_the_time_they_are_within(
     times: list[tuple[float, float]], ahead: int
 ) -> None:
-    """As asynchronous scheduling has it: up to ``ahead`` steps are scheduled before the first of them ends."""
+    """Asynchronous scheduling schedules up to ``ahead`` steps before the first of them ends."""
     meter, now, begun = StepMeter(), 0.0, []
     for pause, seconds in times:
         now += pause

@@ -28,7 +28,7 @@ PATH = "/v1/chat/completions"
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    """Of a gateway whose model ``m`` has no replica and holds no request."""
+    """Client of a gateway whose model ``m`` has no replica and holds no request."""
     routes = tmp_path / "routes.json"
     routes.write_text(RoutingTable(models={"m": ModelRoute(hold=False)}).model_dump_json())
     gateway = create_app(str(routes))

@@ -23,7 +23,7 @@ from paternoster_http.server import BackgroundServer
 
 @pytest.fixture
 async def ports() -> AsyncIterator[tuple[int, int]]:
-    """Of an engine that still loads its model: API and admin."""
+    """Ports of an engine that still loads its model: API and admin."""
     state, limits = ServerState(), HttpLimits(max_connections=32)
     listeners = [open_listener("127.0.0.1", 0) for _ in range(2)]
     servers = [BackgroundServer(create_app(state), limits), BackgroundServer(create_admin_app(state), limits)]

@@ -79,7 +79,7 @@ def exchange(port: int, sent: bytes) -> bytes:
 
 
 def check(head: bytes) -> None:
-    """Of a request as the engine gets it."""
+    """Check a request as the engine gets it."""
     line, *headers = head.split(b"\r\n")
     method, target, version = line.split(b" ")
     assert (method, version) == (b"POST", b"HTTP/1.1")

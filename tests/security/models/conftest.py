@@ -142,7 +142,7 @@ def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @pytest.fixture(scope="session")
 def tiny_pieces(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The same with SentencePiece's vocabulary."""
+    """Pieces of SentencePiece's vocabulary."""
     path = tmp_path_factory.mktemp("pieces") / "model.gguf"
     write_gguf(path, "llama")
     return path.read_bytes()

@@ -77,7 +77,7 @@ def compiled(texts: dict[bytes, bytes]) -> dict[str, Any]:
 
 
 LIGATURE = {"\ufdfa".encode(): "\u0635\u0644\u0649".encode() * 5, b"\t": b" "}
-"""As in SentencePiece's own map, the longest of Unicode's forms: a letter of 3 bytes becomes 30."""
+"""Longest of Unicode's forms in SentencePiece's own map: a letter of 3 bytes becomes 30."""
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"

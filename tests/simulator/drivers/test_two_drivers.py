@@ -43,7 +43,7 @@ class Gateway:
     engines: list[FakeEngine]
     client: aiohttp.ClientSession
     behaviours: dict[str, str] = field(default_factory=dict)
-    """By URL of an engine; ``ok`` without."""
+    """Behaviour by URL of an engine; ``ok`` without."""
 
     async def publish(self, count: int, **fields: Any) -> None:
         """The first ``count`` engines are ready; returns when the balancer routes by that table."""

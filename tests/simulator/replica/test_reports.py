@@ -33,7 +33,7 @@ RECORDED = Path(__file__).parents[2] / "operator/engines/recorded"
 METRICS = (RECORDED / "vllm-0.32-metrics.txt").read_text()
 REPORT = json.loads((RECORDED / "vllm-0.32-limits.json").read_text())
 IDENTITY = {"model", "engine_version"}
-"""Of an engine that is there."""
+"""Fields of an engine that is there."""
 
 
 def answer_as_vllm(stats: EngineStats) -> list[bytes]:

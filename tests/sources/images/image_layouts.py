@@ -79,7 +79,7 @@ class Layout:
         return f"oci-layout://{self.path}"
 
     def archive(self, path: Path) -> str:
-        """The same as one tar; its address."""
+        """Write the layout as one tar; its address."""
         with tarfile.open(path, "w") as out:
             for file in sorted(self.path.rglob("*")):
                 out.add(file, file.relative_to(self.path).as_posix(), recursive=False)
@@ -87,7 +87,7 @@ class Layout:
 
 
 def files_layer(files: dict[str, bytes], top: str = "models") -> bytes:
-    """As buildah and docker write what was copied into a folder."""
+    """Layer like those of buildah and docker for what was copied into a folder."""
     inside = [folder(top)] if top else []
     return tar(*inside, *(member(f"{top}/{name}".lstrip("/"), data) for name, data in files.items()))
 

@@ -27,7 +27,7 @@ class FollowedEngine(CheckedEngine):
         kv.pool.text_index = self.index = TextIndex(kv.groups, kv.pool.find_block)
         self.reported: dict[int, int] = {}
         self.changes: list[tuple[bool, dict[int, int]]] = []
-        """Of each step: whether all was removed before, and tokens by digest, 0 for a piece that is gone."""
+        """Changes of each step: whether all was removed before, and tokens by digest, 0 for a piece that is gone."""
         self.pieces: dict[int, tuple[bytes, list[int]]] = {}
         """Scope and tokens of each piece."""
         self.interrupted: set[int] = set()

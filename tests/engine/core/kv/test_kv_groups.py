@@ -59,7 +59,7 @@ def test_the_longest_sequence_is_the_longest(windows: tuple[int | None, ...], bl
 @given(windows, st.integers(1, 60), st.sets(st.integers(0, 60)))
 @settings(max_examples=200, deadline=None)
 def test_the_longest_beginning_is_found(windows: tuple[int | None, ...], prompt: int, lost: set[int]) -> None:
-    """As by trying all: of each group those rows that the next token's window needs, whatever was evicted."""
+    """Trying all finds the same: of each group the rows that the next token's window needs, whatever was evicted."""
     engine = CheckedEngine(config(windows))
     tokens = [i % 7 for i in range(prompt)]
     engine.add(tokens, 1)
@@ -97,7 +97,7 @@ def test_another_groups_block_is_not_taken_for_one_of_the_same_tokens() -> None:
 
 
 def test_of_long_sequences_three_times_as_many_run_in_the_same_pool() -> None:
-    """Of six layers five see 16 tokens: a block of one layer each, and as many bytes."""
+    """Five of six layers see 16 tokens: a block of one layer each, and as many bytes."""
     ran = []
     for seen in (16, None):
         windows = (None, *(seen,) * 5)

@@ -13,7 +13,7 @@ from paternoster_engine.core.scheduler import Scheduler
 
 STEP = 0.5
 TOKENS = 4
-"""Of an answer: an engine of one slot admits one request in two seconds."""
+"""Tokens of an answer: an engine of one slot admits one request in two seconds."""
 
 
 class Clocked:

@@ -55,7 +55,7 @@ def test_rows_may_come_from_files_piece_by_piece(cuts: list[int], rows: int) -> 
 
 @torch.inference_mode()
 def _log_probabilities(model: Decoder, tokens: list[int], dtype: torch.dtype) -> torch.Tensor:
-    """Of the token after each of ``tokens`` but the last: ``(tokens - 1, vocabulary)``."""
+    """Log probabilities of the token after each of ``tokens`` but the last: ``(tokens - 1, vocabulary)``."""
     blocks = -(-len(tokens) // 32)
     cache = allocate_kv_cache(KVPoolShape(1 + blocks, 32, 0), model.config, dtype, CPU)
     params = SamplingParams(max_tokens=1, prompt_logprobs=0)

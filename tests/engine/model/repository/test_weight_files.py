@@ -84,7 +84,7 @@ def test_files_that_the_index_does_not_name_are_told(sharded: Path) -> None:
 
 
 def test_one_file_wins_over_an_index_that_does_not_name_it(sharded: Path, tmp_path: Path) -> None:
-    """As in transformers."""
+    """One file wins in transformers, too."""
     whole = write_repository(tmp_path / "whole", initializer_range=0.1) / "model.safetensors"
     shutil.copy(whole, sharded)
     checkpoint = opened(sharded)
@@ -195,7 +195,7 @@ def test_a_folder_of_another_kind_is_told_what_to_do(names: tuple[str, ...], wor
 
 @pytest.fixture(scope="module")
 def split(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As the gguf package splits what it writes."""
+    """Files split like those of the gguf package."""
     folder = tmp_path_factory.mktemp("split")
     model = tiny_families.make("llama")
     (folder / "whole").mkdir()

@@ -8,7 +8,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 QWEN2 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""Of Qwen's own tokenizer.json."""
+"""Pattern of Qwen's own tokenizer.json."""
 PREPEND = normalizers.Sequence([normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)])
 FROM_PIECES = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
 
@@ -60,7 +60,7 @@ def _llama_json() -> Tokenizer:
 
 
 def _mistral_json() -> Tokenizer:
-    """As transformers writes Llama 2 and Mistral today: the space comes with the first piece alone."""
+    """Tokenizer that transformers writes for Llama 2 and Mistral today: the space comes with the first piece alone."""
     backend = _of_pieces(strips=True)
     backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
     return backend

@@ -59,7 +59,7 @@ def test_control_and_user_defined_tokens_are_found_in_the_text(made: Callable[[s
 
 
 def test_a_prefix_of_a_space_is_put_in_front_and_behind_control_tokens(made: Callable[[str], Pair]) -> None:
-    """As llama.cpp does for every SentencePiece vocabulary with add_space_prefix."""
+    """llama.cpp does so for every SentencePiece vocabulary with add_space_prefix."""
     ours, _ = made("llama")
     assert ours.encode("a<|user|>a") == [*ours.encode("a"), *ours.encode("<|user|>"), *ours.encode("a")]
     assert ours.token_bytes(ours.encode("a")[0]).startswith(b" ")

@@ -27,7 +27,7 @@ def pack_words(fours: torch.Tensor) -> torch.Tensor:
 
 
 def less_one_by_word(zeros: torch.Tensor) -> torch.Tensor:
-    """As GPTQModel: one subtraction a word, which borrows."""
+    """Subtract one from a word, which borrows, like GPTQModel."""
     return pack_words(zeros) - 0x11111111
 
 
@@ -36,7 +36,7 @@ def less_one_by_four_bits(zeros: torch.Tensor) -> torch.Tensor:
 
 
 def less_one_overwritten(zeros: torch.Tensor) -> torch.Tensor:
-    """As early AutoGPTQ: -1 in 32 bits, whose ones are put over the four bits above."""
+    """Put the ones of -1 in 32 bits over the four bits above, like early AutoGPTQ."""
     fours = (zeros.long() - 1) & 0xFFFFFFFF
     words = torch.zeros(*zeros.shape[:-1], zeros.shape[-1] // 8, dtype=torch.int64)
     for place in range(8):

@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from paternoster_kernels.cpu.library import load_library
 
 MOST = 1.2
-"""Of the weights."""
+"""Most memory, in times of the weights."""
 HIDDEN, INTERMEDIATE, HEADS, KV_HEADS, SHARDS = 1024, 3584, 16, 4, 4
 LAYER = {
     "input_layernorm": (HIDDEN,), "post_attention_layernorm": (HIDDEN,), "self_attn.q_proj": (HIDDEN, HIDDEN),

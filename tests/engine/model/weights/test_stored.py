@@ -97,7 +97,7 @@ def test_all_of_it_is_copied_in_pieces(columns: int, monkeypatch: pytest.MonkeyP
 def test_blocks_say_what_numbers_do(
     file: MappedFile, way: str, bounds: tuple[int, int, int, int], dim: int, first: int, data: st.DataObject
 ) -> None:
-    """Of rows, whatever they are a part of; a part whose columns cut blocks apart has none."""
+    """Rows are read whatever they are a part of; a part whose columns cut blocks apart has none."""
     kind = GGMLQuantizationType.Q8_0
     tensor: LazyTensor = GgufTensor(file, StoredTensor(kind, (ROWS, COLUMNS), quantize(WHOLE, kind)), "it")
     if way == "rotated":

@@ -33,7 +33,7 @@ def _load(checkpoint: Checkpoint, quantization: Quantization, dtype: torch.dtype
 
 @torch.inference_mode()
 def _logits(model: Decoder, *, at_once: bool) -> list[torch.Tensor]:
-    """Of a step of prompts and of one that decodes."""
+    """Logits of a step of prompts and of one that decodes."""
     if not at_once:
         model._native_layers = None
     cache, found = allocate_kv_cache(KVPoolShape(5, 32, 0), model.config, torch.bfloat16, CPU), []

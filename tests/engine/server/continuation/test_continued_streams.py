@@ -78,7 +78,7 @@ class Stream(NamedTuple):
     """An engine's stream as the gateway reads it."""
 
     frames: list[bytes]
-    """As the client gets them."""
+    """Frames that the client gets."""
     lines: list[bytes]
     """The journal's line of each frame; empty where it has none."""
 

@@ -158,7 +158,7 @@ def test_a_temperature_is_greedy_or_one_that_logits_can_be_divided_by(temperatur
 
 
 async def test_of_two_limits_the_newer_name_wins(serve: Any) -> None:
-    """As in vLLM; GuideLLM and others send both."""
+    """vLLM does so, too; GuideLLM and others send both."""
     async with serve("one two three four") as server:
         body = CHAT | {"max_tokens": 1, "max_completion_tokens": 2}
         assert (await server.client.post("/v1/chat/completions", json=body)).json()["usage"]["completion_tokens"] == 2

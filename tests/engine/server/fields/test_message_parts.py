@@ -94,7 +94,7 @@ async def test_a_tool_that_found_nothing(tokenizer: Tokenizer) -> None:
 
 
 async def test_arguments_that_are_an_object(tokenizer: Tokenizer) -> None:
-    """As clients of Ollama's API write them; vLLM and llama.cpp read them, too."""
+    """Clients of Ollama's API write them so; vLLM and llama.cpp read them, too."""
     async with serving_chats(tokenizer) as post_chat:
         for arguments in ({"city": "Zürich", "n": [1]}, {}):
             with_arguments = await post_chat(QUESTION, _called(arguments))

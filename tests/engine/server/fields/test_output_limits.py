@@ -52,7 +52,7 @@ async def test_tokens_that_must_come_and_do_not_fit_are_refused(serve: Any) -> N
 
 
 async def test_a_completion_is_refused(serve: Any) -> None:
-    """As in the OpenAI API and in vLLM: its clients send numbers that they mean."""
+    """The OpenAI API and vLLM refuse it, too: its clients send numbers that they mean."""
     async with serve(WORDS) as server:
         response = await server.client.post("/v1/completions", json={"prompt": "Hi", "max_tokens": 32_000})
         assert (response.status_code, response.json()["error"]["code"]) == (400, "context_length_exceeded")

@@ -68,7 +68,7 @@ async def test_a_prompt_is_spelled_once_for_all_choices_that_begin_with_it(
 
 
 async def test_steps_that_come_together_are_put_together_once(serve: Any, copied: Copied) -> None:
-    """Of a stream whose reader is slow."""
+    """The reader of this stream is slow."""
     async with serve("one two three four", **ROOM) as server:
         response = await server.client.post("/v1/chat/completions", json=CHAT | {"stream": True})
         assert response.status_code == 200, response.text

@@ -29,7 +29,7 @@ def _seen(pieces: list[str], stops: list[str], include: bool = False) -> list[st
 
 
 def _expected(text: str, stops: list[str], include: bool = False) -> str:
-    """By definition, letter by letter: the text ends as soon as it ends with a stop string."""
+    """Text by definition, letter by letter: it ends as soon as it ends with a stop string."""
     for end in range(1, len(text) + 1):
         complete = [stop for stop in stops if text[:end].endswith(stop)]
         if complete:

@@ -63,7 +63,7 @@ async def test_as_many_are_answered(serve: Any, path: str, body: dict[str, Any])
 
 
 async def test_a_chat_without_a_limit_ends_where_no_more_may_be_told(serve: Any) -> None:
-    """As it ends where the context does."""
+    """It ends there as it does where the context ends."""
     async with serve(**ROOM) as server:
         body = CHAT | {"logprobs": True, "top_logprobs": 19, "n": 2, "ignore_eos": True}
         choices = (await server.client.post("/v1/chat/completions", json=body)).json()["choices"]

@@ -54,7 +54,7 @@ CALLS = st.lists(st.tuples(st.sampled_from(NAMES), VALUES), min_size=1, max_size
 
 
 def write(name: str, made_calls: list[tuple[str, Any]], *, ascii_only: bool, indent: int | None, swapped: bool) -> str:
-    """As a model writes them."""
+    """Write calls like a model."""
 
     def text(value: Any) -> str:
         return json.dumps(value, ensure_ascii=ascii_only, indent=indent)
@@ -100,7 +100,7 @@ def _plain(value: Any, text: Callable[[Any], str]) -> str:
 
 
 def _schema(made_calls: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of tools whose arguments have the types that they have in these calls."""
+    """Schema of tools whose arguments have the types that they have in these calls."""
     types: dict[str, str] = {}
     for _, arguments in made_calls:
         for name, value in arguments.items():

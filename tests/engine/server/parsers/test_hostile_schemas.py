@@ -125,7 +125,7 @@ def test_types_of_an_enumeration(values: list[Any]) -> None:
 
 
 def test_a_string_that_never_ends_is_looked_at_once_for_each_mark() -> None:
-    """Of escaped quotes, from each of which a string that has no end could begin."""
+    """From each escaped quote a string that has no end could begin."""
     text = "[" + '"' + '\\"' * 30_000 + "</parameter>" * 40
     parser = AnswerFormat(TOOL_FORMATS["qwen3_coder"]).build_parser({"f": _of_one({"type": "array"})})
     events = [*parser.parse_piece(f"<tool_call><function=f><parameter=x>{text}"), *parser.finish()]

@@ -30,7 +30,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _workers(pid: int) -> list[int]:
-    """Those of the other ranks; another one renders chat templates."""
+    """Processes of the other ranks; another one renders chat templates."""
     return [child for child in _children(pid) if b"parallel.worker" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 

@@ -106,7 +106,7 @@ def test_the_model_is_named_once(refused: Callable[..., list[str]]) -> None:
 
 
 def test_a_further_name_is_not_taken_for_the_model(refused: Callable[..., list[str]]) -> None:
-    """As in ``serve --served-model-name mine org/model``, where the flag takes all that follows it."""
+    """In ``serve --served-model-name mine org/model`` the flag takes all that follows it."""
     assert refused("--served-model-name", "mine", "org/model") == [
         "paternoster serve: --served-model-name is mine org/model: must follow MODEL, or MODEL is given with --model"
     ]

@@ -74,7 +74,7 @@ async def test_a_stream_says_what_the_plain_answer_says(tokenizer: Tokenizer) ->
 
 
 async def test_log_probabilities_of_the_text_alone(tokenizer: Tokenizer) -> None:
-    """As chat completions tell them, without those of reasoning and calls; in events without bytes."""
+    """Chat completions have the same, without those of reasoning and calls; in events without bytes."""
     text = "<think>\nLet me see.\n</think>\n\nIt < rains.\n" + CALL % "Rome"
     async with serving(tokenizer, text, paced=True) as (server, client):
         response_fields: dict[str, Any] = {
@@ -230,7 +230,7 @@ async def test_harmless_values_are_taken(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize("verbosity", ["low", "medium", "high"])
 async def test_verbosity_is_a_hint(tokenizer: Tokenizer, verbosity: Any) -> None:
-    """As in chat completions."""
+    """It is one in chat completions, too."""
     async with serving(tokenizer, "one") as (_, client):
         answer = await client.responses.create(model="scripted", input="Hi", text={"verbosity": verbosity})
         assert answer.output_text == "one"

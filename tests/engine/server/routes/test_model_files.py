@@ -42,7 +42,7 @@ def test_models_shows_them(client: httpx.Client) -> None:
 
 
 def _texts(client: httpx.Client, **fields: Any) -> dict[str, set[str]]:
-    """Of eight answers by each API."""
+    """Texts of eight answers by each API."""
     chat = post(client, "/v1/chat/completions", **CHAT, n=8, max_tokens=6, **fields)
     text = post(client, "/v1/completions", prompt="a", n=8, max_tokens=6, ignore_eos=True, **fields)
     texts_by_route = {

@@ -269,7 +269,7 @@ async def test_only_strict_tools_are_held_to_their_schemas(tokenizer: Tokenizer)
 
 @pytest.mark.parametrize("name", ["hermes", "mistral", "harmony"])
 def test_proposals_go_into_a_call_and_out_of_it(tokenizer: Tokenizer, name: str) -> None:
-    """Those that a grammar takes, and all within free text; rows of proposals allow what the request would there."""
+    """A grammar takes some, and all within free text; rows of proposals allow what the request would there."""
     made, form = _form_of(tokenizer, name)
     outline = form.outline_optional_calls(CALLS, "")
     assert outline is not None

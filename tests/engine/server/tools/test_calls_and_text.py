@@ -70,7 +70,7 @@ def _of_whole(path: str, body: dict[str, Any]) -> tuple[list[str], list[tuple[st
 
 
 def _of_stream(path: str, events: list[dict[str, Any]]) -> tuple[list[str], list[tuple[str, Any]], str, int]:
-    """The same of a stream, and the number of pieces that arguments came in."""
+    """Read a stream, and the number of pieces that arguments came in."""
     if path == "responses":
         pieces = sum(event["type"] == "response.function_call_arguments.delta" for event in events)
         return (*_of_whole(path, events[-1]["response"]), pieces)
@@ -163,7 +163,7 @@ async def test_a_long_argument_comes_in_pieces(tokenizer: Tokenizer, path: str) 
 
 
 async def test_log_probabilities_are_those_of_the_texts(tokenizer: Tokenizer) -> None:
-    """Of a reader that is quick enough to get each token by itself."""
+    """The reader is quick enough to get each token by itself."""
     fields = {"include": ["message.output_text.logprobs"], "top_logprobs": 1}
     async with scripted_server(tokenizer.with_template(QWEN3))(paced=True, **ROOM) as server:
         _script_answer(server, tokenizer, f"I look it up.\n\n{CALL}\n\nNow <the> next one.\n{CALL}\nDone.")

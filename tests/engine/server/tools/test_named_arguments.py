@@ -99,7 +99,7 @@ def _calls(form: AnswerFormat, tools: dict[str, Any], text: str) -> list[tuple[s
 
 
 def _schema(pick: random.Random) -> dict[str, Any]:
-    """Of arguments, some of which refer to the root's definitions."""
+    """Schema of arguments, some of which refer to the root's definitions."""
     properties: dict[str, Any] = {}
     made: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
     for name in pick.sample(NAMES, pick.randrange(1, 4)):
@@ -236,7 +236,7 @@ def test_calls_after_thinking(tokenizer: Tokenizer, family: str) -> None:
 
 
 def test_a_real_model_calls_what_it_must(run_engine: Any, exact: Sequence[str]) -> None:
-    """By each of the APIs; the default model has no notion of tools."""
+    """Each of the APIs is called; the default model has no notion of tools."""
     schema = {
         "type": "object",
         "properties": {

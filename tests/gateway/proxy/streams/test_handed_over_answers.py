@@ -31,7 +31,7 @@ class Whole:
         """Status for calls that began elsewhere."""
         self.whole = asyncio.Event()
         self.running: dict[str, asyncio.Event] = {}
-        """By call: whether the gateway requests it."""
+        """Event by call: whether the gateway requests it."""
         self.bodies: list[tuple[bytes, bytes]] = []
         """Body and journal of each call."""
 

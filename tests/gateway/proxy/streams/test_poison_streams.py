@@ -27,12 +27,12 @@ async def closes(_: FakeEngine, request: web.Request) -> web.StreamResponse:
 
 
 async def reports_death(_: FakeEngine, __: web.Request) -> web.StreamResponse:
-    """As a vLLM whose engine core died."""
+    """Answer like a vLLM whose engine core died."""
     return web.Response(status=503, headers={NOT_SERVING: DIED})
 
 
 def crashes(behave: Behave) -> Behave:
-    """As ``behave``, of an engine that is gone behind it."""
+    """Wrap ``behave`` for an engine that is gone behind it."""
 
     async def behave_and_crash(engine: FakeEngine, request: web.Request) -> web.StreamResponse:
         engine.hung = True

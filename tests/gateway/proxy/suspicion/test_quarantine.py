@@ -28,7 +28,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def silenced(engine: FakeEngine, _: web.Request) -> web.StreamResponse:
-    """By any body."""
+    """Any body silences this engine."""
     engine.hung = True
     await asyncio.Event().wait()
     raise AssertionError

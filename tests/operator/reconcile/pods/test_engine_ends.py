@@ -79,7 +79,7 @@ async def replica(world: World, document: Callable[..., dict[str, Any]]) -> Repl
 
 
 def reasons(world: World) -> tuple[str, str]:
-    """Of Ready, and of Stalled or, while that is not there, of Reconciling."""
+    """Reasons of Ready, and of Stalled or, while that is not there, of Reconciling."""
     other = world.cluster.condition("Stalled") or world.cluster.condition("Reconciling")
     return world.cluster.condition("Ready")["reason"], other.get("reason", "")
 
@@ -116,7 +116,7 @@ async def test_the_words_of_a_restart_are_those_of_its_end(world: World, replica
 
 
 async def test_ends_long_ago_do_not_count(world: World, replica: Replica) -> None:
-    """Of a pod that is weeks old and has restarts from each upgrade of its node."""
+    """The pod is weeks old and has restarts from each upgrade of its node."""
     replica.start(ready=True)
     await replica.reconcile_world()
     for _ in range(6):
@@ -182,7 +182,7 @@ async def test_a_replica_that_is_not_ready_any_more_is_named(world: World, repli
 async def test_a_replica_that_only_fails_its_probes_is_told_with_no_end_of_before(
     world: World, replica: Replica
 ) -> None:
-    """Of ends long ago, or of the last one, from which it came back."""
+    """Its ends are long ago, or it came back from the last one."""
     replica.start(ready=True)
     await replica.reconcile_world()
     for _ in range(3):

@@ -28,7 +28,7 @@ HOSTILE = (
     DEEP, LABELS, b"9" * 400, b"\xff" * 100, b"{}", b'{"time": ' + b"9" * 400 + b"}", b'{"models": ' + DEEP,
     b'{"done": ' + b"9" * 400 + b', "total": 1, "state": "downloading"}', b'{"version": "0.32", "running": 1e308}',
 )  # fmt: skip
-"""Of any path."""
+"""Hostile answers of any path."""
 
 
 @pytest.fixture

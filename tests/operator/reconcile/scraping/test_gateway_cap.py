@@ -26,7 +26,7 @@ LACKING = b'{"error": {"message": "the scheduler Other has no max_num_active_req
 NEWER = {**json.loads(WHOLE), "version": "0.99.0"}
 """Report of a vLLM that was never recorded."""
 STILL = json.dumps({**NEWER, "preemptions_total": 0}).encode()
-"""The same, which preempts by another method than the one that the plugin wraps."""
+"""Stats of an engine that preempts by another method than the one that the plugin wraps."""
 CAPACITY = 32
 
 

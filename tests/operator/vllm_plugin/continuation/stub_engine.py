@@ -70,7 +70,7 @@ class StubDetokenizer:
 
 @dataclass
 class Params:
-    """Of ``SamplingParams``."""
+    """Stub of ``SamplingParams``."""
 
     max_tokens: int
     n: int = 1
@@ -85,7 +85,7 @@ class Params:
 
 @dataclass
 class Request:
-    """Of ``EngineCoreRequest``."""
+    """Stub of ``EngineCoreRequest``."""
 
     request_id: str
     prompt_token_ids: list[int]
@@ -96,14 +96,14 @@ class Request:
 
 @dataclass
 class CoreOutput:
-    """Of ``EngineCoreOutput``."""
+    """Stub of ``EngineCoreOutput``."""
 
     request_id: str
     new_token_ids: list[int]
     finish_reason: str | None = None
     stop_reason: Any = None
     rows: list[Any] = field(default_factory=list)
-    """Of each token: itself first, then the likeliest ones."""
+    """Rows of each token: itself first, then the likeliest ones."""
 
 
 def build_output(request_id: str, output: ChoiceOutput, num_logprobs: int | None) -> CoreOutput:
@@ -122,7 +122,7 @@ def rate_tokens(token: int, num_logprobs: int) -> list[tuple[int, float, int]]:
 
 
 class StubQueue:
-    """Of ``RequestOutputCollector``: outputs that were not taken are merged."""
+    """Stub of ``RequestOutputCollector``: outputs that were not taken are merged."""
 
     def __init__(self) -> None:
         self.output: Any = None
@@ -160,7 +160,7 @@ class StubQueue:
 
 
 class StubProcessor:
-    """Of ``OutputProcessor``."""
+    """Stub of ``OutputProcessor``."""
 
     def __init__(self) -> None:
         self.request_states: dict[str, Any] = {}

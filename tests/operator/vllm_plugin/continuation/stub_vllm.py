@@ -37,7 +37,7 @@ vars(ENTRYPOINT).update(uuid=uuid, time=time)
 
 
 class StubCore:
-    """Of the client of the engine core: it makes the answer from where the prompt has it."""
+    """Stub of the engine core's client: it makes the answer from where the prompt has it."""
 
     def __init__(self, vllm: "StubVllm", processor: StubProcessor) -> None:
         self.vllm = vllm
@@ -68,14 +68,14 @@ class StubCore:
 
 
 class StubInputs:
-    """Of ``InputProcessor``."""
+    """Stub of ``InputProcessor``."""
 
     def assign_request_id(self, request: Request) -> None:
         request.request_id = f"{request.request_id}-{ENTRYPOINT.uuid.uuid4().hex}"
 
 
 class StubClient:
-    """Of ``AsyncLLM``."""
+    """Stub of ``AsyncLLM``."""
 
     def __init__(self, vllm: "StubVllm") -> None:
         self.output_processor = StubProcessor()
@@ -190,7 +190,7 @@ class StubVllm:
         await send({"type": "http.response.body", "body": b""})
 
     async def write_frames(self, body: dict[str, Any], path: str) -> AsyncGenerator[bytes]:
-        """As ``chat_completion_stream_generator`` and its like write them."""
+        """Write frames like ``chat_completion_stream_generator`` and its kin."""
         name = f"cmpl-{ENTRYPOINT.uuid.uuid4().hex}"
         begin = {"id": name, "created": int(ENTRYPOINT.time.time()), "model": body["model"]}
         prompt = list(body.get("prompt", PROMPT.decode()).encode())

@@ -41,7 +41,7 @@ class Fleet:
         self.vllms = vllms
 
     def publish(self, *draining: str) -> None:
-        """Those of ``draining`` are to end."""
+        """Publish replicas, of which ``draining`` are to end."""
         replicas = [
             Replica(name=name, url=url, ready=True, draining=url in draining)
             for name, url in zip("ab", self.vllms, strict=True)

@@ -132,7 +132,7 @@ TYPES: dict[str, Any] = {
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """By the name of the type; one where both modes give the same."""
+    """Schemas by the name of the type; one where both modes give the same."""
     made: dict[str, dict[str, Any]] = {}
     for name, kind in TYPES.items():
         model = create_model("Model", a=(kind, ...))

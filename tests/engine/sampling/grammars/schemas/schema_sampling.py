@@ -14,7 +14,7 @@ CLOSING = [ord(character) for character in '"}]0a-:,']
 
 
 def sampled(grammar: Grammar, seed: int) -> str | None:
-    """Of a vocabulary of bytes; None if it comes to no end."""
+    """Sample from a vocabulary of bytes; None if it comes to no end."""
     pick, matcher = random.Random(seed), grammar.start_matcher()
     answer = bytearray()
     while len(answer) < MOST:

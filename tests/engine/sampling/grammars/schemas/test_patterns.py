@@ -57,7 +57,7 @@ def test_what_is_not_said_in_other_words(pattern: str) -> None:
 
 @pytest.mark.parametrize("begin", ["[", "(", r"\p{", r"\u{", r"\k<", "(?<", "a{1", "^(?!", "|"])
 def test_what_never_ends_is_read_once(begin: str) -> None:
-    """Of a megabyte; twice the size would take four times as long if each beginning were read to the end."""
+    """A megabyte of twice the size would take four times as long if each beginning were read to the end."""
     pieces = PIECE.findall(begin * (2**20 // len(begin)))
     assert "".join(pieces) == begin * (2**20 // len(begin))
     with suppress(UnsupportedPattern):

@@ -19,9 +19,9 @@ from paternoster_engine.sampling.grammars.schemas.rewriting import Unenforced
 from paternoster_engine.sampling.grammars.source import GrammarSource
 
 ZOD = json.loads((Path(__file__).parent / "zod.json").read_text(encoding="utf-8"))
-"""Of zod 4.6.7: ``z.toJSONSchema`` of types by their names, for JSON schema, for OpenAPI 3.0 and with references."""
+"""Schemas of zod 4.6.7: ``z.toJSONSchema`` of types by name, for JSON schema, OpenAPI 3.0 and with references."""
 NOT_OF_ZOD = {"isoDuration": ["properties.a.pattern"]}
-"""Of these a look-ahead within is not enforced; unknown formats say nothing besides."""
+"""Types with a look-ahead within that is not enforced; unknown formats have no effect besides."""
 SEEDS = 3
 
 

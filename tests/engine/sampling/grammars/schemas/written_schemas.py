@@ -79,7 +79,7 @@ ENFORCED: dict[str, dict[str, Any]] = {
     "password": _text(pattern=r"^(?=.*\d)(?=.*[a-z]).{4,8}$"), "no root": _text(pattern="^(?!(?:admin|root)$)[a-z]+$"),
     "unicode classes": _text(pattern=r"^\p{Lu}\p{Ll}+$"), "class with a bracket": _text(pattern=r"^[a-z[\]]{2,9}$"),
 }  # fmt: skip
-"""Of which every keyword is."""
+"""Schemas of which every keyword is enforced."""
 UNENFORCED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "uniqueItems": (_list(items=INT, uniqueItems=True), ["properties.a.uniqueItems"]),
     "not": (_one({"type": "object", "not": {"properties": {"x": INT}}}), ["properties.a.not"]),
