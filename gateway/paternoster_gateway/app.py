@@ -42,6 +42,7 @@ from paternoster_gateway.proxy.forwarded_answer import ClientWatch, ForwardedAns
 from paternoster_gateway.proxy.headers import FORWARDED_HEADERS
 from paternoster_gateway.proxy.liveness import Liveness
 from paternoster_gateway.proxy.proxy import Proxy
+from paternoster_gateway.proxy.replica_client import ReplicaClient
 from paternoster_gateway.routing.balancer import Balancer
 from paternoster_gateway.sent_keys import SentKeys
 from paternoster_gateway.table.source import Origin, TableSource
@@ -67,6 +68,148 @@ READ_WITHOUT_KEY = 64 * 2**10
 """Most bytes of a body that is read although its key opens no model; of a longer request only the headers are read."""
 
 
+class Gateway:
+    """The parts of one gateway, each made of those above it, and its answer on each route."""
+
+    def __init__(
+        self, routes: str, engine_key: Path | None, last_routes: Path | None, shutdown: Shutdown, comment_seconds: float
+    ) -> None:
+        """As :func:`create_app` describes."""
+        self._shutdown = shutdown
+        self._comment_seconds = comment_seconds
+        self._known_parties, self._turns = KnownParties(), StartTurns()
+        self._metrics = GatewayMetrics()
+        self._quarantine = Quarantine()
+        self._dispatcher = Dispatcher(Balancer(self._metrics.instance))
+        roots = KeyFiles(engine_key) if engine_key else None
+        keys, balancer = SentKeys(roots, GATEWAY_TO_ENGINE), self._dispatcher.balancer
+        self._client = ReplicaClient(keys, lambda url: balancer.table.health_path(url))
+        self._liveness = Liveness(
+            self._client.answers_probe, lambda url: balancer.table.has_replica(url),
+            on_hang=self._on_hang, on_recovery=self._on_recovery, on_quiet=self._on_quiet,
+        )  # fmt: skip
+        self._metrics.hung_gauge.set_function(lambda: len(self._liveness.hung))
+        self._proxy = Proxy(self._dispatcher, self._metrics, self._client, self._liveness, self._quarantine)
+        self._follower = TextChainFollower(balancer.prefixes, keys, self._metrics)
+        self._source = TableSource(routes, self._on_table, SentKeys(roots, GATEWAY_TO_OPERATOR), last_routes)
+        self._metrics.table_age.set_function(lambda: self._source.age_seconds or 0.0)
+        self._metrics.table_from_copy.set_function(lambda: self._source.origin is Origin.COPY)
+
+    def _on_hang(self, url: str, last_byte: float) -> None:
+        self._metrics.hangs.inc()
+        self._quarantine.on_replica_hung(url, last_byte, time.monotonic())
+        self._dispatcher.report_hung(url, True)
+
+    def _on_recovery(self, url: str) -> None:
+        self._dispatcher.report_hung(url, False)
+
+    def _on_quiet(self, url: str) -> None:
+        self._quarantine.forget_left(url)
+        self._dispatcher.report_hung(url, False)
+
+    def _on_table(self, table: RoutingTable) -> None:
+        self._dispatcher.change_table(table)
+        self._proxy.hand_streams_over()
+        self._follower.follow_table(table)
+        self._metrics.retain_only(table.models)
+
+    @asynccontextmanager
+    async def run(self, _: FastAPI) -> AsyncIterator[None]:
+        """Follow the routing table, and whatever it lists, for as long as the application runs."""
+        await self._client.open_session()
+        await self._follower.open_session()
+        following = supervise_task(self._source.follow_table, "follow-table")
+        yield
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await self._follower.close()
+        await self._liveness.close()
+        await self._proxy.close()
+        await self._client.close()
+
+    async def forward(self, request: Request) -> Response:
+        started, details = time.monotonic(), forwarded.get() or Forwarded()
+        # The path as the router has it, so that its values are few.
+        model, route = "", request.scope["route"].path
+        try:
+            if (party := self._known_parties.party_of(client_key(request.headers), self._source.table)) is not None:
+                charge_request(request.scope, party)
+            await self._turns.wait_turn(party_of(request.scope))
+            call = await _read_call(request, self._source.table, streams=self._comment_seconds > 0)
+            table = self._source.table
+            # The first of its names: a model has one series of each metric.
+            details.model = model = table.first_names.get(call.model, "")
+            # A client without a key is refused before anything else is done or counted for the model.
+            peer = address_of(request.client.host) if request.client else ""
+            admission = admit_request(table, call.model, call.key, time.time(), peer=peer, named=call.named)
+            details.tenant = "" if admission.identity is None else admission.identity.tenant
+            self._known_parties.add_party(admission)
+            charge_request(request.scope, admission.party)
+        except (GatewayError, Refusal) as fault:
+            return self._count_refusal(model, route, fault)[1]
+
+        def count_answer(answer: Answer) -> None:
+            details.upstream_host, details.upstream_request_attempt_count = answer.replica, answer.attempts
+            label = self._metrics.label_of(model)
+            self._metrics.first_byte.labels(label, route).observe(time.monotonic() - started)
+            self._metrics.requests.labels(label, route, str(answer.status)).inc()
+
+        self._metrics.begin_request(model)
+        return ForwardedAnswer(
+            call, ClientWatch(request.receive), send_call=partial(self._proxy.send, call, admission),
+            comment_seconds=self._comment_seconds if call.is_stream else 0, on_answer=count_answer,
+            refuse=partial(self._count_refusal, model, route),
+            on_end=partial(self._metrics.end_request, model, admission.fleet),
+        )  # fmt: skip
+
+    def _count_refusal(self, model: str, route: str, fault: GatewayError | Refusal) -> tuple[GatewayError, Response]:
+        # Frames of its traceback have it in variables: a cycle, in which the body would stay until a collection.
+        fault.__traceback__ = fault.__context__ = None
+        error = unavailable_error(str(fault), RETRY_AFTER_SECONDS) if isinstance(fault, Refusal) else fault
+        self._metrics.failures[model] += 1
+        self._metrics.requests.labels(self._metrics.label_of(model), route, str(error.status)).inc()
+        return error, JSONResponse(error.to_body(), error.status, error.to_headers())
+
+    async def list_models(self, request: Request) -> dict[str, object]:
+        table = self._source.table
+        listed, left_out = share_models(table, models_open_to(table, client_key(request.headers), time.time()))
+        names = [name for first in listed for name in (first, *table.models[first].aliases)]
+        document: dict[str, object] = {"object": "list", "data": [_model_card(table, name) for name in names]}
+        return document | {"left_out": left_out} if left_out else document
+
+    async def get_model(self, model: str, request: Request) -> Response:
+        try:
+            admit_request(self._source.table, model, client_key(request.headers), time.time())
+        except GatewayError as error:
+            return JSONResponse(error.to_body(), error.status, error.to_headers())
+        return JSONResponse(_model_card(self._source.table, model))
+
+    async def check_health(self) -> Response:
+        return Response(status_code=200)
+
+    async def check_readiness(self) -> Response:
+        age = self._source.age_seconds
+        table = {"from": self._source.origin, "age_seconds": None if age is None else round(age, 1)}
+        status = "ending" if self._shutdown.begun else "ready" if self._source.has_table else "no routing table"
+        return JSONResponse({"status": status, "routing_table": table}, 200 if status == "ready" else 503)
+
+    async def report_stats(self, request: Request) -> Response:
+        table, query, only = self._source.table, request.query_params, None
+        if (fleet := query.get(FLEET)) is not None:
+            only = table.names_by_fleet.get(fleet, [])
+        elif WAITING in query:
+            only = self._dispatcher.list_waiting()
+        counts = self._dispatcher.count_held, self._dispatcher.count_rejected
+        numbers = self._metrics.build_stats(table.models, *counts, only)
+        return Response(numbers.model_dump_json(), media_type="application/json")
+
+    async def export_metrics(self) -> Response:
+        # As at each table: an answer that began while the model was in the table may have ended since.
+        self._metrics.retain_only(self._source.table.models)
+        self._metrics.set_gauges(self._dispatcher.count_held)
+        return Response(await render_metrics(self._metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
 def create_app(
     routes: str,
     *,
@@ -89,58 +232,19 @@ def create_app(
     stream gets a comment; 0 for none.
     """
     shutdown = shutdown or Shutdown()
-    roots = KeyFiles(engine_key) if engine_key else None
-    metrics = GatewayMetrics()
-    quarantine = Quarantine()
-
-    def on_replica_hung(url: str, last_byte: float) -> None:
-        metrics.hangs.inc()
-        quarantine.on_replica_hung(url, last_byte, time.monotonic())
-        dispatcher.report_hung(url, True)
-
-    def on_replica_quiet(url: str) -> None:
-        quarantine.forget_left(url)
-        dispatcher.report_hung(url, False)
-
-    liveness = Liveness(
-        lambda url, seconds: proxy.answers_probe(url, seconds),
-        lambda url: source.table.has_replica(url),
-        on_hang=on_replica_hung,
-        on_recovery=lambda url: dispatcher.report_hung(url, False),
-        on_quiet=on_replica_quiet,
-    )
-    metrics.hung_gauge.set_function(lambda: len(liveness.hung))
-    dispatcher = Dispatcher(Balancer(metrics.instance))
-    source = TableSource(routes, lambda: on_table_change(), SentKeys(roots, GATEWAY_TO_OPERATOR), last_routes)
-    metrics.table_age.set_function(lambda: source.age_seconds or 0.0)
-    metrics.table_from_copy.set_function(lambda: source.origin is Origin.COPY)
-    keys = SentKeys(roots, GATEWAY_TO_ENGINE)
-    proxy = Proxy(dispatcher, metrics, keys, liveness, quarantine)
-    follower = TextChainFollower(dispatcher.balancer.prefixes, keys, metrics)
-
-    known_parties, turns = KnownParties(), StartTurns()
-
-    def on_table_change() -> None:
-        dispatcher.change_table(source.table)
-        proxy.hand_streams_over()
-        follower.follow_table(source.table)
-        metrics.retain_only(source.table.models)
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await proxy.open_session()
-        await follower.open_session()
-        following = supervise_task(source.follow_table, "follow-table")
-        yield
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
-        await follower.close()
-        await proxy.close()
-
+    gateway = Gateway(routes, engine_key, last_routes, shutdown, comment_seconds)
     app = FastAPI(
-        title="Paternoster gateway", lifespan=lifespan, redirect_slashes=False, docs_url=None, redoc_url=None,
+        title="Paternoster gateway", lifespan=gateway.run, redirect_slashes=False, docs_url=None, redoc_url=None,
         openapi_url=None,
     )  # fmt: skip
+    for path in FORWARDED:
+        app.add_api_route(path, gateway.forward, methods=["POST"])
+    app.add_api_route(paths.MODELS, gateway.list_models)
+    app.add_api_route(paths.MODEL, gateway.get_model)
+    app.add_api_route(paths.HEALTH, gateway.check_health)
+    app.add_api_route(paths.READY, gateway.check_readiness)
+    app.add_api_route(paths.STATS, gateway.report_stats)
+    app.add_api_route(paths.METRICS, gateway.export_metrics)
     install_error_handlers(app)
     # The middleware added last is the outermost.
     app.add_middleware(UnforeseenErrors)
@@ -155,96 +259,6 @@ def create_app(
         app.add_middleware(AccessLog, write=access_log)
     app.add_middleware(RequestId)
     app.add_middleware(CanonicalRequestLine)
-
-    def count_refusal(model: str, route: str, fault: GatewayError | Refusal) -> tuple[GatewayError, Response]:
-        # Frames of its traceback have it in variables: a cycle, in which the body would stay until a collection.
-        fault.__traceback__ = fault.__context__ = None
-        error = unavailable_error(str(fault), RETRY_AFTER_SECONDS) if isinstance(fault, Refusal) else fault
-        metrics.failures[model] += 1
-        metrics.requests.labels(metrics.label_of(model), route, str(error.status)).inc()
-        return error, JSONResponse(error.to_body(), error.status, error.to_headers())
-
-    async def forward(request: Request) -> Response:
-        started, details = time.monotonic(), forwarded.get() or Forwarded()
-        # The path as the router has it, so that its values are few.
-        model, route = "", request.scope["route"].path
-        try:
-            if (party := known_parties.party_of(client_key(request.headers), source.table)) is not None:
-                charge_request(request.scope, party)
-            await turns.wait_turn(party_of(request.scope))
-            call = await _read_call(request, source.table, streams=comment_seconds > 0)
-            # The first of its names: a model has one series of each metric.
-            details.model = model = source.table.first_names.get(call.model, "")
-            # A client without a key is refused before anything else is done or counted for the model.
-            peer = address_of(request.client.host) if request.client else ""
-            admission = admit_request(source.table, call.model, call.key, time.time(), peer=peer, named=call.named)
-            details.tenant = "" if admission.identity is None else admission.identity.tenant
-            known_parties.add_party(admission)
-            charge_request(request.scope, admission.party)
-        except (GatewayError, Refusal) as fault:
-            return count_refusal(model, route, fault)[1]
-
-        def count_answer(answer: Answer) -> None:
-            details.upstream_host, details.upstream_request_attempt_count = answer.replica, answer.attempts
-            label = metrics.label_of(model)
-            metrics.first_byte.labels(label, route).observe(time.monotonic() - started)
-            metrics.requests.labels(label, route, str(answer.status)).inc()
-
-        metrics.begin_request(model)
-        return ForwardedAnswer(
-            call, ClientWatch(request.receive), send_call=partial(proxy.send, call, admission),
-            comment_seconds=comment_seconds if call.is_stream else 0, on_answer=count_answer,
-            refuse=partial(count_refusal, model, route), on_end=partial(metrics.end_request, model, admission.fleet),
-        )  # fmt: skip
-
-    for path in FORWARDED:
-        app.add_api_route(path, forward, methods=["POST"])
-
-    @app.get(paths.MODELS)
-    async def list_models(request: Request) -> dict[str, object]:
-        table = source.table
-        listed, left_out = share_models(table, models_open_to(table, client_key(request.headers), time.time()))
-        names = [name for first in listed for name in (first, *table.models[first].aliases)]
-        document: dict[str, object] = {"object": "list", "data": [_model_card(table, name) for name in names]}
-        return document | {"left_out": left_out} if left_out else document
-
-    @app.get(paths.MODEL)
-    async def get_model(model: str, request: Request) -> Response:
-        key = client_key(request.headers)
-        try:
-            admit_request(source.table, model, key, time.time())
-        except GatewayError as error:
-            return JSONResponse(error.to_body(), error.status, error.to_headers())
-        return JSONResponse(_model_card(source.table, model))
-
-    @app.get(paths.HEALTH)
-    async def check_health() -> Response:
-        return Response(status_code=200)
-
-    @app.get(paths.READY)
-    async def check_readiness() -> Response:
-        age = source.age_seconds
-        table = {"from": source.origin, "age_seconds": None if age is None else round(age, 1)}
-        status = "ending" if shutdown.begun else "ready" if source.has_table else "no routing table"
-        return JSONResponse({"status": status, "routing_table": table}, 200 if status == "ready" else 503)
-
-    @app.get(paths.STATS)
-    async def report_stats(request: Request) -> Response:
-        table, query, only = source.table, request.query_params, None
-        if (fleet := query.get(FLEET)) is not None:
-            only = table.names_by_fleet.get(fleet, [])
-        elif WAITING in query:
-            only = dispatcher.list_waiting()
-        numbers = metrics.build_stats(table.models, dispatcher.count_held, dispatcher.count_rejected, only)
-        return Response(numbers.model_dump_json(), media_type="application/json")
-
-    @app.get(paths.METRICS)
-    async def export_metrics() -> Response:
-        # As at each table: an answer that began while the model was in the table may have ended since.
-        metrics.retain_only(source.table.models)
-        metrics.set_gauges(dispatcher.count_held)
-        return Response(await render_metrics(metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
     return app
 
 

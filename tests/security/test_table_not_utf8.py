@@ -33,7 +33,7 @@ async def test_the_next_table_is_followed(
     monkeypatch.setattr(tables, "PERIOD_SECONDS", 0.01)
     file = tmp_path / "routes.json"
     file.write_bytes(_naming("first"))
-    source = TableSource(str(file), lambda: None, SentKeys(None, "gateway-to-operator"))
+    source = TableSource(str(file), lambda _: None, SentKeys(None, "gateway-to-operator"))
 
     async def until(seen: str) -> None:
         async with asyncio.timeout(20):

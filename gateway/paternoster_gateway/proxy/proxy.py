@@ -45,7 +45,6 @@ from paternoster_gateway.proxy.recorded_calls import RecordedCalls
 from paternoster_gateway.proxy.replica_client import ReplicaClient
 from paternoster_gateway.routing.limits import PROBE_SECONDS
 from paternoster_gateway.routing.prefix_routing import PromptChain
-from paternoster_gateway.sent_keys import SentKeys
 from paternoster_http.errors.refusal import Refusal
 
 log = logging.getLogger(__name__)
@@ -60,28 +59,19 @@ class Proxy:
         self,
         dispatcher: Dispatcher,
         metrics: GatewayMetrics,
-        keys: SentKeys,
+        client: ReplicaClient,
         liveness: Liveness,
         quarantine: Quarantine,
     ) -> None:
         self._dispatcher = dispatcher
         self._liveness = liveness
-        self._client = ReplicaClient(keys, lambda url: dispatcher.balancer.table.health_path(url))
-        self._attempts = Attempts(self._client, liveness, dispatcher)
+        self._client = client
+        self._attempts = Attempts(client, liveness, dispatcher)
         self._registry = SessionRegistry(dispatcher, quarantine, RecordedCalls(metrics), dispatcher.wake_requests)
-        self._hand_over = CallHandOver(self._registry, self._client.call_briefly)
-
-    async def open_session(self) -> None:
-        await self._client.open_session()
-
-    async def answers_probe(self, url: str, seconds: float) -> bool:
-        """Whether the replica at ``url`` answers a health probe within ``seconds``, with any status below 500."""
-        return await self._client.answers_probe(url, seconds)
+        self._hand_over = CallHandOver(self._registry, client.call_briefly)
 
     async def close(self) -> None:
-        await self._liveness.close()
         await self._hand_over.close()
-        await self._client.close()
 
     def hand_streams_over(self) -> None:
         """Begin to move what draining replicas have, now that the routing table has changed."""

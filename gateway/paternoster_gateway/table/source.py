@@ -45,7 +45,7 @@ class TableSource:
     def __init__(
         self,
         location: str,
-        on_change: Callable[[], None],
+        on_change: Callable[[RoutingTable], None],
         keys: SentKeys,
         copy: Path | None = None,
         clock: Callable[[], float] = time.time,
@@ -97,7 +97,7 @@ class TableSource:
                 if self.origin is Origin.COPY:
                     log.info("routing table at %s: read; the copy is not used any more", self._location)
                 self.origin = Origin.SOURCE
-                self._on_change()
+                self._on_change(self.table)
             self._confirmed_at = self._clock()
             fault = ""
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
@@ -128,7 +128,7 @@ class TableSource:
             datetime.fromtimestamp(copy.written_at, UTC).isoformat(timespec="seconds"), self.age_seconds,
             len(copy.table.models),
         )  # fmt: skip
-        self._on_change()
+        self._on_change(self.table)
 
     async def _read(self, session: aiohttp.ClientSession) -> RoutingTable | None:
         """The table, None where it is the one that was read last; raises the errors that :meth:`_refresh` logs."""

@@ -61,7 +61,7 @@ class Following:
 
     def __init__(self, location: str, roots: Path | None = None) -> None:
         keys = SentKeys(KeyFiles(roots) if roots else None, GATEWAY_TO_OPERATOR)
-        self.source = TableSource(location, lambda: None, keys)
+        self.source = TableSource(location, lambda _: None, keys)
 
     async def __aenter__(self) -> "Following":
         self._task = asyncio.create_task(self.source.follow_table())
