@@ -26,6 +26,8 @@ from paternoster_engine.model.config import ModelDescription
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.access.identity import TenantRules
 from paternoster_engine.server.app import create_admin_app, create_app
+from paternoster_engine.server.generation.answer_decoder import AnswerDecoder
+from paternoster_engine.server.generation.prompt_encoder import PromptEncoder
 from paternoster_engine.server.loop import EngineLoop, PublishEvents
 from paternoster_engine.server.metrics.histograms import Histograms
 from paternoster_engine.server.metrics.metrics import EngineCollector
@@ -170,21 +172,18 @@ class EngineProcess:
         )
         registry.register(collector)
         loop.start()
+        prompts = PromptEncoder(tokenizer, engine.scheduler, self._args)
         served = ServedModel(
             name,
-            tokenizer,
             model.vocab_size,
             loop,
+            prompts,
+            AnswerDecoder(loop, prompts, histograms, self._args),
             histograms,
             registry,
             text_chains=chains,
             aliases=tuple(aliases),
             start_seconds=timer.seconds,
-            parse_special_tokens=self._args.parse_special_tokens,
-            disable_any_whitespace=self._args.disable_any_whitespace,
-            tool_parser=self._args.tool_parser,
-            tool_template=self._args.tool_template,
-            reasoning_parser=self._args.reasoning_parser,
             fingerprint=compute_fingerprint(self._args, model),
             pooling=model.pooling,
             sampling_defaults=model.sampling_defaults,

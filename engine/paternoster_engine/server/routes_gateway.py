@@ -66,5 +66,5 @@ async def hand_over(
         raise InvalidValue(STREAM_ID, f"{STREAM_ID}: {error}") from error
     if numerics != state.served.fingerprint:
         raise OtherNumerics(numerics, state.served.fingerprint)
-    if not state.served.unanswered.hand_over(call):
+    if not state.served.answers.unanswered.hand_over(call):
         raise HTTPException(404, "There is no such call, or its answer has begun.")

@@ -2,18 +2,20 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.engine.chat.published_shapes import SHAPES
 
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_engine.chat.errors import ChatTemplateError
+from paternoster_engine.core.config import SchedulerConfig
+from paternoster_engine.core.scheduler import Scheduler
 from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.errors import InvalidValue
+from paternoster_engine.server.generation.prompt_encoder import PromptEncoder
 from paternoster_engine.server.openai.chat_prompts import encode_chat
 from paternoster_engine.server.openai.requests import ChatCompletionRequest
-from paternoster_engine.server.state import ServedModel
 
 TOOLS = [{"type": "function", "function": {"name": "toolname", "description": "d", "parameters": {"type": "object"}}}]
 
@@ -82,28 +84,27 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module", params=sorted(SHAPES))
-def served(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Iterator[tuple[str, ServedModel]]:
-    scheduler = SimpleNamespace(config=SimpleNamespace(max_model_len=10**6))
-    loop = SimpleNamespace(engine=SimpleNamespace(scheduler=scheduler))
-    model = ServedModel("m", tokenizer.with_template(SHAPES[request.param]), 1, loop, None, None)  # type: ignore[arg-type]
-    model.__dict__["longest_text"] = 10**6
-    yield request.param, model
-    model.close()
+def shape(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Iterator[tuple[str, PromptEncoder]]:
+    scheduler = Scheduler(SchedulerConfig(max_model_len=8192, max_batched_tokens=8192, num_blocks=1024))
+    own = tokenizer.with_template(SHAPES[request.param])
+    encoder = PromptEncoder(own, scheduler, EngineArgs(model="m"))
+    yield request.param, encoder
+    encoder.close()
 
 
-async def _prompt(model: ServedModel, messages: list[dict[str, Any]], *, tools: bool) -> str:
+async def _prompt(encoder: PromptEncoder, messages: list[dict[str, Any]], *, tools: bool) -> str:
     body = ChatCompletionRequest.model_validate({"messages": messages, **({"tools": TOOLS} if tools else {})})
-    encoding, _ = await encode_chat(model, "", body.messages, body)
-    return model.tokenizer.decode(encoding.ids, skip_special_tokens=False)
+    encoding, _ = await encode_chat(encoder, "", body.messages, body)
+    return encoder.tokenizer.decode(encoding.ids, skip_special_tokens=False)
 
 
-async def test_every_text_is_in_the_prompt_or_the_conversation_is_refused(served: tuple[str, ServedModel]) -> None:
-    name, model = served
+async def test_every_text_is_in_the_prompt_or_the_conversation_is_refused(shape: tuple[str, PromptEncoder]) -> None:
+    name, encoder = shape
     refused = set()
     for conversation, tools in FORMS:
         messages = CONVERSATIONS[conversation]
         try:
-            prompt = await _prompt(model, messages, tools=tools)
+            prompt = await _prompt(encoder, messages, tools=tools)
         except (InvalidValue, ChatTemplateError):
             refused.add((conversation, tools))
             continue

@@ -22,6 +22,8 @@ from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.runner.protocol import Runner, SynchronousRunner
 from paternoster_engine.server.access.identity import TenantRules
 from paternoster_engine.server.app import create_app
+from paternoster_engine.server.generation.answer_decoder import AnswerDecoder
+from paternoster_engine.server.generation.prompt_encoder import PromptEncoder
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics.histograms import Histograms
 from paternoster_engine.server.metrics.metrics import EngineCollector
@@ -101,11 +103,13 @@ def serve(minilm: Callable[[], tuple[Engine, Tokenizer, ModelDescription]]) -> S
         registry.register(EngineCollector(loop, histograms, "minilm", {}, vllm_aliases=False))
         state = ServerState()
         loop.start()
+        prompts = PromptEncoder(tokenizer or own_tokenizer, engine.scheduler, EngineArgs(model=MINILM))
         served = ServedModel(
             "minilm",
-            tokenizer or own_tokenizer,
             model.vocab_size,
             loop,
+            prompts,
+            AnswerDecoder(loop, prompts, histograms, EngineArgs(model=MINILM)),
             histograms,
             registry,
             pooling=pooling or (Pooling("mean", 2) if gated else model.pooling),

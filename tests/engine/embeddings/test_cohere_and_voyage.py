@@ -108,7 +108,7 @@ async def test_what_a_text_is_for_chooses_the_prompt(serve):
 async def test_long_texts_are_cut_at_either_end(serve):
     words = [f"cat{i}" for i in range(400)]
     async with serve(pooling=Pooling("mean", 384, prompts={"query": "find this: "})) as server:
-        client, encode = server.client, server.state.served.tokenizer.text_encoding
+        client, encode = server.client, server.state.served.prompts.tokenizer.text_encoding
         most = server.state.served.max_model_len
         ids = encode(" ".join(words)).ids
 

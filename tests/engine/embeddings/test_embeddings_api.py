@@ -133,7 +133,7 @@ async def test_texts_that_nobody_waits_for_are_not_tokenized(serve, monkeypatch)
         monkeypatch.setattr(Tokenizer, "text_encoding", gated)
         stays = asyncio.create_task(client.post("/v1/embeddings", json={"input": "stays"}))
         await until(lambda: read)
-        lane = server.state.served.text_work._short
+        lane = server.state.served.prompts.work._short
         alone = lane.held_bytes
         for path, body in (
             ("/v1/embeddings", {"input": ["leaves"]}),

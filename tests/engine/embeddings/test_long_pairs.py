@@ -41,7 +41,7 @@ async def _post_scores(server: Any, path: str, **body: Any) -> tuple[list[float]
 
 async def test_documents_beside_a_query_are_cut_to_what_it_leaves(crossing: Any) -> None:
     async with crossing as server:
-        encode = server.state.served.tokenizer.text_encoding
+        encode = server.state.served.prompts.tokenizer.text_encoding
         query = len(encode("cats")) - 2
         scores, tokens = await _post_scores(server, "/v1/rerank", query="cats", documents=["cats eat fish", LONG])
         assert tokens == len(encode("cats", "cats eat fish")) + LENGTH
@@ -68,7 +68,7 @@ async def test_documents_beside_a_query_are_cut_to_what_it_leaves(crossing: Any)
 async def test_a_query_keeps_all_its_tokens(crossing: Any) -> None:
     """Also where it is longer than what is left of the document: the longer of the two is not cut first."""
     async with crossing as server:
-        encode = server.state.served.tokenizer.text_encoding
+        encode = server.state.served.prompts.tokenizer.text_encoding
         query = "cats " * 15
         length = len(encode(query)) - 2
         assert length > LENGTH / 2
@@ -83,7 +83,7 @@ async def test_documents_of_a_model_that_embeds_are_cut_by_themselves(serve: Any
     names = ("queries", "documents") if "score" in path else ("query", "documents")
     question = {names[0]: QUERY, "truncate": True} if "score" in path else {names[0]: QUERY}
     async with serve() as server:
-        most, query = server.state.served.max_model_len, len(server.state.served.tokenizer.text_encoding(QUERY))
+        most, query = server.state.served.max_model_len, len(server.state.served.prompts.tokenizer.text_encoding(QUERY))
         _, tokens = await _post_scores(server, path, **question, documents=["cats eat fish", LONG])
         assert tokens == query + 5 + most
         _, few = await _post_scores(server, path, **question, documents=[LONG], max_tokens_per_doc=10)

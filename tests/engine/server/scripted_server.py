@@ -13,6 +13,7 @@ import httpx
 from fastapi import FastAPI
 
 from paternoster_contract.access.key_files import KeyFiles
+from paternoster_contract.settings.engine_args import EngineArgs
 from paternoster_contract.stats import StartPart
 from paternoster_engine.core.batch import Batch, ScheduledRequest, StepResult
 from paternoster_engine.core.config import SchedulerConfig
@@ -24,6 +25,8 @@ from paternoster_engine.runner.collect_logprobs import prompt_rows
 from paternoster_engine.runner.protocol import SynchronousRunner
 from paternoster_engine.server.access.identity import TenantRules
 from paternoster_engine.server.app import create_admin_app, create_app
+from paternoster_engine.server.generation.answer_decoder import AnswerDecoder
+from paternoster_engine.server.generation.prompt_encoder import PromptEncoder
 from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.metrics.histograms import Histograms
 from paternoster_engine.server.metrics.metrics import EngineCollector
@@ -134,7 +137,7 @@ Serve = Callable[..., AbstractAsyncContextManager[Server]]
 def scripted_server(tokenizer: Tokenizer) -> Serve:
     """``async with serve("what the model says") as server``; keyword arguments are fields of the scheduler's config.
 
-    ``served``: fields of the :class:`ServedModel`.
+    ``args``: settings of the engine. ``served``: fields of the :class:`ServedModel`.
     """
 
     @asynccontextmanager
@@ -151,6 +154,7 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
         keys: KeyFiles | None = None,
         name: str = "scripted",
         publishes_texts: bool = False,
+        args: Mapping[str, Any] = MappingProxyType({}),
         served: Mapping[str, Any] = MappingProxyType({}),
         **config: int | float | str,
     ) -> AsyncIterator[Server]:
@@ -167,14 +171,16 @@ def scripted_server(tokenizer: Tokenizer) -> Serve:
             EngineCollector(loop, histograms, "scripted", dict.fromkeys(StartPart, 1.0), vllm_aliases=vllm_aliases)
         )
         loop.start()
+        settings = EngineArgs(model="scripted", parse_special_tokens=parse_special_tokens, **args)
+        prompts = PromptEncoder(tokenizer, engine.scheduler, settings)
         model = ServedModel(
             name,
-            tokenizer,
             tokenizer.vocab_size,
             loop,
+            prompts,
+            AnswerDecoder(loop, prompts, histograms, settings),
             histograms,
             registry,
-            parse_special_tokens,
             fingerprint="fp_scripted",
             text_chains=chains if publishes_texts else None,
             **served,

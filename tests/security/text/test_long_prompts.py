@@ -175,11 +175,11 @@ async def test_a_full_queue_of_texts_is_503_and_a_bounded_list_of_prompts_400(
     monkeypatch.setattr(text_work, "IN_FLIGHT", 1000)
     async with serve() as server:
         served = server.state.served
-        monkeypatch.setattr(served.text_work, "most", 1000)
+        monkeypatch.setattr(served.prompts.work, "most", 1000)
         response = await server.client.post("/v1/completions", json={"prompt": ["a " * 300, "b " * 300]})
         assert (response.status_code, response.json()["error"]["param"]) == (400, "prompt")
         gate = threading.Event()
-        held = asyncio.create_task(served.text_work.run("", 990, lambda: gate.wait(30)))
+        held = asyncio.create_task(served.prompts.work.run("", 990, lambda: gate.wait(30)))
         await asyncio.sleep(0)
         response = await server.client.post("/v1/completions", json={"prompt": "a " * 100})
         assert (response.status_code, response.headers["retry-after"]) == (503, "1")

@@ -125,9 +125,9 @@ async def _encode_texts(
 ) -> list[Encoding]:
     """``most``: tokens to which the body asks for each to be cut."""
     size = sum(len(part.encode()) for given in texts for part in _text_parts(given))
-    if size > served.text_work.most:
+    if size > served.prompts.work.most:
         raise InvalidValue(
-            field, f"{field}: has {size} bytes in all its texts, of at most {served.text_work.most} in one call"
+            field, f"{field}: has {size} bytes in all its texts, of at most {served.prompts.work.most} in one call"
         )
 
     lower = served.pooling is not None and served.pooling.lower_case
@@ -138,18 +138,18 @@ async def _encode_texts(
         if cut.after is not None:
             return encode_end(parts[0], cut.after.lower() if lower else cut.after, cut.most)
         # What comes after it is cut, or the text is refused.
-        first, *second = (served.tokenizer.find_prefix(part, served.max_model_len) for part in parts)
+        first, *second = (served.prompts.tokenizer.find_prefix(part, served.max_model_len) for part in parts)
         other = second[0] if second else None
-        return served.tokenizer.text_encoding(first, other, cut.most, each=cut.each, keep_first=cut.keep_first)
+        return served.prompts.tokenizer.text_encoding(first, other, cut.most, each=cut.each, keep_first=cut.keep_first)
 
     def encode_end(text: str, beginning: str, most: int | None) -> Encoding:
-        end = served.tokenizer.find_suffix(text[len(beginning) :], served.max_model_len)
-        return served.tokenizer.text_encoding(beginning + end, most=most, cut_after=beginning)
+        end = served.prompts.tokenizer.find_suffix(text[len(beginning) :], served.max_model_len)
+        return served.prompts.tokenizer.text_encoding(beginning + end, most=most, cut_after=beginning)
 
     def encode_given() -> list[Encoding]:
         return [encode(given) for given in texts]
 
-    return await served.text_work.run(tenant, size, encode_given)
+    return await served.prompts.work.run(tenant, size, encode_given)
 
 
 def _text_parts(given: TextInput) -> Sequence[str]:

@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import Request
-from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.sampling.beam_search import BeamSearch, Hypothesis
+from paternoster_engine.server.generation.answer_decoder import AnswerDecoder
 from paternoster_engine.server.generation.failures import FAILURES, failure_of
 from paternoster_engine.server.generation.generation import Generation, Usage, cached_tokens
 from paternoster_engine.server.generation.output_text import SequenceDelta, put_together
-from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
 
 
@@ -18,8 +17,7 @@ class BeamGeneration(Generation):
 
     def __init__(
         self,
-        loop: EngineLoop,
-        tokenizer: Tokenizer,
+        decoder: AnswerDecoder,
         requests: Sequence[Request],
         skip_special_tokens: bool = True,
         *,
@@ -33,8 +31,7 @@ class BeamGeneration(Generation):
         ``echo``: show prompts before them. ``has_token_ids``: deltas have token ids.
         """
         super().__init__(
-            loop,
-            tokenizer,
+            decoder,
             requests,
             skip_special_tokens,
             best=best,

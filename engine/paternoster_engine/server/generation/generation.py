@@ -11,12 +11,11 @@ from typing import NamedTuple
 from paternoster_contract.stream_journal import MAX_JOURNAL_BYTES, JournalEntry, encode_entries
 from paternoster_engine.core.batch import StepOutput
 from paternoster_engine.core.request import FinishReason, Request, TokenLogprobs
-from paternoster_engine.model.tokenizer import Tokenizer
 from paternoster_engine.server.answer_headers import set_prompt_headers
 from paternoster_engine.server.continuation.journal import CONTINUABLE, StreamJournal, entry_of
 from paternoster_engine.server.continuation.restored import replace_ended_donors, restore_output
-from paternoster_engine.server.continuation.unanswered import UnansweredCalls
 from paternoster_engine.server.errors import HandOverRequired, StepFailed
+from paternoster_engine.server.generation.answer_decoder import AnswerDecoder
 from paternoster_engine.server.generation.failures import failure_of
 from paternoster_engine.server.generation.output_text import (
     EchoedPrompt,
@@ -25,7 +24,6 @@ from paternoster_engine.server.generation.output_text import (
     prompt_text,
     put_together,
 )
-from paternoster_engine.server.loop import EngineLoop
 from paternoster_engine.server.parsers.answer_parser import AnswerParser
 from paternoster_engine.server.parsers.events import Content, Event
 from paternoster_engine.server.pieces import PIECE
@@ -61,8 +59,7 @@ class Generation:
 
     def __init__(
         self,
-        loop: EngineLoop,
-        tokenizer: Tokenizer,
+        decoder: AnswerDecoder,
         requests: Sequence[Request],
         skip_special_tokens: bool = True,
         *,
@@ -73,18 +70,17 @@ class Generation:
         has_token_ids: bool = False,
         new_parser: Callable[[], AnswerParser] | None = None,
         journal: StreamJournal | None = None,
-        unanswered: UnansweredCalls | None = None,
         is_stream: bool = False,
     ) -> None:
         """``choices``: sequences for each prompt, which stand next to each other in ``requests``.
 
         ``best``: how many of them :meth:`collect_answers` gives, all by default. ``echo``: show prompts before their
         outputs; ``only_echo``: and nothing of these. ``has_token_ids``: deltas have token ids. ``new_parser``: makes
-        what takes one output apart. ``journal``: of the answer; what it has is the beginning. ``unanswered``: where
-        the call can be asked for until its client has a frame. ``is_stream``: the journal records each delta.
+        what takes one output apart. ``journal``: of the answer; what it has is the beginning. ``is_stream``: it
+        records each delta.
         """
-        self._loop = loop
-        self._tokenizer = tokenizer
+        self._loop = decoder.loop
+        self._tokenizer = decoder.tokenizer
         self._requests = requests
         self._choices = choices
         self._best = choices if best is None else best
@@ -103,7 +99,7 @@ class Generation:
         self._events: list[Event] = []
         """Of the first sequence's answer, where its text continues that of its prompt."""
         self.journal = journal
-        self._unanswered = unanswered
+        self._unanswered = decoder.unanswered
         self._is_stream = is_stream
         self._num_written = [0] * len(requests)
         """Tokens of each sequence that the gateway has, of an answer that is not streamed."""
@@ -139,10 +135,14 @@ class Generation:
             cached_tokens=cached_tokens(self._requests[:: self._choices]),
         )
 
-    def report_prompts(self) -> None:
-        """Set the headers of the answer that have the counts of its prompts; its first token has come."""
-        prompts = self._requests[:: self._choices]
-        set_prompt_headers(sum(request.num_prompt for request in prompts), cached_tokens(prompts))
+    def report_prompts(self) -> Usage:
+        """Set the headers of the answer that have the counts of its prompts, and return all counts.
+
+        Its first token has come.
+        """
+        usage = self.usage
+        set_prompt_headers(usage.prompt_tokens, usage.cached_tokens)
+        return usage
 
     @property
     def prompts(self) -> list[AnsweredPrompt]:
@@ -161,7 +161,7 @@ class Generation:
         """
         if self.journal is not None and self.journal.is_continuation:
             await self._replay(self.journal)
-        if self.journal is not None and self.journal.is_unanswered and self._unanswered is not None:
+        if self.journal is not None and self.journal.is_unanswered:
             self._unanswered.add(self)
         if self._open:
             requests = [request for request in self._requests if request.request_id in self._open]

@@ -33,7 +33,7 @@ async def create_message(request: Request, body: MessagesRequest, state: State, 
     with charge_reading():
         chat, names = chat_of(body).build_request(NAMES)
     thinking = body.thinking is None or body.thinking.display != "omitted"
-    form = served.answer_format
+    form = served.answers.format
     answer = MessageAnswer(served.name, lambda: form.call_id(new_hex()), body.max_tokens, thinking=thinking)
     return await respond_chat(request, served, chat, answer, sender, names, stream=body.stream)
 
@@ -45,5 +45,5 @@ async def count_tokens(request: Request, body: CountTokensRequest, state: State,
     with charge_reading():
         chat, names = prompt_of(body).build_request(NAMES)
     with use_client_names(names):
-        encoding, _ = await unless_gone(request, encode_chat(served, sender.tenant, chat.messages, chat))
+        encoding, _ = await unless_gone(request, encode_chat(served.prompts, sender.tenant, chat.messages, chat))
     return TokenCount(input_tokens=len(encoding))

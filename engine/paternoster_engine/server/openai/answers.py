@@ -56,7 +56,7 @@ class ChatResponse:
 
     def __init__(self, name: str, served: ServedModel, body: ChatCompletionRequest) -> None:
         """``name``: the ``id`` of the response."""
-        form = served.answer_format
+        form = served.answers.format
         self.id = name
         self._model, self._fingerprint = served.name, served.fingerprint
         self._reasons = form.reasons
@@ -70,7 +70,7 @@ class ChatResponse:
             for _ in range(body.n)
         ]
         self._body = body
-        self._writer = LogprobsWriter(served.tokenizer, as_ids=body.return_tokens_as_token_ids)
+        self._writer = LogprobsWriter(served.answers.tokenizer, as_ids=body.return_tokens_as_token_ids)
         self._created = created_time()
 
     async def build_answer(
@@ -161,7 +161,7 @@ class TextResponse:
         self.id = name
         self._model, self._fingerprint = served.name, served.fingerprint
         self._body = body
-        self._writer = LogprobsWriter(served.tokenizer, as_ids=body.return_tokens_as_token_ids)
+        self._writer = LogprobsWriter(served.answers.tokenizer, as_ids=body.return_tokens_as_token_ids)
         self._created = created_time()
         self._pending_prompt_ids: dict[int, Sequence[int]] = {}
         """Prompts of choices that have not begun, if the call requests ids."""

@@ -15,10 +15,10 @@ from paternoster_engine.model.tokenizer import Truncation
 from paternoster_engine.server.answer_headers import TOOL_TEMPLATE, set_answer_header
 from paternoster_engine.server.bodies.reading_shares import charge_reading
 from paternoster_engine.server.errors import InvalidValue
+from paternoster_engine.server.generation.prompt_encoder import PromptEncoder
 from paternoster_engine.server.openai.fields.body import report_ignored
 from paternoster_engine.server.openai.fields.template import TemplateFields
 from paternoster_engine.server.openai.messages import ChatMessage, for_template, template_order, texts_of
-from paternoster_engine.server.state import ServedModel
 from paternoster_engine.server.text_chains.prompt_text import PromptText
 
 ENDING = 64
@@ -33,7 +33,7 @@ class _Prompt(NamedTuple):
 
 
 async def encode_chat(
-    served: ServedModel,
+    encoder: PromptEncoder,
     tenant: str,
     messages: Sequence[ChatMessage],
     fields: TemplateFields,
@@ -49,32 +49,32 @@ async def encode_chat(
     for a last message that no answer can go on with; :class:`ChatTemplateError` and :class:`RendererLost`.
     """
     others = fields.template_variables()
-    source = served.tokenizer.tool_use_template if "tools" in others else None
-    variables: Mapping[str, Any] = fields.reasoning_variables(source or served.tokenizer.chat_template or "") | others
+    source = encoder.tokenizer.tool_use_template if "tools" in others else None
+    variables: Mapping[str, Any] = fields.reasoning_variables(source or encoder.tokenizer.chat_template or "") | others
     generates, continues = fields.begins_answer, fields.continue_final_message
     last = messages[-1]
     if continues and (last.role != "assistant" or not last.text or last.tool_calls):
         raise _no_end("the last message must be of role assistant, with a text and without calls of tools")
     with charge_reading():
-        prepared = for_template(messages, served.template_format.id_for_template)
+        prepared = for_template(messages, encoder.template_format.id_for_template)
         texts, has_tools = texts_of(prepared), "tools" in variables
         # Calls without tools, which transformers would lose, are shown by the template that shows them.
-        shows_calls = has_tools or (has_calls(prepared) and not served.reads.calls)
-        by_prompt = served.uses_tool_prompt and shows_calls
-        other = served.tool_use_template if shows_calls and not by_prompt else None
-        template = served.chat_template if other is None else other
+        shows_calls = has_tools or (has_calls(prepared) and not encoder.reads.calls)
+        by_prompt = encoder.uses_tool_prompt and shows_calls
+        other = encoder.tool_use_template if shows_calls and not by_prompt else None
+        template = encoder.chat_template if other is None else other
         if not template.reads_developer:
             prepared = [
                 message | {"role": "system"} if message["role"] == "developer" else message for message in prepared
             ]
         if by_prompt:
             set_answer_header(TOOL_TEMPLATE, "built-in")
-        elif has_tools and not served.reads.tools:
+        elif has_tools and not encoder.reads.tools:
             raise InvalidValue("tools", "tools: this model's chat template reads none: leave them out")
         given = [f"{name}{json.dumps(value, ensure_ascii=False)}" for name, value in variables.items()]
         shown = "".join([*texts, *given])
-        size = served.text_work.measure_texts("messages", [shown], served.max_model_len, cut=truncation is not None)
-    longest = served.longest_text if truncation is None else served.text_work.most
+        size = encoder.work.measure_texts("messages", [shown], encoder.max_model_len, cut=truncation is not None)
+    longest = encoder.work.longest if truncation is None else encoder.work.most
 
     def with_tools(
         conversation: list[dict[str, Any]], values: Mapping[str, Any]
@@ -91,8 +91,8 @@ async def encode_chat(
         found = template.renderer.fit_template(skeleton, add_generation_prompt=generates)
         _check_shown(skeleton, found, None if by_prompt or folds else messages)
         marked, values = conversation, variables
-        if not served.parse_special_tokens:
-            marker = served.tokenizer.marker
+        if not encoder.parse_special_tokens:
+            marker = encoder.tokenizer.marker
             marked, values = (
                 marker.mark_messages(marked),
                 {name: marker.mark_value(value) for name, value in variables.items()},
@@ -109,16 +109,16 @@ async def encode_chat(
             rendered, end, _ = rendered.rpartition(END)
             if not end:
                 raise _no_end("this model's chat template does not show the last message's rendered")
-        encoding = served.tokenizer.encode_text(rendered, add_special_tokens, truncation)
+        encoding = encoder.tokenizer.encode_text(rendered, add_special_tokens, truncation)
         if text is not None:
-            text.locate_pieces(rendered.replace(CONTROL_MARK, ""), encoding.ids, served.tokenizer)
+            text.locate_pieces(rendered.replace(CONTROL_MARK, ""), encoding.ids, encoder.tokenizer)
         ending = rendered[-ENDING:]
         if truncation is not None and len(encoding) >= truncation.most:
             # Of what is left, which may end elsewhere.
-            ending = served.tokenizer.decode(encoding.ids[-ENDING:], skip_special_tokens=False)[-ENDING:]
+            ending = encoder.tokenizer.decode(encoding.ids[-ENDING:], skip_special_tokens=False)[-ENDING:]
         return _Prompt(encoding, ending, _unread_fields(skeleton, found, prepared, rendered))
 
-    prompt = await served.text_work.run(tenant, size, prepare_prompt)
+    prompt = await encoder.work.run(tenant, size, prepare_prompt)
     if prompt.unread:
         report_ignored(*prompt.unread)
     return prompt.encoding, prompt.ending

@@ -75,7 +75,7 @@ def build_requests(
     # An earlier attempt of the same call may still run here under its name.
     unique = name if call is None else f"{name}-{secrets.token_hex(4)}"
     draw_seed = partial(secrets.randbits, SEED_BITS) if call is None else call.draw_seed
-    arrival, eos_token_ids = served.loop.clock(), served.tokenizer.eos_token_ids
+    arrival, eos_token_ids = served.loop.clock(), served.prompts.tokenizer.eos_token_ids
     requests = [
         Request(
             RequestSpec(
@@ -141,9 +141,10 @@ def _check_fields(served: ServedModel, body: GenerationRequest) -> tuple[BeamPar
     check_token_ids(served, "allowed_token_ids", body.allowed_token_ids)
     if not body.allowed_token_ids and not body.bad_words:
         return beam, {}
+    tokenizer = served.prompts.tokenizer
     return beam, {
         "allowed_tokens": mask_of(body.allowed_token_ids or range(served.vocab_size), served.vocab_size),
-        "bad_words": words_as_tokens(body.bad_words, lambda word: served.tokenizer.encode_text(word, False).ids),
+        "bad_words": words_as_tokens(body.bad_words, lambda word: tokenizer.encode_text(word, False).ids),
     }
 
 

@@ -39,7 +39,9 @@ async def chat_requests(
     """
     truncation = _find_truncation(served, body, body.limit or 1)
     text = begin_prompt_text(served.name, sender) if served.records_texts and truncation is None else None
-    encoding, ending = await encode_chat(served, sender.tenant, body.messages, body, truncation=truncation, text=text)
+    encoding, ending = await encode_chat(
+        served.prompts, sender.tenant, body.messages, body, truncation=truncation, text=text
+    )
     prompt = await _token_ids(served, encoding, max(1, body.min_tokens))
     limit = _limit_chat(served, body, prompt)
     matcher = await matcher_of_chat(served, body, ending, sender.tenant)
@@ -68,39 +70,19 @@ async def _locate_text(
     if text is None:
         return ()
     if isinstance(prompt, str):
-        await asyncio.to_thread(text.locate_pieces, prompt, tokens, served.tokenizer)
+        await asyncio.to_thread(text.locate_pieces, prompt, tokens, served.prompts.tokenizer)
     else:
         text.locate_ids()
     return text.pieces
 
 
-async def encode_texts(
-    served: ServedModel,
-    tenant: str,
-    field: str,
-    texts: Sequence[str],
-    add_special_tokens: bool,
-    truncation: Truncation | None = None,
-) -> list[Encoding]:
-    """Tokens of each of ``texts``, which are the ``field`` of a body.
-
-    Raises :class:`InvalidValue` for texts that could never fit, before they are read, and :class:`TextQueueFull`.
-    """
-    size = served.text_work.measure_texts(field, texts, served.max_model_len, cut=truncation is not None)
-
-    def encode_texts() -> list[Encoding]:
-        return [served.tokenizer.encode_text(text, add_special_tokens, truncation) for text in texts]
-
-    return await served.text_work.run(tenant, size, encode_texts)
-
-
 async def _encode_prompts(served: ServedModel, body: CompletionRequest, limit: int, tenant: str) -> list[list[int]]:
     """Token ids of each prompt, which leave room for ``limit`` tokens."""
     texts = [prompt for prompt in body.prompt if isinstance(prompt, str)]
-    around = served.tokenizer.num_special_tokens if texts and body.add_special_tokens else 0
+    around = served.prompts.tokenizer.num_special_tokens if texts and body.add_special_tokens else 0
     truncation = _find_truncation(served, body, limit, around)
     encodings = iter(
-        await encode_texts(served, tenant, "prompt", texts, body.add_special_tokens, truncation) if texts else []
+        await served.prompts.encode_texts(tenant, "prompt", texts, body.add_special_tokens, truncation) if texts else []
     )
     prompts = []
     for prompt in body.prompt:
@@ -117,13 +99,14 @@ def _find_truncation(served: ServedModel, body: GenerationRequest, output: int, 
 
     ``around``: tokens that the tokenizer puts around a text, which stay. Raises :class:`InvalidValue`.
     """
-    field, limit, most = "truncate_prompt_tokens", body.truncate_prompt_tokens, served.longest_request - output
+    field, limit, longest = "truncate_prompt_tokens", body.truncate_prompt_tokens, served.prompts.longest_request
+    most = longest - output
     if limit is None:
         return None
     if most <= around:
         raise InvalidValue(
             field,
-            f"{field}: {output} tokens of output leave none for the prompt, of {served.longest_request} in all: ask "
+            f"{field}: {output} tokens of output leave none for the prompt, of {longest} in all: ask "
             f"for fewer (got {limit})",
         )
     if limit != -1 and not around < limit <= most:
@@ -151,7 +134,7 @@ def _limit_chat(served: ServedModel, body: ChatCompletionRequest, prompt: Sequen
 
     Raises :class:`InvalidValue` for more log probabilities than that.
     """
-    room = max(1, served.longest_request - len(prompt))
+    room = max(1, served.prompts.longest_request - len(prompt))
     if body.limit is None:
         room = min(room, served.sampling_defaults.max_tokens or room)
     limit = None if body.limit is not None and body.limit > room else body.limit

@@ -1,6 +1,7 @@
 """The OpenAI API: models, chat completions, completions."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from fastapi import Request, Response
 
@@ -59,10 +60,7 @@ async def chat_completions(request: Request, body: ChatCompletionRequest, state:
     served = state.find_target(body.model)
     name = f"chatcmpl-{new_hex()}"
     sequences, ending = await unless_gone(request, chat_requests(served, body, name, sender))
-
-    def new_parser() -> AnswerParser:
-        return served.answer_format.build_parser(body.callable_tools, ending, body.required_calls)
-
+    new_parser = partial(served.answers.format.build_parser, body.callable_tools, ending, body.required_calls)
     return await _respond_to_call(
         request, served, body, sequences, lambda: ChatResponse(name, served, body), new_parser
     )
@@ -96,11 +94,11 @@ async def _respond_to_call(
             chunks = response_chunks(response, generation, first, deltas, body)
             return EventStream(chunks, generation, data_events if body.num_logprobs is None else long_data_events)
         texts = await unless_gone(request, generation.collect_answers())
-        generation.report_prompts()
+        usage = generation.report_prompts()
     except BaseException:
         generation.close()
         raise
-    whole = await response.build_answer(texts, generation.usage, generation.prompts)
+    whole = await response.build_answer(texts, usage, generation.prompts)
     return Response(await json_in_pieces(whole, exclude_unset=True), media_type="application/json")
 
 
@@ -112,8 +110,7 @@ def _new_generation(
 ) -> Generation:
     if body.use_beam_search:
         return BeamGeneration(
-            served.loop,
-            served.tokenizer,
+            served.answers,
             sequences,
             body.skip_special_tokens,
             best=body.n,
@@ -122,8 +119,7 @@ def _new_generation(
             new_parser=new_parser,
         )
     return Generation(
-        served.loop,
-        served.tokenizer,
+        served.answers,
         sequences,
         body.skip_special_tokens,
         choices=body.sequences,
@@ -133,6 +129,5 @@ def _new_generation(
         has_token_ids=body.return_token_ids,
         new_parser=new_parser,
         journal=StreamJournal.of_call(served.fingerprint, served.vocab_size, served.draining),
-        unanswered=served.unanswered,
         is_stream=body.stream,
     )

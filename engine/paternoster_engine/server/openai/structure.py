@@ -45,7 +45,7 @@ async def matchers_of_text(
     """
     structured, field = body.find_structure(), "thinking_token_budget"
     matcher = await _compile_structured(served, body, structured, _CallOutline(), tenant)
-    if body.thinking_token_budget in (None, NO_LIMIT) or (thought := served.answer_format.find_thought("")) is None:
+    if body.thinking_token_budget in (None, NO_LIMIT) or (thought := served.answers.format.find_thought("")) is None:
         return [matcher] * len(prompts)
     if structured is not None:
         other = structured.field
@@ -57,7 +57,7 @@ async def matchers_of_text(
 
 def _begun_thought(served: ServedModel, thought: Thought, prompt: Sequence[int]) -> tuple[Thought, int]:
     """The thought in which a raw prompt ends, or with which its answer may begin, and its tokens in the prompt."""
-    spelled = [served.seen_tokens.spelled(token) for token in prompt]
+    spelled = [served.answers.seen_tokens.spelled(token) for token in prompt]
     text, begin = b"".join(spelled), thought.begin.encode()
     before, marker, inside = text.rpartition(begin)
     if not marker or thought.end.encode() in inside:
@@ -80,7 +80,7 @@ async def matcher_of_chat(
     matcher = await _structure_of_chat(served, body, ending, tenant)
     if body.thinking_token_budget in (None, NO_LIMIT):
         return matcher
-    thought = served.answer_format.find_thought(ending)
+    thought = served.answers.format.find_thought(ending)
     return matcher if thought is None else _with_thinking_budget(served, body, thought, 0, matcher)
 
 
@@ -88,7 +88,7 @@ async def _structure_of_chat(
     served: ServedModel, body: ChatCompletionRequest, ending: str, tenant: str
 ) -> NewMatcher | None:
     """Of the answer without its thinking budget."""
-    structured, form = body.find_structure(), served.answer_format
+    structured, form = body.find_structure(), served.answers.format
     required, possible = body.required_calls, body.possible_calls
     if required is not None:
         if structured is not None and structured.source.kind != "json":
@@ -122,7 +122,7 @@ def _with_thinking_budget(
     if body.use_beam_search:
         raise InvalidValue("thinking_token_budget", "thinking_token_budget: not allowed with use_beam_search=true")
     left = max(0, (body.thinking_token_budget or 0) - spent)
-    end, seen = served.tokenizer.encode(thought.end), served.seen_tokens
+    end, seen = served.answers.tokenizer.encode(thought.end), served.answers.seen_tokens
     return lambda: ThinkingBudget(left, thought, end, seen, None if matcher is None else matcher())
 
 
@@ -134,7 +134,7 @@ async def _make_outline(
     calls: _Calls,
     ending: str,
 ) -> _CallOutline:
-    form = served.answer_format.form
+    form = served.answers.format.form
 
     def build_structure() -> _CallOutline:
         if calls is None or form is None:
@@ -181,7 +181,7 @@ async def _compile_structured(
     if body.use_beam_search:
         raise InvalidValue(field, f"{field}: not allowed with use_beam_search=true: leave one of the two out")
     try:
-        grammar = await served.grammars.compile(structured.source, tenant)
+        grammar = await served.answers.grammars.compile(structured.source, tenant)
     except GrammarError as error:
         fault = error if outline is None else outline.describe_fault(error)
         raise _not_enforced(body, field, fault) from error
@@ -192,7 +192,7 @@ async def _compile_structured(
     free = FreeText() if outline is None else outline.free
     if free.thought is None and free.call is None:
         return grammar.begin_output
-    seen = served.seen_tokens
+    seen = served.answers.seen_tokens
     if free.thought is not None:
         # Not in the engine's thread, and not in this one.
         await asyncio.to_thread(seen.find_beyond, free.thought.end.encode())

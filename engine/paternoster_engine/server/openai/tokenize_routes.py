@@ -10,7 +10,6 @@ from paternoster_engine.server.generation.streaming import unless_gone
 from paternoster_engine.server.openai.chat_prompts import encode_chat
 from paternoster_engine.server.openai.engine_requests import check_token_ids
 from paternoster_engine.server.openai.objects import Prompt, Tokens
-from paternoster_engine.server.openai.prompts import encode_texts
 from paternoster_engine.server.openai.requests import DetokenizeRequest, TokenizeRequest
 from paternoster_engine.server.state import ServedModel
 
@@ -23,14 +22,15 @@ router = new_router()
 @router.post("/tokenize")
 async def tokenize_text(request: Request, body: TokenizeRequest, state: State, sender: From) -> Tokens:
     served = state.find_model(body.model)
+    encoder = served.prompts
     if body.messages is not None:
         special = bool(body.add_special_tokens)
-        work = encode_chat(served, sender.tenant, body.messages, body, special)
+        work = encode_chat(encoder, sender.tenant, body.messages, body, special)
         encoding, _ = await unless_gone(request, work)
         _check_count(served, "messages", len(encoding))
     else:
         assert body.prompt is not None
-        texts = encode_texts(served, sender.tenant, "prompt", [body.prompt], body.add_special_tokens is not False)
+        texts = encoder.encode_texts(sender.tenant, "prompt", [body.prompt], body.add_special_tokens is not False)
         (encoding,) = await unless_gone(request, texts)
         _check_count(served, "prompt", len(encoding))
     tokens: list[int] = encoding.ids
@@ -38,7 +38,7 @@ async def tokenize_text(request: Request, body: TokenizeRequest, state: State, s
         count=len(tokens),
         max_model_len=served.max_model_len,
         tokens=tokens,
-        token_strs=[served.tokenizer.id_to_token(token) or "" for token in tokens] if body.return_token_strs else None,
+        token_strs=[encoder.tokenizer.id_to_token(token) or "" for token in tokens] if body.return_token_strs else None,
     )
 
 
@@ -47,7 +47,7 @@ async def detokenize_ids(body: DetokenizeRequest, state: State) -> Prompt:
     served = state.find_model(body.model)
     _check_count(served, "tokens", len(body.tokens))
     check_token_ids(served, "tokens", body.tokens)
-    return Prompt(prompt=served.tokenizer.decode(body.tokens, skip_special_tokens=False))
+    return Prompt(prompt=served.prompts.tokenizer.decode(body.tokens, skip_special_tokens=False))
 
 
 def _check_count(served: ServedModel, field: str, count: int) -> None:

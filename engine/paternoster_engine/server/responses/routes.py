@@ -27,8 +27,8 @@ async def create_response(request: Request, body: ResponsesRequest, state: State
     with charge_reading():
         translated = chat_of(body)
         chat, names = translated.build_request(NAMES)
-    writer = LogprobsWriter(served.tokenizer)
-    form = served.answer_format
+    writer = LogprobsWriter(served.answers.tokenizer)
+    form = served.answers.format
     answer = ResponseAnswer(
         served.name, body, translated.offer.tools, lambda: form.call_id(new_hex()), writer.write_content
     )

@@ -39,15 +39,12 @@ async def respond_chat(
     with use_client_names(names):
         made = chat_requests(served, chat, answer.id, sender)
         sequences, ending = await unless_gone(request, made)
-    form = served.answer_format
     generation = Generation(
-        served.loop,
-        served.tokenizer,
+        served.answers,
         sequences,
         chat.skip_special_tokens,
-        new_parser=lambda: form.build_parser(chat.callable_tools, ending, chat.required_calls),
+        new_parser=partial(served.answers.format.build_parser, chat.callable_tools, ending, chat.required_calls),
         journal=StreamJournal.of_call(served.fingerprint, served.vocab_size, served.draining),
-        unanswered=served.unanswered,
         is_stream=stream,
     )
     calls = Calls(parallel=chat.parallel_tool_calls)

@@ -60,7 +60,7 @@ async def test_the_drain_of_an_ending_process_is_not(serve: Any) -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_it_admits_unless_the_last_word_was_to_drain_or_it_ends(tokenizer: Any, orders: list[str]) -> None:
     state = ServerState()
-    state.serve(ServedModel("m", tokenizer, 1, None, None, None))  # type: ignore[arg-type]
+    state.serve(ServedModel("m", 1, None, None, None, None, None))  # type: ignore[arg-type]
     for i, order in enumerate(orders):
         if order == "admit" and "begin_end" in orders[:i]:
             with pytest.raises(Ending):

@@ -36,7 +36,7 @@ async def _served(tokenizer: Tokenizer, template: str) -> AsyncIterator[Server]:
 
 async def _prompt(server: Server, messages: list[dict[str, Any]]) -> str:
     tokens = (await server.client.post("/tokenize", json={"messages": messages})).json()["tokens"]
-    return server.state.served.tokenizer.decode(tokens, skip_special_tokens=False)
+    return server.state.served.prompts.tokenizer.decode(tokens, skip_special_tokens=False)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -118,7 +118,7 @@ async def test_shapes_are_kept_up_to_a_bound(tokenizer: Tokenizer, monkeypatch: 
     monkeypatch.setattr(renderer, "MAX_FITS", 3)
     turns = [{"role": "user", "content": "ask"}, {"role": "assistant", "content": "say"}] * 5
     async with _served(tokenizer, NAMELESS) as server:
-        fits = server.state.served.chat_template.renderer._fits
+        fits = server.state.served.prompts.chat_template.renderer._fits
         for count in (1, 3, 5, 7, 9, 1):
             assert (await server.client.post(CHAT, json={"messages": turns[:count]})).status_code == 200
             assert len(fits) <= 3

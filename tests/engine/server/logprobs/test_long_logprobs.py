@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -98,7 +99,8 @@ async def test_others_have_their_turn(
 
 async def test_a_slow_reader_gets_bounded_deltas(tokenizer: Tokenizer) -> None:
     request = Request(RequestSpec("a", [1], SamplingParams(max_tokens=1001), 0.0))
-    generation = Generation(_Loop(), tokenizer, [request])  # type: ignore[arg-type]
+    decoder = SimpleNamespace(loop=_Loop(), tokenizer=tokenizer, unanswered=None)
+    generation = Generation(decoder, [request])  # type: ignore[arg-type]
     for place in range(1001):
         generation._outputs.put_nowait(StepOutput(request, 28, FinishReason.LENGTH if place == 1000 else None))
     texts = [delta.text async for _, delta in generation.stream_deltas()]

@@ -40,7 +40,7 @@ async def test_grammars_that_nobody_waits_for_are_not_compiled(serve: Any, monke
     async with serve("one") as server, listening(server.state) as url, httpx.AsyncClient(base_url=url) as client:
         stays = asyncio.create_task(client.post("/v1/completions", json={"prompt": "Hi", "guided_regex": "one"}))
         await until(lambda: bool(compiled))
-        grammars = server.state.served.grammars
+        grammars = server.state.served.answers.grammars
         for path, body in BODIES.items():
             grammar_fields = {"structured_outputs": {"regex": path}}
             await leaves(url, path, body | grammar_fields, lambda: grammars.waiting == 2)
@@ -63,7 +63,7 @@ async def test_texts_that_nobody_waits_for_are_not_tokenized(serve: Any, monkeyp
         monkeypatch.setattr(Tokenizer, "encode_text", gated)
         stays = asyncio.create_task(client.post("/v1/completions", json={"prompt": "stays", "max_tokens": 1}))
         await until(lambda: bool(read))
-        lane = server.state.served.text_work._short
+        lane = server.state.served.prompts.work._short
         alone = lane.held_bytes
         for path, body in TEXTS.items():
             await leaves(url, path, body, lambda: lane.held_bytes > alone)

@@ -298,7 +298,7 @@ async def test_a_process_that_is_killed_is_replaced(serve: Any) -> None:
     async with serve("one") as server:
         body = {"prompt": "Hi", "max_tokens": 1}
         assert (await server.client.post("/v1/completions", json={**body, "guided_regex": "a"})).status_code == 200
-        process = server.state.served.grammars._compiler._process
+        process = server.state.served.answers.grammars._compiler._process
         process.close()
         assert (await server.client.post("/v1/completions", json={**body, "guided_regex": "b"})).status_code == 200
 

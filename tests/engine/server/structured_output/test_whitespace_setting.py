@@ -30,8 +30,8 @@ CASES: list[tuple[dict[str, Any], str]] = [
 async def test_json_of_every_answer(tokenizer: Tokenizer, body: dict[str, Any], answer: str, compact: bool) -> None:
     serve = scripted_server(tokenizer.with_template(QWEN3))
     lltokenizer = LLTokenizer(tokenizer.to_json())
-    async with serve("one", **ROOM, served={"disable_any_whitespace": compact}) as server:
-        compiler = server.state.served.grammars._compiler
+    async with serve("one", **ROOM, args={"disable_any_whitespace": compact}) as server:
+        compiler = server.state.served.answers.grammars._compiler
         sources: list[GrammarSource] = []
         compile_one = compiler.compile
         compiler.compile = lambda source: sources.append(source) or compile_one(source)  # type: ignore

@@ -99,7 +99,7 @@ async def test_without_tools_nothing_is_written_or_named(tokenizer: Tokenizer) -
 
 @pytest.mark.parametrize("settings", [{"tool_template": "none"}, {"tool_parser": "pythonic"}, {"tool_parser": "none"}])
 async def test_it_can_be_switched_off(tokenizer: Tokenizer, settings: dict[str, Any]) -> None:
-    async with scripted_server(tokenizer)(CALL, served=settings, **ROOM) as server:
+    async with scripted_server(tokenizer)(CALL, args=settings, **ROOM) as server:
         answer = await server.client.post("/v1/chat/completions", json=CHAT)
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "tools")
         assert "reads none" in answer.json()["error"]["message"]
