@@ -1,4 +1,4 @@
-"""How many replicas a manifest allows: its bounds, the schedules that hold at a moment, what the budget pays for."""
+"""How many replicas a manifest allows at a moment: its bounds, and the schedules that hold."""
 
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
@@ -6,17 +6,9 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from paternoster_operator.api.types.autoscaling import Schedule, Weekday
-from paternoster_operator.api.v1alpha1 import Autoscaling, LLMDeploymentSpec
+from paternoster_operator.api.v1alpha1 import Autoscaling
 
 _WEEK: Final = tuple(Weekday)
-
-
-def affordable_replicas(spec: LLMDeploymentSpec) -> int | None:
-    """Most replicas, those of a rollout's surge among them, that the GPU budget pays for; None without a budget."""
-    gpus = spec.resources.gpu.count
-    if spec.budget.max_gpus is None or gpus == 0:
-        return None
-    return spec.budget.max_gpus // gpus
 
 
 @dataclass(frozen=True, slots=True)

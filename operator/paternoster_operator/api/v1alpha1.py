@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from paternoster_contract.quantity import Quantity
+from paternoster_contract.quantity import Quantity, parse_quantity
 from paternoster_operator.api.names import NAME_PATTERN, child_name
 from paternoster_operator.api.pod.template import PodTemplate
 from paternoster_operator.api.types.autoscaling import ScaleToZero, Schedule
@@ -46,6 +46,11 @@ class Resources(Document):
     requests: dict[str, Quantity] = Field(default_factory=dict)
     limits: dict[str, Quantity] = Field(default_factory=dict)
     """limits.cpu, rounded up, is also the number of compute threads."""
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of an engine: it has a rank for each, as it uses all of them."""
+        return self.gpu.count or int(parse_quantity(self.limits.get(self.gpu.resource_name, "0")))
 
 
 class ScaleUp(Document):
@@ -217,6 +222,11 @@ class Security(Document):
     admin_key_secret_ref: SecretKey | None = None
     """Bearer keys of the engines' admin API, one a line, of which the operator sends the first; its own when unset."""
 
+    @property
+    def has_client_keys(self) -> bool:
+        """Whether clients need one."""
+        return self.api_key_secret_ref is not None or bool(self.api_keys)
+
 
 class LLMDeploymentSpec(Document):
     """What is wanted."""
@@ -250,6 +260,17 @@ class LLMDeploymentSpec(Document):
     makes no pods and changes nothing, and gateways have no route to the fleet."""
     paused: bool = False
     """Freeze: the operator looks and reports, and writes nothing but status."""
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether the operator changes anything of the fleet."""
+        return not self.paused and self.target_ref is None
+
+    @property
+    def affordable_replicas(self) -> int | None:
+        """Most replicas, those of a rollout's surge among them, that the GPU budget pays for; None without a budget."""
+        gpus = self.resources.gpu.count
+        return None if self.budget.max_gpus is None or gpus == 0 else self.budget.max_gpus // gpus
 
 
 class Metadata(BaseModel):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from paternoster_operator.api.replica_bounds import Bounds, affordable_replicas, bounds_at
+from paternoster_operator.api.replica_bounds import Bounds, bounds_at
 from paternoster_operator.api.v1alpha1 import (
     Autoscaling,
     AutoscalingMode,
@@ -60,7 +60,7 @@ class ScalingPolicy:
         if auto is None or auto.mode is AutoscalingMode.EXTERNAL:
             return cls(spec, None)
         mode = AutoscalingMode.ADVISORY if spec.paused else auto.mode
-        return cls(spec, ReplicaPolicy(auto, mode, bounds_at(auto, at), affordable_replicas(spec)))
+        return cls(spec, ReplicaPolicy(auto, mode, bounds_at(auto, at), spec.affordable_replicas))
 
     @property
     def fixed_replicas(self) -> int:

@@ -8,7 +8,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.deployment import build_deployment
 from paternoster_operator.desired.engine_args import ALONE, Installation
 from paternoster_operator.desired.network_policy import Peers, build_network_policy
-from paternoster_operator.desired.ownership import child_metadata, pod_selector
+from paternoster_operator.desired.ownership import ChildNames
 from paternoster_operator.desired.rollout import Strategy
 from paternoster_operator.desired.secret import build_secret
 from paternoster_operator.desired.service import build_service
@@ -40,11 +40,12 @@ def build_children(
     ``engines``: what they have in common with those of other fleets. Without ``peers`` there is no NetworkPolicy;
     ``strategy`` is as for :func:`build_deployment`.
     """
-    children = [build_secret(resource, roots.gateway, roots.admin), build_service(resource), build_pdb(resource)]
+    names, spec = ChildNames.from_resource(resource), resource.spec
+    children = [build_secret(names, roots.gateway, roots.admin), build_service(spec, names), build_pdb(names)]
     if peers is not None:
-        children.append(build_network_policy(resource, peers))
+        children.append(build_network_policy(spec, names, peers))
     installation = replace(engines, behind_gateway=bool(roots.gateway))
-    return [*children, build_deployment(resource, replicas, installation, strategy)]
+    return [*children, build_deployment(resource, names, replicas, installation, strategy)]
 
 
 def list_superfluous(children: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -57,15 +58,15 @@ def list_superfluous(children: Sequence[Mapping[str, Any]]) -> list[dict[str, An
     ]
 
 
-def build_pdb(resource: LLMDeployment) -> dict[str, Any]:
+def build_pdb(names: ChildNames) -> dict[str, Any]:
     """Voluntary disruptions take one engine at a time."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
-        "metadata": child_metadata(resource),
+        "metadata": names.metadata,
         "spec": {
             "maxUnavailable": 1,
-            "selector": {"matchLabels": pod_selector(resource)},
+            "selector": {"matchLabels": names.selector},
             # An engine that never came to serve is no reason to keep a node.
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },

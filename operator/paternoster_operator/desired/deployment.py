@@ -1,48 +1,33 @@
 """The engines' Deployment."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from paternoster_contract import labels
 from paternoster_contract.http import paths
-from paternoster_operator.api.pod.owned import (
-    GPU_CLAIM,
-    SHARED_MEMORY_FOLDER,
-    SHARED_MEMORY_VOLUME,
-    TMP_FOLDER,
-    TMP_VOLUME,
-)
+from paternoster_contract.settings.engine_args import EngineArgs
+from paternoster_operator.api.pod.owned import GPU_CLAIM
+from paternoster_operator.api.types.engine import Engine
 from paternoster_operator.api.types.fields import Document
 from paternoster_operator.api.types.scheduling import TopologySpread
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.engine_args import ALONE, Installation, engine_args
-from paternoster_operator.desired.foreign_engine import (
-    engine_annotations,
-    foreign_container,
-    is_foreign,
-    plugin_containers,
-    plugin_mounts,
-    plugin_volumes,
-)
-from paternoster_operator.desired.model_source import (
-    engine_env,
-    fetch_containers,
-    model_mounts,
-    model_volumes,
-    pull_secrets,
-)
-from paternoster_operator.desired.ownership import child_metadata, pod_selector
-from paternoster_operator.desired.pod_template import brings_shared_memory, with_template
+from paternoster_operator.desired.foreign_engine import foreign_annotations, foreign_process, plugin_parts
+from paternoster_operator.desired.model_source import engine_env, model_parts, pull_secrets
+from paternoster_operator.desired.ownership import ChildNames
+from paternoster_operator.desired.pod_parts import CONTAINER_SECURITY, PodParts
+from paternoster_operator.desired.pod_template import with_template
 from paternoster_operator.desired.resources import (
+    build_fetch_resources,
     build_resources,
-    count_gpus,
-    scratch_volume,
-    shared_memory_volume,
+    scratch_parts,
+    shared_memory_parts,
     startup_timeout,
 )
 from paternoster_operator.desired.rollout import Strategy, choose_strategy
-from paternoster_operator.desired.secret import key_mounts, key_volumes
+from paternoster_operator.desired.secret import key_parts
 from paternoster_operator.engines.kinds import KINDS
 from paternoster_operator.observed import Observed
 
@@ -53,22 +38,62 @@ GRACE_SECONDS = 15
 
 
 def build_deployment(
-    resource: LLMDeployment, replicas: int, installation: Installation = ALONE, strategy: Strategy | None = None
+    resource: LLMDeployment,
+    names: ChildNames,
+    replicas: int,
+    installation: Installation = ALONE,
+    strategy: Strategy | None = None,
 ) -> dict[str, Any]:
     """The Deployment with ``replicas`` engines, rolled out by ``strategy``, or as the manifest says without one.
 
     The live cap is not in it: a changed template would restart every pod. It goes through the engines' admin API.
     """
-    spec = resource.spec
+    spec, engine = resource.spec, resource.spec.engine
     strategy = strategy or choose_strategy(spec, replicas, Observed(None, ()))
+    startup_seconds, resources = startup_timeout(spec), build_resources(spec)
+    fetch_resources = build_fetch_resources(spec, resources) if spec.model.remote else {}
+    scratch, shared_memory = scratch_parts(spec), shared_memory_parts(spec)
+    keys = key_parts(spec.security, names, behind_gateway=installation.behind_gateway)
+    settings = engine_args(resource, installation)
+    model = model_parts(spec, installation.fetch_image, fetch_resources)
+    secrets, env = pull_secrets(spec, installation.pull_secrets), engine_env(spec)
+    metadata: dict[str, Any] = {"labels": names.selector}
+    plugin = PodParts()
+    if engine.runtime.is_foreign:
+        metadata["annotations"] = foreign_annotations(engine.runtime, settings.model)
+        plugin, process = plugin_parts(engine, installation.fetch_image), foreign_process(engine, settings)
+    else:
+        process = _own_process(engine, settings, installation, env)
+    parts = (scratch, keys, model, plugin, shared_memory)
+    container = {
+        "name": labels.ENGINE_CONTAINER,
+        **process,
+        **_follow_life(spec, startup_seconds),
+        "resources": resources,
+        "securityContext": deepcopy(CONTAINER_SECURITY),
+        "volumeMounts": [mount for part in parts for mount in part.mounts],
+    }
+    pod = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": spec.drain.timeout_seconds + PRE_STOP_SECONDS + GRACE_SECONDS,
+        "securityContext": dict(installation.security_context),
+        "initContainers": [init for part in parts for init in part.init_containers],
+        "containers": [{name: value for name, value in container.items() if value != []}],
+        "volumes": [volume for part in parts for volume in part.volumes],
+        **_place_pods(spec, names),
+        "imagePullSecrets": secrets,
+        "resourceClaims": _claim_gpus(spec),
+    }
+    set_fields = {name: value for name, value in pod.items() if value not in (None, {}, [])}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": child_metadata(resource),
+        "metadata": names.metadata,
         "spec": {
             "replicas": replicas,
             "revisionHistoryLimit": 3,
-            "selector": {"matchLabels": pod_selector(resource)},
+            "selector": {"matchLabels": names.selector},
             "strategy": {
                 "type": "RollingUpdate",
                 "rollingUpdate": {
@@ -77,106 +102,22 @@ def build_deployment(
                 },
             },
             "minReadySeconds": spec.rollout.min_ready_seconds,
-            "progressDeadlineSeconds": spec.rollout.progress_deadline_seconds or startup_timeout(spec),
-            "template": with_template(
-                {
-                    "metadata": {"labels": pod_selector(resource), **engine_annotations(resource.spec)},
-                    "spec": _pod_spec(resource, installation),
-                },
-                spec.pod_template,
-            ),
+            "progressDeadlineSeconds": spec.rollout.progress_deadline_seconds or startup_seconds,
+            "template": with_template({"metadata": metadata, "spec": set_fields}, spec.pod_template),
         },
     }
 
 
-def pre_stop_seconds(spec: LLMDeploymentSpec) -> int:
-    """Time from the deletion of a pod to SIGTERM; running requests have to end in it where SIGTERM ends them."""
-    finishes = KINDS[spec.engine.runtime.type].finishes_requests
-    return PRE_STOP_SECONDS if finishes else PRE_STOP_SECONDS + spec.drain.timeout_seconds
-
-
-def _pod_spec(resource: LLMDeployment, installation: Installation) -> dict[str, Any]:
-    spec = resource.spec
-    pod: dict[str, Any] = {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": spec.drain.timeout_seconds + PRE_STOP_SECONDS + GRACE_SECONDS,
-        "securityContext": dict(installation.security_context),
-        "initContainers": [
-            *fetch_containers(spec, installation.fetch_image, _security_context()),
-            *plugin_containers(spec, installation.fetch_image, _security_context()),
-        ],
-        "containers": [_build_container(resource, installation)],
-        "volumes": [
-            {"name": TMP_VOLUME, "emptyDir": scratch_volume(spec)},
-            *key_volumes(resource, behind_gateway=installation.behind_gateway),
-            *model_volumes(spec),
-            *plugin_volumes(spec),
-            *_shared_memory(spec, {"name": SHARED_MEMORY_VOLUME, "emptyDir": shared_memory_volume()}),
-        ],
-        "topologySpreadConstraints": spread_constraints(resource),
-        "nodeSelector": dict(spec.node_selector),
-        "tolerations": _dump_parts(spec.tolerations),
-        "priorityClassName": spec.priority_class_name,
-        "runtimeClassName": spec.runtime_class_name,
-        "serviceAccountName": spec.service_account_name,
-        "imagePullSecrets": pull_secrets(spec, installation.pull_secrets),
-    }
-    if spec.resources.gpu.claim_template_name is not None:
-        pod["resourceClaims"] = [
-            {"name": GPU_CLAIM, "resourceClaimTemplateName": spec.resources.gpu.claim_template_name}
-        ]
-    return {name: value for name, value in pod.items() if value not in (None, {}, [])}
-
-
-def spread_constraints(resource: LLMDeployment) -> list[dict[str, Any]]:
-    """As the resource says; else over nodes, where possible."""
-    constraints = resource.spec.topology_spread_constraints or [TopologySpread(topology_key="kubernetes.io/hostname")]
-    return [
-        {**document, "labelSelector": {"matchLabels": pod_selector(resource)}} for document in _dump_parts(constraints)
-    ]
-
-
-def _dump_parts(parts: Sequence[Document]) -> list[dict[str, Any]]:
-    return [part.model_dump(by_alias=True, exclude_none=True) for part in parts]
-
-
-def _build_container(resource: LLMDeployment, installation: Installation) -> dict[str, Any]:
-    spec = resource.spec
-    foreign = is_foreign(spec)
-    health = KINDS[spec.engine.runtime.type].health_path
-    ready = health if foreign else paths.READY
-    process = foreign_container(resource, installation) if foreign else _own_process(resource, installation)
-    container = {
-        "name": labels.ENGINE_CONTAINER,
-        **process,
-        "startupProbe": _build_probe(ready, period=2, failures=math.ceil(startup_timeout(spec) / 2)),
-        "readinessProbe": _build_probe(ready, period=2, failures=2),
-        "livenessProbe": _build_probe(health, period=10, failures=6),
-        # The last lines of a failed engine's log: the operator reports them.
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "lifecycle": {"preStop": {"sleep": {"seconds": pre_stop_seconds(spec)}}},
-        "resources": build_resources(spec),
-        "securityContext": _security_context(),
-        "volumeMounts": [
-            {"name": TMP_VOLUME, "mountPath": TMP_FOLDER},
-            *key_mounts(resource, behind_gateway=installation.behind_gateway),
-            *model_mounts(spec),
-            *plugin_mounts(spec),
-            *_shared_memory(spec, {"name": SHARED_MEMORY_VOLUME, "mountPath": SHARED_MEMORY_FOLDER}),
-        ],
-    }
-    return {name: value for name, value in container.items() if value != []}
-
-
-def _own_process(resource: LLMDeployment, installation: Installation) -> dict[str, Any]:
+def _own_process(
+    engine: Engine, settings: EngineArgs, installation: Installation, env: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """Image, command and ports of our own engine."""
     return {
-        "image": _engine_image(resource.spec, installation),
-        "imagePullPolicy": resource.spec.engine.image_pull_policy.value,
+        "image": engine.image or installation.engine_image,
+        "imagePullPolicy": engine.image_pull_policy.value,
         "command": ["paternoster", "serve"],
-        "args": engine_args(resource, installation).to_flags(),
-        "env": engine_env(resource.spec),
+        "args": settings.to_flags(),
+        "env": env,
         "ports": [
             {"name": labels.ENGINE_PORT_NAME, "containerPort": labels.ENGINE_PORT, "protocol": "TCP"},
             {"name": labels.ADMIN_PORT_NAME, "containerPort": labels.ADMIN_PORT, "protocol": "TCP"},
@@ -184,27 +125,20 @@ def _own_process(resource: LLMDeployment, installation: Installation) -> dict[st
     }
 
 
-def _security_context() -> dict[str, Any]:
-    """Of every container that the operator adds."""
+def _follow_life(spec: LLMDeploymentSpec, startup_seconds: int) -> dict[str, Any]:
+    """Fields by which a kubelet follows the engine from its start to its end."""
+    kind = KINDS[spec.engine.runtime.type]
+    ready = kind.health_path if spec.engine.runtime.is_foreign else paths.READY
+    # Running requests have to end before SIGTERM where that ends them.
+    stop_seconds = PRE_STOP_SECONDS + (0 if kind.finishes_requests else spec.drain.timeout_seconds)
     return {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "readOnlyRootFilesystem": True,
+        "startupProbe": _build_probe(ready, period=2, failures=math.ceil(startup_seconds / 2)),
+        "readinessProbe": _build_probe(ready, period=2, failures=2),
+        "livenessProbe": _build_probe(kind.health_path, period=10, failures=6),
+        # The last lines of a failed engine's log: the operator reports them.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "lifecycle": {"preStop": {"sleep": {"seconds": stop_seconds}}},
     }
-
-
-def _engine_image(spec: LLMDeploymentSpec, installation: Installation) -> str:
-    return spec.engine.image or installation.engine_image
-
-
-def _shared_memory(spec: LLMDeploymentSpec, part: dict[str, Any]) -> list[dict[str, Any]]:
-    """``part`` where processes of an engine need it and the template brings none.
-
-    Those are the ranks of several GPUs, and whatever processes another engine has: vLLM's API server and worker do not
-    start with the 64 MiB of container runtimes.
-    """
-    needed = count_gpus(spec) > 1 or is_foreign(spec)
-    return [part] if needed and not brings_shared_memory(spec.pod_template) else []
 
 
 def _build_probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
@@ -214,3 +148,27 @@ def _build_probe(path: str, *, period: int, failures: int) -> dict[str, Any]:
         "timeoutSeconds": 5,
         "failureThreshold": failures,
     }
+
+
+def _place_pods(spec: LLMDeploymentSpec, names: ChildNames) -> dict[str, Any]:
+    """Where pods run and as whom; they are spread as the resource says, else over nodes, where possible."""
+    constraints = spec.topology_spread_constraints or [TopologySpread(topology_key="kubernetes.io/hostname")]
+    return {
+        "topologySpreadConstraints": [
+            {**document, "labelSelector": {"matchLabels": names.selector}} for document in _dump_parts(constraints)
+        ],
+        "nodeSelector": dict(spec.node_selector),
+        "tolerations": _dump_parts(spec.tolerations),
+        "priorityClassName": spec.priority_class_name,
+        "runtimeClassName": spec.runtime_class_name,
+        "serviceAccountName": spec.service_account_name,
+    }
+
+
+def _dump_parts(parts: Sequence[Document]) -> list[dict[str, Any]]:
+    return [part.model_dump(by_alias=True, exclude_none=True) for part in parts]
+
+
+def _claim_gpus(spec: LLMDeploymentSpec) -> list[dict[str, Any]]:
+    claim = spec.resources.gpu.claim_template_name
+    return [] if claim is None else [{"name": GPU_CLAIM, "resourceClaimTemplateName": claim}]

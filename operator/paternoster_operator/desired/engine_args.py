@@ -15,8 +15,7 @@ from paternoster_contract.settings.row import list_rows
 from paternoster_contract.settings.scheduling import OrderName
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.desired.model_source import engine_source
-from paternoster_operator.desired.resources import count_gpus
-from paternoster_operator.desired.secret import ADMIN, API, key_folder, key_sources
+from paternoster_operator.desired.secret import ADMIN, API, KEY_FOLDERS
 from paternoster_operator.engines.adapter import RuntimeType
 
 SECURITY_CONTEXT: Mapping[str, Any] = {
@@ -56,17 +55,15 @@ ALONE = Installation()
 def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> EngineArgs:
     """The settings of each engine. Live cap and token budget are not in them: they go through the admin API."""
     spec = resource.spec
-    asks_for = key_sources(resource, behind_gateway=installation.behind_gateway)
-    devices = count_gpus(spec)
+    keyed, devices = installation.behind_gateway or spec.security.has_client_keys, spec.resources.num_gpus
     args = EngineArgs(
         **{
-            "model": engine_source(spec),
             "served_model_name": resource.served_names,
             "host": _listening_host(spec, installation),
             "port": labels.ENGINE_PORT,
             "admin_port": labels.ADMIN_PORT,
-            "api_keys": key_folder(API) if API in asks_for else None,
-            "admin_keys": key_folder(ADMIN),
+            "api_keys": KEY_FOLDERS[API] if keyed else None,
+            "admin_keys": KEY_FOLDERS[ADMIN],
             # Its API has the gateway's key alone then, so that no other client can claim an identity.
             "identity_header": installation.behind_gateway,
             # A pod that waited for a GPU and does not see it must say so, and not serve from its CPUs.
@@ -78,6 +75,7 @@ def engine_args(resource: LLMDeployment, installation: Installation = ALONE) -> 
             "vllm_metrics": installation.vllm_metrics,
             "tenant_weights": {weight.name: weight.percent / 100 for weight in spec.engine.tenants.weights},
             **_read_settings(spec),
+            "model": engine_source(spec),
         }
     )
     return args.replace(**spec.engine.extra_settings()) if spec.engine.extra_args else args

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from paternoster_contract import labels
-from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.desired.foreign_engine import has_plugin, is_foreign
-from paternoster_operator.desired.ownership import child_metadata, pod_selector
+from paternoster_operator.api.types.runtime import Runtime
+from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
+from paternoster_operator.desired.ownership import ChildNames
 
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 """Label of every namespace that the API server sets itself."""
@@ -30,7 +30,7 @@ class Peers:
     """
 
 
-def build_network_policy(resource: LLMDeployment, peers: Peers) -> dict[str, Any]:
+def build_network_policy(spec: LLMDeploymentSpec, names: ChildNames, peers: Peers) -> dict[str, Any]:
     """Gateways reach the API port, the operator both, scrapers one with metrics; other policies can allow more.
 
     Without gateways every pod reaches the API port, as clients then call the engines themselves. An engine that is not
@@ -44,27 +44,27 @@ def build_network_policy(resource: LLMDeployment, peers: Peers) -> dict[str, Any
     operator = _allow_ports(labels.ENGINE_PORT_NAME, labels.ADMIN_PORT_NAME)
     operator["from"] = [_select_pods(peers.namespace, peers.operator)]
     ingress = [api, operator]
-    metrics_port = _find_metrics_port(resource)
+    metrics_port = _find_metrics_port(spec.engine.runtime)
     if peers.scrapers is not None and metrics_port is not None:
         scrapers = [{"namespaceSelector": {"matchLabels": dict(peers.scrapers)}}]
         ingress.append({**_allow_ports(metrics_port), "from": scrapers})
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": child_metadata(resource),
+        "metadata": names.metadata,
         "spec": {
-            "podSelector": {"matchLabels": pod_selector(resource)},
+            "podSelector": {"matchLabels": names.selector},
             "policyTypes": ["Ingress"],
             "ingress": ingress,
         },
     }
 
 
-def _find_metrics_port(resource: LLMDeployment) -> str | None:
+def _find_metrics_port(runtime: Runtime) -> str | None:
     """The port on which scrapers can do nothing but read metrics; None where an engine has none."""
-    if not is_foreign(resource.spec):
+    if not runtime.is_foreign:
         return labels.ADMIN_PORT_NAME
-    return labels.ENGINE_PORT_NAME if has_plugin(resource.spec) else None
+    return labels.ENGINE_PORT_NAME if runtime.has_plugin else None
 
 
 def _allow_ports(*names: str) -> dict[str, Any]:

@@ -1,30 +1,47 @@
-"""Metadata that every child carries."""
+"""What every child of a fleet carries: its name, labels and owner."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from paternoster_contract import labels
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 
 
-def child_metadata(resource: LLMDeployment, suffix: str = "") -> dict[str, Any]:
-    """Name, labels and the owner, so that garbage collection removes the child with its LLMDeployment."""
-    return {
-        "name": resource.child_name + suffix,
-        "namespace": resource.metadata.namespace,
-        "labels": labels.engine_labels(resource.metadata.name),
-        "ownerReferences": [
-            {
-                "apiVersion": labels.API_VERSION,
-                "kind": labels.KIND,
-                "name": resource.metadata.name,
-                "uid": resource.metadata.uid,
-                "controller": True,
-                "blockOwnerDeletion": True,
-            }
-        ],
-    }
+@dataclass(frozen=True, slots=True)
+class ChildNames:
+    """By which a fleet's children are found; made once for all of them."""
 
+    name: str
+    namespace: str
+    fleet: str
+    """Name of the LLMDeployment."""
+    uid: str
 
-def pod_selector(resource: LLMDeployment) -> dict[str, str]:
-    """Labels that choose the engine pods."""
-    return labels.engine_labels(resource.metadata.name)
+    @classmethod
+    def from_resource(cls, resource: LLMDeployment) -> "ChildNames":
+        metadata = resource.metadata
+        return cls(resource.child_name, metadata.namespace, metadata.name, metadata.uid)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """With the owner, so that garbage collection removes the child with its LLMDeployment."""
+        return {
+            "name": self.name,
+            "namespace": self.namespace,
+            "labels": self.selector,
+            "ownerReferences": [
+                {
+                    "apiVersion": labels.API_VERSION,
+                    "kind": labels.KIND,
+                    "name": self.fleet,
+                    "uid": self.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        }
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """Labels that choose the engine pods."""
+        return labels.engine_labels(self.fleet)

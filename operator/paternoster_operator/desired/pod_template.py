@@ -7,9 +7,7 @@ appended to; there is no ``$patch``. A null removes a field of an object, such a
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paternoster_contract.labels import ENGINE_CONTAINER
 from paternoster_operator.api.pod.fields import POD_SPEC, Field, fields_of, key_of
-from paternoster_operator.api.pod.owned import SHARED_MEMORY_FOLDER
 from paternoster_operator.api.pod.template import PodTemplate
 
 
@@ -54,13 +52,3 @@ def _merged_items(ours: Sequence[Any], theirs: Sequence[Any], field: Field) -> l
         for item in ours
     ]
     return [*both, *(item for key, item in given.items() if key not in own_keys)]
-
-
-def brings_shared_memory(given: PodTemplate) -> bool:
-    """Whether ``/dev/shm`` of the engine is what the template says."""
-    return bool(given.spec.get("hostIPC")) or any(
-        mount["mountPath"] == SHARED_MEMORY_FOLDER
-        for container in given.spec.get("containers", ())
-        if container["name"] == ENGINE_CONTAINER
-        for mount in container.get("volumeMounts", ())
-    )

@@ -1,11 +1,21 @@
 """What an engine's container asks for, with what is known where the manifest says nothing."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
+from paternoster_contract.labels import ENGINE_CONTAINER
 from paternoster_contract.quantity import parse_quantity
-from paternoster_operator.api.pod.owned import GPU_CLAIM
+from paternoster_operator.api.pod.owned import (
+    GPU_CLAIM,
+    SHARED_MEMORY_FOLDER,
+    SHARED_MEMORY_VOLUME,
+    TMP_FOLDER,
+    TMP_VOLUME,
+)
+from paternoster_operator.api.pod.template import PodTemplate
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
+from paternoster_operator.desired.pod_parts import PodParts
 
 CPU_KV_CACHE = "512Mi"
 """KV pool that engines make on CPUs unless a size is set."""
@@ -54,14 +64,13 @@ def build_resources(spec: LLMDeploymentSpec) -> dict[str, Any]:
     return {name: value for name, value in parts.items() if value}
 
 
-def build_fetch_resources(spec: LLMDeploymentSpec) -> dict[str, Any]:
-    """Of the container that fetches the model: the engine's less its devices, and room for the model.
+def build_fetch_resources(spec: LLMDeploymentSpec, engine: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the container that fetches the model: those of the ``engine`` less its devices, and room for the model.
 
     A pod asks for the larger of the two, as they run one after the other: so this costs nothing, meets every quota that
     the engine meets, and keeps the pod's class of service.
     """
-    engine, room = build_resources(spec), cache_limit(spec)
-    device = spec.resources.gpu.resource_name
+    device, room = spec.resources.gpu.resource_name, spec.model.cache_limit
     found = {}
     for part in ("requests", "limits"):
         amounts = {name: amount for name, amount in engine.get(part, {}).items() if name != device}
@@ -71,39 +80,41 @@ def build_fetch_resources(spec: LLMDeploymentSpec) -> dict[str, Any]:
     return {part: amounts for part, amounts in found.items() if amounts}
 
 
-def cache_limit(spec: LLMDeploymentSpec) -> str | None:
-    """Most that models may take of the pod's own storage; None where they take none of it, or any amount."""
-    cache = spec.model.cache
-    return None if cache is None or cache.empty_dir is None else cache.empty_dir.size_limit
-
-
 def _unbounded_cache(spec: LLMDeploymentSpec) -> bool:
     """Whether models may take any amount of the pod's own storage: a limit of that would evict it."""
     cache = spec.model.cache
-    return spec.model.remote and (cache is None or cache.empty_dir is not None) and cache_limit(spec) is None
+    return spec.model.remote and (cache is None or cache.empty_dir is not None) and spec.model.cache_limit is None
 
 
-def scratch_volume(spec: LLMDeploymentSpec) -> dict[str, Any]:
+def scratch_parts(spec: LLMDeploymentSpec) -> PodParts:
     """The emptyDir for /tmp, as large as the container's files may get in all."""
     given = spec.resources
     limit = given.limits.get(STORAGE) if STORAGE in {**given.requests, **given.limits} else STORAGE_LIMIT
-    return {} if limit is None else {"sizeLimit": limit}
+    folder = {} if limit is None else {"sizeLimit": limit}
+    return PodParts(
+        volumes=[{"name": TMP_VOLUME, "emptyDir": folder}], mounts=[{"name": TMP_VOLUME, "mountPath": TMP_FOLDER}]
+    )
 
 
-def shared_memory_volume() -> dict[str, Any]:
-    """The emptyDir for /dev/shm."""
-    return {"medium": "Memory", "sizeLimit": SHARED_MEMORY}
+def shared_memory_parts(spec: LLMDeploymentSpec) -> PodParts:
+    """The emptyDir for /dev/shm, where processes of an engine need it and the template brings none.
 
-
-def count_gpus(spec: LLMDeploymentSpec) -> int:
-    """GPUs of an engine: it has a rank for each, as it uses all of them."""
-    gpu = spec.resources.gpu
-    return gpu.count or int(parse_quantity(spec.resources.limits.get(gpu.resource_name, "0")))
+    Those are the ranks of several GPUs, and whatever processes another engine has: vLLM's API server and worker do not
+    start with the 64 MiB of container runtimes.
+    """
+    needed = spec.resources.num_gpus > 1 or spec.engine.runtime.is_foreign
+    if not needed or _brings_shared_memory(spec.pod_template):
+        return PodParts()
+    folder = {"medium": "Memory", "sizeLimit": SHARED_MEMORY}
+    return PodParts(
+        volumes=[{"name": SHARED_MEMORY_VOLUME, "emptyDir": folder}],
+        mounts=[{"name": SHARED_MEMORY_VOLUME, "mountPath": SHARED_MEMORY_FOLDER}],
+    )
 
 
 def host_kv_cache(spec: LLMDeploymentSpec) -> str | None:
     """KV pool in the memory of the pod; None where GPUs have it."""
-    return None if count_gpus(spec) else spec.engine.kv_cache_memory or CPU_KV_CACHE
+    return None if spec.resources.num_gpus else spec.engine.kv_cache_memory or CPU_KV_CACHE
 
 
 def startup_timeout(spec: LLMDeploymentSpec) -> int:
@@ -112,8 +123,18 @@ def startup_timeout(spec: LLMDeploymentSpec) -> int:
         return spec.engine.startup_timeout_seconds
     given = spec.resources
     memory = max(parse_quantity(amounts.get(MEMORY, "0")) for amounts in (given.requests, given.limits))
-    room = max(memory, count_gpus(spec) * parse_quantity(GPU_MEMORY))
+    room = max(memory, given.num_gpus * parse_quantity(GPU_MEMORY))
     return min(max(SHORTEST_STARTUP_TIMEOUT, math.ceil(room / parse_quantity(SLOW_READ))), LONGEST_STARTUP_TIMEOUT)
+
+
+def _brings_shared_memory(given: PodTemplate) -> bool:
+    """Whether ``/dev/shm`` of the engine is what the template says."""
+    return bool(given.spec.get("hostIPC")) or any(
+        mount["mountPath"] == SHARED_MEMORY_FOLDER
+        for container in given.spec.get("containers", ())
+        if container["name"] == ENGINE_CONTAINER
+        for mount in container.get("volumeMounts", ())
+    )
 
 
 def _default_memory(spec: LLMDeploymentSpec) -> str:

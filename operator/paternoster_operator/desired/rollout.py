@@ -13,7 +13,6 @@ With one replica the gateway holds requests between the end of the old one and t
 
 from dataclasses import dataclass
 
-from paternoster_operator.api.replica_bounds import affordable_replicas
 from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.observed import Observed
 from paternoster_operator.pods.room import find_holder, find_lack, find_quota_lack
@@ -58,7 +57,7 @@ def choose_strategy(spec: LLMDeploymentSpec, replicas: int, observed: Observed) 
     """Choose the strategy of a Deployment of ``replicas`` pods in the state ``observed``."""
     given = spec.rollout
     surge, why = DEFAULT_SURGE if given.max_surge is None else given.max_surge, ""
-    paid = affordable_replicas(spec)
+    paid = spec.affordable_replicas
     if paid is not None and surge > paid - replicas:
         surge, why = max(0, paid - replicas), f"budget.maxGPUs pays for {paid} replicas"
     if surge > 0 and given.max_surge is None and given.max_unavailable != 0:

@@ -3,22 +3,21 @@
 from typing import Any
 
 from paternoster_contract import labels
-from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.desired.foreign_engine import is_foreign
-from paternoster_operator.desired.ownership import child_metadata, pod_selector
+from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
+from paternoster_operator.desired.ownership import ChildNames
 
 
-def build_service(resource: LLMDeployment) -> dict[str, Any]:
+def build_service(spec: LLMDeploymentSpec, names: ChildNames) -> dict[str, Any]:
     """A headless Service: one DNS name for all engines, for clients that balance by themselves."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": child_metadata(resource),
+        "metadata": names.metadata,
         "spec": {
             "clusterIP": "None",
             # An engine that is not ours listens at addresses of one family.
-            **({} if is_foreign(resource.spec) else {"ipFamilyPolicy": "PreferDualStack"}),
-            "selector": pod_selector(resource),
+            **({} if spec.engine.runtime.is_foreign else {"ipFamilyPolicy": "PreferDualStack"}),
+            "selector": names.selector,
             "ports": [
                 {
                     "name": labels.ENGINE_PORT_NAME,

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Iterator
 from paternoster_contract.labels import MODELS_ENV
 from paternoster_operator.api.pod.template import PodTemplate
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
-from paternoster_operator.desired.foreign_engine import is_foreign
-from paternoster_operator.desired.model_source import model_claim
 from paternoster_operator.engines.adapter import RuntimeType
 from paternoster_operator.engines.openai_arguments import PORT_ENV
 from paternoster_sources.address import IN_REGISTRY
@@ -48,7 +46,7 @@ def list_refused(resources: Iterable[LLMDeployment]) -> list[str]:
         f"{resource.metadata.name}: spec.engine.runtime.command: is unset: must name the program on this machine, "
         "which runs no images"
         for resource in resources
-        if is_foreign(resource.spec) and not resource.spec.engine.runtime.command
+        if resource.spec.engine.runtime.is_foreign and not resource.spec.engine.runtime.command
     ]
     without_port = [
         f"{resource.metadata.name}: spec.engine.runtime.args: must have $({PORT_ENV}): this machine's engines have "
@@ -77,7 +75,7 @@ def _names_port(spec: LLMDeploymentSpec) -> bool:
 
 def _find_missing(spec: LLMDeploymentSpec) -> Iterator[str]:
     """What a model's source needs of a cluster."""
-    if model_claim(spec) is not None:
+    if spec.model.claim is not None:
         yield "pvc:// on this machine, which has no PersistentVolumeClaims"
     if spec.model.image is not None:
         yield f"oci:// on this machine: {IN_REGISTRY}"

@@ -5,13 +5,13 @@ from decimal import Decimal
 from typing import Any
 
 from paternoster_contract.cli.quoting import quote_document
+from paternoster_contract.labels import engine_labels
 from paternoster_contract.stats import Unreported
 from paternoster_operator.api.v1alpha1 import LLMDeployment, LLMDeploymentSpec
 from paternoster_operator.autoscaling.decision import LIVE_CAP, REPLICAS, TOKEN_BUDGET, Decision
 from paternoster_operator.autoscaling.policy import ReplicaPolicy
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.step_model import StepModel
-from paternoster_operator.desired.ownership import pod_selector
 from paternoster_operator.engines.adapter import Actuator
 from paternoster_operator.engines.kinds import KINDS
 from paternoster_operator.observed import Observed
@@ -76,7 +76,7 @@ def build_status(
     actuator = kind.actuator
     if gateway_cap is not None:
         actuator = Actuator.NONE if access.gateways is None else Actuator.GATEWAY
-    selector = {} if observed.is_target else pod_selector(resource)
+    selector = {} if observed.is_target else engine_labels(resource.metadata.name)
     if observed.is_target:
         actuator = Actuator.NONE
     status: dict[str, Any] = {

@@ -9,6 +9,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.desired.engine_args import Installation
 from paternoster_operator.desired.network_policy import Peers, build_network_policy
+from paternoster_operator.desired.ownership import ChildNames
 from paternoster_operator.engines.adapter import RuntimeType
 from paternoster_operator.pods.reading import read_pod
 from paternoster_operator.routes.row import build_route
@@ -163,7 +164,7 @@ def admitted_ports(fleet: LLMDeployment, peers: Peers) -> dict[str, list[str]]:
     """By whom the policy admits."""
     return {
         tuple(selector["matchLabels"].values())[-1]: [port["port"] for port in rule["ports"]]
-        for rule in build_network_policy(fleet, peers)["spec"]["ingress"]
+        for rule in build_network_policy(fleet.spec, ChildNames.from_resource(fleet), peers)["spec"]["ingress"]
         for peer in rule["from"]
         for selector in [peer.get("podSelector", peer["namespaceSelector"])]
     }

@@ -15,6 +15,7 @@ from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.deployment import build_deployment
 from paternoster_operator.desired.engine_args import Installation
+from paternoster_operator.desired.ownership import ChildNames
 
 Resource = Callable[..., LLMDeployment]
 SOURCE = "hf://org/name@v1"
@@ -22,7 +23,9 @@ SIZES = st.integers(1, 2**44).map(str) | st.sampled_from(["1", "500M", "20Gi", "
 
 
 def pod_of(resource: LLMDeployment, installation: Installation | None = None) -> dict[str, Any]:
-    found = build_deployment(resource, 1, installation or Installation())["spec"]["template"]["spec"]
+    found = build_deployment(resource, ChildNames.from_resource(resource), 1, installation or Installation())["spec"][
+        "template"
+    ]["spec"]
     assert isinstance(found, dict)
     return found
 

@@ -8,6 +8,7 @@ import pytest
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.deployment import build_deployment
 from paternoster_operator.desired.engine_args import engine_args
+from paternoster_operator.desired.ownership import ChildNames
 
 Resource = Callable[..., LLMDeployment]
 
@@ -28,7 +29,7 @@ def named(parts: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 def test_a_claim_is_mounted_read_only(resource: Resource, source: str, model_path: str) -> None:
     fleet = resource(model={"source": source})
     assert engine_args(fleet).model == model_path
-    pod = build_deployment(fleet, 1)["spec"]["template"]["spec"]
+    pod = build_deployment(fleet, ChildNames.from_resource(fleet), 1)["spec"]["template"]["spec"]
     [volume] = named(pod["volumes"], "model")
     assert volume["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
     [mount] = named(pod["containers"][0]["volumeMounts"], "model")
@@ -40,7 +41,7 @@ def test_a_claim_is_mounted_read_only(resource: Resource, source: str, model_pat
 def test_others_are_passed_on(resource: Resource, source: str) -> None:
     fleet = resource(model={"source": source})
     assert engine_args(fleet).model == source
-    pod = build_deployment(fleet, 1)["spec"]["template"]["spec"]
+    pod = build_deployment(fleet, ChildNames.from_resource(fleet), 1)["spec"]["template"]["spec"]
     assert named(pod["volumes"], "model") == named(pod["containers"][0]["volumeMounts"], "model") == []
 
 
@@ -55,7 +56,7 @@ def test_others_are_passed_on(resource: Resource, source: str) -> None:
 def test_an_image_is_mounted_by_the_node(resource: Resource, address: str, reference: str, model_path: str) -> None:
     fleet = resource(model={"source": address})
     assert engine_args(fleet).model == model_path
-    pod = build_deployment(fleet, 1)["spec"]["template"]["spec"]
+    pod = build_deployment(fleet, ChildNames.from_resource(fleet), 1)["spec"]["template"]["spec"]
     assert named(pod["volumes"], "model") == [{"name": "model", "image": {"reference": reference}}]
     [mount] = named(pod["containers"][0]["volumeMounts"], "model")
     assert mount == {"name": "model", "mountPath": "/mnt/model", "readOnly": True}
@@ -72,7 +73,7 @@ def test_an_images_policy_and_secrets(resource: Resource) -> None:
     }
     template = {"spec": {"imagePullSecrets": [{"name": "theirs"}]}}
     fleet = resource(model=model, imagePullSecrets=[{"name": "own"}, {"name": "ghcr"}], podTemplate=template)
-    pod = build_deployment(fleet, 1)["spec"]["template"]["spec"]
+    pod = build_deployment(fleet, ChildNames.from_resource(fleet), 1)["spec"]["template"]["spec"]
     [volume] = named(pod["volumes"], "model")
     assert volume["image"]["pullPolicy"] == "Always"
     assert pod["imagePullSecrets"] == [{"name": "own"}, {"name": "ghcr"}, {"name": "theirs"}]
@@ -81,11 +82,17 @@ def test_an_images_policy_and_secrets(resource: Resource) -> None:
 
 def test_a_secret_for_fetching_is_none_for_pulling(resource: Resource) -> None:
     fleet = resource(model={"source": "hf://org/name", "credentialsSecretRef": {"name": "hub"}})
-    assert "imagePullSecrets" not in build_deployment(fleet, 1)["spec"]["template"]["spec"]
+    assert (
+        "imagePullSecrets"
+        not in build_deployment(fleet, ChildNames.from_resource(fleet), 1)["spec"]["template"]["spec"]
+    )
 
 
 def test_a_sidecar_may_have_the_model_too(resource: Resource) -> None:
     mount = {"name": "model", "mountPath": "/weights", "readOnly": True}
     sidecar = {"name": "log", "image": "log", "volumeMounts": [mount]}
     fleet = resource(model={"source": "pvc://models"}, podTemplate={"spec": {"containers": [sidecar]}})
-    assert build_deployment(fleet, 1)["spec"]["template"]["spec"]["containers"][1] == sidecar
+    assert (
+        build_deployment(fleet, ChildNames.from_resource(fleet), 1)["spec"]["template"]["spec"]["containers"][1]
+        == sidecar
+    )

@@ -15,6 +15,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.desired.children import RootKeys, build_children
 from paternoster_operator.desired.deployment import build_deployment
 from paternoster_operator.desired.engine_args import Installation
+from paternoster_operator.desired.ownership import ChildNames
 from paternoster_operator.desired.pod_template import merge_fields, with_template
 
 Resource = Callable[..., LLMDeployment]
@@ -122,7 +123,9 @@ def fleet(template: dict[str, Any], **spec: Any) -> LLMDeployment:
 
 
 def pod_of(resource: LLMDeployment) -> dict[str, Any]:
-    found: dict[str, Any] = build_deployment(resource, 1, BEHIND_GATEWAY)["spec"]["template"]
+    found: dict[str, Any] = build_deployment(resource, ChildNames.from_resource(resource), 1, BEHIND_GATEWAY)["spec"][
+        "template"
+    ]
     return found
 
 
@@ -298,10 +301,12 @@ def test_an_installation_has_a_security_context_and_pull_secrets_for_all_pods(re
     """The resource's own precede."""
     installation = Installation(security_context={"runAsNonRoot": True}, pull_secrets=("mirror", "own"))
     fleet_ = resource(imagePullSecrets=[{"name": "own"}], podTemplate={"spec": {"securityContext": {"fsGroup": 9}}})
-    spec = build_deployment(fleet_, 1, installation)["spec"]["template"]["spec"]
+    spec = build_deployment(fleet_, ChildNames.from_resource(fleet_), 1, installation)["spec"]["template"]["spec"]
     assert spec["securityContext"] == {"runAsNonRoot": True, "fsGroup": 9}
     assert spec["imagePullSecrets"] == [{"name": "own"}, {"name": "mirror"}]
-    bare = build_deployment(resource(), 1, Installation(security_context={}))["spec"]["template"]["spec"]
+    bare = build_deployment(resource(), ChildNames.from_resource(resource()), 1, Installation(security_context={}))[
+        "spec"
+    ]["template"]["spec"]
     assert "securityContext" not in bare
     assert "imagePullSecrets" not in bare
 

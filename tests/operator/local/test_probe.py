@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from paternoster_operator.desired.deployment import build_deployment
+from paternoster_operator.desired.ownership import ChildNames
 from paternoster_operator.local import probe as probes
 from paternoster_operator.local.probe import Probe, Probes, run_probes
 
@@ -72,7 +73,9 @@ async def test_only_liveness_failures_in_a_row_count() -> None:
 
 
 def test_a_probe_as_a_container_has_it(resource: Any) -> None:
-    (container,) = build_deployment(resource(), 1)["spec"]["template"]["spec"]["containers"]
+    (container,) = build_deployment(resource(), ChildNames.from_resource(resource()), 1)["spec"]["template"]["spec"][
+        "containers"
+    ]
     found = Probes.from_container(container)
     assert (found.readiness.path, found.liveness.path) == ("/ready", "/health")
     assert found.startup.failure_threshold == container["startupProbe"]["failureThreshold"]

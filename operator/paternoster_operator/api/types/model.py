@@ -28,6 +28,7 @@ REMOTE = "^(hf|s3|gs|https|oci-archive|oci-layout)://"
 """How sources begin that a model is fetched from."""
 FETCHED = "hf://, s3://, gs://, https://, oci-archive:// or oci-layout://"
 """The same for people."""
+CLAIM = "pvc://"
 IMAGE = "^oci://"
 """How a source begins that the nodes mount."""
 
@@ -107,6 +108,19 @@ class Model(Document):
     def remote_file(self) -> str | None:
         """Name of the one file that a fetched model's address has, without its folders."""
         return (parse_address(self.source).file or "").rpartition("/")[2] or None
+
+    @property
+    def cache_limit(self) -> str | None:
+        """Most that models may take of a pod's own storage; None where they take none of it, or any amount."""
+        return None if self.cache is None or self.cache.empty_dir is None else self.cache.empty_dir.size_limit
+
+    @property
+    def claim(self) -> tuple[str, str] | None:
+        """The PersistentVolumeClaim that has the model, and its path there, empty or after a slash."""
+        if not self.source.startswith(CLAIM):
+            return None
+        claim, slash, path = self.source.removeprefix(CLAIM).partition("/")
+        return claim, slash + path
 
     @property
     def image(self) -> ImageAddress | None:

@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from paternoster_operator.api.types.fields import Document
-from paternoster_operator.engines.adapter import RuntimeType
+from paternoster_operator.engines.adapter import Actuator, RuntimeType
 from paternoster_operator.engines.kinds import KINDS
 
 Argument = Annotated[str, Field(max_length=1024)]
@@ -38,6 +38,16 @@ class Runtime(Document):
     upstream_model: Annotated[str | None, Field(min_length=1, max_length=1024, pattern="^[ -~]+$")] = None
     """The model's name at a server of type OpenAI that takes no other, such as $(PATERNOSTER_MODEL), the path of its
     file or folder. Gateways put it into requests, and the served name into answers."""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the engine is not this project's own."""
+        return self.type is not RuntimeType.PATERNOSTER
+
+    @property
+    def has_plugin(self) -> bool:
+        """Whether the operator's plugin moves the engine's limits."""
+        return KINDS[self.type].actuator is Actuator.PLUGIN
 
     @model_validator(mode="after")
     def _check_owned(self) -> Self:

@@ -12,6 +12,7 @@ from paternoster_contract.access.keys import digest_key
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.desired.engine_args import Installation, engine_args
+from paternoster_operator.desired.ownership import ChildNames
 from paternoster_operator.desired.secret import key_sources
 from paternoster_operator.keys.client_keys import LONGEST_LIST, read_key_list
 from paternoster_operator.keys.fleet_keys import MAX_KEYS, BadKeyList, FleetKeys, UnusableKeys
@@ -115,12 +116,13 @@ def test_engines_believe_identities_where_the_gateway_alone_has_a_key(resource: 
     fleet = resource(**TENANTS)
     behind = engine_args(fleet, Installation(behind_gateway=True))
     assert (behind.identity_header, behind.order, behind.cache_isolation) == (True, "fair-share", "tenant")
-    sources = key_sources(fleet, behind_gateway=True)["api"]
+    sources = key_sources(fleet.spec.security, ChildNames.from_resource(fleet), behind_gateway=True)["api"]
     assert [source["secret"]["items"][0]["path"] for source in sources] == ["gateway"], "no client's key opens them"
-    alone = engine_args(resource(security={"apiKeys": [{"name": "one"}]}))
+    listed = resource(security={"apiKeys": [{"name": "one"}]})
+    alone = engine_args(listed)
     assert not alone.identity_header
     assert alone.api_keys is not None
-    assert key_sources(resource(security={"apiKeys": [{"name": "one"}]}), behind_gateway=False)["api"] == []
+    assert key_sources(listed.spec.security, ChildNames.from_resource(listed), behind_gateway=False)["api"] == []
     shared = engine_args(resource(engine={"cacheIsolation": "Fleet", "order": "priority", "minPriority": -3}))
     assert (shared.cache_isolation, shared.order, shared.min_priority) == ("fleet", "priority", -3)
     assert engine_args(resource()).order is None

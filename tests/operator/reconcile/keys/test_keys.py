@@ -15,6 +15,7 @@ from paternoster_operator import runtime
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.desired.children import RootKeys
+from paternoster_operator.desired.ownership import ChildNames
 from paternoster_operator.desired.secret import build_secret
 from paternoster_operator.keys.fleet_keys import MAX_KEYS, FleetKeys, UnusableKeys
 from paternoster_operator.keys.key_secrets import REREAD_SECONDS, KeySecrets
@@ -100,7 +101,7 @@ async def test_the_users_secrets_are_named_when_they_are_missing_and_used_when_n
 
 
 def test_a_fleets_secret_has_a_key_for_each_root_and_no_root(resource: Resource) -> None:
-    secret = build_secret(resource(), ["g1", "g2"], ["a1"])
+    secret = build_secret(ChildNames.from_resource(resource()), ["g1", "g2"], ["a1"])
     text = {name: base64.b64decode(value).decode().splitlines() for name, value in secret["data"].items()}
     assert text == {
         "gateway": [keys.derive_key(root, keys.GATEWAY_TO_ENGINE, "uid-1") for root in ("g1", "g2")],
