@@ -28,7 +28,7 @@ async def wake_fleets(
 
 def _uid_asleep(fleet: Fleet) -> str | None:
     """Uid of the fleet, where a request would wake it."""
-    resource, replicas = fleet.resource, fleet.memory.states.list_targets().get(REPLICAS)
+    resource, replicas = fleet.resource, fleet.memory.states.targets.get(REPLICAS)
     if replicas is None or replicas > 0 or resource.spec.paused:
         return None
     auto = resource.spec.autoscaling

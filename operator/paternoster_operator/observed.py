@@ -1,13 +1,12 @@
 """One frozen value: what cluster, engines and gateways report of a fleet at one moment."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from paternoster_contract import labels
 from paternoster_contract.stats import EngineStats, GatewayStats
-from paternoster_operator.api.v1alpha1 import LLMDeploymentSpec
 from paternoster_operator.autoscaling.observation import Observation
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.cluster.port import ClusterError
@@ -18,6 +17,9 @@ from paternoster_operator.pods.cap_faults import CapFaults
 from paternoster_operator.pods.placement import Placement, read_placement
 from paternoster_operator.pods.reading import read_message, read_pod, read_target_pod
 from paternoster_operator.pods.view import EngineAddress, PodView
+
+PodFields = Mapping[str, Mapping[str, Any]]
+"""Fields of :class:`PodView` that are read elsewhere than from the pod, by the pod's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +130,6 @@ class Observed:
         views = sorted((read_target_pod(pod, engine) for pod in pods), key=lambda pod: pod.name)
         return cls(_read_deployment(deployment), tuple(views), is_target=True)
 
-    def may_change(self, spec: LLMDeploymentSpec) -> bool:
-        """Return whether a fleet with that spec, its children and engines, may be changed."""
-        return self.refusal is None and not spec.paused and spec.target_ref is None
-
     @property
     def time(self) -> str:
         """Time of the observation, in RFC 3339."""
@@ -172,10 +170,6 @@ class Observed:
         """Pods whose engine may tell of itself: also those that drain, or that somebody has drained."""
         return tuple(pod for pod in self.pods if pod.phase == "Running")
 
-    def list_counted(self, answers: Callable[[str], bool]) -> list[str]:
-        """Names of the pods that serve; of those on silent nodes such as answer, since a late node is no dead one."""
-        return [pod.name for pod in self.serving if not pod.node_silent or answers(pod.name)]
-
     @property
     def fetching(self) -> tuple[PodView, ...]:
         """Pods in which the container of that name fetches a model now."""
@@ -205,9 +199,10 @@ class Observed:
         latest = {pod.template for pod in self.starting}
         return tuple(pod for pod in self.live if latest and pod.template not in latest)
 
-    def with_fields(self, fields: Mapping[str, Mapping[str, Any]]) -> "Observed":
-        """Copy with ``fields`` of the views of pods, by the pod's name."""
-        return replace(self, pods=tuple(replace(pod, **fields.get(pod.name, {})) for pod in self.pods))
+    def with_fields(self, *fields: PodFields) -> "Observed":
+        """Copy with all ``fields`` of the views of pods."""
+        made = {pod.name: {k: v for each in fields for k, v in each.get(pod.name, {}).items()} for pod in self.pods}
+        return replace(self, pods=tuple(replace(pod, **made[pod.name]) for pod in self.pods))
 
     def with_drained(self, names: Collection[str]) -> "Observed":
         """Copy in which those pods are drained, as of now where they were not, and no others."""

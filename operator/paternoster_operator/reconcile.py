@@ -69,7 +69,7 @@ class Reconciler:
         fleet = await self._read_fleet(key)
         if fleet is None:
             return None
-        targets = fleet.memory.states.list_targets()
+        targets = fleet.memory.states.targets
         observed = await self._observer.observe(key, fleet.resource, fleet.readers, fleet.observed, targets)
         plan = make_plan(fleet.resource, observed, fleet.memory, self._settings)
         unreported = replace(plan.memory, at_floor=fleet.memory.at_floor)

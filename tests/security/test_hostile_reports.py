@@ -78,7 +78,8 @@ def test_the_law_decides_whatever_engines_report(seed: int) -> None:
         )  # fmt: skip
         autoscaler.observe(observation)
         decision = autoscaler.decide(now)
-        seconds_until_sleep(autoscaler.policy, autoscaler.signals, autoscaler.states, now)
+        assert autoscaler.policy.replicas is not None
+        seconds_until_sleep(autoscaler.policy.replicas, autoscaler.signals, autoscaler.states, now)
         targets = decision.targets
         assert 1 <= targets[LIVE_CAP] <= capacity
         assert 1 <= targets[REPLICAS] <= 10

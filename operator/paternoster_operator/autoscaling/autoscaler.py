@@ -16,7 +16,7 @@ from paternoster_operator.autoscaling.loops.replicas import ReplicaLoop, seconds
 from paternoster_operator.autoscaling.loops.token_budget import TokenBudgetLoop
 from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.observation import Observation
-from paternoster_operator.autoscaling.policy import ScalingPolicy
+from paternoster_operator.autoscaling.policy import ReplicaPolicy, ScalingPolicy
 from paternoster_operator.autoscaling.signals import Signals
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING, Tuning
 from paternoster_operator.autoscaling.windows import SignalWindows
@@ -68,36 +68,37 @@ class Autoscaler:
 
     def decide(self, now: float) -> Decision:
         """What to have from now on; at first what there is, so that a restarted operator changes nothing by itself."""
-        loops = self.loops
-        if self._observation is not None:
-            self.states = adopt_running(loops, self._observation, self.signals, self.states)
-        decision, self.models, self.states = decide_loops(loops, self.signals, self.models, self.states, now)
+        decision, self.models, self.states = decide_loops(
+            self.loops, self._observation, self.signals, self.models, self.states, now
+        )
         return decision
 
 
-def adopt_running(
-    loops: Sequence[ControlLoop], observation: Observation, signals: Signals, states: LoopStates
-) -> LoopStates:
-    """The state of each loop with what runs now."""
-    return LoopStates({loop.name: loop.adopt_running(observation, signals, states.get(loop.name)) for loop in loops})
-
-
 def decide_loops(
-    loops: Sequence[ControlLoop], signals: Signals, models: Models, states: LoopStates, now: float
+    loops: Sequence[ControlLoop],
+    observation: Observation | None,
+    signals: Signals,
+    models: Models,
+    states: LoopStates,
+    now: float,
 ) -> tuple[Decision, Models, LoopStates]:
-    """The decision at ``now``, and what to remember for the next one."""
+    """The decision at ``now``, and what to remember for the next one.
+
+    Each loop begins with what runs by the last ``observation``; without one what was decided last runs.
+    """
     models, states, made = models.learn_signals(signals, now), LoopStates(states), dict[str, LoopDecision]()
     for loop in loops:
+        if observation is not None:
+            states[loop.name] = loop.adopt_running(observation, signals, states.get(loop.name))
         decision, states[loop.name] = loop.evaluate(signals, models, states, now)
         if decision is not None:
             made[loop.name] = decision
-    return Decision(made, states.list_targets()), models, states
+    return Decision(made, states.targets), models, states
 
 
-def seconds_until_sleep(policy: ScalingPolicy, signals: Signals, states: LoopStates, now: float) -> float | None:
+def seconds_until_sleep(loop: ReplicaPolicy, signals: Signals, states: LoopStates, now: float) -> float | None:
     """Until the fleet goes to zero where no request comes; None where that time has come, or will not."""
-    loop = policy.replicas
-    if loop is None or not states or states[REPLICAS].target == 0 or signals.demand > 0:
+    if not states or states[REPLICAS].target == 0 or signals.demand > 0:
         return None
     idle = seconds_idle(signals, states.find(ReplicaState), now)
     return None if loop.idle_seconds is None or idle >= loop.idle_seconds else loop.idle_seconds - idle

@@ -77,7 +77,8 @@ class LoopStates(dict[str, LoopState]):
         """The state of that kind. Raises ``StopIteration`` where no loop has one."""
         return next(state for state in self.values() if isinstance(state, kind))
 
-    def list_targets(self) -> dict[str, int]:
+    @property
+    def targets(self) -> dict[str, int]:
         return {name: state.target for name, state in self.items()}
 
 

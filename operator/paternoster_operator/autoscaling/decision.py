@@ -1,6 +1,6 @@
 """What the law decides: a mapping from each loop's name to its decision, with reason, inputs and limits."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Literal
@@ -94,24 +94,15 @@ class LoopDecision:
         }
 
 
-class Decision(Mapping[str, LoopDecision]):
+class Decision(dict[str, LoopDecision]):
     """The decisions of one moment by the name of their loop, without the loops that were off or not due.
 
     ``targets`` has what every loop wants, also where it was not due.
     """
 
     def __init__(self, loops: Mapping[str, LoopDecision], targets: Mapping[str, int]) -> None:
-        self._loops = dict(loops)
+        super().__init__(loops)
         self.targets = dict(targets)
-
-    def __getitem__(self, name: str) -> LoopDecision:
-        return self._loops[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._loops)
-
-    def __len__(self) -> int:
-        return len(self._loops)
 
     def merge_earlier(self, earlier: "Decision | None") -> "Decision":
         """This with the earlier decisions of loops that were not due now, in the loops' order."""

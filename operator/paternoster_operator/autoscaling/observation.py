@@ -12,8 +12,8 @@ class Observation:
 
     now: float
     """Seconds, on the caller's clock."""
-    replicas: int
-    """Replicas that the Deployment is to have."""
+    replicas: int | None
+    """Replicas that the Deployment is to have; None where there is none yet, so that those of the manifest count."""
     serving: Collection[str]
     """Pods that take requests."""
     pending: Collection[str]

@@ -79,8 +79,14 @@ class ScalingPolicy:
         return self.spec.concurrency
 
     @property
+    def steering_mode(self) -> ConcurrencyMode:
+        """Mode of a limit that is to be steered."""
+        return ConcurrencyMode.ADVISORY if self.spec.paused else ConcurrencyMode.AUTO
+
+    @property
     def cap_mode(self) -> ConcurrencyMode:
-        return self._advise_paused(self.concurrency.mode or ConcurrencyMode.ADVISORY)
+        mode = self.concurrency.mode or ConcurrencyMode.ADVISORY
+        return self.steering_mode if mode is ConcurrencyMode.AUTO else mode
 
     @property
     def highest_cap(self) -> int:
@@ -97,7 +103,8 @@ class ScalingPolicy:
 
     @property
     def budget_mode(self) -> ConcurrencyMode:
-        return self._advise_paused(self.concurrency.token_budget.mode or self.concurrency.mode or ConcurrencyMode.AUTO)
+        mode = self.concurrency.token_budget.mode or self.concurrency.mode or ConcurrencyMode.AUTO
+        return self.steering_mode if mode is ConcurrencyMode.AUTO else mode
 
     @property
     def ttft_seconds(self) -> float | None:
@@ -110,6 +117,3 @@ class ScalingPolicy:
         """The same of the time between two tokens."""
         limit = self.spec.slo.itl_p95_milliseconds
         return None if limit is None else limit / 1000
-
-    def _advise_paused(self, mode: ConcurrencyMode) -> ConcurrencyMode:
-        return ConcurrencyMode.ADVISORY if self.spec.paused and mode is ConcurrencyMode.AUTO else mode

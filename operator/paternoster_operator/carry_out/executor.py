@@ -65,7 +65,7 @@ class Executor:
             await asyncio.gather(
                 *(self._cluster.annotate_pod(key, pod, made) for pod, made in changes.annotations.items())
             )
-            after = after.with_drained(changes.drained)
+            after = changes.drained
             # A pod cannot start without its Secret.
             there = await applied.apply(
                 self._cluster, key, changes.children, changes.superfluous, count=self._metrics.traffic.count_write,

@@ -1,6 +1,6 @@
 """All children of an LLMDeployment."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,33 +41,19 @@ def build_children(
     ``strategy`` is as for :func:`build_deployment`.
     """
     names, spec = ChildNames.from_resource(resource), resource.spec
-    children = [build_secret(names, roots.gateway, roots.admin), build_service(spec, names), build_pdb(names)]
-    if peers is not None:
-        children.append(build_network_policy(spec, names, peers))
-    installation = replace(engines, behind_gateway=bool(roots.gateway))
-    return [*children, build_deployment(resource, names, replicas, installation, strategy)]
-
-
-def list_superfluous(children: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Kind and name of each child that a setting has turned off, for a fleet that has ``children``."""
-    kinds, metadata = {child["kind"] for child in children}, children[-1]["metadata"]
-    return [
-        {"apiVersion": version, "kind": kind, "metadata": metadata}
-        for kind, version in OPTIONAL.items()
-        if kind not in kinds
-    ]
-
-
-def build_pdb(names: ChildNames) -> dict[str, Any]:
-    """Voluntary disruptions take one engine at a time."""
-    return {
+    budget = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": names.metadata,
         "spec": {
-            "maxUnavailable": 1,
+            "maxUnavailable": 1,  # of engines at a time, by voluntary disruptions
             "selector": {"matchLabels": names.selector},
             # An engine that never came to serve is no reason to keep a node.
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },
     }
+    children = [build_secret(names, roots.gateway, roots.admin), build_service(spec, names), budget]
+    if peers is not None:
+        children.append(build_network_policy(spec, names, peers))
+    installation = replace(engines, behind_gateway=bool(roots.gateway))
+    return [*children, build_deployment(resource, names, replicas, installation, strategy)]

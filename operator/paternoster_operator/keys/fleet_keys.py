@@ -1,6 +1,7 @@
 """Which keys each hop to a fleet has: made from the installation's roots, or the user's own."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from paternoster_contract.access import keys
 from paternoster_contract.access.identity import Identity
@@ -9,6 +10,7 @@ from paternoster_operator.cluster.port import ClusterError, Key
 from paternoster_operator.desired.children import RootKeys
 from paternoster_operator.keys.client_keys import MAX_KEYS, ClientKeys
 from paternoster_operator.keys.key_secrets import KeySecrets
+from paternoster_operator.observed import ObservedKeys
 from paternoster_operator.settings import Settings
 
 
@@ -34,11 +36,26 @@ class BadKeyList(ClusterError):
 
 
 class FleetKeys:
-    """Every method raises :class:`ClusterError` where the cluster does not say what a Secret holds."""
+    """Every method but :meth:`observe` raises :class:`ClusterError` where a Secret cannot be read."""
 
     def __init__(self, secrets: KeySecrets, settings: Settings) -> None:
         self._secrets = secrets
         self._settings = settings
+
+    async def observe(self, resource: LLMDeployment, admin: Sequence[str]) -> ObservedKeys:
+        """The keys of the fleet's hops, and the faults of such as cannot be read; ``admin`` are those read last."""
+        found = ObservedKeys(admin=admin)
+        try:
+            roots = await self.read_roots()
+            found = replace(found, admin_roots=roots.admin, gateway_roots=roots.gateway)
+            found = replace(found, admin=await self.admin_keys(resource, roots))
+        except ClusterError as error:
+            return replace(found, fault=error)
+        try:
+            clients = await self.client_keys(resource)
+        except ClusterError as error:
+            return replace(found, client_fault=error)
+        return replace(found, client_fault=clients.fault)
 
     async def read_roots(self) -> RootKeys:
         """What the keys of all fleets are derived from; made where there are none."""

@@ -11,7 +11,7 @@ from paternoster_operator.api.manifest import InvalidManifest, parse_resource
 from paternoster_operator.api.stored import with_successors
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import Cluster, ClusterError, Key
-from paternoster_operator.names.record import Assignment, NameRecord, update_record
+from paternoster_operator.names.record import Assignment, Entry, NameRecord, update_record
 from paternoster_operator.names.record_store import RecordStore
 from paternoster_operator.names.served_names import Claim, explain_refusal, waits_for_own_namespace
 from paternoster_operator.settings import Names
@@ -138,7 +138,7 @@ class Directory:
                 is_own = self._is_own(key, resource)
                 if is_own:
                     resources[key] = resource
-                claims[key] = self._build_claim(key, resource, record.list_names(key) if is_own else None)
+                claims[key] = self._build_claim(key, resource, record.fleets.get(key), is_own)
         now, found = int(self._wall()), (record, {*keys} - claims.keys())
         # Names of fleets that are gone become free by the clock alone.
         if claims != self._claims or found != self._found_from or now >= self._assigned_at + REASSIGN_SECONDS:
@@ -149,19 +149,19 @@ class Directory:
         self._claims, self._found_from, self._found_at = claims, found, self._clock()
         return resources
 
-    def _build_claim(self, key: Key, resource: LLMDeployment, held: tuple[str, ...] | None) -> Claim:
-        """``held``: None for a fleet whose names are others', since this operator does not serve it."""
+    def _build_claim(self, key: Key, resource: LLMDeployment, entry: Entry | None, is_own: bool) -> Claim:
+        """The names of a fleet that this operator does not serve are others'."""
         before = self._claims.get(key)
-        wanted = () if held is None else resource.served_names
+        wanted, held = resource.served_names if is_own else (), entry.names if entry is not None and is_own else ()
         created = resource.metadata.creation_timestamp or ""
-        if before is not None and (before.wanted, before.held, before.created) == (wanted, held or (), created):
+        if before is not None and (before.wanted, before.held, before.created) == (wanted, held, created):
             return before
-        return Claim(key, wanted, held or (), created)
+        return Claim(key, wanted, held, created)
 
     def _list_recorded(self, key: Key) -> tuple[str, ...]:
         """The names of the fleet that are recorded: until a new one is, those that it had."""
-        record, owned = self._store.record, self._assignment.owned
-        has, recorded = owned.names.get(key, ()), record.list_names(key)
+        entry, owned = self._store.record.fleets.get(key), self._assignment.owned
+        has, recorded = owned.names.get(key, ()), () if entry is None else entry.names
         if set(has) <= set(recorded):
             return has
         return tuple(name for name in recorded if owned.owners.get(name, key) == key)
@@ -231,6 +231,8 @@ class Directory:
                 f"the fleets of namespace {key.namespace} claim more than its share of the record of served names, "
                 f"{share} bytes: use fewer or shorter names, or fewer fleets",
             )
+        if has == resource.served_names:
+            return has, None
         return has, explain_refusal(Claim.from_resource(resource, has), self._assignment.owned, self._names)
 
     def expire_assignment(self) -> None:

@@ -27,7 +27,7 @@ RESERVED_SECONDS = 86_400
 
 
 class Entry(BaseModel, frozen=True):
-    """The names of one fleet, and since when it is gone."""
+    """The names of one fleet, its first name first, and since when it is gone."""
 
     names: tuple[Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)], ...] = Field(
         min_length=1, max_length=MAX_SERVED_NAMES
@@ -45,11 +45,6 @@ class NameRecord:
     """Names by fleet."""
 
     fleets: Mapping[Key, Entry] = field(default_factory=dict)
-
-    def list_names(self, key: Key) -> tuple[str, ...]:
-        """Those of one fleet, its first name first."""
-        entry = self.fleets.get(key)
-        return () if entry is None else entry.names
 
     def encode(self) -> str:
         """One line a fleet, in order."""

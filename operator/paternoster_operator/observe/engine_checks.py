@@ -15,7 +15,7 @@ from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.cluster.port import ClusterError
 from paternoster_operator.engines.adapter import RuntimeType
 from paternoster_operator.engines.kinds import KINDS
-from paternoster_operator.observed import Observed
+from paternoster_operator.observed import Observed, PodFields
 from paternoster_operator.pods.engine_fault import EngineAnswer, EngineFault, judge_health, judge_request
 from paternoster_operator.pods.view import PodView
 
@@ -55,10 +55,10 @@ class EngineChecks:
     _checks: dict[str, _Check] = field(default_factory=dict)
     """By the pod's name."""
 
-    async def add_faults(
+    async def find_faults(
         self, observed: Observed, resource: LLMDeployment, ask_engine: AskEngine, find_keys: FindKeys, clock: float
-    ) -> Observed:
-        """Return ``observed`` with what was met at the engines of its pods."""
+    ) -> PodFields:
+        """What was met at the engines of the pods of ``observed``, by their name."""
         pods = [] if observed.is_target else [pod for pod in observed.live if _is_checked(pod)]
         model = resource.served_names[0]
         self._checks = {pod.name: self._find_check(pod, pod.upstream_model or model) for pod in pods}
@@ -71,8 +71,9 @@ class EngineChecks:
         except ClusterError:
             pass  # who cannot read keys reports so where it sends them
         await asyncio.gather(*calls)
-        met = {pod.name: None if pod.ready and check.accepted else check.fault for pod, check in checks}
-        return observed.with_fields({name: {"engine_fault": fault} for name, fault in met.items()})
+        return {
+            pod.name: {"engine_fault": None if pod.ready and check.accepted else check.fault} for pod, check in checks
+        }
 
     def _find_check(self, pod: PodView, model: str) -> _Check:
         check, run = self._checks.get(pod.name), (pod.restarts, model)

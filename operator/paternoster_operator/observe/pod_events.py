@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass, field
 
 from paternoster_operator.cluster.port import Cluster, ClusterError, Key
-from paternoster_operator.observed import Observed
+from paternoster_operator.observed import Observed, PodFields
 from paternoster_operator.pods.events import PodEvent, read_events
 from paternoster_operator.pods.view import PodView
 
@@ -44,8 +44,8 @@ class EventReader:
     _refusal: str = ""
     """Error of the last list; empty after a success."""
 
-    async def add_events(self, observed: Observed, cluster: Cluster, key: Key, clock: float) -> Observed:
-        """Return ``observed`` with events of the pods whose status names no cause; ``clock`` is the operator's.
+    async def read_events(self, observed: Observed, cluster: Cluster, key: Key, clock: float) -> PodFields:
+        """Events of the pods whose status names no cause, by the pod's name; ``clock`` is the operator's.
 
         If the API server refuses, the events of the last list stay.
         """
@@ -57,7 +57,7 @@ class EventReader:
                 await self._list(pod, polled, cluster, key)
                 interval = max(MIN_INTERVAL_SECONDS, INTERVAL_SHARE * (clock - polled.since))
                 polled.due = clock + min(MAX_INTERVAL_SECONDS, interval)
-        return observed.with_fields({name: {"events": polled.events} for name, polled in self._polled.items()})
+        return {name: {"events": polled.events} for name, polled in self._polled.items()}
 
     async def _list(self, pod: PodView, polled: _Polled, cluster: Cluster, key: Key) -> None:
         objects = [("Pod", pod.name)]

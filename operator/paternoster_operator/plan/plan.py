@@ -12,7 +12,7 @@ from typing import Any
 from paternoster_contract.admin import LiveConfigPatch
 from paternoster_contract.stats import EngineState
 from paternoster_operator.api.v1alpha1 import LLMDeployment
-from paternoster_operator.autoscaling.autoscaler import LOOPS, adopt_running, decide_loops, seconds_until_sleep
+from paternoster_operator.autoscaling.autoscaler import LOOPS, decide_loops, seconds_until_sleep
 from paternoster_operator.autoscaling.control_loop import LoopStates
 from paternoster_operator.autoscaling.decision import (
     LIVE_CAP,
@@ -27,8 +27,8 @@ from paternoster_operator.autoscaling.policy import ReplicaPolicy, ScalingPolicy
 from paternoster_operator.autoscaling.scale_down import longest_answer_seconds
 from paternoster_operator.autoscaling.tuning import DEFAULT_TUNING
 from paternoster_operator.cluster.port import ClusterError, Event
-from paternoster_operator.desired.children import RootKeys, build_children, list_superfluous
-from paternoster_operator.desired.rollout import Strategy, choose_strategy
+from paternoster_operator.desired.children import OPTIONAL, RootKeys, build_children
+from paternoster_operator.desired.rollout import choose_strategy, rollout_events
 from paternoster_operator.desired.service import service_url
 from paternoster_operator.engines.adapter import EngineAdapter
 from paternoster_operator.observed import Observed
@@ -42,6 +42,7 @@ from paternoster_operator.report.status import build_status
 from paternoster_operator.settings import Settings
 
 KEPT_CHANGES = 100
+EMPTY_MODELS = Models.empty()
 WAITING_SECONDS = 1.0
 """Until the next look at a fleet that only waits for gateways to learn of it."""
 
@@ -52,7 +53,7 @@ class FleetMemory:
 
     states: LoopStates = field(default_factory=LoopStates)
     """State of each loop of the law; empty before the first decision."""
-    models: Models = field(default_factory=Models.empty)
+    models: Models = EMPTY_MODELS
     last_decision: Decision = field(default_factory=lambda: Decision({}, {}))
     """The last decision of each loop."""
     history: History = field(default_factory=History)
@@ -84,19 +85,27 @@ class EngineCall:
 class FleetChanges:
     """Changes of a fleet's children and engines, in this order."""
 
-    drained: Collection[str]
-    """Pods that gateways are to send nothing."""
+    drained: Observed
+    """The fleet once gateways send nothing to the pods that are to end."""
     annotations: Mapping[str, Annotations]
     """Annotations to change, by pod."""
     children: Sequence[dict[str, Any]]
     """Children to apply, in order."""
-    superfluous: Sequence[dict[str, Any]]
-    """Children to delete where they are there: kind and name."""
     events: Sequence[Event]
     """Events to record once the children are applied."""
     calls: Sequence[EngineCall]
     live_caps: Mapping[str, int]
     """Live caps that ``calls`` set and engines do not report, by pod."""
+
+    @property
+    def superfluous(self) -> list[dict[str, Any]]:
+        """Children to delete where they are there, since a setting has turned them off: kind and name."""
+        kinds, metadata = {child["kind"] for child in self.children}, self.children[-1]["metadata"]
+        return [
+            {"apiVersion": version, "kind": kind, "metadata": metadata}
+            for kind, version in OPTIONAL.items()
+            if kind not in kinds
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,26 +133,31 @@ def make_plan(resource: LLMDeployment, observed: Observed, memory: FleetMemory, 
     """Decide by the scaling law, and what follows from that; ``memory`` is that of the fleet's last plan."""
     policy, now = ScalingPolicy.from_spec(resource.spec, observed.at), observed.observation.now
     loops = [make(policy, DEFAULT_TUNING) for make in LOOPS]
-    states = adopt_running(loops, observed.observation, observed.signals, memory.states)
-    decision, models, states = decide_loops(loops, observed.signals, memory.models, states, now)
+    decision, models, states = decide_loops(
+        loops, observed.observation, observed.signals, memory.models, memory.states, now
+    )
+    last_decision = decision.merge_earlier(memory.last_decision)
     history, recorded = memory.history.add(decision, observed.time)
     changed = tuple(made for made in recorded if made.action != "Hold")
     disruptions, disrupted = new_disruptions(observed, memory.disrupted, observed.time)
+    moves = decision_events(recorded)
     refusals = [
         Event("Warning", "ReportsRefused", f"{pod}: {refusal}")
         for pod, refusal in observed.refused.items()
         if pod not in memory.refused
     ]
-    last_decision = decision.merge_earlier(memory.last_decision)
     at_floor = {made.loop: made.message for made in last_decision.values() if made.preempts_at_floor}
     floor_events = [
         Event("Warning", "PreemptionAtLowestCap", message)
         for loop, message in at_floor.items()
         if loop not in memory.at_floor
     ]
-    may_change = observed.may_change(resource.spec) and observed.keys.admin_roots is not None
-    sleep = seconds_until_sleep(policy, observed.signals, states, now)
+    may_change = observed.refusal is None and resource.spec.is_managed and observed.keys.admin_roots is not None
+    loop = policy.replicas
+    sleep = None if loop is None else seconds_until_sleep(loop, observed.signals, states, now)
     seconds = settings.look_seconds if sleep is None else min(settings.look_seconds, sleep)
+    if _find_access(resource, observed, None, settings).waiting:
+        seconds = WAITING_SECONDS
     return Plan(
         resource,
         observed,
@@ -160,49 +174,33 @@ def make_plan(resource: LLMDeployment, observed: Observed, memory: FleetMemory, 
             frozenset(observed.refused),
             frozenset(at_floor),
         ),
-        policy.replicas,
+        loop,
         events=[*refusals, *disruptions.values()],
         changes=_plan_changes(resource, observed, decision.targets, models, settings) if may_change else None,
-        status_events=[*decision_events(recorded), *floor_events],
-        next_look_seconds=WAITING_SECONDS if _find_access(resource, observed, None, settings).waiting else seconds,
+        status_events=[*moves, *floor_events],
+        next_look_seconds=seconds,
     )
 
 
 def _plan_changes(
     resource: LLMDeployment, observed: Observed, targets: Mapping[str, int], models: Models, settings: Settings
 ) -> FleetChanges:
-    keys = observed.keys
+    keys, longest = observed.keys, None
     assert keys.admin_roots is not None
-    longest = None
+    calls, live_caps = ([], {}) if keys.fault is not None else _plan_calls(observed, targets)
     if settings.gateway_url is not None:  # without one nothing routes around a drained pod
         longest = max(
             longest_answer_seconds(observed.engines.values(), models.replica), resource.spec.drain.timeout_seconds
         )
     drain = plan_drain(observed, targets[REPLICAS], longest)
-    strategy = choose_strategy(resource.spec, drain.replicas, observed.with_drained(drain.drained))
+    drained = observed.with_drained(drain.drained)
+    strategy = choose_strategy(resource.spec, drain.replicas, drained)
+    events = rollout_events(observed.deployment, strategy)
     roots = RootKeys(keys.admin_roots, keys.gateway_roots)
     children = build_children(
         resource, drain.replicas, roots, settings.engines, peers=settings.peers, strategy=strategy
     )
-    calls, live_caps = ([], {}) if keys.fault is not None else _plan_calls(observed, targets)
-    return FleetChanges(
-        drain.drained,
-        drain.annotations,
-        children,
-        list_superfluous(children),
-        _rollout_events(observed, strategy),
-        calls,
-        live_caps,
-    )
-
-
-def _rollout_events(observed: Observed, strategy: Strategy) -> list[Event]:
-    """One where a rollout goes on without the surge that it began with."""
-    there = observed.deployment
-    if there is None or not there.rolling or not strategy.why or strategy.max_surge or not there.max_surge:
-        return []
-    change = f"maxSurge {there.max_surge}->0, old replicas end before new ones start: {strategy.why}"
-    return [Event("Normal", "RolloutWithoutSurge", change)]
+    return FleetChanges(drained, drain.annotations, children, events, calls, live_caps)
 
 
 def _plan_calls(observed: Observed, targets: Mapping[str, int]) -> tuple[list[EngineCall], dict[str, int]]:

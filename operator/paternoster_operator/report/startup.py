@@ -33,8 +33,8 @@ class StartupTimes:
         last, average = startup.get("lastSeconds"), startup.get("averageSeconds")
         return cls(last, average, startup.get("observedStarts", 0), startup.get("lastParts"))
 
-    def observe(self, pods: Iterable[PodView], stats: Mapping[str, EngineStats]) -> None:
-        """Add the pods of one reconcile, and the stats of their engines by pod name.
+    def observe(self, pods: Iterable[PodView], stats: Mapping[str, EngineStats]) -> dict[str, Any] | None:
+        """Add the pods of one reconcile, and the stats of their engines by pod name; returns all as in the status.
 
         Only the first time that a pod becomes ready is a start.
         """
@@ -49,6 +49,7 @@ class StartupTimes:
             if seconds is not None:
                 self.add_start(seconds)
                 self.parts = _split_start(seen[name], stats.get(name))
+        return self.to_document()
 
     def to_document(self) -> dict[str, Any] | None:
         """As in the status; None before the first start."""

@@ -38,7 +38,7 @@ class Snapshot:
 
     @classmethod
     def from_fleet(cls, key: Key, fleet: Fleet) -> "Snapshot":
-        signals, targets = fleet.observed.signals, fleet.memory.states.list_targets()
+        signals, targets = fleet.observed.signals, fleet.memory.states.targets
         return cls(
             namespace=key.namespace,
             name=key.name,

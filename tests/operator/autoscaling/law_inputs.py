@@ -139,7 +139,7 @@ class Made:
 def decide(policy: ScalingPolicy, signals: Signals, state: LawState, now: float) -> Made:
     """One decision of the law with its usual loops and constants."""
     loops = [make(policy, DEFAULT_TUNING) for make in autoscaler.LOOPS]
-    decision, models, states = autoscaler.decide_loops(loops, signals, state.models, state.states, now)
+    decision, models, states = autoscaler.decide_loops(loops, None, signals, state.models, state.states, now)
     return Made(decision, LawState(states, models))
 
 
@@ -148,4 +148,6 @@ def first_state(policy: ScalingPolicy, now: float, *, replicas: int | None = Non
     start = policy.start_replicas if replicas is None else replicas
     observation = Observation(now, start, (), (), (), {}, live_cap=live_cap or None)
     loops = [make(policy, DEFAULT_TUNING) for make in autoscaler.LOOPS]
-    return LawState(autoscaler.adopt_running(loops, observation, Signals(), LoopStates()), Models())
+    return LawState(
+        LoopStates({loop.name: loop.adopt_running(observation, Signals(), None) for loop in loops}), Models()
+    )

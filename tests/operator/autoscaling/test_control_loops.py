@@ -58,7 +58,7 @@ def test_another_loop_decides_beside_the_others_at_its_own_period() -> None:
     autoscaler = fleet()
     targets = [autoscaler.decide(now).targets["QueueLimit"] for now in (0.0, 5.0, 10.0, 15.0, 20.0)]
     assert targets == [512, 512, 256, 256, 128]
-    assert autoscaler.states.list_targets().keys() == {REPLICAS, LIVE_CAP, TOKEN_BUDGET, QUEUE_WAIT, "QueueLimit"}
+    assert autoscaler.states.targets.keys() == {REPLICAS, LIVE_CAP, TOKEN_BUDGET, QUEUE_WAIT, "QueueLimit"}
 
 
 def test_another_loop_is_in_history_events_metrics_and_explain() -> None:

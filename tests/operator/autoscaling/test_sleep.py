@@ -54,13 +54,14 @@ class Requests:
 def decide_replicas(fleet: Autoscaler, now: float, stats: EngineStats | None, **seen: Any) -> int:
     """One look at a fleet with one replica; how many there are to be."""
     engines = {} if stats is None else {"a": stats}
-    replicas = fleet.states.list_targets().get(REPLICAS, 1)
+    replicas = fleet.states.targets.get(REPLICAS, 1)
     fleet.observe(Observation(now, replicas, ["a"], (), (), engines, **seen))
     return fleet.decide(now).targets[REPLICAS]
 
 
 def until_sleep(fleet: Autoscaler, now: float) -> float | None:
-    return seconds_until_sleep(fleet.policy, fleet.signals, fleet.states, now)
+    assert fleet.policy.replicas is not None
+    return seconds_until_sleep(fleet.policy.replicas, fleet.signals, fleet.states, now)
 
 
 def slept_at(fleet: Autoscaler, requests: Requests, times: list[float], missed: frozenset[int] = frozenset()) -> float:

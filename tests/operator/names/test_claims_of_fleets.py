@@ -151,7 +151,7 @@ async def test_a_new_name_has_a_route_once_it_is_recorded(fleets: Fleets, config
     config_map.refused = False
     assert await operator._directory.claim_names(resource) == (("llama-2", "llama"), None)
     assert set(await owners(operator)) == {"llama", "llama-2"}
-    assert config_map.record.list_names(OWNER) == ("llama-2", "llama")
+    assert config_map.record.fleets[OWNER].names == ("llama-2", "llama")
 
 
 async def test_while_the_record_cannot_be_read_there_is_no_table_and_statuses_stay(
@@ -186,7 +186,7 @@ async def test_a_record_that_is_not_there_begins_with_the_published_routes(
     assert await owners(standby) == {"llama": f"{OWNER}-{NEW}"}
     assert config_map.writes == 0
     assert await owners(await lead(fleets, config_map)) == {"llama": f"{OWNER}-{NEW}"}
-    assert config_map.record.list_names(OWNER) == ("llama",)
+    assert config_map.record.fleets[OWNER].names == ("llama",)
     assert ("made again" in caplog.text) == (before is not None)
 
 

@@ -18,8 +18,12 @@ _NAMES = st.lists(st.sampled_from(["llama", "qwen", "llama:latest", "é\n"]), mi
 _WANTED = st.dictionaries(_KEYS, _NAMES.map(tuple), max_size=5)
 
 
+def list_names(record: NameRecord, key: Key) -> tuple[str, ...]:
+    return record.fleets[key].names if key in record.fleets else ()
+
+
 def claims(record: NameRecord, wanted: dict[Key, tuple[str, ...]]) -> list[Claim]:
-    return [Claim(key, names, record.list_names(key), "2026-01-01T00:00:00Z") for key, names in wanted.items()]
+    return [Claim(key, names, list_names(record, key), "2026-01-01T00:00:00Z") for key, names in wanted.items()]
 
 
 def update(record: NameRecord, wanted: dict[Key, tuple[str, ...]], now: int = 0) -> NameRecord:
@@ -44,7 +48,7 @@ def test_no_edit_of_others_takes_a_name_to_another_namespace(
     """Team A's fleets are deleted, made again and edited by others' leave: its names stay until it gives them up."""
     record = update(NameRecord(), first)
     mine = {key: names for key, names in first.items() if key.namespace == "team-a"}
-    had = {name for key in mine for name in record.list_names(key)}
+    had = {name for key in mine for name in list_names(record, key)}
     for edit in edits:
         others = {key: names for key, names in edit.items() if key.namespace == "team-b"}
         for fleets in (others, {**others, **mine}):

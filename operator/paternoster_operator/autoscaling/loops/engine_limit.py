@@ -40,12 +40,14 @@ class EngineLimitLoop(ABC):
     unit: str = ""
 
     @abstractmethod
-    def first_target(self, observation: Observation, signals: Signals) -> int:
-        """The limit that the engines have, or had when a status was last written."""
+    def adopt_running(self, observation: Observation, signals: Signals, state: LoopState | None) -> LoopState:
+        """At first with the limit that the engines have, or had when a status was last written."""
 
     @abstractmethod
-    def limit_bounds(self, signals: Signals) -> LimitBounds:
-        """What the manifest and the engines allow."""
+    def evaluate(
+        self, signals: Signals, models: Models, states: LoopStates, now: float
+    ) -> tuple[LoopDecision | None, LoopState]:
+        """The decision of :meth:`steer_within` what the manifest and the engines allow."""
 
     @abstractmethod
     def find_target(
@@ -69,15 +71,10 @@ class EngineLimitLoop(ABC):
     def period(self) -> float:
         return self.tuning.engine_period_seconds
 
-    def adopt_running(self, observation: Observation, signals: Signals, state: LoopState | None) -> LoopState:
-        """At first what the engines have."""
-        return LoopState(target=self.first_target(observation, signals)) if state is None else state
-
-    def evaluate(
-        self, signals: Signals, models: Models, states: LoopStates, now: float
+    def steer_within(
+        self, bounds: LimitBounds, signals: Signals, models: Models, state: LoopState, now: float
     ) -> tuple[LoopDecision | None, LoopState]:
         """The decision, None while the loop is off or not due, or where the engines have no such limit."""
-        bounds, state = self.limit_bounds(signals), states[self.name]
         if bounds.highest == 0:
             return None, state
         applied = bounds.mode is ConcurrencyMode.AUTO
@@ -89,7 +86,7 @@ class EngineLimitLoop(ABC):
         bounded = min(max(state.target, bounds.lowest), bounds.highest)
         if bounded == state.target and state.is_early(now, self.period):
             return None, state
-        state = self.record_signals(signals, models, state, now)
+        state, inputs = self.record_signals(signals, models, state, now), self.describe_inputs(signals, models)
         found = hold_without_numbers(signals, bounded)
         if found is None:
             found = self.find_target(signals, models, replace(state, target=bounded), bounds, now)
@@ -97,6 +94,5 @@ class EngineLimitLoop(ABC):
             found = replace(found, reason=Reason.BOUNDS_CHANGED, message=self.describe_bounds(bounds, bounded))
         if found.target == bounds.lowest < state.target:
             found = replace(found, limited_by=(Reason.AT_FLOOR,))
-        inputs = self.describe_inputs(signals, models)
         decision = found.decide(self.name, self.moves, state.target, unit=self.unit, inputs=inputs, applied=applied)
         return decision, state.after_decision(decision, now, self.period)

@@ -16,8 +16,8 @@ from typing import Self
 
 from paternoster_contract.stats import Unreported
 from paternoster_operator.api.v1alpha1 import ConcurrencyObjective
-from paternoster_operator.autoscaling.control_loop import LoopState, Outcome, hold_after, is_recent
-from paternoster_operator.autoscaling.decision import LIVE_CAP, Reason
+from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates, Outcome, hold_after, is_recent
+from paternoster_operator.autoscaling.decision import LIVE_CAP, LoopDecision, Reason
 from paternoster_operator.autoscaling.loops.engine_limit import EngineLimitLoop, LimitBounds
 from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.observation import Observation
@@ -104,15 +104,16 @@ class LiveCapLoop(EngineLimitLoop):
     moves: str = "live cap"
     unit: str = " sequences"
 
-    def first_target(self, observation: Observation, signals: Signals) -> int:
-        return signals.lowest_cap or observation.live_cap or self.policy.initial_cap
-
-    def limit_bounds(self, signals: Signals) -> LimitBounds:
-        policy = self.policy
-        return LimitBounds(policy.cap_mode, policy.concurrency.min, policy.highest_cap, policy.held_cap)
-
     def adopt_running(self, observation: Observation, signals: Signals, state: LoopState | None) -> LoopState:
-        return LiveCapState(target=self.first_target(observation, signals)) if state is None else state
+        running = signals.lowest_cap or observation.live_cap or self.policy.initial_cap
+        return LiveCapState(target=running) if state is None else state
+
+    def evaluate(
+        self, signals: Signals, models: Models, states: LoopStates, now: float
+    ) -> tuple[LoopDecision | None, LoopState]:
+        policy = self.policy
+        bounds = LimitBounds(policy.cap_mode, policy.concurrency.min, policy.highest_cap, policy.held_cap)
+        return self.steer_within(bounds, signals, models, states[self.name], now)
 
     def record_signals(self, signals: Signals, models: Models, state: LoopState, now: float) -> LoopState:
         """The state with one more window, once the whole of it is after the last change and after the last one counted.

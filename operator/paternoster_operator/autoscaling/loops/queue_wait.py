@@ -38,10 +38,8 @@ class QueueWaitLoop:
     ) -> tuple[LoopDecision | None, LoopState]:
         """The decision, None while there is no limit, or none was due."""
         state = states[self.name]
-        if state.is_early(now, self.period):
-            return None, state
         found = self._decide(signals, state.target, states[REPLICAS].target)
-        if found.target == state.target == 0:
+        if found.target == state.target == 0 or state.is_early(now, self.period):
             return None, state
         loop = self.policy.replicas
         inputs = {

@@ -43,18 +43,20 @@ class ReplicaLoop:
 
     def adopt_running(self, observation: Observation, signals: Signals, state: ReplicaState | None) -> ReplicaState:
         """The replicas of the Deployment at first, and whenever it has not those that were decided."""
+        replicas = self.policy.start_replicas if observation.replicas is None else observation.replicas
         if state is None:
-            return ReplicaState(target=observation.replicas, since=observation.now)
-        if state.target == observation.replicas:
+            return ReplicaState(target=replicas, since=observation.now)
+        if state.target == replicas:
             return state
         # What was decided was not done, so no replica is on its way for it.
-        return replace(state, target=observation.replicas, changes=())
+        return replace(state, target=replicas, changes=())
 
     def evaluate(
         self, signals: Signals, models: Models, states: LoopStates, now: float
     ) -> tuple[LoopDecision | None, ReplicaState]:
         """The decision, None while the loop is off or not due."""
-        loop, state, cap = self.policy.replicas, states.find(ReplicaState), states[LIVE_CAP]
+        loop, state, cap = self.policy.replicas, states[self.name], states[LIVE_CAP]
+        assert isinstance(state, ReplicaState)
         if loop is None:
             return None, replace(state, target=self.policy.fixed_replicas)
         current = state.target

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from paternoster_contract.stats import Unreported
-from paternoster_operator.autoscaling.control_loop import LoopState, Outcome, hold_after
-from paternoster_operator.autoscaling.decision import TOKEN_BUDGET, Reason
+from paternoster_operator.autoscaling.control_loop import LoopState, LoopStates, Outcome, hold_after
+from paternoster_operator.autoscaling.decision import TOKEN_BUDGET, LoopDecision, Reason
 from paternoster_operator.autoscaling.loops.engine_limit import EngineLimitLoop, LimitBounds
 from paternoster_operator.autoscaling.models import Models
 from paternoster_operator.autoscaling.observation import Observation
@@ -22,13 +22,16 @@ class TokenBudgetLoop(EngineLimitLoop):
     moves: str = "token budget"
     unit: str = " tokens"
 
-    def first_target(self, observation: Observation, signals: Signals) -> int:
-        return signals.token_budget
+    def adopt_running(self, observation: Observation, signals: Signals, state: LoopState | None) -> LoopState:
+        return LoopState(target=signals.token_budget) if state is None else state
 
-    def limit_bounds(self, signals: Signals) -> LimitBounds:
+    def evaluate(
+        self, signals: Signals, models: Models, states: LoopStates, now: float
+    ) -> tuple[LoopDecision | None, LoopState]:
         settings, capacity = self.policy.concurrency, signals.token_capacity
         lowest = settings.token_budget.min or max(self.tuning.min_token_budget, settings.min)
-        return LimitBounds(self.policy.budget_mode, min(lowest, capacity), capacity, capacity)
+        bounds = LimitBounds(self.policy.budget_mode, min(lowest, capacity), capacity, capacity)
+        return self.steer_within(bounds, signals, models, states[self.name], now)
 
     def describe_bounds(self, bounds: LimitBounds, bounded: int) -> str:
         if bounded == bounds.highest:
