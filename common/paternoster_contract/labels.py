@@ -7,6 +7,8 @@ PLURAL = "llmdeployments"
 API_VERSION = f"{GROUP}/{VERSION}"
 OBJECTS = f"/apis/{GROUP}/{VERSION}/{PLURAL}"
 """The path of the list of LLMDeployments, as an API server has it."""
+PODS = "/api/v1/pods"
+"""The same of the list of pods."""
 
 NAME = "app.kubernetes.io/name"
 INSTANCE = "app.kubernetes.io/instance"

@@ -1,8 +1,8 @@
 """The operator's HTTP: the routing table, metrics, a probe, and the objects of a local cluster."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
@@ -38,7 +38,13 @@ ASKS_FOR_KEY = {"WWW-Authenticate": "Bearer"}
 PIECE_BYTES = 64 * 1024
 """Of the routing table, each of which is sent once the one before it is nearly read."""
 
-Objects = Callable[[], Sequence[Mapping[str, Any]]]
+
+class LocalObjects(Protocol):
+    """What a local cluster has, where no API server lists it."""
+
+    def list_objects(self) -> Sequence[Mapping[str, Any]]: ...
+
+    def list_all_pods(self) -> Sequence[Mapping[str, Any]]: ...
 
 
 class _OwnersKey:
@@ -70,8 +76,12 @@ def _json_response(text: str) -> Response:
     return Response(text, media_type="application/json")
 
 
-def build_app(operator: Operator, objects: Objects | None = None, key: str | None = None) -> ASGIApp:
-    """``objects`` gives all LLMDeployments, where no API server does; with ``key``, they and the metrics ask for it."""
+def _list_response(version: str, kind: str, items: Sequence[Mapping[str, Any]]) -> Response:
+    return _json_response(json.dumps({"apiVersion": version, "kind": f"{kind}List", "items": list(items)}))
+
+
+def build_app(operator: Operator, listing: LocalObjects | None = None, key: str | None = None) -> ASGIApp:
+    """``listing`` has LLMDeployments and pods, where no API server has; with ``key``, they and metrics ask for it."""
 
     async def get_routes(request: Request) -> Response:
         if not operator.has_routes:
@@ -109,14 +119,15 @@ def build_app(operator: Operator, objects: Objects | None = None, key: str | Non
         Route(paths.OPERATOR_HEALTH, get_health),
         Route(paths.OPERATOR_READY, get_readiness),
     ]
-    if objects is not None:
-        listing = objects
+    if (lists := listing) is not None:
 
         async def list_objects(_: Request) -> Response:
-            document = {"apiVersion": labels.API_VERSION, "kind": f"{labels.KIND}List", "items": list(listing())}
-            return _json_response(json.dumps(document))
+            return _list_response(labels.API_VERSION, labels.KIND, lists.list_objects())
 
-        routes.append(Route(labels.OBJECTS, list_objects))
+        async def list_pods(_: Request) -> Response:
+            return _list_response("v1", "Pod", lists.list_all_pods())
+
+        routes += [Route(labels.OBJECTS, list_objects), Route(labels.PODS, list_pods)]
     middleware = [Middleware(CanonicalRequestLine)]
     if key is not None:
         middleware.append(Middleware(_OwnersKey, key=key))

@@ -17,11 +17,11 @@ import aiohttp
 import pytest
 
 from paternoster_contract.access import keys as derivation
-from paternoster_contract.labels import OBJECTS
+from paternoster_contract.labels import OBJECTS, PODS
 from paternoster_operator.api.manifest import parse_resource
 from paternoster_operator.cluster.port import Key
 from paternoster_operator.local import pod
-from paternoster_operator.local.client import fetch_objects, running_server
+from paternoster_operator.local.client import fetch_list, running_server
 from paternoster_operator.local.ports import listen_on
 from paternoster_operator.local.private import session_folder
 from paternoster_operator.local.session import LocalSession
@@ -122,7 +122,7 @@ async def test_manifests_are_for_the_user_who_runs_the_session(
         (await running.session.operator.keys.read_roots()).gateway[0], derivation.GATEWAY_TO_OPERATOR
     )
     async with aiohttp.ClientSession() as client:
-        for path in (OBJECTS, "/metrics", "/no-such-path"):
+        for path in (OBJECTS, PODS, "/metrics", "/no-such-path"):
             for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": f"Bearer {sender}"}):
                 async with client.get(server + path, headers=headers) as response:
                     assert (response.status, "ride" in await response.text()) == (401, False), path
@@ -130,14 +130,14 @@ async def test_manifests_are_for_the_user_who_runs_the_session(
             async with client.get(server + path) as response:
                 assert (response.status, await response.text()) == (200, "")
     assert running_server() == server
-    (found,) = await asyncio.to_thread(fetch_objects, server)
+    (found,) = await asyncio.to_thread(fetch_list, server, OBJECTS)
     assert found["metadata"]["name"] == "ride"
     state_file().unlink()  # a later session's: the folder of this one has its key, too
     assert running_server() is None
-    (found,) = await asyncio.to_thread(fetch_objects, server + "/")
+    (found,) = await asyncio.to_thread(fetch_list, server + "/", OBJECTS)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another-user"))
     with pytest.raises(OSError, match="does not answer: Unauthorized; it answers the user who runs it"):
-        await asyncio.to_thread(fetch_objects, server)
+        await asyncio.to_thread(fetch_list, server, OBJECTS)
 
 
 def test_the_address_of_a_killed_session_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def test_a_state_folder_of_another_user_is_refused(
     assert list(folder.iterdir()) == []
 
 
-PATHS = ("/routes", "/metrics", "/stats", "/v1/models", "/health", OBJECTS)
+PATHS = ("/routes", "/metrics", "/stats", "/v1/models", "/health", OBJECTS, PODS)
 
 
 def _processes() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Reading LLMDeployments as a user, from the cluster of the kubeconfig."""
+"""Reading LLMDeployments and their pods as a user, from the cluster of the kubeconfig."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from kubernetes.aio import config
-from kubernetes.aio.client import ApiClient, ApiException, CustomObjectsApi
+from kubernetes.aio.client import ApiClient, ApiException, CoreV1Api, CustomObjectsApi
 
 from paternoster_contract import labels
 from paternoster_contract.error_text import error_text
 
 TIMEOUT_SECONDS = 10
+MOST_PODS = 500
+"""Pods that are read of one fleet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class _Context:
     name: str
     namespace: str
     api: CustomObjectsApi
+    core: CoreV1Api
 
 
 def read_resource(name: str, namespace: str | None) -> Mapping[str, Any]:
@@ -70,6 +73,23 @@ def read_resources(namespace: str | None, *, all_namespaces: bool) -> Sequence[M
     return asyncio.run(read())
 
 
+def read_pods(namespace: str, selector: str) -> Sequence[Mapping[str, Any]]:
+    """Read the pods of ``namespace`` with the labels of ``selector``; raises ``OSError`` as :func:`read_resource`."""
+
+    async def read() -> Sequence[Mapping[str, Any]]:
+        async with _current_context() as context:
+            # As JSON: the client's own types refuse what an older or newer API server leaves out.
+            found = await context.core.list_namespaced_pod_without_preload_content(
+                namespace, label_selector=selector, limit=MOST_PODS, _request_timeout=TIMEOUT_SECONDS
+            )
+            if found.status != 200:
+                raise ApiException(status=found.status, reason=found.reason)
+            listed = await found.json()
+        return cast(Sequence[Mapping[str, Any]], listed["items"])
+
+    return asyncio.run(read())
+
+
 @asynccontextmanager
 async def _current_context() -> AsyncIterator[_Context]:
     """The context to read from; an error of its API server becomes an ``OSError`` that names the server."""
@@ -81,7 +101,12 @@ async def _current_context() -> AsyncIterator[_Context]:
     async with ApiClient() as client:
         host = client.configuration.host
         try:
-            yield _Context(context["name"], context["context"].get("namespace") or "default", CustomObjectsApi(client))
+            yield _Context(
+                context["name"],
+                context["context"].get("namespace") or "default",
+                CustomObjectsApi(client),
+                CoreV1Api(client),
+            )
         except ApiException as error:
             raise OSError(f"{host}: HTTP {error.status}: {error.reason}") from error
         except (ConnectionError, TimeoutError) as error:

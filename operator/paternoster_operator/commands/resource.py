@@ -51,6 +51,26 @@ def list_resources(args: argparse.Namespace, *, all_namespaces: bool) -> Sequenc
     return _from_server(server, args.namespace)
 
 
+def read_pods(args: argparse.Namespace, document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the pods that the status of ``document`` selects; raises ``OSError`` that says why it cannot."""
+    from paternoster_contract.labels import PODS
+    from paternoster_operator.cluster.kubeconfig import read_pods
+    from paternoster_operator.local.client import fetch_list
+
+    namespace, selector = document["metadata"].get("namespace", ""), document.get("status", {}).get("selector", "")
+    if not selector:
+        return []
+    server = _find_server(args)
+    if server is None:
+        return read_pods(namespace, selector)
+    wanted = dict(pair.split("=", 1) for pair in selector.split(","))
+    return [
+        pod
+        for pod in fetch_list(server, PODS)
+        if pod["metadata"]["namespace"] == namespace and wanted.items() <= pod["metadata"].get("labels", {}).items()
+    ]
+
+
 def _find_server(args: argparse.Namespace) -> str | None:
     """The operator that answers by HTTP; None for the kubeconfig's cluster."""
     from paternoster_operator.local.client import running_server
@@ -59,9 +79,10 @@ def _find_server(args: argparse.Namespace) -> str | None:
 
 
 def _from_server(server: str, namespace: str | None) -> list[dict[str, Any]]:
-    from paternoster_operator.local.client import fetch_objects
+    from paternoster_contract.labels import OBJECTS
+    from paternoster_operator.local.client import fetch_list
 
-    return [item for item in fetch_objects(server) if namespace in (None, item["metadata"]["namespace"])]
+    return [item for item in fetch_list(server, OBJECTS) if namespace in (None, item["metadata"]["namespace"])]
 
 
 def _read_cluster(args: argparse.Namespace, read: Callable[[], T]) -> T:

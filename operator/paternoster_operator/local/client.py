@@ -1,4 +1,4 @@
-"""Asking a running ``paternoster up`` for its LLMDeployments."""
+"""Asking a running ``paternoster up`` for what it has."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,6 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from paternoster_contract.labels import OBJECTS
 from paternoster_operator.local.private import is_locked
 from paternoster_operator.local.state import SESSION_FILE, sessions_folder, state_file
 
@@ -19,14 +18,14 @@ def running_server() -> str | None:
     return None if session is None else session["server"]
 
 
-def fetch_objects(server: str) -> list[dict[str, Any]]:
-    """Every LLMDeployment that the operator at ``server`` has; raises ``OSError`` naming ``server``.
+def fetch_list(server: str, path: str) -> list[dict[str, Any]]:
+    """The objects of the list at ``path`` of the operator at ``server``; raises ``OSError`` naming ``server``.
 
     A session of this user is sent its key, and no other server is.
     """
     server = server.rstrip("/")
     try:
-        with urlopen(Request(server + OBJECTS, headers=_read_credentials(server)), timeout=TIMEOUT_SECONDS) as response:
+        with urlopen(Request(server + path, headers=_read_credentials(server)), timeout=TIMEOUT_SECONDS) as response:
             items: list[dict[str, Any]] = json.load(response)["items"]
     except ValueError as error:
         raise OSError(f"{server} is no operator's address: {error}") from error

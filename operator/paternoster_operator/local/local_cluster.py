@@ -102,6 +102,10 @@ class LocalCluster:
         """Every LLMDeployment."""
         return list(self._resources.values())
 
+    def list_all_pods(self) -> Sequence[Object]:
+        """The pods of every LLMDeployment, those included that still finish their requests."""
+        return [pod for deployment in self._list_deployments() for pod in deployment.list_pods()]
+
     def list(self) -> Sequence[Key]:
         return list(self._resources)
 

@@ -70,7 +70,7 @@ class LocalSession:
 
         Raises :class:`SessionError`.
         """
-        self._http, port = await serve_app(build_app(self.operator, self.cluster.list_objects, self._key), HOST, 0)
+        self._http, port = await serve_app(build_app(self.operator, self.cluster, self._key), HOST, 0)
         self.server = f"http://{HOST}:{port}"
         self.operator.start()
         self.set_resources(resources)

@@ -33,8 +33,8 @@ def explain_status(document: Mapping[str, Any], *, last: int) -> list[str]:
     lines = [f"{metadata.get('namespace', 'default')}/{metadata['name']}"]
     if not status.get("conditions"):
         return [*lines, "", "No operator has looked at it yet."]
-    lines += ["", *_align_columns(_describe_state(document.get("spec", {}), status)), ""]
-    lines += _align_columns(_describe_conditions(status["conditions"]))
+    lines += ["", *align_columns(describe_state(document.get("spec", {}), status)), ""]
+    lines += align_columns(describe_conditions(status["conditions"]))
     decisions = list(status.get("decisions", ()))[:last]
     lines += ["", f"Last {len(decisions)} decisions, newest first" if decisions else "No decision yet"]
     for decision in decisions:
@@ -42,7 +42,7 @@ def explain_status(document: Mapping[str, Any], *, last: int) -> list[str]:
     return lines
 
 
-def _describe_state(spec: Mapping[str, Any], status: Status) -> Iterator[tuple[str, ...]]:
+def describe_state(spec: Mapping[str, Any], status: Status) -> Iterator[tuple[str, ...]]:
     moving = [f"{status[key]} {word}" for key, word in _MOVING if status.get(key)]
     replicas = ", ".join([f"{status.get('readyReplicas', 0)} of {status.get('desiredReplicas', 0)} serve", *moving])
     yield "replicas", replicas + _describe_bounds(status.get("bounds")) + (", paused" if spec.get("paused") else "")
@@ -109,7 +109,7 @@ def _describe_bounds(bounds: Mapping[str, Any] | None) -> str:
     return f"; {bounds['minReplicas']} to {bounds['maxReplicas']} allowed{by}"
 
 
-def _describe_conditions(conditions: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
+def describe_conditions(conditions: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
     for each in conditions:
         kind, status = each["type"], each["status"]
         if kind in _ALWAYS or (kind in _ABNORMAL and status == "True") or (kind in _NORMAL and status != "True"):
@@ -130,7 +130,7 @@ def _describe_decision(decision: Mapping[str, Any]) -> Iterator[str]:
         ("otherwise", _describe_alternative(decision)),
         ("inputs", "  ".join(f"{name}={value}" for name, value in decision.get("inputs", {}).items())),
     ]
-    for line in _align_columns((name, text) for name, text in details if text):
+    for line in align_columns((name, text) for name, text in details if text):
         yield f"  {line}"
 
 
@@ -143,7 +143,7 @@ def _describe_alternative(decision: Mapping[str, Any]) -> str:
     return ""
 
 
-def _align_columns(rows: "Iterator[tuple[str, ...]]") -> list[str]:
+def align_columns(rows: "Iterator[tuple[str, ...]]") -> list[str]:
     """Rows with every column but the last padded to its widest cell."""
     table = list(rows)
     widths = [max(len(row[i]) for row in table) for i in range(len(table[0]) - 1)] if table else []

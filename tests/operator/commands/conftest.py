@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from paternoster_contract.cli.command import main
-from paternoster_contract.labels import OBJECTS
+from paternoster_contract.labels import OBJECTS, PODS
 from paternoster_operator.publish import serve_app
 
 PATERNOSTER = str(Path(sys.executable).with_name("paternoster"))
@@ -165,7 +165,9 @@ def up(tmp_path: Path, environment: dict[str, str]) -> Iterator[Callable[[Any], 
 
 
 @asynccontextmanager
-async def _serve_objects(*objects: dict[str, Any]) -> AsyncIterator[str]:
+async def _serve_objects(*objects: dict[str, Any], pods: Sequence[dict[str, Any]] | None = ()) -> AsyncIterator[str]:
+    """``pods`` are all of one fleet; None where the caller may not read them."""
+
     def place(one: dict[str, Any]) -> tuple[str, str]:
         return one["metadata"].get("namespace", ""), one["metadata"]["name"]
 
@@ -181,9 +183,13 @@ async def _serve_objects(*objects: dict[str, Any]) -> AsyncIterator[str]:
         found = next((one for one in objects if place(one) == wanted), None)
         return JSONResponse(found or {"kind": "Status", "message": "not found"}, 200 if found else 404)
 
+    async def list_pods(_: Request) -> Response:
+        return JSONResponse({"items": pods}) if pods is not None else JSONResponse({"kind": "Status"}, 403)
+
     group, plural = OBJECTS.rsplit("/", 1)
     namespaced = f"{group}/namespaces/{{namespace}}/{plural}"
     routes = [Route(OBJECTS, list_all), Route(namespaced, list_some), Route(namespaced + "/{name}", get_one)]
+    routes += [Route(PODS, list_pods), Route("/api/v1/namespaces/{namespace}/pods", list_pods)]
     server, port = await serve_app(Starlette(routes=routes), "127.0.0.1", 0)
     yield f"http://127.0.0.1:{port}"
     await server.close()

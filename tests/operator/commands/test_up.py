@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import time
@@ -195,6 +196,9 @@ def test_an_interactive_session(up: Any, paternoster: Any, small: Any) -> None:
 
     fleet.until(lambda: row()[:5] == ["chat", "True", "MinimumReplicasAvailable", "1", "1"])
     assert endpoint in row()
+    page = paternoster("status", "chat")
+    assert (page.returncode, page.stdout.splitlines()[0]) == (0, "default/chat is ready")
+    assert re.search(r"^chat-\S+ +serves", page.stdout, re.MULTILINE)
 
     fleet.write(small(replicas=2))
     fleet.until_printed("chat: changed")

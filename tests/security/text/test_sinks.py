@@ -33,7 +33,7 @@ from paternoster_load.reports import html
 from paternoster_operator.api.v1alpha1 import LLMDeployment
 from paternoster_operator.autoscaling.decision import LoopDecision, Reason
 from paternoster_operator.cluster.port import Event
-from paternoster_operator.commands import explain, get, plan, profile, resource
+from paternoster_operator.commands import explain, get, plan, profile, resource, status
 from paternoster_operator.observed import Observed
 from paternoster_operator.report.conditions import Condition
 from paternoster_operator.report.status import failed_status, invalid_status
@@ -203,6 +203,7 @@ Sink = Callable[[pytest.MonkeyPatch, str], str]
 SINKS: dict[str, Sink] = {
     "explain": lambda patch, text: run_command(patch, explain, text, json=False, last=2),
     "explain --json": lambda patch, text: run_command(patch, explain, text, json=True, last=2),
+    "status": lambda patch, text: run_command(patch, status, text),
     "get": lambda patch, text: run_command(patch, get, text, output=None),
     "get -o wide": lambda patch, text: run_command(patch, get, text, output="wide"),
     "get -o json": lambda patch, text: run_command(patch, get, text, output="json"),

@@ -35,8 +35,12 @@ _CAUSE_RULES = tuple(
     _CauseRule(re.compile(pattern, re.DOTALL), reason, step, *places)
     for pattern, reason, step, *places in (
         (r'(configmap|secret) "([^"]+)" not found', MISSING, "make {0} {1} in the namespace of the fleet"),
-        (r"couldn't find key (\S+) in (ConfigMap|Secret) (\S+)", MISSING, "add the key {0} to {1} {2}"),
-        (r"references non-existent (?:config|secret) key: (\S+)", MISSING, "add the key {0} to what the volume is of"),
+        (r"couldn't find key (\S+) in (ConfigMap|Secret) ([^\s;]+)", MISSING, "add the key {0} to {1} {2}"),
+        (
+            r"references non-existent (?:config|secret) key: ([^\s;]+)",
+            MISSING,
+            "add the key {0} to what the volume is of",
+        ),
         (r'serviceaccount "([^"]+)" not found', MISSING, "make ServiceAccount {0}, or change serviceAccountName"),
         (r"no PriorityClass with name (\S+) was found", MISSING, "make PriorityClass {0}, or change priorityClassName"),
         (r'RuntimeClass "([^"]+)" not found', MISSING, "make RuntimeClass {0}, or change runtimeClassName"),
@@ -159,13 +163,26 @@ _CAUSE_RULES = tuple(
 
 def explain_stall(reason: str, message: str, *, step: bool = True) -> StallReason:
     """Add the next step to ``message``, where one is known; ``reason`` applies where the message determines none."""
+    found = _match_rule(reason, message)
+    if found is None:
+        return StallReason(reason, message)
+    rule, known_step = found
+    return StallReason(rule.reason or reason, f"{message.rstrip('. ')}; {known_step}" if step else message)
+
+
+def find_step(reason: str, message: str) -> str:
+    """The next step that ``message`` determines, with or without the step in it; empty where none is known."""
+    found = _match_rule(reason, message)
+    return "" if found is None else found[1]
+
+
+def _match_rule(reason: str, message: str) -> tuple[_CauseRule, str] | None:
     for rule in _CAUSE_RULES:
         if rule.places and reason not in rule.places:
             continue
         if (found := rule.pattern.search(message)) is not None:
-            text = f"{message.rstrip('. ')}; {rule.step.format(*found.groups())}" if step else message
-            return StallReason(rule.reason or reason, text)
-    return StallReason(reason, message)
+            return rule, rule.step.format(*found.groups())
+    return None
 
 
 def is_known(message: str) -> bool:

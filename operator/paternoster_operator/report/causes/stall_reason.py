@@ -45,16 +45,8 @@ def find_stall_reason(observed: Observed, spec: LLMDeploymentSpec, now: str) -> 
     for pod in observed.starting:
         if waits_for_end(pod, observed) is not None:
             continue
-        found = (
-            find_unscheduled(pod, spec, now)
-            or _find_unstarted(pod, spec)
-            or _find_ending(pod, spec, now)
-            or find_event_cause(pod)
-            or _find_engine_fault(pod)
-        )
-        if found is not None:
-            of = "" if pod.container == ENGINE_CONTAINER else f"container {pod.container}: "
-            return StallReason(found.reason, f"{pod.name}: {of}{found.message}")
+        if (found := find_pod_stall(pod, spec, now)) is not None:
+            return StallReason(found.reason, f"{pod.name}: {found.message}")
     if (refused := _find_rejected(observed, now)) is not None:
         return refused
     deployment = observed.deployment
@@ -67,6 +59,20 @@ def find_stall_reason(observed: Observed, spec: LLMDeploymentSpec, now: str) -> 
             "ProgressDeadlineExceeded", "; ".join(filter(None, (deployment.message, _describe_stage(observed))))
         )
     return None
+
+
+def find_pod_stall(pod: PodView, spec: LLMDeploymentSpec, now: str) -> StallReason | None:
+    """Why one pod does not start, or None. ``now`` is an RFC 3339 time."""
+    found = (
+        find_unscheduled(pod, spec, now)
+        or _find_unstarted(pod, spec)
+        or _find_ending(pod, spec, now)
+        or find_event_cause(pod)
+        or _find_engine_fault(pod)
+    )
+    if found is None or pod.container == ENGINE_CONTAINER:
+        return found
+    return StallReason(found.reason, f"container {pod.container}: {found.message}")
 
 
 def waits_for_end(pod: PodView, observed: Observed) -> PodView | None:
