@@ -17,6 +17,7 @@ OPS: dict[str, Op] = {name: getattr(reference, name) for name in reference.__all
 """The reference of every operation."""
 
 TRITON_MODULES: dict[str, str] = {
+    "add_lora": "triton.products.add_lora",
     "advance_decode": "triton.advance_decode",
     "apply_penalties": "triton.apply_penalties",
     "argmax": "triton.sample",
@@ -41,6 +42,7 @@ TRITON_MODULES: dict[str, str] = {
 """Where each operation's Triton kernel lies; ``rope`` has none, as ``rope_kv_write`` holds it."""
 
 CPU_MODULES: dict[str, str] = {
+    "add_lora": "lora",
     "argmax": "elementwise",
     "gelu_mul": "elementwise",
     "head_norm": "elementwise",

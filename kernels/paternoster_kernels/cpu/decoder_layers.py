@@ -13,7 +13,9 @@ from paternoster_kernels.blocks import Strips
 from paternoster_kernels.cpu.elementwise import WIDTH, Gate
 from paternoster_kernels.cpu.kv_cache import is_tiled
 from paternoster_kernels.cpu.library import require_library
+from paternoster_kernels.cpu.lora import NativeLoraBatch
 from paternoster_kernels.device_batch import DeviceBatch
+from paternoster_kernels.lora_batch import LoraBatch
 from paternoster_kernels.scaled_cache import is_scaled
 
 BF16 = torch.bfloat16
@@ -132,11 +134,11 @@ class _Group(Structure):
 
 
 class _Tokens(Structure):
-    _fields_ = [("count", c_int64), ("positions", c_void_p), ("groups", c_void_p)]
+    _fields_ = [("count", c_int64), ("positions", c_void_p), ("groups", c_void_p), ("lora", c_void_p)]
 
 
 class _Room(Structure):
-    _fields_ = [(name, c_void_p) for name in ("residual", "hidden", "qkv", "mixed", "gated")]
+    _fields_ = [(name, c_void_p) for name in ("residual", "hidden", "qkv", "mixed", "gated", "in_turns")]
 
 
 class DecoderLayers:
@@ -183,24 +185,28 @@ class DecoderLayers:
         positions: torch.Tensor,
         kv_cache: Sequence[torch.Tensor],
         plans: Sequence[DeviceBatch],
+        lora: LoraBatch | None = None,
     ) -> torch.Tensor:
         """Output of the last layer ``[tokens, hidden]``, good until the next call, for the embeddings ``residual``.
 
         What the last norm is to add is left in ``residual``. ``kv_cache``, one tensor for each layer of a group, is
-        written to. ``plans``: one a group.
+        written to. ``plans``: one a group. ``lora``: seven matrices a layer, as they are multiplied with.
         """
         count = len(residual)
-        sizes = [count * width for width in self._widths]
+        # With adapters the gate comes after them.
+        sizes = [count * width for width in (*self._widths, 0 if lora is None else 2 * self._widths[-1])]
         if sum(sizes) > len(self._room):
             self._room = torch.empty(sum(sizes), dtype=BF16)
         parts: tuple[torch.Tensor, ...] = self._room[: sum(sizes)].split(sizes)
-        hidden, qkv, mixed, gated = parts
+        hidden, qkv, mixed, gated, in_turns = parts
         for native, layer in zip(self._layers, self._weights, strict=True):
             native.cache = kv_cache[layer.place].data_ptr()
         self._shape.block_size, self._shape.quantized = kv_cache[0].shape[2], is_scaled(kv_cache[0])
         groups = (_Group * len(plans))(*map(_describe_group, plans))
-        tokens = _Tokens(count, positions.data_ptr(), addressof(groups))
-        room = _Room(*(part.data_ptr() for part in (residual, hidden, qkv, mixed, gated)))
+        adapters = None if lora is None else NativeLoraBatch.describe_batch(lora)
+        own = None if adapters is None else addressof(adapters)
+        tokens = _Tokens(count, positions.data_ptr(), addressof(groups), own)
+        room = _Room(*(part.data_ptr() for part in (residual, hidden, qkv, mixed, gated, in_turns)))
         require_library().decoder_layers(
             self._layers, byref(self._shape), byref(tokens), byref(room), torch.get_num_threads()
         )

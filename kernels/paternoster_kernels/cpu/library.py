@@ -31,6 +31,7 @@ COMPILE_SECONDS = 600
 SOURCES = Path(__file__).parent / "native"
 _P, _N, _F, _T = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float, ctypes.c_int
 SIGNATURES: dict[str, tuple[type, ...]] = {
+    "add_lora": (_P, _P, _T, _P, _N, _N, _P, _N, _T, _T),
     "argmax": (_P, _P, _N, _N, _T),
     "decoder_layers": (_P, _P, _P, _P, _T),
     "gated_mul": (_P, _P, _N, _N, _T, _T),

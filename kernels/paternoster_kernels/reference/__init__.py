@@ -5,7 +5,7 @@ from paternoster_kernels.reference.apply_penalties import apply_penalties
 from paternoster_kernels.reference.blocks import pack_strips, strip_gated_matmul, strip_matmul, strip_rows
 from paternoster_kernels.reference.gates import clamped_swiglu_mul, gelu_mul, silu_mul
 from paternoster_kernels.reference.kv_cache import copy_blocks, kv_write, rope_kv_write
-from paternoster_kernels.reference.lora import lora_expand, lora_shrink
+from paternoster_kernels.reference.lora import add_lora, lora_expand, lora_shrink
 from paternoster_kernels.reference.matmul import grouped_matmul, matmul, pack_weight, packed_gated_matmul, packed_matmul
 from paternoster_kernels.reference.norms import head_norm, rms_norm
 from paternoster_kernels.reference.paged_attention import paged_attention
@@ -21,6 +21,7 @@ from paternoster_kernels.reference.sample import argmax, sample
 from paternoster_kernels.reference.unified_attention import unified_attention
 
 __all__ = [
+    "add_lora",
     "advance_decode",
     "apply_penalties",
     "argmax",

@@ -1,6 +1,13 @@
 """Low-rank adapters (LoRA, arXiv 2106.09685) applied to segments of a batch, each with its own (Punica, 2310.18547)."""
 
+from collections.abc import Sequence
+
 import torch
+
+from paternoster_kernels.lora_batch import LoraBatch
+
+ROWS = 64
+"""Rows of a product; as it has never more or fewer, a row's result does not depend on the others."""
 
 
 def lora_shrink(
@@ -34,6 +41,29 @@ def lora_expand(
     for start, stop, adapter in _list_segments(segment_starts, adapters):
         added = shrunk[start:stop].to(wide) @ up[adapter].to(wide).T * scales[adapter].to(wide)
         out[start:stop] = (out[start:stop].to(wide) + added).to(out.dtype)
+
+
+def add_lora(out: torch.Tensor, x: torch.Tensor, batch: LoraBatch, first: int, widths: Sequence[int]) -> None:
+    """Add to ``out [rows, sum of widths]``, made of ``x [rows, inputs]``, what each row's adapter makes of the row.
+
+    Part ``i`` of the outputs, ``widths[i]`` of them, is of matrix ``first + i``. A row's result is the same in any
+    batch; sums are float32, and what is added is rounded once with its sum.
+    """
+    wide = torch.promote_types(x.dtype, torch.float32)
+    for adapter, start, stop in zip(batch.adapters, batch.starts, batch.starts[1:], strict=False):
+        if adapter is None:
+            continue
+        begin = 0
+        for matrix, width in zip(adapter.matrices[first : first + len(widths)], widths, strict=True):
+            for row in range(start, stop if matrix is not None else start, ROWS):
+                assert matrix is not None
+                rows = slice(row, min(row + ROWS, stop))
+                tile = x.new_zeros(ROWS, x.shape[1], dtype=wide)
+                tile[: rows.stop - row] = x[rows]
+                added = (tile @ matrix.down.to(wide).T * matrix.scale) @ matrix.up.to(wide)
+                columns = out[rows, begin : begin + width]
+                columns.copy_(columns.to(wide) + added[: rows.stop - row])
+            begin += width
 
 
 def _list_segments(segment_starts: torch.Tensor, adapters: torch.Tensor) -> list[tuple[int, int, int]]:

@@ -5,7 +5,9 @@ import torch
 from tests.kernels.device.guard_bands import guarded_outputs
 
 from paternoster_kernels import reference
+from paternoster_kernels.lora_batch import LoraBatch, LoraMatrices, LoraMatrix
 from paternoster_kernels.reference.quantized_matmul import quantize_int4, quantize_weight
+from paternoster_kernels.triton.products.add_lora import add_lora
 from paternoster_kernels.triton.products.grouped_matmul import grouped_matmul
 from paternoster_kernels.triton.products.int4_matmul import int4_matmul
 from paternoster_kernels.triton.products.lora_expand import lora_expand
@@ -141,3 +143,40 @@ def test_a_row_gets_the_same_numbers_in_any_batch(dtype: torch.dtype, generator:
     x = torch.randn(20, 64, generator=generator, device=generator.device).to(dtype)
     weight, scales = quantize_weight(torch.randn(40, 64, generator=generator, device=generator.device), torch.int8)
     assert torch.equal(weight_only_matmul(x, weight, scales)[7:8], weight_only_matmul(x[7:8], weight, scales))
+
+
+@dtypes
+def test_adapters_of_several_ranks_in_one_batch(dtype: torch.dtype, generator: torch.Generator) -> None:
+    """A matrix that an adapter leaves as it is, rows without an adapter, and each row alike in any batch."""
+    device, inputs, widths = generator.device, 70, (33, 64)
+
+    def draw_adapter(rank: int, *, whole: bool) -> LoraMatrices:
+        matrices = []
+        for width in widths:
+            down = torch.randn(rank, inputs, generator=generator, device=device).to(dtype)
+            up = torch.randn(width, rank, generator=generator, device=device).to(dtype).T
+            matrices.append(LoraMatrix(down, up, 0.5 + rank))
+        return LoraMatrices([None, matrices[0], matrices[1] if whole else None])
+
+    segments = [(draw_adapter(8, whole=True), 3), (None, 2), (draw_adapter(16, whole=False), 20)]
+    batch = LoraBatch(segments)
+    x = torch.randn(25, inputs, generator=generator, device=device).to(dtype)
+    before = torch.randn(25, sum(widths), generator=generator, device=device).to(dtype)
+    got, expected, size = before.clone(), before.double(), before.double().abs()
+    with guarded_outputs():
+        add_lora(got, x, batch, 1, widths)
+    reference.add_lora(expected, x.double(), batch, 1, widths)
+    magnitudes = [
+        None
+        if adapter is None
+        else LoraMatrices([m and LoraMatrix(m.down.abs(), m.up.abs(), m.scale) for m in adapter.matrices])
+        for adapter, _ in segments
+    ]
+    counts = [count for _, count in segments]
+    reference.add_lora(size, x.double().abs(), LoraBatch(list(zip(magnitudes, counts, strict=True))), 1, widths)
+    # The rows of the second product are narrow, too.
+    close(got, expected, size * (1 + ROUNDING[dtype] * 2**20))
+    assert torch.equal(got[3:5], before[3:5])
+    alone = before[7:8].clone()
+    add_lora(alone, x[7:8], LoraBatch([(segments[2][0], 1)]), 1, widths)
+    assert torch.equal(alone[0], got[7])

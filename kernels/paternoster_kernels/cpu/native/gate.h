@@ -2,7 +2,8 @@
 #pragma once
 #include "vectors.h"
 
-enum Gate : int { NO_GATE = 0, SILU = 1, GELU = 2 };
+// IN_TURNS: both halves, in strips of 16 in turns, for who applies a gate later.
+enum Gate : int { NO_GATE = 0, SILU = 1, GELU = 2, IN_TURNS = 3 };
 
 // x times the logistic function of `logit`.
 inline Row open_by(Row logit, Row x) { return x / (1.0f + exp2(min(logit * -LOG2E, all(126.0f)))); }

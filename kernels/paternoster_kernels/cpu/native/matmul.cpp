@@ -60,11 +60,12 @@ void store(const float (*sums)[OUTPUTS], bf16* out, int64_t stride, int64_t rows
 
 // out[rows, outputs] = x[rows, inputs] * weight + bias, which may be null; inputs and outputs in whole 32. strips: of every
 // 16 outputs; without any, `packed` is tiles. With a gate tiles of it and of what it opens for are in turns, the bias is
-// all of the gate's first, and out[rows, outputs / 2] = activation(gate) * other.
+// all of the gate's first, and out[rows, outputs / 2] = activation(gate) * other; IN_TURNS it is out[rows, outputs].
 extern "C" void packed_matmul(bf16* out, const bf16* x, const uint8_t* packed, const int64_t* strips, const bf16* bias,
                               int64_t rows, int64_t outputs, int64_t inputs, int gate, int threads) {
   const Weights weights{packed, (const Strip*)strips, inputs};
-  const int64_t width = gate ? outputs / 2 : outputs, apart = gate ? width : ROWS;
+  const bool opens = gate != NO_GATE && gate != IN_TURNS;
+  const int64_t width = opens ? outputs / 2 : outputs, apart = gate ? outputs / 2 : ROWS;
   Multiplier multiplier(x, rows, inputs);
 #pragma omp parallel num_threads(threads) firstprivate(multiplier)
   {
@@ -76,8 +77,8 @@ extern "C" void packed_matmul(bf16* out, const bf16* x, const uint8_t* packed, c
       bool first = true;  // of this thread's outputs, whose weights nobody has fetched
 #pragma omp for schedule(static) nowait
       for (int64_t output = 0; output < outputs; output += OUTPUTS) {
-        const int64_t place = gate ? output / 2 : output;
-        const bf16 *left_bias = bias == nullptr ? nullptr : bias + place;
+        const int64_t place = opens ? output / 2 : output;
+        const bf16 *left_bias = bias == nullptr ? nullptr : bias + (gate ? output / 2 : output);
         const bf16 *right_bias = bias == nullptr ? nullptr : left_bias + apart;
         const Strip strip = weights.at(output), other = weights.at(output + ROWS);
         const bool ready = strip.kind == BF16 && other.kind == BF16;
@@ -87,7 +88,7 @@ extern "C" void packed_matmul(bf16* out, const bf16* x, const uint8_t* packed, c
         if (!ready && end - begin <= FUSED_ROWS && strip.kind == other.kind) {
           const uint8_t *left = weights.base + strip.offset, *right = weights.base + other.offset;
           multiplier.run_blocks(begin, end - begin, strip.kind, left, right, sums);
-          store(sums, out + begin * width + place, width, end - begin, gate, left_bias, right_bias);
+          store(sums, out + begin * width + place, width, end - begin, opens ? gate : NO_GATE, left_bias, right_bias);
           continue;
         }
         const int64_t most = ready ? DEPTH : UNPACKED;
@@ -101,7 +102,7 @@ extern "C" void packed_matmul(bf16* out, const bf16* x, const uint8_t* packed, c
             bf16* to = out + row * width + place;
             for (int64_t i = 0; last && i < count; i++) __builtin_prefetch(to + i * width, 1);
             multiplier.run(row, count, from, depth, left, right, near, upcoming, sums + (row - begin));
-            if (last) store(sums + (row - begin), to, width, count, gate, left_bias, right_bias);
+            if (last) store(sums + (row - begin), to, width, count, opens ? gate : NO_GATE, left_bias, right_bias);
           }
         }
         first = false;

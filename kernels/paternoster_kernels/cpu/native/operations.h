@@ -3,8 +3,24 @@
 #include "gate.h"
 #include "vectors.h"
 
+// An adapter's two matrices for one of the model's: down[rank, inputs] and up[rank, outputs]; a rank of 0 for none.
+struct LoraMatrix {
+  const void *down, *up;
+  int64_t rank;
+  double scale;
+};
+
+// Rows starts[i]..starts[i + 1] have the adapter whose matrices are table[.., i]; table[matrices, segments].
+struct LoraBatch {
+  const LoraMatrix* table;
+  const int64_t* starts;
+  int64_t segments;
+};
+
 extern "C" {
 
+void add_lora(void* out, const void* x, int wide, const LoraBatch* batch, int64_t first, int64_t parts,
+              const int64_t* widths, int64_t inputs, int turns, int threads);
 void argmax(int64_t* out, const bf16* logits, int64_t rows, int64_t n, int threads);
 void gated_mul(bf16* out, const bf16* gate_up, int64_t rows, int64_t n, int gate, int threads);
 void int8_matmul(bf16* out, const bf16* x, const int8_t* packed, const float* scales, int8_t* quantized,
