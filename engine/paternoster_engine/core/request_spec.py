@@ -2,10 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from paternoster_engine.core.config import TenantLimits
 from paternoster_engine.core.sampling_params import SamplingParams
 from paternoster_engine.core.text_piece import TextPiece
+
+
+class RequestAdapter(Protocol):
+    """What is added to the model for a request's rows. The runner knows how; here it is carried alone."""
+
+    @property
+    def digest(self) -> bytes:
+        """The same for adapters that add the same."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,6 +39,8 @@ class RequestSpec:
     """The tenant's own weight and quotas; None for the engine's settings."""
     cache_scope: bytes = b""
     """Prefix-cache blocks are found by requests of the same scope alone; empty, or a digest of 16 bytes."""
+    adapter: RequestAdapter | None = None
+    """Of all its rows; whoever sets it has its digest in ``cache_scope``. None for the model as it is."""
     deadline: float | None = None
     """Time after which the request is no longer worth a prefill."""
     text_pieces: Sequence[TextPiece] = ()

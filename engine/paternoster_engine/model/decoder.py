@@ -11,6 +11,7 @@ from paternoster_engine.model.layers.embedding import VocabParallelEmbedding
 from paternoster_engine.model.layers.experts import MixtureOfExperts
 from paternoster_engine.model.layers.layer import DecoderLayer
 from paternoster_engine.model.layers.linear import Linear
+from paternoster_engine.model.layers.lora import LayerLora
 from paternoster_engine.model.layers.mlp import Mlp
 from paternoster_engine.model.layers.one_call import in_one_call
 from paternoster_engine.model.layers.parts import Parts, Quantization
@@ -68,6 +69,7 @@ class Decoder:
         trim_heap()
         self._norm = parts.load_weight("model.norm")
         self._rms_norm = parts.pick_operation("rms_norm")
+        self._add_lora = parts.pick_operation("add_lora")
         native = device.type == "cpu" and config.block.bidirectional is None
         self._native_layers = in_one_call(config, self._layers, ranks) if native else None
         _log_formats(parts, dtype)
@@ -85,7 +87,7 @@ class Decoder:
             residual = residual * config.embedding_scale
         hidden: torch.Tensor
         if self._native_layers is not None and self._native_layers.reads_tiles(kv_cache, step.attention):
-            hidden = self._native_layers(residual, step.positions, kv_cache, step.attention)
+            hidden = self._native_layers(residual, step.positions, kv_cache, step.attention, step.lora)
         else:
             hidden = self._through_layers(residual, step, kv_cache)
         last = step.sample_rows
@@ -127,13 +129,15 @@ class Decoder:
     ) -> torch.Tensor:
         """What the last layer puts out; ``residual``, the embeddings, becomes what the last norm adds to it."""
         added = None
-        for layer in self._layers:
+        for number, layer in enumerate(self._layers):
+            lora = None if step.lora is None else LayerLora(self._add_lora, step.lora, number)
             cache = kv_cache[layer.place] if kv_cache else None
             plan = step.attention[layer.group]
             hidden = self._read(residual, added, layer.attention_norm)
-            added = self._norm_output(layer.attention(hidden, cache, step.positions, plan), layer.attention_post_norm)
+            mixed = layer.attention(hidden, cache, step.positions, plan, lora)
+            added = self._norm_output(mixed, layer.attention_post_norm)
             hidden = self._read(residual, added, layer.mlp_norm)
-            added = self._norm_output(layer.mlp(hidden), layer.mlp_post_norm)
+            added = self._norm_output(layer.mlp(hidden, lora), layer.mlp_post_norm)
         assert added is not None
         return added
 

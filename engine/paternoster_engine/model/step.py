@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from paternoster_kernels.lora_batch import LoraBatch
+
 
 @dataclass(frozen=True, slots=True)
 class StepInput:
@@ -21,3 +23,5 @@ class StepInput:
     """Where keys and values lie, for each group of layers: the plan of the backend that runs the attention. Every plan
     has ``slots [tokens]``.
     """
+    lora: LoraBatch | None = None
+    """Which rows have which adapter; None where none has one."""

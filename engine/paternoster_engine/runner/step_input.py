@@ -7,9 +7,11 @@ from typing import Any
 import torch
 
 from paternoster_engine.core.batch import ScheduledRequest
+from paternoster_engine.model.adapters.lora_adapter import LoraAdapter
 from paternoster_engine.model.step import StepInput
 from paternoster_engine.runner.collect_logprobs import prompt_rows
 from paternoster_kernels import RaggedBatch, pick_kernel
+from paternoster_kernels.lora_batch import LoraBatch, LoraMatrices
 from paternoster_kernels.upload import upload_tensor
 
 Plan = Callable[[RaggedBatch, torch.Tensor], Any]
@@ -17,8 +19,16 @@ Plan = Callable[[RaggedBatch, torch.Tensor], Any]
 
 
 def attention_order(scheduled: Sequence[ScheduledRequest]) -> list[ScheduledRequest]:
-    """Single tokens first, longest first: sequences that attention can take together become neighbours."""
-    return sorted(scheduled, key=lambda item: (item.num_tokens > 1, -item.stop))
+    """Single tokens first, longest first: sequences that attention can take together become neighbours.
+
+    Rows of one adapter are neighbours as well.
+    """
+
+    def place(item: ScheduledRequest) -> tuple[bool, bytes, int]:
+        adapter = item.request.spec.adapter
+        return item.num_tokens > 1, b"" if adapter is None else adapter.digest, -item.stop
+
+    return sorted(scheduled, key=place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +41,8 @@ class HostStep:
     """Tokens whose logits are wanted."""
     ragged: Sequence[RaggedBatch]
     """The same sequences in the blocks of each group of layers."""
+    adapters: Sequence[tuple[LoraMatrices | None, int]] = ()
+    """Of tokens one after another, whose adapter and how many there are; empty where none has an adapter."""
 
     def on_device(self, cache: torch.Tensor, plan_attention: Plan | None = None) -> StepInput:
         """As tensors on the device of ``cache``, any layer's KV cache.
@@ -44,6 +56,7 @@ class HostStep:
             positions=upload_tensor(torch.tensor(self.positions), device),
             sample_rows=upload_tensor(torch.tensor(self.sample_rows, dtype=torch.int64), device),
             attention=[plan(ragged, cache) for ragged in self.ragged],
+            lora=LoraBatch(self.adapters) if self.adapters else None,
         )
 
 
@@ -70,4 +83,22 @@ def host_step(scheduled: Sequence[ScheduledRequest], num_groups: int = 1) -> Hos
         RaggedBatch(query_lens, seq_lens, [item.request.block_table.block_ids[group::num_groups] for item in scheduled])
         for group in range(num_groups)
     ]
-    return HostStep(token_ids, positions, sample_rows + logprob_rows, ragged)
+    return HostStep(token_ids, positions, sample_rows + logprob_rows, ragged, _adapters_of(scheduled))
+
+
+def _adapters_of(scheduled: Sequence[ScheduledRequest]) -> Sequence[tuple[LoraMatrices | None, int]]:
+    """Neighbours of one adapter together."""
+    if all(item.request.spec.adapter is None for item in scheduled):
+        return ()
+    segments: list[tuple[LoraMatrices | None, int]] = []
+    for item in scheduled:
+        adapter = item.request.spec.adapter
+        matrices = None
+        if adapter is not None:
+            assert isinstance(adapter, LoraAdapter), "the runner applies what the server has read"
+            matrices = adapter.matrices
+        if segments and segments[-1][0] is matrices:
+            segments[-1] = matrices, segments[-1][1] + item.num_tokens
+        else:
+            segments.append((matrices, item.num_tokens))
+    return segments

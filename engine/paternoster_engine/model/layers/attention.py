@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from paternoster_engine.model.config import Layer
+from paternoster_engine.model.layers.lora import LayerLora
 from paternoster_engine.model.layers.parts import Parts
 from paternoster_engine.model.layers.text_attention import attend_texts, rotate_heads
 
@@ -19,6 +20,7 @@ class Attention:
         self._config, self._ranks = config, parts.ranks
         self.qkv = parts.load_linear(*(f"{prefix}{part}_proj" for part in "qkv"), bias=block.qkv_bias)
         """Rows: all query heads, then all key heads, then all value heads."""
+        self._widths = tuple(config.head_dim * heads for heads in (config.num_heads, *[config.num_kv_heads] * 2))
         self.out = parts.load_linear(prefix + "o_proj", bias=block.out_bias)
         self.rotary = rotary
         """The table of its embedding, None for none."""
@@ -44,7 +46,12 @@ class Attention:
         self._paged_attention = parts.pick_operation("paged_attention")
 
     def __call__(
-        self, hidden: torch.Tensor, cache: torch.Tensor | None, positions: torch.Tensor, plan: Any
+        self,
+        hidden: torch.Tensor,
+        cache: torch.Tensor | None,
+        positions: torch.Tensor,
+        plan: Any,
+        lora: LayerLora | None = None,
     ) -> torch.Tensor:
         """What is added to the residual, ``[tokens, hidden]``; keys and values are left in ``cache``.
 
@@ -52,7 +59,7 @@ class Attention:
         is the length of each text.
         """
         config = self._config
-        qkv = self.qkv(hidden)
+        qkv = self.qkv(hidden, None if lora is None else lora.of_matrix("qkv", self._widths))
         if self.norms:
             self._norm_heads(qkv)
         heads = qkv.view(len(qkv), -1, config.head_dim)
@@ -65,7 +72,8 @@ class Attention:
             self._rope_kv_write(qkv, positions, self.rotary, cache, plan.slots)
         queries = heads[:, : config.num_heads]
         mixed = self._paged_attention(queries, cache, plan, self.scale, **self.options)
-        return self._ranks.all_reduce(self.out(mixed.view(len(hidden), -1)))
+        adapters = None if lora is None else lora.of_matrix("out", (self.out.out_features,))
+        return self._ranks.all_reduce(self.out(mixed.view(len(hidden), -1), adapters))
 
     def _attend_texts(self, heads: torch.Tensor, positions: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
         """Of ``heads [tokens, all heads, head_dim]``, which are rotated in place."""

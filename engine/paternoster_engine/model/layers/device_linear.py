@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from paternoster_engine.model.layers.linear import Gate, Linear
+from paternoster_engine.model.layers.lora import AddLora
 from paternoster_kernels import pick_kernel
 from paternoster_kernels.blocks import BlockFormat, Rows
 
@@ -35,8 +36,8 @@ class DeviceLinear(Linear):
         self.weight = fields[0]
         self._operation: Callable[..., torch.Tensor] = pick_kernel(operation, fields[0].device)
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self._finish(self._operation(x, *self._fields))
+    def __call__(self, x: torch.Tensor, lora: AddLora | None = None) -> torch.Tensor:
+        return self._finish(self._operation(x, *self._fields), x, lora)
 
 
 def device_linear(

@@ -6,6 +6,7 @@ import torch
 
 from paternoster_engine.model.config import Experts
 from paternoster_engine.model.layers.linear import Linear
+from paternoster_engine.model.layers.lora import LayerLora
 from paternoster_engine.model.layers.mlp import GATES, Mlp
 from paternoster_engine.model.layers.parts import Parts
 
@@ -25,8 +26,8 @@ class MixtureOfExperts:
         grouped = parts.device.type == "cuda"
         self._products = Grouped(parts, prefixes) if grouped else OneByOne(parts, prefixes)
 
-    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        """What is added to the residual, ``[tokens, hidden]``."""
+    def __call__(self, hidden: torch.Tensor, lora: LayerLora | None = None) -> torch.Tensor:
+        """What is added to the residual, ``[tokens, hidden]``; experts have no adapters."""
         scores = self._router(hidden).float().softmax(-1)
         shares, chosen = scores.topk(self._experts.active, -1)
         if self._experts.normalized:

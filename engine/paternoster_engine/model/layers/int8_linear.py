@@ -3,6 +3,7 @@
 import torch
 
 from paternoster_engine.model.layers.linear import Gate, Linear
+from paternoster_engine.model.layers.lora import AddLora
 from paternoster_engine.model.weights.stored import StackedTensors, row_pieces
 from paternoster_kernels import pick_kernel
 from paternoster_kernels.reference.quantized_matmul import quantize_weight
@@ -28,5 +29,5 @@ class Int8Linear(Linear):
         self.weight = pick_kernel("pack_int8_weight", weight.device)(quantized)
         self._matmul = pick_kernel("int8_matmul", weight.device)
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self._finish(self._matmul(x, self.weight, self._scales))
+    def __call__(self, x: torch.Tensor, lora: AddLora | None = None) -> torch.Tensor:
+        return self._finish(self._matmul(x, self.weight, self._scales), x, lora)

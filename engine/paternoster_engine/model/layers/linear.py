@@ -6,8 +6,9 @@ from functools import partial
 import torch
 from torch.nn import functional
 
+from paternoster_engine.model.layers.lora import AddLora
 from paternoster_kernels import pick_kernel
-from paternoster_kernels.blocks import Strips
+from paternoster_kernels.blocks import STRIP, Strips
 
 Gate = Callable[[torch.Tensor], torch.Tensor]
 """Of ``[rows, 2 * n]``, gate first, ``[rows, n]``."""
@@ -35,6 +36,7 @@ class Linear:
         self.bias = bias
         # What is left to do after the product.
         self._bias, self._gate = bias, gate
+        self._ungated: Callable[..., torch.Tensor] | None = None
         self.weight: torch.Tensor | Strips = weight
         """As it is multiplied with."""
         self._product: Callable[..., torch.Tensor] = functional.linear
@@ -44,7 +46,8 @@ class Linear:
             if self.in_native_tiles(packed):
                 self.weight, self._bias = packed, None
                 if gated:
-                    self._gate = None
+                    self._gate, self._ungated = None, pick_kernel("packed_matmul", weight.device)
+                    self._activation = activation
                     product = pick_kernel("packed_gated_matmul", weight.device)
                     self._product = partial(product, bias=bias, gelu=activation == "gelu")
                 else:
@@ -57,14 +60,28 @@ class Linear:
         """Whether rows are summed one by one, whatever the others are."""
         return isinstance(weight, Strips) or weight.dim() > 2
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        return self._finish(self._product(x, self.weight))
+    def __call__(self, x: torch.Tensor, lora: AddLora | None = None) -> torch.Tensor:
+        """``lora`` adds to the product before the gate."""
+        if lora is not None and self._ungated is not None:
+            return self._multiply_ungated(x, self._ungated, lora)
+        return self._finish(self._product(x, self.weight), x, lora)
 
-    def _finish(self, product: torch.Tensor) -> torch.Tensor:
-        """With bias and gate."""
+    def _finish(self, product: torch.Tensor, x: torch.Tensor, lora: AddLora | None) -> torch.Tensor:
+        """With bias, adapters and gate."""
         if self._bias is not None:
             product = product.add_(self._bias)
+        if lora is not None:
+            lora(product, x)
         return product if self._gate is None else self._gate(product)
+
+    def _multiply_ungated(self, x: torch.Tensor, multiply: Callable[..., torch.Tensor], lora: AddLora) -> torch.Tensor:
+        """By a weight whose strips of gate and up are in turns; the gate is the product's own."""
+        product = multiply(x, self.weight).unflatten(1, (-1, 2, STRIP)).transpose(1, 2).flatten(1)
+        if self.bias is not None:
+            product.add_(self.bias)
+        lora(product, x)
+        opened: torch.Tensor = pick_kernel(f"{self._activation}_mul", product.device)(product)
+        return opened
 
 
 def _multiply_blocks(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

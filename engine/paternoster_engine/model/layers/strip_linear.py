@@ -30,6 +30,8 @@ class StripLinear(Linear):
         # The product does the bias.
         self._bias, self._gate = None, None if native_gate else gate
         self.weight = strips
+        self._ungated = pick_kernel("strip_matmul", strips.data.device) if native_gate else None
+        self._activation = activation
         if native_gate:
             product = pick_kernel("strip_gated_matmul", strips.data.device)
             self._product = partial(product, bias=bias, gelu=activation == "gelu")

@@ -1,0 +1,32 @@
+"""What adapters add to the products of one step."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import torch
+
+from paternoster_kernels.lora_batch import LoraBatch
+from paternoster_kernels.registry import Op
+
+AddLora = Callable[[torch.Tensor, torch.Tensor], None]
+"""Adds to the product of a matrix, ``[rows, outputs]``, what adapters make of its inputs, ``[rows, inputs]``."""
+MATRICES: Mapping[str, int] = {"qkv": 0, "out": 3, "gate_up": 4, "down": 6}
+"""Matrices of a layer as they are multiplied with -> the first of those in each, of seven."""
+LAYER_MATRICES = 7
+
+
+class LayerLora:
+    """One layer's part of a step's adapters."""
+
+    def __init__(self, add_lora: Op, batch: LoraBatch, layer: int) -> None:
+        self._add, self._batch, self._first = add_lora, batch, layer * LAYER_MATRICES
+
+    def of_matrix(self, name: str, widths: Sequence[int]) -> AddLora:
+        """For the matrix ``name`` of :data:`MATRICES`; ``widths``: outputs of each of those in it."""
+        return partial(_add_to, self._add, self._batch, self._first + MATRICES[name], widths)
+
+
+def _add_to(
+    add_lora: Op, batch: LoraBatch, first: int, widths: Sequence[int], out: torch.Tensor, x: torch.Tensor
+) -> None:
+    add_lora(out, x, batch, first, widths)
