@@ -1,8 +1,8 @@
 """Routes the requests of one gateway by one balancer; pure: clocks and what wakes held requests are the driver's."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
-from paternoster_contract.routing import RoutingTable
+from paternoster_contract.routing import Replica, RoutingTable
 from paternoster_gateway.admission.admission import ClientAdmission
 from paternoster_gateway.errors import GatewayError, deadline_passed, too_many, unavailable_error
 from paternoster_gateway.routing.balancer import Balancer
@@ -39,12 +39,19 @@ class Router:
         self._wake_released(self.balancer.on_table(table))
 
     def open_request(
-        self, admission: ClientAdmission, prompt: PromptChain | None = None, turn: Turn | None = None
+        self,
+        admission: ClientAdmission,
+        prompt: PromptChain | None = None,
+        turn: Turn | None = None,
+        subset: Collection[str] | None = None,
     ) -> RoutedRequest:
-        return self.balancer.open_request(
+        """A client's request; ``subset``: as :attr:`RoutedRequest.subset`."""
+        request = self.balancer.open_request(
             admission.model, admission.fleet, self.clock(), name=admission.name, sender=admission.sender,
             prompt=prompt, turn=turn,
         )  # fmt: skip
+        request.subset = subset
+        return request
 
     def isolates_tenants(self, model: str) -> bool | None:
         """Whether chains for ``model`` have the tenant; None where there are no replicas between which they decide."""
@@ -71,6 +78,19 @@ class Router:
         """Route a hand-over as :meth:`Balancer.route_hand_over` does; raises what ``admission`` raises."""
         row = admission.route(self.balancer.table, self._calendar())
         return self.balancer.route_hand_over(request, row, self.clock())
+
+    def list_fallbacks(self, request: RoutedRequest, admission: ClientAdmission) -> list[Replica]:
+        """As :meth:`Balancer.list_fallbacks`; raises what ``admission`` raises."""
+        row = admission.route(self.balancer.table, self._calendar())
+        return self.balancer.list_fallbacks(request, row, self.clock())
+
+    def report_fallback(self, request: RoutedRequest, failed: Sequence[str], url: str | None) -> None:
+        """A proxy reached none of ``failed``, and sent ``request`` to ``url``; None: to no replica of its fleet."""
+        for each in failed:
+            self.report_result(request, each, Result.UNREACHABLE)
+            self.end_attempt(request, each)
+        if url is not None:
+            self.balancer.begin_fallback(request, url)
 
     def report_result(
         self,

@@ -126,7 +126,7 @@ class Balancer:
             return request.rejection
         self._now = now
         ready = self._picker.find_ready(request.model, row)
-        unserved = ready.without_name(request.name)
+        unserved = self._picker.find_unserving(request, ready)
         if request.retry is not Retry.NONE:
             decision = self._begin_retry(request, ready, unserved, now)
             if decision is not None:
@@ -143,7 +143,8 @@ class Balancer:
         )
         if replica is not None:
             return self._send(request, replica, now)
-        if not row.hold and ready.pick(avoid={*unserved, *self._states.hung}) is None:
+        holds = row.hold and request.subset is None
+        if not holds and ready.pick(avoid={*unserved, *self._states.hung}) is None:
             return self._reject(request, row, now)
         return self._hold_request(request, ready, now)
 
@@ -192,6 +193,27 @@ class Balancer:
         """The client gets ``tokens`` more of its answer, which its sender is charged."""
         self._held.queue_of(request).count_output(request, tokens)
 
+    def list_fallbacks(self, request: RoutedRequest, row: ModelRoute, now: float) -> list[Replica]:
+        """Replicas that a proxy may send ``request`` to where those that it was sent to do not answer, best first.
+
+        The least loaded come first. No decision about a later request depends on the call.
+        """
+        ready, fallbacks = self._picker.find_ready(request.model, row), list[Replica]()
+        avoid = {*request.tried, *self._picker.find_unserving(request, ready), *self._picker.find_avoided(now)}
+        avoid.update(self._states.find_full(now))
+        while len(fallbacks) < MAX_ATTEMPTS - 1:
+            replica = ready.pick(avoid=avoid, turn=request.arrival)
+            if replica is None or not self._picker.has_place(row, replica.url):
+                break
+            fallbacks.append(replica)
+            avoid.add(replica.url)
+        return fallbacks
+
+    def begin_fallback(self, request: RoutedRequest, url: str) -> None:
+        """A proxy has sent ``request`` to ``url``, in the place of the replica that it was to go to."""
+        request.tried.append(url)
+        self._begin_attempt(request, url)
+
     def begin_continuation(self, request: RoutedRequest, url: str) -> None:
         """Route a request anew whose answer the replica at ``url`` broke off; any other replica may go on with it."""
         request.tried = [url]
@@ -206,7 +228,7 @@ class Balancer:
             return None
         self._now = now
         ready = self._picker.find_ready(request.model, row)
-        avoid = {*request.tried, *ready.without_name(request.name)}
+        avoid = {*request.tried, *self._picker.find_unserving(request, ready)}
         replica = self._picker.pick_preferred(request, ready, avoid, now)
         return None if replica is None else self._send(request, replica, now)
 
@@ -290,7 +312,8 @@ class Balancer:
         for request in self._held.iterate_held((model, row.fleet)):
             if request.reserved is not None:
                 continue
-            replica = self._picker.pick_preferred(request, ready, ready.without_name(request.name), now)
+            unserving = self._picker.find_unserving(request, ready)
+            replica = self._picker.pick_preferred(request, ready, unserving, now)
             if replica is not None:
                 request.reserved = replica.url
                 self._begin_attempt(request, replica.url)

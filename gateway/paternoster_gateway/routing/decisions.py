@@ -1,5 +1,6 @@
 """What the balancer decides for a request, and what it learns of an attempt."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -158,6 +159,8 @@ class RoutedRequest:
     """Why it was sent where it was last; None where it was sent by load alone."""
     sent: dict[str, SentRequest] = field(default_factory=dict)
     """By URL: what was sent by its chain and waits for its first byte."""
+    subset: Collection[str] | None = None
+    """Addresses of the replicas that it may be sent to, such as ``10.0.0.7:8000``; None: each of its fleet."""
     rejection: Reject | None = None
     """Once another request has its place among the held ones."""
 

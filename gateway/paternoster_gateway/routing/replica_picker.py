@@ -10,6 +10,11 @@ from paternoster_gateway.routing.prefix_routing import PrefixRouting
 from paternoster_gateway.routing.replica_states import ReplicaStates
 
 
+def address_of_replica(url: str) -> str:
+    """Host and port of the replica at ``url``."""
+    return url.partition("://")[2].partition("/")[0]
+
+
 class ReplicaPicker:
     """Counts the places that are used at each replica, and picks among those that have a free one.
 
@@ -60,6 +65,13 @@ class ReplicaPicker:
         """URLs that get nothing now."""
         ejected, hung = self.states.find_ejected(now), self.states.hung
         return {*ejected, *hung} if ejected or hung else ()
+
+    def find_unserving(self, request: RoutedRequest, ready: ReadyReplicas) -> Collection[str]:
+        """URLs of replicas of ``ready`` that may not get ``request``, whatever their load."""
+        without_name, subset = ready.without_name(request.name), request.subset
+        if subset is None:
+            return without_name
+        return {*without_name, *(url for url in ready.urls if address_of_replica(url) not in subset)}
 
     def pick_preferred(
         self, request: RoutedRequest, ready: ReadyReplicas, avoid: Collection[str], now: float, spare: int = 0
