@@ -9,6 +9,7 @@ from paternoster_gateway.call.client_call import Call
 from paternoster_gateway.call.probation import Probation
 from paternoster_gateway.call.session import CallSession
 from paternoster_gateway.call.suspicion import ReplicaStops
+from paternoster_gateway.routing.decisions import Result
 
 _resume = Call.resume
 
@@ -17,7 +18,9 @@ def _resume_a_frame_earlier(self: Call, num_frames: int, numerics: str, journal:
     return _resume(self, max(0, num_frames - 1), numerics, journal)
 
 
-def _keep_answer(self: CallSession, answer: Any) -> Iterator[Any]:
+def _keep_answer(self: CallSession, answer: Any, result: Result | None = None) -> Iterator[Any]:
+    if result is not None:
+        self._router.report_result(self.request, answer.replica, result)
     self._router.end_attempt(self.request, answer.replica)
     yield from ()
 

@@ -51,21 +51,23 @@ class CallBlame:
         digest = _digest_body(self._call, self._admission)
         self._registry.quarantine.add_left(url, digest, read_by, self._admission.namespace)
 
-    def record_break(self, url: str, sent_at: float, *, suspected: bool) -> None:
-        """The replica at ``url`` broke off a stream that it was sent at ``sent_at``, or a step of it failed there.
+    def judge_break(self, url: str, sent_at: float, *, suspected: bool) -> Steps[bool]:
+        """Whether the call is why the replica at ``url`` broke off a stream that it was sent at ``sent_at``.
 
-        ``suspected``: it sent no frame. A stream with frames of its replica is no suspect: the replica that goes on
-        with it shows whether it is.
+        The same where a step of it failed there. ``suspected``: it sent no frame. A stream with frames of its replica
+        is no suspect: the replica that goes on with it shows whether it is.
         """
         if not suspected:
             self._suspected.clear_stops()
         now = self._router.clock()
         self._suspected.record_stop(url, now, suspected=suspected, seconds=now - sent_at)
+        return self.is_suspect and (yield from self._is_cause())
 
-    def record_closed(self, attempt: Attempt, sent_at: float) -> None:
-        """The replica closed the connection before it went on with a stream that it was sent at ``sent_at``."""
+    def judge_closed(self, attempt: Attempt, sent_at: float) -> Steps[bool]:
+        """Whether the call is why a replica closed a connection: it was sent a stream at ``sent_at`` to go on with."""
         suspected, now = attempt.broke_off or attempt.suspicion is not Suspicion.NONE, self._router.clock()
         self._suspected.record_stop(attempt.url, now, suspected=suspected, closed=True, seconds=now - sent_at)
+        return self.is_suspect and (yield from self._is_cause())
 
     def is_blamed(self, attempt: Attempt) -> Steps[bool]:
         """Whether the call is why replicas stopped, the one of ``attempt`` included, which sent no byte."""
@@ -77,12 +79,10 @@ class CallBlame:
                 attempt.url, self._router.clock(), suspected=failed or attempt.suspicion is not Suspicion.NONE,
                 closed=attempt.closed_connection,
             )  # fmt: skip
-        return attempt.suspicion is Suspicion.CERTAIN or (yield from self.is_cause())
+        return attempt.suspicion is Suspicion.CERTAIN or (self.is_suspect and (yield from self._is_cause()))
 
-    def is_cause(self) -> Steps[bool]:
-        """Whether the call is why replicas stopped, of which those that answer a probe did not stop."""
-        if not self._suspected.is_suspect:
-            return False
+    def _is_cause(self) -> Steps[bool]:
+        """Whether a suspect is why replicas stopped, of which those that answer a probe did not stop."""
         answered: Collection[str] = yield ProbeReplicas(tuple(self._suspected.closed))
         self._suspected.judge_closed(answered)
         return self._suspected.is_blamed(self._router.count_replicas(self._request.model), self._router.clock())

@@ -136,7 +136,8 @@ class CallSession:
             waiting = UnansweredCall(self.request, replica.url, sent, self.admission)
             self._registry.add_unanswered(waiting)
             try:
-                attempt = yield from self._send_attempt(replica, sent)
+                attempt: Attempt = yield StartAttempt(replica, sent, seconds_alone=self._seconds_alone)
+                self._record_attempt(attempt)
             finally:
                 self._registry.remove_unanswered(waiting)
             self.end_turn()
@@ -181,19 +182,18 @@ class CallSession:
                     yield from self._close_answer(answer)
                     answer = moved
                 continue
-            following = None
+            following: GatewayError | None = None
+            result: Result | None = Result.NOT_SERVING
             if isinstance(event, Break):
                 if event.cause is BreakCause.CLOSED and not answer.is_stream:
-                    self._report_broken(answer)
+                    self._router.report_result(self.request, answer.replica, Result.BROKEN)
                     self._registry.observer.on_broken(self.request)
                     yield Abort()
                     return
-                following = self._read_break(answer, event)
+                following, result = _read_break(event), None if event.cause is BreakCause.NO_ROOM else Result.BROKEN
             elif self._journal is None or not self._journal.handed_over:
                 return
-            else:
-                self._router.report_result(self.request, answer.replica, Result.NOT_SERVING)
-            yield from self._close_answer(answer)
+            yield from self._close_answer(answer, result)
             rest = following or (yield from self._continue_stream(answer))
             if isinstance(rest, GatewayError):
                 self._registry.observer.on_broken(self.request)
@@ -201,40 +201,31 @@ class CallSession:
                 return
             answer = rest
 
-    def _read_break(self, answer: ReplicaAnswer, event: Break) -> GatewayError | None:
-        """The error that ends the stream; None where another replica may go on with it."""
-        if event.cause is BreakCause.NO_ROOM:
-            return unavailable_error(event.message, RETRY_AFTER_SECONDS)
-        self._report_broken(answer)
-        if event.cause is BreakCause.FRAME_TOO_LONG:
-            return _describe_break(f"The replica sent {event.message}.")
-        return None
-
     def _continue_stream(self, answer: ReplicaAnswer) -> Steps[ReplicaAnswer | GatewayError]:
         """The rest of the stream from another replica, or the error that ends it."""
-        broken = _describe_break("The replica broke off its answer.")
+        broken, url = _describe_break("The replica broke off its answer."), answer.replica
         if (journal := self._journal) is None:
             return broken
         reason = "handed_over" if journal.handed_over else "broken"
-        if journal.step_failed or not journal.handed_over:
-            self._blame.record_break(answer.replica, self._sent_at, suspected=journal.is_suspected)
-            if (yield from self._blame.is_cause()):
-                return self._blame.quarantine_call(answer.replica)
+        failed = journal.step_failed or not journal.handed_over
+        if failed and (yield from self._blame.judge_break(url, self._sent_at, suspected=journal.is_suspected)):
+            return self._blame.quarantine_call(url)
         if not journal.can_continue:
             return broken
-        following = yield from self._find_continuation(answer.replica, journal)
+        journal.switch_replica()
+        try:
+            call = journal.build_resumption(self._call)
+        except Refusal:
+            following = None
+        else:
+            following = yield from self._find_continuation(url, call, journal.numerics)
         self._call.open_request.hold_answer("journal", 0)
         if isinstance(following, ReplicaAnswer):
             self._registry.observer.on_continued(self.request, reason)
         return following or broken
 
-    def _find_continuation(self, url: str, journal: JournaledStream) -> Steps[ReplicaAnswer | GatewayError | None]:
+    def _find_continuation(self, url: str, call: Call, numerics: str) -> Steps[ReplicaAnswer | GatewayError | None]:
         """The answer of the next replica that goes on; the error of a call in quarantine; None where none goes on."""
-        journal.switch_replica()
-        try:
-            call = journal.build_resumption(self._call)
-        except Refusal:
-            return None
         self._router.balancer.begin_continuation(self.request, url)
         for _ in range(MAX_ATTEMPTS):
             yield from self._begin_turn()
@@ -245,21 +236,20 @@ class CallSession:
                 self._registry.observer.on_not_continued("", error)
                 return None
             self._sent_at = self._router.clock()
-            attempt = yield from self._send_attempt(replica, call)
+            attempt: Attempt = yield StartAttempt(replica, call, seconds_alone=self._seconds_alone)
+            self._record_attempt(attempt)
             self.end_turn()
             if isinstance(outcome := attempt.outcome, GatewayError):
                 self._registry.observer.on_not_continued(replica.url, outcome)
-            elif outcome.numerics == journal.numerics:
+            elif outcome.numerics == numerics:
                 return outcome
             else:
                 self._registry.observer.on_not_continued(replica.url, f"status {outcome.status}")
                 yield from self._close_answer(outcome)
                 if outcome.status == 400 and (cause := dict(outcome.headers).get(_NOT_CONTINUED)):
                     return _describe_break(f"The replica broke off its answer, and none continues {cause.decode()}.")
-            if attempt.closed_connection:
-                self._blame.record_closed(attempt, self._sent_at)
-                if (yield from self._blame.is_cause()):
-                    return self._blame.quarantine_call(replica.url)
+            if attempt.closed_connection and (yield from self._blame.judge_closed(attempt, self._sent_at)):
+                return self._blame.quarantine_call(replica.url)
             self._router.balancer.route_anew(self.request)
         return None
 
@@ -280,7 +270,8 @@ class CallSession:
         except Refusal:
             self._router.end_attempt(self.request, replica.url)
             return None
-        attempt = yield from self._send_attempt(replica, call, until_admitted=True)
+        attempt = yield StartAttempt(replica, call, until_admitted=True, seconds_alone=self._seconds_alone)
+        self._record_attempt(attempt, until_admitted=True)
         self._call.open_request.hold_answer("journal", 0)
         outcome = attempt.outcome
         if not isinstance(outcome, ReplicaAnswer) or outcome.numerics != journal.numerics:
@@ -293,18 +284,20 @@ class CallSession:
         self._registry.observer.on_continued(self.request, "drained")
         return outcome
 
-    def _send_attempt(self, replica: Replica, call: Call, *, until_admitted: bool = False) -> Steps[Attempt]:
-        """Send ``call`` to ``replica``, which the balancer has recorded, and return the result."""
+    @property
+    def _seconds_alone(self) -> float | None:
+        """Time for which an attempt that begins now has its turn."""
         has_turn = self._blame.is_suspect and self._registry.probation.has_turn(self.request)
-        alone = PROBATION_SECONDS if has_turn else None
-        attempt: Attempt = yield StartAttempt(replica, call, until_admitted, alone)
+        return PROBATION_SECONDS if has_turn else None
+
+    def _record_attempt(self, attempt: Attempt, *, until_admitted: bool = False) -> None:
+        """Report the result of an attempt, and its end where it has no answer."""
         if not isinstance(attempt.outcome, ReplicaAnswer):
             self._router.end_attempt(self.request, attempt.url)
         if until_admitted and attempt.result is Result.ANSWERED:
             self._unreported = attempt
         else:
             self._report_result(attempt)
-        return attempt
 
     def _route(self) -> Steps[Replica]:
         """The replica for a request that has no result to return, once there is one."""
@@ -343,10 +336,16 @@ class CallSession:
         if isinstance(attempt.outcome, ReplicaAnswer):
             yield from self._close_answer(attempt.outcome)
 
-    def _close_answer(self, answer: ReplicaAnswer) -> Steps[None]:
+    def _close_answer(self, answer: ReplicaAnswer, result: Result | None = None) -> Steps[None]:
+        """Close ``answer``, and report ``result`` if there is one: that of a broken attempt, which has ended."""
+        if result is not None:
+            self._router.report_result(self.request, answer.replica, result)
+        if result is Result.BROKEN:
+            self._router.end_attempt(self.request, answer.replica)
         self._unreported = None if self._unreported and self._unreported.url == answer.replica else self._unreported
         yield Discard(answer)
-        self._router.end_attempt(self.request, answer.replica)
+        if result is not Result.BROKEN:
+            self._router.end_attempt(self.request, answer.replica)
 
     def _report_result(self, attempt: Attempt) -> None:
         self._unreported = None if attempt is self._unreported else self._unreported
@@ -358,9 +357,6 @@ class CallSession:
         if attempt.tokens is not None:
             self._registry.observer.on_prompt_tokens(self.request, attempt.tokens)
 
-    def _report_broken(self, answer: ReplicaAnswer) -> None:
-        self._router.report_result(self.request, answer.replica, Result.BROKEN)
-
     def _open_journal(self, answer: ReplicaAnswer) -> None:
         """Read a stream with a journal by that; the output of any other answer is counted by its bytes."""
         self._output = OutputTokens(is_stream=answer.is_stream)
@@ -368,6 +364,13 @@ class CallSession:
             self._journal = JournaledStream(answer.numerics, self._call.open_request, answer.journal)
         answer.journal = b""
         self._call.open_request.hold_answer("journal", 0)
+
+
+def _read_break(event: Break) -> GatewayError | None:
+    """The error that ends the stream; None where another replica may go on with it."""
+    if event.cause is BreakCause.NO_ROOM:
+        return unavailable_error(event.message, RETRY_AFTER_SECONDS)
+    return _describe_break(f"The replica sent {event.message}.") if event.cause is BreakCause.FRAME_TOO_LONG else None
 
 
 def _describe_break(message: str) -> GatewayError:
