@@ -16,8 +16,8 @@ from paternoster_engine.server.access.identity import Caller
 from paternoster_engine.server.bodies.invalid_fields import format_value
 from paternoster_engine.server.continuation.stream_call import SEED_BITS, current_call
 from paternoster_engine.server.errors import InvalidValue
+from paternoster_engine.server.openai.constraint import NewMatcher
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, GenerationRequest, with_defaults
-from paternoster_engine.server.openai.structure import NewMatcher
 from paternoster_engine.server.state import ServedModel
 
 WITH_BEAMS: Mapping[str, tuple[Any, ...]] = {

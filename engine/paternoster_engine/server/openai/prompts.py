@@ -13,9 +13,9 @@ from paternoster_engine.server.access.identity import Caller
 from paternoster_engine.server.bodies.invalid_fields import format_value
 from paternoster_engine.server.errors import InvalidValue
 from paternoster_engine.server.openai.chat_prompts import encode_chat
+from paternoster_engine.server.openai.constraint import AnswerConstraint
 from paternoster_engine.server.openai.engine_requests import build_requests, check_token_ids
 from paternoster_engine.server.openai.requests import ChatCompletionRequest, CompletionRequest, GenerationRequest
-from paternoster_engine.server.openai.structure import matcher_of_chat, matchers_of_text
 from paternoster_engine.server.state import ServedModel
 from paternoster_engine.server.text_chains.prompt_text import begin_prompt_text
 
@@ -44,7 +44,7 @@ async def chat_requests(
     )
     prompt = await _token_ids(served, encoding, max(1, body.min_tokens))
     limit = _limit_chat(served, body, prompt)
-    matcher = await matcher_of_chat(served, body, ending, sender.tenant)
+    matcher = await AnswerConstraint(served.answers, body, sender.tenant).match_chat(ending)
     pieces = () if text is None else text.pieces
     return build_requests(served, body, [prompt], limit, name, sender, [matcher], pieces), ending
 
@@ -55,7 +55,7 @@ async def completion_requests(served: ServedModel, body: CompletionRequest, name
     limit = max(1, body.max_tokens)
     prompts = await _encode_prompts(served, body, limit, sender.tenant)
     _check_completion_logprobs(body, prompts)
-    matchers = await matchers_of_text(served, body, prompts, sender.tenant)
+    matchers = await AnswerConstraint(served.answers, body, sender.tenant).match_texts(prompts)
     pieces = await _locate_text(served, body, prompts[0], sender)
     return build_requests(served, body, prompts, limit, name, sender, matchers, pieces)
 
